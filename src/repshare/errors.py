@@ -1,0 +1,43 @@
+"""Every error the package raises on purpose.
+
+* RepshareError
+  x ConfigError            a run was described wrongly; nothing has started
+  x DataError              a data set could not be had, or is not what it should be
+  x ModelError             a model cannot be used as features followed by a linear head
+  x ExchangeError
+    + Unreachable          the exchange is away: try again later; nothing was lost
+    + Refused              the exchange understood and said no: see the reason
+    + Malformed            the bytes are not what they should be
+"""
+
+
+class RepshareError(Exception):
+    """Anything the package raises on purpose."""
+
+
+class ConfigError(RepshareError):
+    """A run was described wrongly; nothing has started."""
+
+
+class DataError(RepshareError):
+    """A data set could not be had, or is not what it should be."""
+
+
+class ModelError(RepshareError):
+    """A model cannot be used as features followed by a linear head."""
+
+
+class ExchangeError(RepshareError):
+    """Something between a client and the others went wrong; local work is unharmed."""
+
+
+class Unreachable(ExchangeError):
+    """The exchange is away: try again later; nothing was lost."""
+
+
+class Refused(ExchangeError):
+    """The exchange understood and said no: see the reason."""
+
+
+class Malformed(ExchangeError):
+    """The bytes are not what they should be."""
