@@ -8,6 +8,7 @@
     + Unreachable          the exchange is away: try again later; nothing was lost
     + Refused              the exchange understood and said no: see the reason
     + Malformed            the bytes are not what they should be
+  x WorkerFailed           a worker process died, or met an error nobody foresaw
 """
 
 
@@ -41,3 +42,7 @@ class Refused(ExchangeError):
 
 class Malformed(ExchangeError):
     """The bytes are not what they should be."""
+
+
+class WorkerFailed(RepshareError):
+    """A worker process died, or met an error nobody foresaw."""

@@ -1,0 +1,139 @@
+"""A client: collect, train, release, publish. The same loop serves the simulator and the real world."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from repshare.board import Wants
+from repshare.config import Policy
+from repshare.errors import Unreachable
+from repshare.exchange import Exchange
+from repshare.methods import RS, Method
+from repshare.randomness import derive
+from repshare.samples import Samples
+from repshare.training import Learner
+
+Labelled = Dataset[Any] | tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one client has to say about one round."""
+
+    round: int
+    client: str
+    ce: float
+    """L_CE over the local samples, as each batch was seen."""
+    kd: float | None
+    """L_KD, before λ_KD."""
+    disc: float | None
+    """L_disc, before λ_disc."""
+    bound: float | None
+    """log K − L_disc: a lower bound on the mutual information with the others' representations, in nats."""
+    train_accuracy: float
+    """0 to 1, over the local samples as each batch was seen."""
+    test_accuracy: float | None
+    """0 to 1, after the round; None in a round without a test."""
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    """Of this client's own work, testing apart."""
+    away: str | None = None
+    """Why the exchange could not be reached, if it could not."""
+
+
+class Client:
+    """One party: a model and data of its own, a policy, and an exchange to learn with others through.
+
+    >>> for record in Client(model, data, exchange).rounds(20):
+    ...     print(record.round, record.train_accuracy)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Labelled,
+        exchange: Exchange | None = None,
+        *,
+        name: str = "client",
+        policy: Policy | None = None,
+        method: Method = RS,
+        test: Labelled | Samples | None = None,
+        seed: int = 0,
+        device: str = "cpu",
+        head: str | None = None,
+    ) -> None:
+        self.name, self.exchange, self.method, self.seed = name, exchange, method, seed
+        self.policy = method.adapt(policy or Policy())
+        self.learner = Learner(model, Samples(data, device=device), self.policy, name=name, seed=seed, head=head)
+        self.learner.shares_logits = method.shares_logits
+        self.test = Samples(test, device=device) if test is not None and not isinstance(test, Samples) else test
+        self.round_number = 0
+
+    def rounds(self, count: int, *, eval_every: int = 1) -> Iterator[Record]:
+        """Take part for `count` rounds; a record after each. With test data, test every `eval_every` rounds."""
+        for done in range(1, count + 1):
+            yield self.round(test=done % eval_every == 0 or done == count)
+
+    def round(self, *, test: bool = True) -> Record:
+        """Collect, train, release, publish. An exchange that is away costs the exchange, never the training."""
+        started = time.perf_counter()
+        self.round_number += 1
+        down, away = self._collect()
+        losses = self.learner.train()
+        up, away = self._publish(away)
+        seconds = time.perf_counter() - started
+        return Record(
+            round=self.round_number,
+            client=self.name,
+            ce=losses.ce,
+            kd=losses.kd,
+            disc=losses.disc,
+            bound=losses.bound,
+            train_accuracy=losses.accuracy,
+            test_accuracy=self.evaluate() if test and self.test else None,
+            bytes_up=up,
+            bytes_down=down,
+            seconds=seconds,
+            away=away,
+        )
+
+    def evaluate(self) -> float:
+        """Accuracy on the test data, from 0 to 1."""
+        if self.test is None:
+            raise ValueError("this client was given no test data")
+        return self.learner.evaluate(self.test)
+
+    def _collect(self) -> tuple[int, str | None]:
+        if self.exchange is None or self.method.absorb is None:
+            return 0, None
+        try:
+            body = self.exchange.collect(make_wants(self.policy, self.seed, self.name, self.round_number))
+        except Unreachable as error:
+            return 0, str(error)
+        self.method.absorb(self.learner, body)
+        return len(body), None
+
+    def _publish(self, away: str | None) -> tuple[int, str | None]:
+        if self.exchange is None or self.method.share is None:
+            return 0, away
+        body = self.method.share(self.learner, self.round_number)
+        try:
+            self.exchange.publish(body)  # what leaves a client leaves here
+        except Unreachable as error:
+            return 0, str(error)
+        return len(body), away
+
+
+def make_wants(policy: Policy, seed: int, name: str, round: int) -> Wants:
+    """What a client asks for in a round: a function of its seed, so that a simulator can ask in its place."""
+    return Wants(policy.m_down, derive(seed, name, "collect", round), policy.peers)
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """A record as JSON can hold it."""
+    return asdict(record)

@@ -1,0 +1,114 @@
+"""Frozen dataclasses that describe a run: they are the command line, its help, and run.json."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from repshare.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One client's own choices: how it learns, and what it lets others see (tunable collaboration)."""
+
+    lambda_kd: float = 10.0
+    """λ_KD: how strongly features are pulled to the global mean of their class. 0 switches it off."""
+    lambda_disc: float = 1.0
+    """λ_disc: how much the contrastive discriminator counts. 0 switches it off."""
+    summed: bool = False
+    """Sum the two terms over features and classes, as the paper's formulas do, instead of averaging."""
+    n_avg: int = 10
+    """Samples averaged into each observation. Fewer make observations more telling, of others and of you."""
+    m_up: int = 1
+    """M↑: observations shared for each class and round."""
+    m_down: int = 1
+    """M↓: observations learnt from for each class and round."""
+    minimum_count: int = 1
+    """Never share an average over fewer samples than this."""
+    classes: tuple[int, ...] | None = None
+    """Classes that may be shared. Default: all."""
+    samples: tuple[int, ...] | None = None
+    """Samples (by index) that may enter an average. The others only train. Default: all."""
+    peers: tuple[str, ...] | None = None
+    """Clients to learn from, by name. Default: everyone."""
+    precision: Literal["fp32", "fp16", "int8"] = "fp32"
+    """How exactly shared numbers are written."""
+    epochs: int = 1
+    """Passes over the local data in each round."""
+    batch_size: int = 32
+    """Samples in a training step."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    """Local optimizer. Its state is kept between rounds."""
+    learning_rate: float = 1e-3
+    """Its step size."""
+
+    def __post_init__(self) -> None:
+        for name in ("lambda_kd", "lambda_disc"):
+            _at_least(self, name, 0)
+        for name in ("n_avg", "minimum_count", "epochs", "batch_size"):
+            _at_least(self, name, 1)
+        for name in ("m_up", "m_down"):
+            _at_least(self, name, 0)
+        if not self.learning_rate > 0:
+            raise ConfigError(f"learning_rate must be above 0, not {self.learning_rate}")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every method of a comparison has in common."""
+
+    dataset: str = "mnist"
+    """mnist, fashion_mnist, cifar10, digits, or your own as file.py:function."""
+    data_folder: str | None = None
+    """A folder that already holds the data set, as torchvision lays it out."""
+    samples: int | None = None
+    """Use the first so many training samples. Default: the paper's number for the data set, else all."""
+    clients: int = 5
+    """N: how many parties share the data."""
+    rounds: int | None = None
+    """Communication rounds. Default: the paper's number for the data set, else 20."""
+    models: tuple[str, ...] = ()
+    """lenet5, resnet9, resnet18, or your own as file.py:function. Several are dealt out in turn. Default: the
+    paper's for the data set."""
+    dimension: int | None = None
+    """d', the length of a representation. Default: the model's own. Different models must agree on one."""
+    partition: Literal["uniform", "dirichlet", "shards", "unequal"] = "uniform"
+    """How samples are dealt: equal parts at random (the paper); by class with Dirichlet(alpha) shares; a few classes
+    each; or random parts of unequal size."""
+    alpha: float = 0.5
+    """dirichlet: the smaller, the more one-sided."""
+    classes_per_client: int = 2
+    """shards: how many classes a client sees."""
+    ratio: float = 10.0
+    """unequal: how many times the smallest part the largest is."""
+    weighted: bool = True
+    """Weigh a client's class mean by its samples; off, each client counts the same."""
+    independent_starts: bool = False
+    """FL: average networks that started from different weights, as the published row did."""
+    eval_every: int = 10
+    """Test after every so many rounds; always after the last."""
+    device: str = "cpu"
+    """Where models train, as PyTorch names it."""
+    policy: Policy = field(default_factory=Policy)
+    """Every client's policy."""
+
+    def __post_init__(self) -> None:
+        for name in ("clients", "eval_every"):
+            _at_least(self, name, 1)
+        for name in ("samples", "rounds", "dimension"):
+            if getattr(self, name) is not None:
+                _at_least(self, name, 1)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method on one split: with the same seed it gives the same bits."""
+
+    method: str
+    seed: int
+    setting: Setting
+
+
+def _at_least(config: object, name: str, least: float) -> None:
+    value = getattr(config, name)
+    if not value >= least:
+        raise ConfigError(f"{name} must be at least {least}, not {value}")

@@ -1,0 +1,7 @@
+"""Images with labels: where they come from, that they are what they should be, and who gets which."""
+
+from repshare.data.contents import DATASETS
+from repshare.data.datasets import Dataset, Splits, load
+from repshare.data.partition import dirichlet, histogram, shards, unequal, uniform
+
+__all__ = ["DATASETS", "Dataset", "Splits", "dirichlet", "histogram", "load", "shards", "unequal", "uniform"]

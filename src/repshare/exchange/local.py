@@ -1,0 +1,30 @@
+"""A board in the same process."""
+
+from typing import Protocol
+
+from repshare.board import Wants
+
+
+class Server(Protocol):
+    """What stands behind an exchange: a `Board`, or what another method puts in its place."""
+
+    def accept(self, client: str, body: bytes) -> None:
+        """Take what a client shares."""
+
+    def teach(self, client: str, wants: Wants) -> bytes:
+        """Give a client what it learns from."""
+
+
+class LocalExchange:
+    """One client's way to a server in the same process."""
+
+    def __init__(self, server: Server, client: str) -> None:
+        self.server, self.client = server, client
+
+    def publish(self, body: bytes) -> None:
+        """Hand the bytes over."""
+        self.server.accept(self.client, body)
+
+    def collect(self, wants: Wants) -> bytes:
+        """Ask for a teacher."""
+        return self.server.teach(self.client, wants)

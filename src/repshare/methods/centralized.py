@@ -1,0 +1,5 @@
+"""CL: one client that holds everyone's data, which is what collaboration is measured against."""
+
+from repshare.methods.method import Method
+
+CL = Method("CL", "centralized learning", pools_data=True)

@@ -1,0 +1,35 @@
+"""What a method is: what a client shares, what is made of it, and what the client does with that."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from repshare.board import Task
+from repshare.config import Policy
+from repshare.exchange.local import Server
+from repshare.training import Learner
+
+Weights = Mapping[str, NDArray[Any]]
+
+
+class Method(NamedTuple):
+    """One way to learn together, as a few functions. All share one loop, one objective and one wire."""
+
+    name: str
+    """Its letters in the paper's table."""
+    title: str
+    share: Callable[[Learner, int], bytes] | None = None
+    """What leaves a client after round r."""
+    serve: Callable[[Task, Weights | None], Server] | None = None
+    """What the other end makes of it; given initial weights where clients start from common ones."""
+    absorb: Callable[[Learner, bytes], None] | None = None
+    """What a client does with what comes back."""
+    adapt: Callable[[Policy], Policy] = lambda policy: policy
+    """The part of a policy that this method knows."""
+    shares_logits: bool = False
+    """Whether a sample stands by its logits rather than its features."""
+    one_model: bool = False
+    """Whether clients must have the same architecture; the average is then what is tested."""
+    pools_data: bool = False
+    """Whether one client has everyone's data."""

@@ -1,0 +1,39 @@
+"""RS: the paper's method. Class means and observations of features go out, global means and others' come back."""
+
+from repshare import wire
+from repshare.board import Board, Task
+from repshare.methods.method import Method, Weights
+from repshare.representations import make_release
+from repshare.stores import MemoryStore
+from repshare.training import Learner, lay_out
+
+
+def share(learner: Learner, round: int) -> bytes:
+    """A release: averages over the samples that the policy lets take part."""
+    policy = learner.policy
+    vectors, labels = learner.represent()
+    release = make_release(
+        vectors,
+        labels,
+        learner.averaging,
+        round=round,
+        n_avg=policy.n_avg,
+        repeats=policy.m_up,
+        minimum=policy.minimum_count,
+        classes=policy.classes,
+        samples=policy.samples,
+    )
+    return wire.encode_release(release, policy.precision)
+
+
+def serve(task: Task, _: Weights | None) -> Board:
+    """A board in memory."""
+    return Board(task, MemoryStore())
+
+
+def absorb(learner: Learner, body: bytes) -> None:
+    """Learn from this teacher in the rounds to come."""
+    learner.lesson = lay_out(wire.decode_teacher(body), learner)
+
+
+RS = Method("RS", "representation sharing (the paper)", share, serve, absorb)

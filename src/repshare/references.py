@@ -1,0 +1,33 @@
+"""`file.py:function`: how a command line names a user's own model, data or task."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from repshare.errors import ConfigError
+
+
+def is_reference(text: str) -> bool:
+    """Whether this names a function in a file, rather than something built in."""
+    return ".py:" in text
+
+
+def find_function(reference: str) -> Callable[..., Any]:
+    """The function that `path/to/file.py:function` names. Runs the file, as `python file.py` would."""
+    place, _, name = reference.rpartition(":")
+    path = Path(place)
+    if not path.is_file():
+        raise ConfigError(f"{reference}: there is no file {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{reference}: {path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # the file is the user's own code: anything may go wrong in it
+        raise ConfigError(f"{reference}: {path} could not be run: {type(error).__name__}: {error}") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ConfigError(f"{reference}: {path} has no function {name!r}")
+    return function  # type: ignore[no-any-return]

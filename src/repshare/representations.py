@@ -1,0 +1,112 @@
+"""What clients share: averages of representations, never samples or weights.
+
+`make_release` is the only place where something that will leave a client comes into being.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+
+class Representations(NamedTuple):
+    """Row i is the mean of `counts[i]` representations of class `labels[i]`.
+
+    A class mean and an observation (n_avg samples) differ only in their count, so one type serves both.
+    """
+
+    vectors: Floats  # (n, d)
+    labels: Integers  # (n,)
+    counts: Integers  # (n,)  samples averaged into each row
+
+    def of(self, label: int) -> "Representations":
+        """The rows of one class."""
+        rows = self.labels == label
+        return Representations(self.vectors[rows], self.labels[rows], self.counts[rows])
+
+
+class Release(NamedTuple):
+    """What one client shares after a round."""
+
+    round: int
+    means: Representations  # at most one row a class
+    observations: Representations  # M↑ rows a class
+
+
+class Teacher(NamedTuple):
+    """What a client learns from: a class nobody shared has no row, and never enters a loss."""
+
+    means: Representations  # at most one row a class
+    observations: Representations  # M↓ rows a class, from other clients
+
+
+def nothing(dimension: int) -> Representations:
+    """No rows."""
+    return stack([], dimension)
+
+
+def stack(rows: Sequence[tuple[NDArray[np.floating], int, int]], dimension: int) -> Representations:
+    """Representations from (vector, label, count) rows."""
+    return Representations(
+        np.array([vector for vector, _, _ in rows], np.float32).reshape(len(rows), dimension),
+        np.array([label for _, label, _ in rows], np.int64),
+        np.array([count for _, _, count in rows], np.int64),
+    )
+
+
+def class_means(vectors: Floats, labels: Integers, *, minimum: int = 1) -> Representations:
+    """The mean of each class that has at least `minimum` samples."""
+    rows = []
+    for label in np.unique(labels):
+        members = vectors[labels == label]  # (count, d)
+        if len(members) >= minimum:
+            rows.append((members.mean(axis=0, dtype=np.float64), int(label), len(members)))
+    return stack(rows, vectors.shape[1])
+
+
+def observe(
+    vectors: Floats, labels: Integers, n_avg: int, repeats: int, rng: np.random.Generator, *, minimum: int = 1
+) -> Representations:
+    """`repeats` observations of each class, each the mean of n_avg of its samples drawn without replacement.
+
+    A class with fewer than n_avg samples is averaged over all it has; its count says so.
+    """
+    rows = []
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        size = min(n_avg, len(members))
+        for _ in range(repeats if size >= minimum else 0):
+            chosen = rng.choice(members, size, replace=False)
+            rows.append((vectors[chosen].mean(axis=0, dtype=np.float64), int(label), size))
+    return stack(rows, vectors.shape[1])
+
+
+def make_release(
+    vectors: Floats,  # (n, d)  one representation a sample
+    labels: Integers,  # (n,)
+    rng: np.random.Generator,
+    *,
+    round: int,
+    n_avg: int,
+    repeats: int,
+    minimum: int,
+    classes: Sequence[int] | None,
+    samples: Sequence[int] | None,
+) -> Release:
+    """Average a client's representations, using only the classes and samples that it lets take part."""
+    allowed = np.ones(len(labels), bool)
+    if samples is not None:
+        allowed[:] = False
+        allowed[np.asarray(samples, int)] = True
+    if classes is not None:
+        allowed &= np.isin(labels, classes)
+    vectors, labels = vectors[allowed], labels[allowed]
+    return Release(
+        round,
+        class_means(vectors, labels, minimum=minimum),
+        observe(vectors, labels, n_avg, repeats, rng, minimum=minimum),
+    )

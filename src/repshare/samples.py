@@ -1,0 +1,72 @@
+"""A client's labelled data, checked once, then served in batches."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, TensorDataset, default_collate
+
+from repshare.errors import DataError
+
+
+class Samples:
+    """Any map-style dataset of (inputs, label), or a pair of tensors, which is much the fastest."""
+
+    def __init__(self, data: "Dataset[Any] | tuple[Tensor, Tensor]", *, device: str = "cpu") -> None:
+        self.device = torch.device(device)
+        self._data = TensorDataset(*data) if isinstance(data, tuple) else data
+        if len(self) < 1:
+            raise DataError("there is no sample")
+        self.labels = self._read_labels()  # (n,)
+
+    def __len__(self) -> int:
+        return len(self._data)  # type: ignore[arg-type]
+
+    def batch(self, indices: Tensor) -> tuple[Any, Tensor]:
+        """Inputs and labels of these samples, on the device."""
+        if isinstance(self._data, TensorDataset):
+            inputs, labels = self._data[indices]  # type: ignore[index]
+        else:
+            inputs, labels = default_collate([self._data[int(i)] for i in indices])
+        return self._place(inputs), labels.to(self.device, torch.int64)
+
+    def in_order(self, size: int) -> Iterator[tuple[Any, Tensor]]:
+        """All samples, `size` at a time."""
+        for indices in torch.arange(len(self)).split(size):
+            yield self.batch(indices)
+
+    def shuffled(self, size: int, generator: torch.Generator) -> Iterator[tuple[Any, Tensor]]:
+        """All samples once in random order, `size` at a time."""
+        parts = list(torch.randperm(len(self), generator=generator).split(size))
+        if len(parts) > 1 and len(parts[-1]) == 1:  # batch normalisation cannot train on a single sample
+            parts[-2:] = [torch.cat(parts[-2:])]
+        for indices in parts:
+            yield self.batch(indices)
+
+    def check_labels(self, classes: int) -> None:
+        """Refuse labels that are not one of 0 … classes − 1."""
+        wrong = ((self.labels < 0) | (self.labels >= classes)).nonzero()
+        if len(wrong):
+            index = int(wrong[0])
+            raise DataError(f"sample {index} has label {self.labels[index]}; labels must be 0 to {classes - 1}")
+
+    def _read_labels(self) -> Tensor:
+        labels = []
+        for start, (inputs, batch) in enumerate(self.in_order(EVALUATION_BATCH)):
+            for tensor in inputs.values() if isinstance(inputs, Mapping) else [inputs]:
+                if tensor.is_floating_point() and not tensor.isfinite().all():
+                    first = start * EVALUATION_BATCH
+                    raise DataError(f"the inputs contain NaN or infinity (samples {first} to {first + len(batch) - 1})")
+            labels.append(batch.cpu())
+        return torch.cat(labels)
+
+    def _place(self, inputs: Any) -> Any:
+        if isinstance(inputs, Mapping):
+            return {name: self._place(tensor) for name, tensor in inputs.items()}
+        if inputs.ndim == 4:  # images: convolutions are faster with the channels last
+            return inputs.to(self.device, memory_format=torch.channels_last)
+        return inputs.to(self.device)
+
+
+EVALUATION_BATCH = 250  # samples: measured fastest for LeNet5 among 50, 100, 250 and 1,000

@@ -1,0 +1,29 @@
+"""Weighted sums that come out the same to the last bit, whatever the order of their terms.
+
+Floating-point addition depends on order, so totals kept by adding and taking away would drift, and two relays (or
+two numbers of workers) would disagree. Here a number is a whole multiple of 2⁻³² in an int64, and whole numbers add
+exactly in any order.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+STEP = 2.0**-32
+LIMIT = 2.0**62  # in steps: half of what an int64 holds, so that one more addition cannot wrap
+
+
+def fits(largest: float, weight: int) -> bool:
+    """Whether `weight` numbers as large as `largest` can be summed."""
+    return bool(np.isfinite(largest)) and abs(largest) / STEP * weight < LIMIT
+
+
+def weigh(values: NDArray[Any], weight: int) -> NDArray[np.int64]:
+    """values × weight, in steps. Ask `fits` first."""
+    return np.rint(np.asarray(values, np.float64) / STEP).astype(np.int64) * weight
+
+
+def mean(total: NDArray[np.int64], weight: int) -> NDArray[np.float64]:
+    """The mean behind a sum of weighed values whose weights add up to `weight`."""
+    return total * STEP / weight

@@ -1,0 +1,163 @@
+"""Algorithm 2, one client's local update. Read this first."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from repshare import objective
+from repshare.config import Policy
+from repshare.errors import Malformed
+from repshare.models import split
+from repshare.objective import Lesson, Terms
+from repshare.randomness import numpy_stream, torch_stream
+from repshare.representations import Floats, Integers, Representations, Teacher
+from repshare.samples import EVALUATION_BATCH, Samples
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+}
+
+
+class Losses(NamedTuple):
+    """Means over the samples of one round's local training, taken as each batch was seen."""
+
+    ce: float
+    kd: float | None
+    disc: float | None
+    bound: float | None  # log K − L_disc, in nats
+    accuracy: float
+
+
+class Learner:
+    """One client's network, optimizer, data and random streams: all that local training needs."""
+
+    def __init__(
+        self, model: nn.Module, samples: Samples, policy: Policy, *, name: str, seed: int, head: str | None = None
+    ) -> None:
+        model.to(samples.device, memory_format=torch.channels_last)
+        self.network = split(model, samples.batch(torch.arange(1))[0], head)
+        samples.check_labels(self.network.classes)
+        self.samples, self.policy = samples, policy
+        self.shares_logits = False  # FD distils logits where the paper distils features
+        self.lesson: Lesson | None = None
+        self.optimizer = OPTIMIZERS[policy.optimizer](model.parameters(), lr=policy.learning_rate, fused=True)
+        self.batches = torch_stream(seed, name, "batches")
+        self.pairing = torch_stream(seed, name, "pairing")
+        self.averaging = numpy_stream(seed, name, "averaging")
+
+    @property
+    def dimension(self) -> int:
+        """The length of what this client represents a sample by."""
+        return self.network.classes if self.shares_logits else self.network.dimension
+
+    def train(self) -> Losses:
+        """Local epochs of gradient descent on L = L_CE + λ_KD · L_KD + λ_disc · L_disc."""
+        policy, averages = self.policy, _Averages()
+        self.network.model.train()
+        for _ in range(policy.epochs):
+            for inputs, labels in self.samples.shuffled(policy.batch_size, self.batches):
+                features, logits = self.network(inputs)
+                terms = self.terms(features, logits, labels)
+                loss = terms.ce
+                if terms.kd is not None and policy.lambda_kd:
+                    loss = loss + policy.lambda_kd * terms.kd
+                if terms.disc is not None and policy.lambda_disc:
+                    loss = loss + policy.lambda_disc * terms.disc
+                self.optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                self.optimizer.step()
+                averages.add(terms, logits, labels)
+        return averages.result()
+
+    def terms(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
+        """The loss of a batch, term by term; only cross-entropy while there is nothing to learn from."""
+        ce = objective.cross_entropy(logits, labels)
+        if self.lesson is None:
+            return Terms(ce)
+        lesson, summed = self.lesson, self.policy.summed
+        kd = objective.distillation(self.represented(features, logits), labels, lesson, summed=summed)
+        if not len(lesson.observations):
+            return Terms(ce, kd)
+        with torch.set_grad_enabled(self.policy.lambda_disc > 0):
+            observed = self.network.head(self._pair(lesson.observations, len(labels)))  # (n or 1, C, C)
+            pairs = objective.contrast(logits, observed, labels, lesson.has_observation)
+            disc = objective.discrimination(pairs, summed=summed)
+        return Terms(ce, kd, disc, objective.information_bound(pairs, labels))
+
+    def represented(self, features: Tensor, logits: Tensor) -> Tensor:
+        """What stands for a sample: its features, or for FD its logits."""
+        return logits if self.shares_logits else features
+
+    def represent(self) -> tuple[Floats, Integers]:
+        """A vector (d,) for every sample, and its label; nothing random takes part."""
+        rows = [self.represented(*outputs) for outputs, _ in self._outputs(self.samples)]
+        return torch.cat(rows).float().cpu().numpy(), self.samples.labels.numpy()
+
+    def evaluate(self, samples: Samples) -> float:
+        """Accuracy, from 0 to 1."""
+        right = sum(int((logits.argmax(1) == labels).sum()) for (_, logits), labels in self._outputs(samples))
+        return right / len(samples)
+
+    def _outputs(self, samples: Samples) -> "list[tuple[tuple[Tensor, Tensor], Tensor]]":
+        self.network.model.eval()
+        with torch.inference_mode():
+            return [(self.network(inputs), labels) for inputs, labels in samples.in_order(EVALUATION_BATCH)]
+
+    def _pair(self, observations: Tensor, count: int) -> Tensor:
+        """For each sample of a batch, one observation of every class: m ~ Uniform(1 … M↓)."""
+        if len(observations) == 1:
+            return observations  # (1, C, d), the same for all
+        chosen = torch.randint(len(observations), (count,), generator=self.pairing)
+        return observations[chosen.to(observations.device)]  # (n, C, d)
+
+
+def lay_out(teacher: Teacher, learner: Learner) -> Lesson:
+    """Arrange a teacher's rows by class, on the learner's device."""
+    classes, dimension = learner.network.classes, learner.dimension
+    for rows in teacher:
+        if rows.vectors.shape[1] != dimension:
+            raise Malformed(
+                f"the teacher's representations have {rows.vectors.shape[1]} numbers, this model's {dimension}"
+            )
+        if ((rows.labels < 0) | (rows.labels >= classes)).any():
+            raise Malformed(f"the teacher has classes beyond this model's {classes}")
+    means = np.zeros((classes, dimension), np.float32)
+    means[teacher.means.labels] = teacher.means.vectors
+    has_mean = np.isin(np.arange(classes), teacher.means.labels)
+    arrays = (means, has_mean, *_by_class(teacher.observations, classes))
+    return Lesson(*(torch.from_numpy(array).to(learner.samples.device) for array in arrays))
+
+
+def _by_class(rows: Representations, classes: int) -> tuple[Floats, NDArray[np.bool_]]:
+    """Observations as (M, C, d), the rarer classes' repeated, and which classes have any (C,)."""
+    counts = np.bincount(rows.labels, minlength=classes)
+    laid = np.zeros((counts.max(), classes, rows.vectors.shape[1]), np.float32)
+    for label in np.flatnonzero(counts):
+        own = rows.vectors[rows.labels == label]
+        laid[:, label] = own[np.arange(len(laid)) % len(own)]
+    return laid, counts > 0
+
+
+class _Averages:
+    """Means over samples of what each batch reports."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, terms: Terms, logits: Tensor, labels: Tensor) -> None:
+        right = (logits.detach().argmax(1) == labels).float().mean()
+        for name, value in {**terms._asdict(), "accuracy": right}.items():
+            if value is not None:
+                self._sums[name] = self._sums.get(name, torch.zeros(())) + value.detach() * len(labels)
+                self._counts[name] = self._counts.get(name, 0) + len(labels)
+
+    def result(self) -> Losses:
+        means = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
+        return Losses(**{name: means.get(name) for name in Losses._fields})  # type: ignore[arg-type]

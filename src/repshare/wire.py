@@ -1,0 +1,125 @@
+"""Releases, teachers and (for FedAvg) weights <-> bytes: the only file that knows the format.
+
+A message is a safetensors file: a header that says names, types and shapes, then the numbers. It cannot carry
+code. What it means is one JSON object in the header's metadata:
+
+    kind "release" or "teacher"   vectors (n, d), labels (n,), counts (n,); the first `means` rows are class means
+                                  and the others observations; int8 adds scales (n,), one a row
+    kind "weights"                a model's tensors by name, and the number of samples they were trained on
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+from repshare.errors import Malformed
+from repshare.representations import Release, Representations, Teacher
+
+PRECISIONS = ("fp32", "fp16", "int8")
+VERSION = 1
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def encode_release(release: Release, precision: str = "fp32") -> bytes:
+    """A release as bytes, its vectors in fp32, fp16 or int8."""
+    return _encode("release", release.means, release.observations, precision, round=release.round)
+
+
+def decode_release(body: bytes) -> Release:
+    """The release in these bytes, or Malformed."""
+    means, observations, meta = _decode("release", body)
+    return Release(_whole(meta, "round"), means, observations)
+
+
+def encode_teacher(teacher: Teacher, precision: str = "fp32") -> bytes:
+    """A teacher as bytes, its vectors in fp32, fp16 or int8."""
+    return _encode("teacher", teacher.means, teacher.observations, precision)
+
+
+def decode_teacher(body: bytes) -> Teacher:
+    """The teacher in these bytes, or Malformed."""
+    means, observations, _ = _decode("teacher", body)
+    return Teacher(means, observations)
+
+
+def encode_weights(weights: Arrays, *, round: int, samples: int) -> bytes:
+    """A model's tensors as bytes."""
+    return _pack(weights, {"kind": "weights", "round": round, "samples": samples})
+
+
+def decode_weights(body: bytes) -> tuple[dict[str, NDArray[Any]], int, int]:
+    """The tensors in these bytes, their round, and how many samples they were trained on; or Malformed."""
+    arrays, meta = _unpack(body, "weights")
+    return arrays, _whole(meta, "round"), _whole(meta, "samples")
+
+
+def _encode(kind: str, means: Representations, others: Representations, precision: str, **meta: int) -> bytes:
+    vectors = np.concatenate([means.vectors, others.vectors])  # (n, d)
+    arrays: dict[str, NDArray[Any]] = {
+        "labels": np.concatenate([means.labels, others.labels]).astype(np.int32),
+        "counts": np.concatenate([means.counts, others.counts]).astype(np.int32),
+    }
+    if precision == "int8":
+        scales = np.abs(vectors).max(axis=1, initial=0.0) / 127  # (n,)
+        arrays["scales"] = scales.astype(np.float32)
+        arrays["vectors"] = np.rint(vectors / np.maximum(arrays["scales"], 1e-30)[:, None]).astype(np.int8)
+    else:
+        arrays["vectors"] = vectors.astype(np.float16 if precision == "fp16" else np.float32)
+    return _pack(arrays, {"kind": kind, "means": len(means.labels), **meta})
+
+
+def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, dict[str, Any]]:
+    arrays, meta = _unpack(body, kind)
+    vectors, labels, counts = (_array(arrays, name) for name in ("vectors", "labels", "counts"))
+    if vectors.dtype == np.int8:
+        scales = _array(arrays, "scales")
+        if scales.dtype != np.float32 or scales.shape != vectors.shape[:1] or vectors.ndim != 2:
+            raise Malformed(f"scales do not fit: {scales.dtype} {scales.shape} for {vectors.shape}")
+        vectors = vectors * scales[:, None]
+    if vectors.ndim != 2 or labels.shape != (len(vectors),) or counts.shape != (len(vectors),):
+        raise Malformed(f"shapes do not fit: {vectors.shape}, labels {labels.shape}, counts {counts.shape}")
+    if vectors.dtype not in (np.float32, np.float16) or {labels.dtype, counts.dtype} != {np.dtype(np.int32)}:
+        raise Malformed(f"types do not fit: {vectors.dtype}, labels {labels.dtype}, counts {counts.dtype}")
+    rows = vectors.astype(np.float32), labels.astype(np.int64), counts.astype(np.int64)
+    cut = _whole(meta, "means")
+    if cut > len(vectors):
+        raise Malformed(f"{cut} class means announced in {len(vectors)} rows")
+    return Representations(*(r[:cut] for r in rows)), Representations(*(r[cut:] for r in rows)), meta
+
+
+def _pack(arrays: Arrays, meta: Mapping[str, Any]) -> bytes:
+    # One metadata entry only: safetensors does not promise an order among several.
+    header = json.dumps({"version": VERSION, **meta}, separators=(",", ":"))
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    return safetensors.numpy.save(contiguous, {"repshare": header})  # type: ignore[no-any-return]
+
+
+def _unpack(body: bytes, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    try:
+        arrays = safetensors.numpy.load(body)
+        size = int.from_bytes(body[:8], "little")
+        meta = json.loads(json.loads(body[8 : 8 + size])["__metadata__"]["repshare"])
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise Malformed(f"not a message of repshare's: {type(error).__name__}: {error}") from error
+    if not isinstance(meta, dict) or meta.get("kind") != kind or meta.get("version") != VERSION:
+        raise Malformed(f"expected a {kind} of version {VERSION}, not {str(meta)[:100]}")
+    return arrays, meta
+
+
+def _array(arrays: Arrays, name: str) -> NDArray[Any]:
+    if name not in arrays:
+        raise Malformed(f"{name!r} is missing; there is {', '.join(sorted(arrays)) or 'nothing'}")
+    return arrays[name]
+
+
+def _whole(meta: Mapping[str, Any], name: str) -> int:
+    value = meta.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise Malformed(f"{name!r} must be a whole number of at least 0, not {value!r}")
+    return value
