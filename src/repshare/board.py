@@ -184,9 +184,7 @@ class Board:
         vectors, *counts = np.split(numbers, [classes * (dimension + i) for i in range(3)])
         return Totals(vectors.reshape(classes, dimension), *counts)
 
-    def _replace_observations(
-        self, state: Transaction, client: str, label: int, observations: Representations
-    ) -> None:
+    def _replace_observations(self, state: Transaction, client: str, label: int, observations: Representations) -> None:
         """Give the client as many slots of the class's buffer as it has observations, and fill them."""
         slots = _slots(state, client, label)
         size = _number(state, f"buffer/{label}")

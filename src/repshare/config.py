@@ -24,9 +24,9 @@ class Policy:
     """M↓: observations learnt from for each class and round."""
     minimum_count: int = 1
     """Never share an average over fewer samples than this."""
-    classes: tuple[int, ...] | None = None
+    share_classes: tuple[int, ...] | None = None
     """Classes that may be shared. Default: all."""
-    samples: tuple[int, ...] | None = None
+    share_samples: tuple[int, ...] | None = None
     """Samples (by index) that may enter an average. The others only train. Default: all."""
     peers: tuple[str, ...] | None = None
     """Clients to learn from, by name. Default: everyone."""
@@ -66,7 +66,7 @@ class Setting:
     """N: how many parties share the data."""
     rounds: int | None = None
     """Communication rounds. Default: the paper's number for the data set, else 20."""
-    models: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
     """lenet5, resnet9, resnet18, or your own as file.py:function. Several are dealt out in turn. Default: the
     paper's for the data set."""
     dimension: int | None = None

@@ -81,9 +81,7 @@ class Residual(nn.Module):
         self.body = nn.Sequential(_convolution(inputs, outputs, stride), _convolution(outputs, outputs))
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
-            )
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (n, inputs, h, w) to (n, outputs, h / stride, w / stride)."""

@@ -38,7 +38,14 @@ class Learner:
     """One client's network, optimizer, data and random streams: all that local training needs."""
 
     def __init__(
-        self, model: nn.Module, samples: Samples, policy: Policy, *, name: str, seed: int, head: str | None = None
+        self,
+        model: nn.Module,
+        samples: Samples,
+        policy: Policy,
+        *,
+        name: str,
+        seed: int,
+        head: str | None = None,
     ) -> None:
         model.to(samples.device, memory_format=torch.channels_last)
         self.network = split(model, samples.batch(torch.arange(1))[0], head)

@@ -35,7 +35,7 @@ def read(name: str) -> Arrays:
 def _read_verified(path: Path, name: str) -> Arrays:
     try:
         tensors = load_file(path)
-        arrays = Arrays(*(np.require(tensors[field], requirements="W") for field in Arrays._fields))
+        arrays = Arrays(*(tensors[field] for field in Arrays._fields))
         verify(arrays, name)
     except (SafetensorError, KeyError, ValueError, DataError) as error:
         path.unlink(missing_ok=True)

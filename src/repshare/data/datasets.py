@@ -41,9 +41,7 @@ def load(name_or_reference: str, *, folder: Path | None = None, progress: bool =
         given = own.read(name)
         splits = Splits(Dataset(*given[:2]), Dataset(*given[2:4]), given.classes)
     else:
-        raise ConfigError(
-            f"no data set is called {name!r}: use {', '.join(DATASETS)} or your own as file.py:function"
-        )
+        raise ConfigError(f"no data set is called {name!r}: use {', '.join(DATASETS)} or your own as file.py:function")
     check(splits)
     return splits
 

@@ -124,7 +124,7 @@ class _ArraysOnly(pickle.Unpickler):
     """Builds NumPy arrays and nothing else: a pickle is a program, and this one is a stranger's."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module.replace("._core.", ".core."), name) == ("numpy.core.multiarray", "_reconstruct"):
+        if (module, name) == ("numpy.core.multiarray", "_reconstruct"):
             return np._core.multiarray._reconstruct  # type: ignore[attr-defined]
         if (module, name) in {("numpy", "ndarray"), ("numpy", "dtype")}:
             return getattr(np, name)

@@ -37,9 +37,7 @@ def read(reference: str) -> Own:
         (train_images, train_labels), (test_images, test_labels), *rest = returned
         (classes,) = rest or (None,)
     except (TypeError, ValueError) as error:
-        raise DataError(
-            f"{reference} must return {EXPECTED}, not {type(returned).__name__} ({error})"
-        ) from error
+        raise DataError(f"{reference} must return {EXPECTED}, not {type(returned).__name__} ({error})") from error
     labels = _labels(train_labels, f"{reference}: train")
     return Own(
         _images(train_images, f"{reference}: train"),
@@ -81,7 +79,7 @@ def _images(given: Any, whose: str) -> Images:
     if images.dtype.kind not in "buif":
         raise DataError(f"{whose} images are {images.dtype}, not numbers")
     if images.dtype == np.uint8:
-        return images
+        return images.astype(np.uint8)  # a copy: what is given may be read-only
     with np.errstate(over="ignore"):  # what overflows becomes inf, which the check reports with its place
         return images.astype(np.float32)
 
@@ -89,15 +87,13 @@ def _images(given: Any, whose: str) -> Images:
 def _labels(given: Any, whose: str) -> npt.NDArray[np.int64]:
     labels = _array(given, f"{whose} labels")
     if labels.ndim != 1 or (labels.dtype.kind not in "ui" and labels.size):
-        raise DataError(
-            f"{whose} labels are {labels.dtype} of shape {labels.shape}, not integers of shape (n,)"
-        )
+        raise DataError(f"{whose} labels are {labels.dtype} of shape {labels.shape}, not integers of shape (n,)")
     return labels.astype(np.int64)
 
 
 def _array(given: Any, what: str) -> npt.NDArray[Any]:
     try:
-        return np.array(given)  # a copy, so that it is writable and stays as it is
+        return np.asarray(given)
     except Exception as error:  # lists of unequal length, tensors on another device, anything with __array__
         raise DataError(f"{what} are not an array: {_line(error)}") from error
 

@@ -32,12 +32,13 @@ def debian(package: str, inside: str, scratch: Path) -> Path:
     installed = Path("/", inside)
     if installed.is_dir():
         return installed
-    _require("dpkg-deb")
+    for tool in ("apt-get", "dpkg-deb"):
+        _require(tool)
     download = ["apt-get", "--quiet", "-o", "Acquire::Retries=1", "download", package]
     try:
         _run(download, scratch)
     except DataError:
-        if shutil.which("apt-get") is None or os.geteuid() != 0:
+        if os.geteuid() != 0:  # only root may refresh the list of packages
             raise
         _run(["apt-get", "--quiet", "update"], scratch)
         _run(download, scratch)

@@ -21,9 +21,7 @@ def uniform(labels: Labels, clients: int, rng: np.random.Generator) -> Parts:
     return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), clients)]
 
 
-def dirichlet(
-    labels: Labels, clients: int, rng: np.random.Generator, alpha: float, minimum: int = 1
-) -> Parts:
+def dirichlet(labels: Labels, clients: int, rng: np.random.Generator, alpha: float, minimum: int = 1) -> Parts:
     """Split each class among the clients in proportions drawn from Dirichlet(α).
 
     Drawing again until everyone has `minimum` samples might never end. Here the poorest client takes a random
@@ -33,9 +31,7 @@ def dirichlet(
     if not 0 < alpha <= LARGEST_ALPHA:
         raise ConfigError(f"alpha must be above 0 and at most {LARGEST_ALPHA:g}, not {alpha}")
     if minimum < 1 or clients * minimum > len(labels):
-        raise ConfigError(
-            f"{len(labels)} samples cannot give each of {clients} clients at least {minimum} ≥ 1"
-        )
+        raise ConfigError(f"{len(labels)} samples cannot give each of {clients} clients at least {minimum} ≥ 1")
     owned: list[list[int]] = [[] for _ in range(clients)]
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))
@@ -58,9 +54,7 @@ def shards(labels: Labels, clients: int, rng: np.random.Generator, classes_per_c
     classes, counts = np.unique(labels, return_counts=True)
     wanted = clients * classes_per_client
     if not 1 <= classes_per_client <= len(classes):
-        raise ConfigError(
-            f"classes per client must be in 1…{len(classes)} (all classes), not {classes_per_client}"
-        )
+        raise ConfigError(f"classes per client must be in 1…{len(classes)} (all classes), not {classes_per_client}")
     most = np.minimum(counts, clients)  # how many clients can hold each class
     if most.sum() < wanted:
         raise ConfigError(
@@ -90,7 +84,7 @@ def unequal(labels: Labels, clients: int, rng: np.random.Generator, ratio: float
         raise ConfigError(
             f"{len(labels)} samples, {clients} clients and ratio {ratio} leave {exact[-1]:.3g} for the last"
         )
-    sizes = np.floor(exact + 1e-9).astype(np.int64)
+    sizes = np.floor(exact).astype(np.int64)
     left = len(labels) - int(sizes.sum())
     sizes[np.argsort(sizes - exact, kind="stable")[:left]] += 1  # the largest remainders first
     return [np.sort(part) for part in np.split(rng.permutation(len(labels)), np.cumsum(sizes)[:-1])]
@@ -99,17 +93,13 @@ def unequal(labels: Labels, clients: int, rng: np.random.Generator, ratio: float
 def histogram(labels: Labels, parts: Parts, classes: int) -> npt.NDArray[np.int64]:
     """Who has what: samples of each client in each class, (clients, classes)."""
     if labels.size and not 0 <= labels.min() <= labels.max() < classes:
-        raise ConfigError(
-            f"labels go from {labels.min()} to {labels.max()}, which {classes} classes cannot hold"
-        )
+        raise ConfigError(f"labels go from {labels.min()} to {labels.max()}, which {classes} classes cannot hold")
     return np.array([np.bincount(labels[part], minlength=classes) for part in parts], np.int64)
 
 
 def _check(labels: Labels, clients: int) -> None:
     if not 1 <= clients <= len(labels):
-        raise ConfigError(
-            f"{len(labels)} samples cannot be shared among {clients} clients, one each at least"
-        )
+        raise ConfigError(f"{len(labels)} samples cannot be shared among {clients} clients, one each at least")
 
 
 def _holders(most: npt.NDArray[np.int64], wanted: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
@@ -122,9 +112,7 @@ def _holders(most: npt.NDArray[np.int64], wanted: int, rng: np.random.Generator)
     return holders
 
 
-def _deal_classes(
-    holders: npt.NDArray[np.int64], clients: int, each: int, rng: np.random.Generator
-) -> list[list[int]]:
+def _deal_classes(holders: npt.NDArray[np.int64], clients: int, each: int, rng: np.random.Generator) -> list[list[int]]:
     """Which clients hold each class. Taking those with most places left always works out (Gale, Ryser)."""
     left = holders.copy()
     members: list[list[int]] = [[] for _ in left]

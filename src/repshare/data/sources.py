@@ -50,9 +50,7 @@ def _idx_layouts(subfolder: str) -> tuple[Layout, ...]:
 
 
 def _idx_urls(server: str, checksums: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (f"{server}/{name}.gz", f"md5:{md5}") for name, md5 in zip(formats.IDX_FILES, checksums, strict=True)
-    )
+    return tuple((f"{server}/{name}.gz", f"md5:{md5}") for name, md5 in zip(formats.IDX_FILES, checksums, strict=True))
 
 
 ORIGINS = {

@@ -63,8 +63,7 @@ class Average:
 
     def _average(self) -> dict[str, NDArray[Any]]:
         return {
-            name: sums.mean(total, self._samples).astype(self._like[name].dtype)
-            for name, total in self._totals.items()
+            name: sums.mean(total, self._samples).astype(self._like[name].dtype) for name, total in self._totals.items()
         }
 
 

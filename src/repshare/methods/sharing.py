@@ -20,8 +20,8 @@ def share(learner: Learner, round: int) -> bytes:
         n_avg=policy.n_avg,
         repeats=policy.m_up,
         minimum=policy.minimum_count,
-        classes=policy.classes,
-        samples=policy.samples,
+        classes=policy.share_classes,
+        samples=policy.share_samples,
     )
     return wire.encode_release(release, policy.precision)
 

@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 
     def model(self, client: int) -> str:
         """The name of the client's architecture."""
-        models = self.run.setting.models
+        models = self.run.setting.model
         return models[client % len(models)]
 
 
@@ -64,7 +64,7 @@ def resolve(setting: Setting, available: int) -> Setting:
         setting,
         samples=samples,
         rounds=setting.rounds or usual.rounds,
-        models=setting.models or (usual.model,),
+        model=setting.model or (usual.model,),
     )
 
 
@@ -103,7 +103,7 @@ def agree(plan: Plan) -> Task:
     method, setting = find_method(plan.run.method), plan.run.setting
     names = [plan.model(client) for client in range(len(plan.parts))]
     if method.one_model and len(set(names)) > 1:
-        raise ConfigError(f"{method.name} averages weights, so it needs one model, not {', '.join(setting.models)}")
+        raise ConfigError(f"{method.name} averages weights, so it needs one model, not {', '.join(setting.model)}")
     widths = {name: _network(plan, name, seed=0).dimension for name in dict.fromkeys(names)}
     if len(set(widths.values())) > 1 and not method.shares_logits:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())

@@ -48,9 +48,7 @@ def _teach(server: Server | None, method: Method, plan: Plan, client: int, round
     return server.teach(name, make_wants(method.adapt(plan.run.setting.policy), plan.run.seed, name, round))
 
 
-def _test(
-    workers: Workers, method: Method, plan: Plan, server: Server | None, records: list[Record]
-) -> list[Record]:
+def _test(workers: Workers, method: Method, plan: Plan, server: Server | None, records: list[Record]) -> list[Record]:
     if method.one_model and server is not None:  # all will go on from the average: test that, once
         accuracy = workers.evaluate({0: server.teach(plan.name(0), Wants(0, 0))})[0]
         return [replace(record, test_accuracy=accuracy) for record in records]

@@ -1,0 +1,304 @@
+"""The commands: `repshare compare`, `run`, `reproduce`, `data`."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from repshare import screen
+from repshare.config import Setting
+from repshare.errors import ConfigError, DataError, RepshareError, WorkerFailed
+
+if TYPE_CHECKING:
+    from repshare.data import Splits
+    from repshare.results import Summary
+    from repshare.simulation import Workers
+
+BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where results go, and how the work is done: nothing here changes a result."""
+
+    name: str | None = None
+    """The run's folder below `runs`. Default: the command, the data set and the time."""
+    runs: Path = Path("runs")
+    """Where run folders are."""
+    resume: bool = False
+    """Go on with the run of this name: whole methods and seeds in it are not done again."""
+    json: bool = False
+    """Print one JSON document on standard output and nothing else there."""
+    workers: int | None = None
+    """Processes to share the clients among; 0 keeps all in this one. Default: one for each core."""
+
+
+def compare(
+    setting: Setting,
+    output: Output,
+    methods: tuple[str, ...] = ("CL", "IL", "FL", "FD", "RS"),
+    seeds: int = 1,
+    fallback: str | None = None,
+) -> None:
+    """Compare methods on the same split and seeds: a table, a figure, and all records.
+
+    CL has everyone's data in one place, in IL everyone is alone, FL averages weights (FedAvg), FD shares mean
+    logits, and RS, the paper's method, shares mean representations.
+
+    repshare compare --dataset digits --clients 3 --rounds 10
+
+    repshare compare --methods IL RS --partition dirichlet --alpha 0.5 --seeds 3
+
+    Args:
+        setting: What all methods have in common.
+        output: Where results go.
+        methods: Any of CL, IL, FL, FD, RS.
+        seeds: How many: 0, 1, 2 … Each has its own split and starting weights.
+        fallback: A data set to use instead, and say so, if the first cannot be had.
+    """
+    _compare("compare", setting, output, methods, seeds, fallback)
+
+
+def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: Output, seeds: int = 1) -> None:
+    """Run one method: CL, IL, FL, FD or RS.
+
+    repshare run RS --dataset mnist --clients 10
+
+    repshare run FL --independent-starts
+
+    Args:
+        method: One of CL, IL, FL, FD, RS.
+        setting: What to run it on.
+        output: Where results go.
+        seeds: How many: 0, 1, 2 … Each has its own split and starting weights.
+    """
+    _compare(f"run-{method}", setting, output, (method,), seeds, None)
+
+
+def reproduce(
+    what: Annotated[Literal["table"], tyro.conf.Positional],
+    dataset: str = "mnist",
+    seeds: int = 5,
+    rounds: int | None = None,
+    data_folder: str | None = None,
+    output: Path = Path("docs/results"),
+    workers: int | None = None,
+    json: bool = False,
+) -> None:
+    """Reproduce the paper's table beside the published numbers. Goes on where it was interrupted.
+
+    repshare reproduce table --dataset mnist --seeds 5
+
+    Args:
+        what: The table, one data set at a time.
+        dataset: mnist, fashion_mnist or cifar10.
+        seeds: How many: 0, 1, 2 … Each has its own split and starting weights.
+        rounds: Communication rounds. Default: the paper's.
+        data_folder: A folder that already holds the data set, as torchvision lays it out.
+        output: Where the results are kept.
+        workers: Processes to share the clients among. Default: one for each core.
+        json: Print one JSON document on standard output and nothing else there.
+    """
+    from repshare import experiments
+    from repshare.results import Folder, write_atomically
+
+    if dataset not in experiments.PUBLISHED:
+        raise ConfigError(f"the paper has no {dataset!r}: choose {', '.join(experiments.PUBLISHED)}")
+    _check_seeds(seeds)
+    console = Console(stderr=json)
+    splits, _ = _load(Setting(dataset=dataset, data_folder=data_folder), None, console)
+    cells = experiments.plan_table(Setting(dataset=dataset, rounds=rounds, data_folder=data_folder), seeds, splits)
+    described = {
+        "table": dataset,
+        "setting": asdict(replace(cells[0].run.setting, clients=0, data_folder=None)),
+    }
+    folder = Folder(experiments.table_folder(output, dataset), described, resume=True)
+    with _workers(workers) as pool, screen.progress(console) as bar:
+        task = bar.add_task(f"table {dataset}", total=sum(cell.run.setting.rounds or 0 for cell in cells))
+        done = 0
+        for cell, round in experiments.fill_table(cells, splits, folder, pool):
+            title, clients, seed = cell.key
+            bar.update(task, completed=done + round, description=f"{title}, {clients} clients, seed {seed}")
+            done += round if round == cell.run.setting.rounds else 0
+    lines = [line for line in folder.read() if line["seed"] < seeds]
+    write_atomically(folder.path / "table.md", screen.table_markdown(dataset, lines, experiments.PUBLISHED[dataset]))
+    if json:
+        _print_json({"table": dataset, "cells": lines, "published": experiments.PUBLISHED[dataset]})
+    else:
+        console.print(screen.paper_table(dataset, lines, experiments.PUBLISHED[dataset]))
+        console.print(f"{len(lines)} cells in [bold]{folder.path}[/]")
+
+
+def data(
+    action: Annotated[Literal["list", "fetch"], tyro.conf.Positional],
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    folder: Path | None = None,
+    json: bool = False,
+) -> None:
+    """List the data sets, or fetch them into the cache.
+
+    repshare data list
+
+    repshare data fetch mnist cifar10
+
+    repshare data fetch mnist --folder ~/datasets
+
+    Args:
+        action: list or fetch.
+        names: For fetch: which. Default: all.
+        folder: A folder that already holds the files, as torchvision lays them out.
+        json: Print one JSON document on standard output and nothing else there.
+    """
+    from repshare.data import DATASETS, cache, load
+
+    console = Console(stderr=json)
+    if unknown := set(names) - set(DATASETS):
+        raise ConfigError(f"no data set is called {min(unknown)!r}: choose {', '.join(DATASETS)}")
+    if action == "fetch":
+        for name in names or DATASETS:
+            splits = load(name, folder=folder, progress=True)
+            console.print(f"{name}: {len(splits.train.labels):,} training, {len(splits.test.labels):,} test samples")
+    rows = {
+        name: {
+            "image": " × ".join(map(str, content.shape)),
+            "training": f"{sum(content.train_histogram):,}",
+            "test": f"{sum(content.test_histogram):,}",
+            "where": "built in" if name == "digits" else "in the cache" if cache.location(name).exists() else "not fetched yet",
+        }
+        for name, content in DATASETS.items()
+    }
+    if json:
+        _print_json(rows)
+    elif action == "list":
+        console.print(screen.data_table(rows))
+
+
+def _compare(
+    command: str, setting: Setting, output: Output, methods: Sequence[str], seeds: int, fallback: str | None
+) -> None:
+    from repshare import experiments, plots
+    from repshare.methods import METHODS
+    from repshare.results import Folder
+
+    _check_seeds(seeds)
+    console = Console(stderr=output.json)
+    splits, setting = _load(setting, fallback, console)
+    runs = experiments.plan_comparison(setting, methods, seeds, splits)
+    folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
+    with _workers(output.workers) as workers, screen.progress(console) as bar, _interruptible(folder.path):
+        task = bar.add_task("", total=sum(run.setting.rounds or 0 for run in runs))
+        done = 0
+        for run, round, _ in experiments.carry_out(runs, splits, folder, workers):
+            bar.update(task, completed=done + round, description=f"{run.method}, seed {run.seed}")
+            done += round if round == run.setting.rounds else 0
+    setting, lines = runs[0].setting, folder.read()
+    title = f"{Path(setting.dataset).name}, {setting.clients} clients"
+    plots.draw_accuracy(lines, folder.path / "figure.png", title)
+    plots.draw_partition(experiments.who_has_what(runs[0], splits), folder.path / "partition.png", title)
+    summaries = experiments.summaries(lines)
+    if output.json:
+        _print_json(
+            {
+                "methods": {name: _summary(s) for name, s in summaries.items()},
+                "config": experiments.describe(runs),
+            }
+        )
+        return
+    caption = (
+        f"{title}, {setting.samples:,} training samples, {setting.rounds} rounds, {seeds} seed{'s' * (seeds > 1)}; "
+        "up and down: bytes a client sends and receives in a round"
+    )
+    console.print(screen.comparison(summaries, {name: METHODS[name].title for name in summaries}, lines, caption))
+    console.print(f"figure   {folder.path / 'figure.png'}\nrecords  {folder.path / 'records.jsonl'}", highlight=False)
+
+
+def _summary(summary: "Summary") -> dict[str, Any]:
+    spread = summary.std_over_clients if summary.std_over_seeds is None else summary.std_over_seeds
+    return {"std": spread, **summary._asdict()}
+
+
+def _folder(output: Output, command: str, setting: Setting) -> Path:
+    if output.name is not None:
+        return output.runs / output.name
+    dataset = Path(setting.dataset.partition(":")[0]).stem
+    wanted = path = output.runs / f"{command}-{dataset}-{time.strftime('%Y%m%d-%H%M%S')}"
+    number = 1
+    while path.exists():
+        number += 1
+        path = wanted.with_name(f"{wanted.name}-{number}")
+    return path
+
+
+def _load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Splits, Setting]":
+    from repshare.data import load
+
+    folder = Path(setting.data_folder).expanduser() if setting.data_folder else None
+    try:
+        return load(setting.dataset, folder=folder, progress=True), setting
+    except DataError as error:
+        if fallback is None:
+            raise
+        console.print(f"{error}\nUsing {fallback} instead of {setting.dataset}.", style="yellow", highlight=False)
+        return load(fallback), replace(setting, dataset=fallback)
+
+
+def _workers(count: int | None) -> "AbstractContextManager[Workers]":
+    from repshare.simulation import Inline, Processes
+
+    if count is not None and count < 0:
+        raise ConfigError(f"workers must be at least 0, not {count}")
+    return Inline() if count == 0 else Processes(count)
+
+
+@contextmanager
+def _interruptible(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        hint = f"whole methods and seeds are kept: go on with --name {folder.name} --resume"
+        raise Interrupted(hint) from None
+
+
+class Interrupted(Exception):
+    """Ctrl-C, and what to do next."""
+
+
+def _check_seeds(seeds: int) -> None:
+    if seeds < 1:
+        raise ConfigError(f"seeds must be at least 1, not {seeds}")
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, indent=2))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line, carry it out, and say in one line what went wrong if anything did."""
+    commands = {"compare": compare, "run": run, "reproduce": reproduce, "data": data}
+    try:
+        tyro.extras.subcommand_cli_from_dict(
+            commands,
+            prog="repshare",
+            description="Learn together by sharing representations: not data, not weights.",
+            args=arguments,
+            config=(tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes),
+        )
+    except (RepshareError, Interrupted) as error:
+        print(f"repshare: {error}", file=sys.stderr)
+        sys.exit(
+            INTERRUPTED if isinstance(error, Interrupted) else FAILED if isinstance(error, WorkerFailed) else BAD_INPUT
+        )
+    except KeyboardInterrupt:
+        print("repshare: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

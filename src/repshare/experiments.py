@@ -1,0 +1,172 @@
+"""Comparisons and the paper's table, as lists of runs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.client import Record
+from repshare.config import Run, Setting
+from repshare.data import Splits, histogram
+from repshare.methods import find_method
+from repshare.randomness import numpy_stream
+from repshare.results import Folder, Line, Summary, summarise
+from repshare.simulation import Workers, resolve, simulate
+from repshare.simulation.plan import agree, deal, make_plan
+
+
+class Progress(NamedTuple):
+    """How far a list of runs has come."""
+
+    run: Run
+    round: int
+    records: list[Record]
+
+
+def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits: Splits) -> list[Run]:
+    """Every method on the same splits and seeds. Raises on anything that could not be carried out."""
+    setting = resolve(setting, len(splits.train.labels))
+    names = list(dict.fromkeys(find_method(name).name for name in methods))
+    runs = [Run(name, seed, setting) for seed in range(seeds) for name in names]
+    for run in runs[: len(names)]:
+        agree(make_plan(run, splits))
+    return runs
+
+
+def who_has_what(run: Run, splits: Splits) -> NDArray[np.int64]:
+    """Samples by client and class (clients, classes)."""
+    labels = splits.train.labels[: run.setting.samples]
+    parts = deal(run.setting, labels, numpy_stream(run.seed, "partition"))
+    return histogram(labels, parts, splits.classes)
+
+
+def describe(runs: Sequence[Run]) -> dict[str, Any]:
+    """What run.json says."""
+    return {
+        "methods": list(dict.fromkeys(run.method for run in runs)),
+        "seeds": sorted({run.seed for run in runs}),
+        "setting": asdict(runs[0].setting),
+    }
+
+
+def carry_out(runs: Sequence[Run], splits: Splits, folder: Folder, workers: Workers) -> Iterator[Progress]:
+    """Do the runs that the folder does not hold yet, writing each round's records as it ends."""
+    lines = folder.read()
+    whole = {(run.method, run.seed) for run in runs if _is_whole(run, lines)}
+    folder.keep_only(line for line in lines if (line["method"], line["seed"]) in whole)
+    for run in runs:
+        if (run.method, run.seed) in whole:
+            yield Progress(run, run.setting.rounds or 0, [])
+            continue
+        for round, records in enumerate(simulate(run, splits, workers), start=1):
+            folder.add({"method": run.method, "seed": run.seed, **asdict(record)} for record in records)
+            yield Progress(run, round, records)
+
+
+def _is_whole(run: Run, lines: Sequence[Line]) -> bool:
+    clients = 1 if find_method(run.method).pools_data else run.setting.clients
+    last = [
+        line
+        for line in lines
+        if (line["method"], line["seed"], line["round"]) == (run.method, run.seed, run.setting.rounds)
+    ]
+    return len(last) == clients
+
+
+def summaries(lines: Sequence[Line]) -> dict[str, Summary]:
+    """One summary for each method, in the order they were run."""
+    methods = dict.fromkeys(line["method"] for line in lines)
+    return {method: summarise([line for line in lines if line["method"] == method]) for method in methods}
+
+
+class Row(NamedTuple):
+    """A row of the paper's table."""
+
+    title: str
+    method: str
+    independent_starts: bool = False
+
+
+ROWS = [
+    Row("CL", "CL"),
+    Row("FL (fair)", "FL"),
+    Row("FL (as published)", "FL", independent_starts=True),
+    Row("IL", "IL"),
+    Row("FD", "FD"),
+    Row("RS", "RS"),
+]
+SIZES = (2, 5, 10)
+PUBLISHED: dict[str, dict[str, tuple[float, ...]]] = {
+    "mnist": {
+        "CL": (94.00,),
+        "FL (as published)": (92.64, 86.79, 70.06),
+        "IL": (91.46, 85.26, 72.86),
+        "FD": (94.45, 90.55, 77.90),
+        "RS": (94.19, 90.63, 82.07),
+    },
+    "fashion_mnist": {
+        "CL": (87.77,),
+        "FL (as published)": (89.79, 89.28, 88.21),
+        "IL": (86.04, 83.61, 80.52),
+        "FD": (87.17, 83.32, 79.44),
+        "RS": (87.91, 84.44, 80.77),
+    },
+    "cifar10": {
+        "CL": (66.15,),
+        "FL (as published)": (67.99, 59.18, 51.05),
+        "IL": (59.85, 46.46, 38.51),
+        "FD": (56.75, 44.91, 31.43),
+        "RS": (63.49, 47.28, 37.78),
+    },
+}
+
+
+class Cell(NamedTuple):
+    """One entry of the table for one seed."""
+
+    row: Row
+    run: Run
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What its line is found by."""
+        return self.row.title, self.run.setting.clients, self.run.seed
+
+
+def plan_table(setting: Setting, seeds: int, splits: Splits) -> list[Cell]:
+    """All rows, sizes and seeds; seed by seed, so that an interrupted table is even. Tested after the last round."""
+    setting = resolve(setting, len(splits.train.labels))
+    setting = replace(setting, eval_every=setting.rounds or 1)
+    cells = []
+    for seed in range(seeds):
+        for row in ROWS:
+            for clients in SIZES[:1] if find_method(row.method).pools_data else SIZES:
+                own = replace(setting, clients=clients, independent_starts=row.independent_starts)
+                cells.append(Cell(row, Run(row.method, seed, own)))
+    return cells
+
+
+def fill_table(cells: Sequence[Cell], splits: Splits, folder: Folder, workers: Workers) -> Iterator[tuple[Cell, int]]:
+    """Do the cells that the folder does not hold yet: one line each, when its last round is over."""
+    held = {(line["row"], line["clients"], line["seed"]) for line in folder.read()}
+    folder.keep_only(folder.read())
+    for cell in cells:
+        if cell.key in held:
+            yield cell, cell.run.setting.rounds or 0
+            continue
+        lines: list[Line] = []
+        for round, records in enumerate(simulate(cell.run, splits, workers), start=1):
+            lines += [{"seed": cell.run.seed, **asdict(record)} for record in records]
+            if round < (cell.run.setting.rounds or 0):
+                yield cell, round
+        row, clients, seed = cell.key
+        folder.add([{"row": row, "clients": clients, "seed": seed, **summarise(lines)._asdict()}])
+        yield cell, cell.run.setting.rounds or 0
+
+
+def table_folder(output: Path, dataset: str) -> Path:
+    """Where a data set's table is kept."""
+    return output / f"table-{dataset}"

@@ -1,0 +1,131 @@
+"""What a run leaves behind: run.json (its description), records.jsonl (a line for each client and round).
+
+Everything shown later, table or figure, is made from these files alone.
+"""
+
+import json
+import os
+import platform
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from repshare.errors import ConfigError
+
+Line = dict[str, Any]
+
+
+class Folder:
+    """A folder that holds one described piece of work, and lines of results that can be added to.
+
+    A line is whole or absent: what a crash cut off is dropped when the folder is opened again.
+    """
+
+    def __init__(self, path: Path, description: Mapping[str, Any], *, resume: bool) -> None:
+        self.path, self.lines_path = path, path / "records.jsonl"
+        description = json.loads(json.dumps(description))
+        if path.exists() and any(path.iterdir()):
+            self._recognise(description, resume=resume)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            write_atomically(path / "run.json", json.dumps({**description, "made_with": _versions()}, indent=2) + "\n")
+
+    def read(self) -> list[Line]:
+        """All whole lines."""
+        if not self.lines_path.exists():
+            return []
+        lines = []
+        for text in self.lines_path.read_text().splitlines(keepends=True):
+            if not text.endswith("\n"):
+                break
+            lines.append(json.loads(text))
+        return lines
+
+    def keep_only(self, lines: Iterable[Line]) -> None:
+        """Replace the lines by these."""
+        write_atomically(self.lines_path, "".join(json.dumps(line) + "\n" for line in lines))
+
+    def add(self, lines: Iterable[Line]) -> None:
+        """Append lines."""
+        with self.lines_path.open("a") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in lines))
+
+    def _recognise(self, description: Mapping[str, Any], *, resume: bool) -> None:
+        described = self.path / "run.json"
+        if not described.exists():
+            raise ConfigError(f"{self.path} already holds other files: choose another --name")
+        held = json.loads(described.read_text())
+        held.pop("made_with", None)
+        if held != description:
+            where = _first_difference(held, description)
+            raise ConfigError(f"{self.path} already holds another run ({where}): choose another --name")
+        if not resume:
+            raise ConfigError(f"{self.path} already holds this run: go on with --resume, or choose another --name")
+
+
+class Summary(NamedTuple):
+    """One method's last round, over its clients and seeds. Accuracies in percent."""
+
+    accuracy: float
+    std_over_seeds: float | None  # None with one seed
+    std_over_clients: float
+    bytes_up: int  # all clients and rounds, a seed
+    bytes_down: int
+    seconds: float  # of computing, all clients and rounds, a seed
+    client_rounds: int  # how many times a client took part in a round, a seed
+
+
+def summarise(lines: Sequence[Line]) -> Summary:
+    """The summary of one method's lines."""
+    seeds = sorted({line["seed"] for line in lines})
+    last = max(line["round"] for line in lines)
+    finals = [
+        [100 * line["test_accuracy"] for line in lines if line["seed"] == seed and line["round"] == last]
+        for seed in seeds
+    ]
+    means = [statistics.fmean(accuracies) for accuracies in finals]
+    return Summary(
+        accuracy=statistics.fmean(means),
+        std_over_seeds=statistics.stdev(means) if len(seeds) > 1 else None,
+        std_over_clients=statistics.fmean(statistics.pstdev(accuracies) for accuracies in finals),
+        bytes_up=sum(line["bytes_up"] for line in lines) // len(seeds),
+        bytes_down=sum(line["bytes_down"] for line in lines) // len(seeds),
+        seconds=sum(line["seconds"] for line in lines) / len(seeds),
+        client_rounds=len(lines) // len(seeds),
+    )
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Put the text there whole, or leave what was there."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _first_difference(held: Any, wanted: Any, path: str = "") -> str:
+    if isinstance(held, dict) and isinstance(wanted, dict):
+        for key in {**held, **wanted}:
+            if held.get(key) != wanted.get(key):
+                return _first_difference(held.get(key), wanted.get(key), key)
+    return f"{path} {held!r} there, {wanted!r} here"
+
+
+def _versions() -> dict[str, str]:
+    import numpy
+    import torch
+
+    from repshare import __version__
+
+    return {
+        "repshare": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+    }

@@ -1,0 +1,158 @@
+"""What the terminal shows: progress, tables, and the same tables as Markdown."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from repshare.results import Line, Summary
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+CURVE_WIDTH = 16  # characters
+
+
+def progress(console: Console) -> Progress:
+    """A bar with what is being done, how far it is, and when it will end."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("rounds"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+def comparison(
+    summaries: Mapping[str, Summary], titles: Mapping[str, str], lines: Sequence[Line], caption: str
+) -> Table:
+    """One row for each method."""
+    table = Table(caption=caption, caption_justify="left")
+    table.add_column("method")
+    table.add_column("test accuracy [%]", justify="right")
+    table.add_column("± seeds", justify="right")
+    table.add_column("± clients", justify="right")
+    table.add_column("by round")
+    table.add_column("up", justify="right")
+    table.add_column("down", justify="right")
+    table.add_column("compute", justify="right")
+    best = max(summary.accuracy for method, summary in summaries.items() if method != "CL" or len(summaries) == 1)
+    for method, summary in summaries.items():
+        style = "bold" if summary.accuracy == best else ""
+        table.add_row(
+            f"[bold]{method}[/] {titles[method]}",
+            f"{summary.accuracy:.2f}",
+            "–" if summary.std_over_seeds is None else f"{summary.std_over_seeds:.2f}",
+            f"{summary.std_over_clients:.2f}",
+            curve([line for line in lines if line["method"] == method]),
+            traffic(summary.bytes_up / summary.client_rounds),
+            traffic(summary.bytes_down / summary.client_rounds),
+            f"{summary.seconds:.0f} s",
+            style=style,
+        )
+    return table
+
+
+def curve(lines: Sequence[Line]) -> str:
+    """Mean test accuracy over the rounds as a row of blocks, from 0 to 100 %."""
+    tested = sorted((line for line in lines if line["test_accuracy"] is not None), key=lambda line: line["round"])
+    means = [
+        statistics.fmean(line["test_accuracy"] for line in at)
+        for _, at in groupby(tested, key=lambda line: line["round"])
+    ]
+    step = max(1, -(-len(means) // CURVE_WIDTH))
+    return "".join(BLOCKS[min(int(mean * len(BLOCKS)), len(BLOCKS) - 1)] for mean in means[::-step][::-1])
+
+
+def traffic(bytes_: float) -> str:
+    """Bytes in a unit that suits them."""
+    if bytes_ == 0:
+        return "–"
+    for unit in ("B", "kB", "MB"):
+        if bytes_ < 1000:
+            break
+        bytes_ /= 1000
+    else:
+        unit = "GB"
+    return f"{bytes_:.3g} {unit}" if bytes_ < 1000 else f"{bytes_:.0f} {unit}"
+
+
+Published = Mapping[str, tuple[float, ...]]
+
+
+def paper_table(dataset: str, lines: Sequence[Line], published: Published) -> Table:
+    """The paper's table for one data set, the published numbers beside ours."""
+    sizes = _sizes(lines)
+    seeds = len({line["seed"] for line in lines})
+    table = Table(
+        title=f"{dataset}: mean test accuracy over clients after the last round [%], ± std over {seeds} seeds",
+        caption="in brackets: published",
+    )
+    table.add_column("")
+    for size in sizes:
+        table.add_column(f"N = {size}", justify="right")
+    for title, row in _rows(lines):
+        table.add_row(title, *(_entry(title, row, sizes, size, published) for size in sizes))
+    return table
+
+
+def table_markdown(dataset: str, lines: Sequence[Line], published: Published) -> str:
+    """The same as Markdown."""
+    sizes = _sizes(lines)
+    seeds = len({line["seed"] for line in lines})
+    parts = [
+        f"{dataset}: mean test accuracy over clients after the last round [%], ± standard deviation over {seeds} seeds;",
+        "in brackets the published number.",
+        "",
+        "| | " + " | ".join(f"N = {size}" for size in sizes) + " |",
+        "|---|" + "---:|" * len(sizes),
+    ]
+    for title, row in _rows(lines):
+        entries = (_entry(title, row, sizes, size, published) for size in sizes)
+        parts.append(f"| {title} | " + " | ".join(entries) + " |")
+    return "\n".join(parts) + "\n"
+
+
+def _sizes(lines: Sequence[Line]) -> list[int]:
+    return sorted({line["clients"] for line in lines})
+
+
+def _rows(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
+    titles = dict.fromkeys(line["row"] for line in lines)
+    return [(title, [line for line in lines if line["row"] == title]) for title in titles]
+
+
+def _entry(title: str, row: Sequence[Line], sizes: Sequence[int], size: int, published: Published) -> str:
+    accuracies = [line["accuracy"] for line in row if line["clients"] == size]
+    if not accuracies:
+        return ""
+    shown = f"{statistics.fmean(accuracies):.2f}"
+    if len(accuracies) > 1:
+        shown += f" ± {statistics.stdev(accuracies):.2f}"
+    numbers = published.get(title, ())
+    place = sizes.index(size)
+    return f"{shown} ({numbers[place]:.2f})" if place < len(numbers) else shown
+
+
+def data_table(rows: Mapping[str, Mapping[str, str]]) -> Table:
+    """What data sets there are."""
+    table = Table()
+    table.add_column("data set", style="bold")
+    for heading in next(iter(rows.values())):
+        table.add_column(heading)
+    for name, row in rows.items():
+        table.add_row(name, *row.values())
+    return table
