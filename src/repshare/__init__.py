@@ -1,1 +1,60 @@
+"""Collaborative learning by sharing representations: not data, not weights.
+
+Client      one party: a model and data of its own, and an exchange with others
+Policy      what a client chooses: how it learns, what it lets others see
+Board       what is between clients; it never trains
+Task        what the clients of a collaboration agree on
+load        real data sets by name
+LeNet5, ResNet9, ResNet18, split      the paper's models; any other classifier as features and head
+errors      everything raised on purpose
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from repshare import data, errors
+    from repshare.board import Board, Task
+    from repshare.client import Client, Record
+    from repshare.config import Policy
+    from repshare.data import load
+    from repshare.exchange import Exchange, LocalExchange
+    from repshare.models import LeNet5, ResNet9, ResNet18, split
+    from repshare.stores import MemoryStore
+
 __version__ = "0.1.0"
+__all__ = [
+    "Board",
+    "Client",
+    "Exchange",
+    "LeNet5",
+    "LocalExchange",
+    "MemoryStore",
+    "Policy",
+    "Record",
+    "ResNet9",
+    "ResNet18",
+    "Task",
+    "data",
+    "errors",
+    "load",
+    "split",
+]
+
+_HOMES = {
+    "repshare.board": ("Board", "Task"),
+    "repshare.client": ("Client", "Record"),
+    "repshare.config": ("Policy",),
+    "repshare.data": ("load",),
+    "repshare.exchange": ("Exchange", "LocalExchange"),
+    "repshare.models": ("LeNet5", "ResNet9", "ResNet18", "split"),
+    "repshare.stores": ("MemoryStore",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Looked up when first used: PyTorch takes a second to import, and not everything here needs it.
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module 'repshare' has no attribute {name!r}")

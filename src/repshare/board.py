@@ -6,9 +6,8 @@ A board never trains and never waits. Accepting a release or making a teacher co
 
 import random
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from repshare import sums, wire
 from repshare.errors import ConfigError, Refused
 from repshare.representations import Release, Representations, Teacher, stack
+from repshare.stores import MemoryStore, Store, Transaction
 
 
 @dataclass(frozen=True)
@@ -48,26 +48,6 @@ class Wants(NamedTuple):
     peers: tuple[str, ...] | None = None  # None: everyone
 
 
-class Transaction(Protocol):
-    """Reads see the writes before them; nothing is kept unless the block ends well."""
-
-    def get(self, key: str) -> bytes | None:
-        """What stands under this key."""
-
-    def set(self, key: str, value: bytes) -> None:
-        """Put this under this key."""
-
-    def delete(self, key: str) -> None:
-        """Remove what stands under this key."""
-
-
-class Store(Protocol):
-    """Opaque bytes under keys. A transaction is all or nothing, alone, and durable when its block ends."""
-
-    def transaction(self) -> AbstractContextManager[Transaction]:
-        """Begin one: `with store.transaction() as state:`."""
-
-
 class Totals(NamedTuple):
     """Sums over the last release of every client, exact in any order (see `sums`)."""
 
@@ -94,10 +74,10 @@ class Totals(NamedTuple):
 
 
 class Board:
-    """One task's state over a store."""
+    """One task's state over a store; without one, in memory."""
 
-    def __init__(self, task: Task, store: Store) -> None:
-        self.task, self.store = task, store
+    def __init__(self, task: Task, store: Store | None = None) -> None:
+        self.task, self.store = task, store or MemoryStore()
 
     def accept(self, client: str, body: bytes) -> None:
         """Make this release the client's current one. Repeating it changes nothing; a refused one neither."""

@@ -3,9 +3,9 @@
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -38,6 +38,9 @@ class Output:
     """Print one JSON document on standard output and nothing else there."""
     workers: int | None = None
     """Processes to share the clients among; 0 keeps all in this one. Default: one for each core."""
+
+    def __post_init__(self) -> None:
+        _check_workers(self.workers)
 
 
 def compare(
@@ -112,14 +115,11 @@ def reproduce(
     if dataset not in experiments.PUBLISHED:
         raise ConfigError(f"the paper has no {dataset!r}: choose {', '.join(experiments.PUBLISHED)}")
     _check_seeds(seeds)
+    _check_workers(workers)
     console = Console(stderr=json)
     splits, _ = _load(Setting(dataset=dataset, data_folder=data_folder), None, console)
     cells = experiments.plan_table(Setting(dataset=dataset, rounds=rounds, data_folder=data_folder), seeds, splits)
-    described = {
-        "table": dataset,
-        "setting": asdict(replace(cells[0].run.setting, clients=0, data_folder=None)),
-    }
-    folder = Folder(experiments.table_folder(output, dataset), described, resume=True)
+    folder = Folder(experiments.table_folder(output, dataset), experiments.describe_table(cells), resume=True)
     with _workers(workers) as pool, screen.progress(console) as bar:
         task = bar.add_task(f"table {dataset}", total=sum(cell.run.setting.rounds or 0 for cell in cells))
         done = 0
@@ -170,7 +170,11 @@ def data(
             "image": " × ".join(map(str, content.shape)),
             "training": f"{sum(content.train_histogram):,}",
             "test": f"{sum(content.test_histogram):,}",
-            "where": "built in" if name == "digits" else "in the cache" if cache.location(name).exists() else "not fetched yet",
+            "where": "built in"
+            if name == "digits"
+            else "in the cache"
+            if cache.location(name).exists()
+            else "not fetched yet",
         }
         for name, content in DATASETS.items()
     }
@@ -199,9 +203,11 @@ def _compare(
             bar.update(task, completed=done + round, description=f"{run.method}, seed {run.seed}")
             done += round if round == run.setting.rounds else 0
     setting, lines = runs[0].setting, folder.read()
-    title = f"{Path(setting.dataset).name}, {setting.clients} clients"
+    title = f"{Path(setting.dataset).name}, {setting.clients} clients, {setting.rounds} rounds"
     plots.draw_accuracy(lines, folder.path / "figure.png", title)
-    plots.draw_partition(experiments.who_has_what(runs[0], splits), folder.path / "partition.png", title)
+    plots.draw_partition(
+        experiments.who_has_what(runs[0], splits), folder.path / "partition.png", title.rpartition(", ")[0]
+    )
     summaries = experiments.summaries(lines)
     if output.json:
         _print_json(
@@ -211,12 +217,15 @@ def _compare(
             }
         )
         return
-    caption = (
-        f"{title}, {setting.samples:,} training samples, {setting.rounds} rounds, {seeds} seed{'s' * (seeds > 1)}; "
-        "up and down: bytes a client sends and receives in a round"
-    )
-    console.print(screen.comparison(summaries, {name: METHODS[name].title for name in summaries}, lines, caption))
-    console.print(f"figure   {folder.path / 'figure.png'}\nrecords  {folder.path / 'records.jsonl'}", highlight=False)
+    console.print(screen.comparison(summaries, lines, f"{title}: test accuracy after the last round"))
+    for name in summaries:
+        console.print(f"  [bold]{name}[/]  {METHODS[name].title}")
+    if seeds > 1:
+        console.print(f"\naccuracy   mean over clients, ± standard deviation over {seeds} seeds")
+    console.print("up, down   what a client sends and receives in a round")
+    console.print("compute    seconds of one core, all clients together\n")
+    for what, file in (("figure", "figure.png"), ("who has what", "partition.png"), ("records", "records.jsonl")):
+        console.print(f"{what:<13}[bold]{folder.path / file}[/]", highlight=False)
 
 
 def _summary(summary: "Summary") -> dict[str, Any]:
@@ -252,8 +261,6 @@ def _load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Sp
 def _workers(count: int | None) -> "AbstractContextManager[Workers]":
     from repshare.simulation import Inline, Processes
 
-    if count is not None and count < 0:
-        raise ConfigError(f"workers must be at least 0, not {count}")
     return Inline() if count == 0 else Processes(count)
 
 
@@ -275,16 +282,23 @@ def _check_seeds(seeds: int) -> None:
         raise ConfigError(f"seeds must be at least 1, not {seeds}")
 
 
+def _check_workers(count: int | None) -> None:
+    if count is not None and count < 0:
+        raise ConfigError(f"workers must be at least 0, not {count}")
+
+
 def _print_json(document: Any) -> None:
     print(json.dumps(document, indent=2))
 
 
+COMMANDS: dict[str, Callable[..., Any]] = {"compare": compare, "run": run, "reproduce": reproduce, "data": data}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line, carry it out, and say in one line what went wrong if anything did."""
-    commands = {"compare": compare, "run": run, "reproduce": reproduce, "data": data}
     try:
         tyro.extras.subcommand_cli_from_dict(
-            commands,
+            COMMANDS,
             prog="repshare",
             description="Learn together by sharing representations: not data, not weights.",
             args=arguments,

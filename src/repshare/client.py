@@ -2,11 +2,9 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch import nn
 
 from repshare.board import Wants
 from repshare.config import Policy
@@ -14,10 +12,8 @@ from repshare.errors import Unreachable
 from repshare.exchange import Exchange
 from repshare.methods import RS, Method
 from repshare.randomness import derive
-from repshare.samples import Samples
+from repshare.samples import Labelled, Samples
 from repshare.training import Learner
-
-Labelled = Dataset[Any] | tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -132,8 +128,3 @@ class Client:
 def make_wants(policy: Policy, seed: int, name: str, round: int) -> Wants:
     """What a client asks for in a round: a function of its seed, so that a simulator can ask in its place."""
     return Wants(policy.m_down, derive(seed, name, "collect", round), policy.peers)
-
-
-def to_json(record: Record) -> dict[str, Any]:
-    """A record as JSON can hold it."""
-    return asdict(record)

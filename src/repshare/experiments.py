@@ -149,6 +149,13 @@ def plan_table(setting: Setting, seeds: int, splits: Splits) -> list[Cell]:
     return cells
 
 
+def describe_table(cells: Sequence[Cell]) -> dict[str, Any]:
+    """What its run.json says: all that the cells have in common."""
+    own = {"clients", "independent_starts", "data_folder"}
+    setting = {key: value for key, value in asdict(cells[0].run.setting).items() if key not in own}
+    return {"rows": [row._asdict() for row in ROWS], "sizes": SIZES, "setting": setting}
+
+
 def fill_table(cells: Sequence[Cell], splits: Splits, folder: Folder, workers: Workers) -> Iterator[tuple[Cell, int]]:
     """Do the cells that the folder does not hold yet: one line each, when its last round is over."""
     held = {(line["row"], line["clients"], line["seed"]) for line in folder.read()}

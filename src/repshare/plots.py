@@ -18,18 +18,21 @@ matplotlib.use("Agg")
 
 # Okabe and Ito's colours, distinguishable by everyone; a method has the same one in every figure.
 COLOURS = {"CL": "#000000", "IL": "#E69F00", "FL": "#0072B2", "FD": "#009E73", "RS": "#D55E00"}
+NUMBERED_CELLS, NAMED_CLIENTS = 400, 40  # more than these would not be readable
 DASHES = {"CL": ":", "IL": "--", "FL": "-.", "FD": (0, (5, 1)), "RS": "-"}
 
 
 def draw_accuracy(lines: Sequence[Line], path: Path, title: str) -> None:
     """Test accuracy by round, a line for each method, shaded by the standard deviation over clients."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.add_subplot()
     ends = [_draw_method(axes, method, lines) for method in dict.fromkeys(line["method"] for line in lines)]
     _label_ends(axes, ends)
-    axes.set(title=title, xlabel="communication round", ylabel="test accuracy [%]")
+    axes.set(title=title, xlabel="communication round", ylabel="test accuracy [%], mean ± std over clients")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(visible=True, alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
@@ -67,21 +70,19 @@ def _label_ends(axes: "Axes", ends: list[tuple[str, float, float]]) -> None:
 
 
 def draw_partition(counts: NDArray[Any], path: Path, title: str) -> None:
-    """Who has what: a disc for each client and class, as large as the number of samples."""
+    """Who has what: a cell for each client and class, the darker the more samples."""
     from matplotlib.figure import Figure
 
     clients, classes = counts.shape  # (clients, classes)
-    figure = Figure(figsize=(1.6 + 0.42 * classes, 1.3 + 0.36 * min(clients, 40)), layout="constrained")
+    figure = Figure(figsize=(1.6 + 0.45 * classes, 1.3 + 0.36 * min(clients, 40)), layout="constrained")
     axes = figure.add_subplot()
-    client, label = np.indices(counts.shape)
-    axes.scatter(label, client, s=200 * counts / max(counts.max(), 1), color=COLOURS["FL"], marker="o")
-    if counts.size <= 400:
-        for (c, k), count in np.ndenumerate(counts):
-            if count:
-                axes.annotate(str(count), (k, c), (0, -11), textcoords="offset points", ha="center", fontsize=6)
-    axes.set(title=title, xlabel="class", ylabel="client", xlim=(-0.6, classes - 0.4), ylim=(clients - 0.4, -0.6))
+    axes.imshow(counts, cmap="Blues", vmin=0, vmax=max(counts.max(), 1), aspect="auto")
+    if counts.size <= NUMBERED_CELLS:
+        for (client, label), count in np.ndenumerate(counts):
+            colour = "white" if count > 0.6 * counts.max() else "black"
+            axes.text(label, client, str(count), ha="center", va="center", fontsize=8, color=colour)
+    shown = range(clients) if clients <= NAMED_CLIENTS else (0, clients - 1)
+    axes.set_yticks(list(shown), [str(client + 1) for client in shown])
     axes.set_xticks(range(classes))
-    axes.set_yticks(range(clients) if clients <= 40 else [0, clients - 1])
-    axes.set_yticklabels([str(tick + 1) for tick in (range(clients) if clients <= 40 else (0, clients - 1))])
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.set(title=f"samples of each class: {title}", xlabel="class", ylabel="client")
     figure.savefig(path, dpi=150)

@@ -1,6 +1,7 @@
 """`file.py:function`: how a command line names a user's own model, data or task."""
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,23 @@ def find_function(reference: str) -> Callable[..., Any]:
     path = Path(place)
     if not path.is_file():
         raise ConfigError(f"{reference}: there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name_of_module = f"repshare_own_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name_of_module, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{reference}: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name_of_module] = module  # dataclasses look their module up by name
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # the file is the user's own code: anything may go wrong in it
-        raise ConfigError(f"{reference}: {path} could not be run: {type(error).__name__}: {error}") from error
+        del sys.modules[name_of_module]
+        raise ConfigError(f"{reference}: {path} could not be run: {in_one_line(error)}") from error
     function = getattr(module, name, None)
     if not callable(function):
         raise ConfigError(f"{reference}: {path} has no function {name!r}")
     return function  # type: ignore[no-any-return]
+
+
+def in_one_line(error: Exception) -> str:
+    """An error of a user's code in one line, whatever its author thought of lines."""
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -25,7 +25,10 @@ class Representations(NamedTuple):
 
     def of(self, label: int) -> "Representations":
         """The rows of one class."""
-        rows = self.labels == label
+        return self.part(self.labels == label)
+
+    def part(self, rows: slice | NDArray[np.bool_]) -> "Representations":
+        """Some of the rows."""
         return Representations(self.vectors[rows], self.labels[rows], self.counts[rows])
 
 

@@ -4,18 +4,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from repshare.errors import DataError
 
+Labelled = Dataset[Any] | tuple[Tensor, Tensor] | tuple[NDArray[Any], NDArray[Any]]
+EVALUATION_BATCH = 250  # samples: measured fastest for LeNet5 among 50, 100, 250 and 1,000
+
 
 class Samples:
-    """Any map-style dataset of (inputs, label), or a pair of tensors, which is much the fastest."""
+    """Any map-style dataset of (inputs, label), or a pair of tensors or arrays, which is much the fastest."""
 
-    def __init__(self, data: "Dataset[Any] | tuple[Tensor, Tensor]", *, device: str = "cpu") -> None:
+    def __init__(self, data: Labelled, *, device: str = "cpu") -> None:
         self.device = torch.device(device)
-        self._data = TensorDataset(*data) if isinstance(data, tuple) else data
+        self._data = TensorDataset(*_as_tensors(*data)) if isinstance(data, tuple) else data
         if len(self) < 1:
             raise DataError("there is no sample")
         self.labels = self._read_labels()  # (n,)
@@ -26,19 +30,19 @@ class Samples:
     def batch(self, indices: Tensor) -> tuple[Any, Tensor]:
         """Inputs and labels of these samples, on the device."""
         if isinstance(self._data, TensorDataset):
-            inputs, labels = self._data[indices]  # type: ignore[index]
+            inputs, labels = self._data[indices]
         else:
             inputs, labels = default_collate([self._data[int(i)] for i in indices])
         return self._place(inputs), labels.to(self.device, torch.int64)
 
     def in_order(self, size: int) -> Iterator[tuple[Any, Tensor]]:
         """All samples, `size` at a time."""
-        for indices in torch.arange(len(self)).split(size):
+        for indices in torch.split(torch.arange(len(self)), size):
             yield self.batch(indices)
 
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[tuple[Any, Tensor]]:
         """All samples once in random order, `size` at a time."""
-        parts = list(torch.randperm(len(self), generator=generator).split(size))
+        parts = list(torch.split(torch.randperm(len(self), generator=generator), size))
         if len(parts) > 1 and len(parts[-1]) == 1:  # batch normalisation cannot train on a single sample
             parts[-2:] = [torch.cat(parts[-2:])]
         for indices in parts:
@@ -69,4 +73,8 @@ class Samples:
         return inputs.to(self.device)
 
 
-EVALUATION_BATCH = 250  # samples: measured fastest for LeNet5 among 50, 100, 250 and 1,000
+def _as_tensors(inputs: Any, labels: Any) -> tuple[Tensor, Tensor]:
+    inputs = torch.as_tensor(inputs)
+    if len(inputs) != len(labels):
+        raise DataError(f"there are {len(inputs)} inputs but {len(labels)} labels")
+    return inputs, torch.as_tensor(labels)

@@ -1,9 +1,11 @@
 """What the terminal shows: progress, tables, and the same tables as Markdown."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -18,7 +20,7 @@ from rich.table import Table
 from repshare.results import Line, Summary
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-CURVE_WIDTH = 16  # characters
+CURVE_WIDTH = 10  # characters
 
 
 def progress(console: Console) -> Progress:
@@ -36,16 +38,13 @@ def progress(console: Console) -> Progress:
     )
 
 
-def comparison(
-    summaries: Mapping[str, Summary], titles: Mapping[str, str], lines: Sequence[Line], caption: str
-) -> Table:
+def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: str) -> Table:
     """One row for each method."""
-    table = Table(caption=caption, caption_justify="left")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("method")
-    table.add_column("test accuracy [%]", justify="right")
-    table.add_column("± seeds", justify="right")
+    table.add_column("accuracy %", justify="right", no_wrap=True)
     table.add_column("± clients", justify="right")
-    table.add_column("by round")
+    table.add_column("by round", min_width=CURVE_WIDTH)
     table.add_column("up", justify="right")
     table.add_column("down", justify="right")
     table.add_column("compute", justify="right")
@@ -53,9 +52,8 @@ def comparison(
     for method, summary in summaries.items():
         style = "bold" if summary.accuracy == best else ""
         table.add_row(
-            f"[bold]{method}[/] {titles[method]}",
-            f"{summary.accuracy:.2f}",
-            "–" if summary.std_over_seeds is None else f"{summary.std_over_seeds:.2f}",
+            f"[bold]{method}[/]",
+            _plus_minus(summary.accuracy, summary.std_over_seeds),
             f"{summary.std_over_clients:.2f}",
             curve([line for line in lines if line["method"] == method]),
             traffic(summary.bytes_up / summary.client_rounds),
@@ -81,13 +79,8 @@ def traffic(bytes_: float) -> str:
     """Bytes in a unit that suits them."""
     if bytes_ == 0:
         return "–"
-    for unit in ("B", "kB", "MB"):
-        if bytes_ < 1000:
-            break
-        bytes_ /= 1000
-    else:
-        unit = "GB"
-    return f"{bytes_:.3g} {unit}" if bytes_ < 1000 else f"{bytes_:.0f} {unit}"
+    power = min(int(math.log10(max(bytes_, 1)) // 3), 3)
+    return f"{bytes_ / 1000**power:.3g} {('B', 'kB', 'MB', 'GB')[power]}"
 
 
 Published = Mapping[str, tuple[float, ...]]
@@ -99,7 +92,7 @@ def paper_table(dataset: str, lines: Sequence[Line], published: Published) -> Ta
     seeds = len({line["seed"] for line in lines})
     table = Table(
         title=f"{dataset}: mean test accuracy over clients after the last round [%], ± std over {seeds} seeds",
-        caption="in brackets: published",
+        caption="in brackets: published; CL is one client with all the data",
     )
     table.add_column("")
     for size in sizes:
@@ -114,8 +107,8 @@ def table_markdown(dataset: str, lines: Sequence[Line], published: Published) ->
     sizes = _sizes(lines)
     seeds = len({line["seed"] for line in lines})
     parts = [
-        f"{dataset}: mean test accuracy over clients after the last round [%], ± standard deviation over {seeds} seeds;",
-        "in brackets the published number.",
+        f"{dataset}: mean test accuracy over clients after the last round [%], ± standard deviation over {seeds}",
+        "seeds; in brackets the published number. CL is one client with all the data.",
         "",
         "| | " + " | ".join(f"N = {size}" for size in sizes) + " |",
         "|---|" + "---:|" * len(sizes),
@@ -139,12 +132,14 @@ def _entry(title: str, row: Sequence[Line], sizes: Sequence[int], size: int, pub
     accuracies = [line["accuracy"] for line in row if line["clients"] == size]
     if not accuracies:
         return ""
-    shown = f"{statistics.fmean(accuracies):.2f}"
-    if len(accuracies) > 1:
-        shown += f" ± {statistics.stdev(accuracies):.2f}"
+    shown = _plus_minus(statistics.fmean(accuracies), statistics.stdev(accuracies) if len(accuracies) > 1 else None)
     numbers = published.get(title, ())
     place = sizes.index(size)
     return f"{shown} ({numbers[place]:.2f})" if place < len(numbers) else shown
+
+
+def _plus_minus(mean: float, deviation: float | None) -> str:
+    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
 
 
 def data_table(rows: Mapping[str, Mapping[str, str]]) -> Table:

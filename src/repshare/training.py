@@ -47,7 +47,7 @@ class Learner:
         seed: int,
         head: str | None = None,
     ) -> None:
-        model.to(samples.device, memory_format=torch.channels_last)
+        model.to(samples.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.network = split(model, samples.batch(torch.arange(1))[0], head)
         samples.check_labels(self.network.classes)
         self.samples, self.policy = samples, policy

@@ -86,18 +86,18 @@ def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, d
         raise Malformed(f"shapes do not fit: {vectors.shape}, labels {labels.shape}, counts {counts.shape}")
     if vectors.dtype not in (np.float32, np.float16) or {labels.dtype, counts.dtype} != {np.dtype(np.int32)}:
         raise Malformed(f"types do not fit: {vectors.dtype}, labels {labels.dtype}, counts {counts.dtype}")
-    rows = vectors.astype(np.float32), labels.astype(np.int64), counts.astype(np.int64)
+    rows = Representations(vectors.astype(np.float32), labels.astype(np.int64), counts.astype(np.int64))
     cut = _whole(meta, "means")
     if cut > len(vectors):
         raise Malformed(f"{cut} class means announced in {len(vectors)} rows")
-    return Representations(*(r[:cut] for r in rows)), Representations(*(r[cut:] for r in rows)), meta
+    return rows.part(slice(cut)), rows.part(slice(cut, None)), meta
 
 
 def _pack(arrays: Arrays, meta: Mapping[str, Any]) -> bytes:
     # One metadata entry only: safetensors does not promise an order among several.
     header = json.dumps({"version": VERSION, **meta}, separators=(",", ":"))
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    return safetensors.numpy.save(contiguous, {"repshare": header})  # type: ignore[no-any-return]
+    return safetensors.numpy.save(contiguous, {"repshare": header})
 
 
 def _unpack(body: bytes, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

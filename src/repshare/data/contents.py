@@ -93,8 +93,10 @@ def verify(arrays: Arrays, name: str) -> None:
         found = tuple(np.unique(labels, return_counts=True)[1].tolist())
         if found != expected:
             raise DataError(f"not {name}: {part} classes have {found} samples, expected {expected}")
-        if images.shape != (sum(expected), *content.shape):
-            raise DataError(f"not {name}: {part} images have shape {images.shape}")
+        if images.shape != (len(labels), *content.shape) or images.dtype != np.uint8:
+            raise DataError(f"not {name}: {part} images are {images.dtype} of shape {images.shape}")
+        if labels.shape != (sum(expected),) or labels.dtype != np.int64:
+            raise DataError(f"not {name}: {part} labels are {labels.dtype} of shape {labels.shape}")
     for (part, array), digest in zip(arrays._asdict().items(), content.digests, strict=True):
         if _digest(array) != digest:
             raise DataError(f"not {name}: {part} {array.shape} has another SHA-256 than published")

@@ -10,6 +10,7 @@ from repshare.data import own
 from repshare.data.contents import DATASETS, Arrays, verify
 from repshare.data.sources import fetch
 from repshare.errors import ConfigError, DataError
+from repshare.references import is_reference
 
 
 class Dataset(NamedTuple):
@@ -26,6 +27,19 @@ class Splits(NamedTuple):
     test: Dataset
     classes: int
 
+    def first(self, samples: int | None) -> "Splits":
+        """With only the first so many training samples."""
+        return self._replace(train=Dataset(self.train.images[:samples], self.train.labels[:samples]))
+
+    def normalised(self) -> "Splits":
+        """All images as float32, by one mean and one standard deviation over all training pixels."""
+        mean, deviation = (np.float32(value) for value in (self.train.images.mean(), self.train.images.std() or 1.0))
+        train, test = (
+            Dataset(((images - mean) / deviation).astype(np.float32), labels)
+            for images, labels in (self.train, self.test)
+        )
+        return self._replace(train=train, test=test)
+
 
 def load(name_or_reference: str, *, folder: Path | None = None, progress: bool = False) -> Splits:
     """A data set by name (see `DATASETS`), or your own from `file.py:function`.
@@ -37,7 +51,7 @@ def load(name_or_reference: str, *, folder: Path | None = None, progress: bool =
     if name in DATASETS:
         arrays = _digits() if name == "digits" else fetch(name, folder=folder, progress=progress)
         splits = Splits(Dataset(*arrays[:2]), Dataset(*arrays[2:]), DATASETS[name].classes)
-    elif ":" in name:
+    elif is_reference(name):
         given = own.read(name)
         splits = Splits(Dataset(*given[:2]), Dataset(*given[2:4]), given.classes)
     else:

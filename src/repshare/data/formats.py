@@ -57,7 +57,7 @@ def read_idx(folder: Path) -> Arrays:
 def _idx(path: Path) -> npt.NDArray[np.uint8]:
     zipped = path.with_name(path.name + ".gz")
     with _reading(path):
-        content = gzip.decompress(zipped.read_bytes()) if zipped.exists() else path.read_bytes()
+        content = path.read_bytes() if path.exists() else gzip.decompress(zipped.read_bytes())
         dimensions = 3 if "idx3" in path.name else 1
         if content[:4] != bytes((0, 0, 8, dimensions)):  # 8: unsigned bytes
             raise ValueError(f"not an IDX file of unsigned bytes in {dimensions} dimensions")

@@ -1,16 +1,13 @@
 """A user's own data: `file.py:function`."""
 
-import importlib.util
 import operator
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from repshare.errors import ConfigError, DataError
+from repshare.errors import DataError
+from repshare.references import find_function, in_one_line
 
 Images = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
 EXPECTED = "((train_images, train_labels), (test_images, test_labels)[, classes])"
@@ -28,11 +25,11 @@ class Own(NamedTuple):
 
 def read(reference: str) -> Own:
     """Call the function and convert what it returns. Values are for the caller to check."""
-    function = _find(reference)
+    function = find_function(reference)
     try:
         returned = function()
     except Exception as error:  # the user's code may raise anything
-        raise DataError(f"{reference} raised {_line(error)}") from error
+        raise DataError(f"{reference} raised {in_one_line(error)}") from error
     try:
         (train_images, train_labels), (test_images, test_labels), *rest = returned
         (classes,) = rest or (None,)
@@ -46,28 +43,6 @@ def read(reference: str) -> Own:
         _labels(test_labels, f"{reference}: test"),
         int(labels.max(initial=-1)) + 1 if classes is None else _count(classes, reference),
     )
-
-
-def _find(reference: str) -> Callable[[], Any]:
-    file, _, name = reference.rpartition(":")
-    path = Path(file)
-    if not path.is_file():
-        raise ConfigError(f"{reference}: there is no file {file}")
-    module_name = f"repshare_own_{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{reference}: {file} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # dataclasses look their module up by name
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # the user's code may raise anything
-        del sys.modules[module_name]
-        raise DataError(f"{reference}: importing {file} raised {_line(error)}") from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise ConfigError(f"{reference}: {file} has no function {name!r}")
-    return function  # type: ignore[no-any-return]
 
 
 def _images(given: Any, whose: str) -> Images:
@@ -95,7 +70,7 @@ def _array(given: Any, what: str) -> npt.NDArray[Any]:
     try:
         return np.asarray(given)
     except Exception as error:  # lists of unequal length, tensors on another device, anything with __array__
-        raise DataError(f"{what} are not an array: {_line(error)}") from error
+        raise DataError(f"{what} are not an array: {in_one_line(error)}") from error
 
 
 def _count(classes: Any, reference: str) -> int:
@@ -103,8 +78,3 @@ def _count(classes: Any, reference: str) -> int:
         return operator.index(classes)
     except TypeError as error:
         raise DataError(f"{reference}: the number of classes is {classes!r}, not an integer") from error
-
-
-def _line(error: Exception) -> str:
-    """An error in one line, whatever its author thought of lines."""
-    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -55,11 +55,11 @@ def _run(command: list[str], folder: Path) -> None:
             cwd=folder,
             timeout=TIMEOUT_SECONDS,
             check=True,
-            capture_output=True,
             stdin=subprocess.DEVNULL,
+            capture_output=True,
         )
     except subprocess.TimeoutExpired as error:
-        raise DataError(f"{shown} took longer than {TIMEOUT_SECONDS:.0f} s") from error
+        raise DataError(f"{shown} took longer than {TIMEOUT_SECONDS:g} s") from error
     except subprocess.CalledProcessError as error:
         said = " ".join(error.stderr.decode(errors="replace").split()) or "no message"
         raise DataError(f"{shown} failed with code {error.returncode}: {said}") from error

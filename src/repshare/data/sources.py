@@ -172,7 +172,7 @@ def fetch(name: str, *, folder: Path | None = None, progress: bool = False) -> A
         try:
             arrays = source(wanted)
             verify(arrays, name)
-        except DataError as error:
+        except (DataError, OSError) as error:  # OSError: no room for a scratch folder, a tool that cannot start
             failures.append(f"  {label}: {textwrap.shorten(str(error), 300)}")
             continue
         _keep(name, arrays)

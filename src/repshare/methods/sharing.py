@@ -4,7 +4,6 @@ from repshare import wire
 from repshare.board import Board, Task
 from repshare.methods.method import Method, Weights
 from repshare.representations import make_release
-from repshare.stores import MemoryStore
 from repshare.training import Learner, lay_out
 
 
@@ -28,7 +27,7 @@ def share(learner: Learner, round: int) -> bytes:
 
 def serve(task: Task, _: Weights | None) -> Board:
     """A board in memory."""
-    return Board(task, MemoryStore())
+    return Board(task)
 
 
 def absorb(learner: Learner, body: bytes) -> None:

@@ -70,17 +70,15 @@ def resolve(setting: Setting, available: int) -> Setting:
 
 def make_plan(run: Run, splits: Splits) -> Plan:
     """Take the first samples, normalise by one mean and one deviation over all training pixels, deal them out."""
-    setting = run.setting
-    train = Dataset(splits.train.images[: setting.samples], splits.train.labels[: setting.samples])
-    mean, deviation = float(train.images.mean()), float(train.images.std())
-    parts = deal(setting, train.labels, numpy_stream(run.seed, "partition"))
+    splits = splits.first(run.setting.samples).normalised()
+    parts = deal(run.setting, splits.train.labels, numpy_stream(run.seed, "partition"))
     if find_method(run.method).pools_data:
         parts = [np.sort(np.concatenate(parts))]
     return Plan(
         run,
         splits.classes,
-        _tensors(train, mean, deviation or 1.0),
-        _tensors(splits.test, mean, deviation or 1.0),
+        _tensors(splits.train),
+        _tensors(splits.test),
         tuple(torch.from_numpy(part) for part in parts),
     )
 
@@ -131,6 +129,5 @@ def _network(plan: Plan, name: str, seed: int) -> Network:
     return network
 
 
-def _tensors(data: Dataset, mean: float, deviation: float) -> tuple[Tensor, Tensor]:
-    images = torch.from_numpy(((data.images - np.float32(mean)) / np.float32(deviation)).astype(np.float32))
-    return images, torch.from_numpy(data.labels)
+def _tensors(data: Dataset) -> tuple[Tensor, Tensor]:
+    return torch.from_numpy(data.images), torch.from_numpy(data.labels)

@@ -7,8 +7,10 @@ that sums inside a convolution are formed in the same order everywhere: the bits
 import multiprocessing
 import os
 import signal
+import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
@@ -140,23 +142,24 @@ class Processes:
     def __enter__(self) -> Self:
         context = multiprocessing.get_context("spawn")
         self._lines, self._processes = [], []
-        for _ in range(self.count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs,), daemon=True)
-            process.start()
-            theirs.close()
-            self._lines.append(ours)
-            self._processes.append(process)
+        with _no_interrupt():
+            for _ in range(self.count):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_work, args=(theirs,), daemon=True)
+                process.start()
+                theirs.close()
+                self._lines.append(ours)
+                self._processes.append(process)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for line in self._lines:
-            line.close()  # a worker that reads the end of its line goes home
-        for process in self._processes:
+        for line, process in zip(self._lines, self._processes, strict=True):
             if kind is not None:
                 process.terminate()
+            line.close()  # a worker that reads the end of its line goes home
+        for process in self._processes:
             process.join()
 
     def begin(self, plan: Plan) -> None:
@@ -205,9 +208,21 @@ class Processes:
         return WorkerFailed(f"worker {place + 1} of {self.count} died with exit code {process.exitcode}")
 
 
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Processes started in here do not hear Ctrl-C, from their first moment: the parent decides what it means."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _work(line: "Connection[Any, Any]") -> None:
     """A worker process's life: answer questions until the line is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     torch.set_num_threads(1)
     worker: Worker | None = None
     while True:

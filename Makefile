@@ -1,0 +1,39 @@
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: help run test check format lock clean
+.DEFAULT_GOAL := help
+
+help: ## Show this
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+
+run: $(INSTALLED) ## Set up, compare all methods on MNIST, show the table and where the figure is
+	$(BIN)/repshare compare --name first --resume --fallback digits
+
+test: $(INSTALLED) ## Set up, run all tests
+	$(BIN)/pytest
+
+check: $(INSTALLED) ## Formatting, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(INSTALLED) ## Put the formatting right
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: $(INSTALLED) ## Write the installed versions into constraints.txt
+	$(BIN)/pip freeze --exclude-editable | sed 's/+cpu$$//' > constraints.txt
+
+clean: ## Remove what was installed and built; results stay
+	rm -rf .venv build dist .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+
+# Debian keeps venv in a package of its own; root may fetch it.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "repshare needs Python 3.11 or newer: make PYTHON=python3.11 …")'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "installing python3-venv"; \
+		apt-get update -qq && apt-get install -y -qq python3-venv; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,26 @@
+"""Real data, loaded once: scikit-learn's handwritten digits, which need no network."""
+
+import pytest
+import torch
+
+from repshare.data import load
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def splits():
+    return load("digits")
+
+
+@pytest.fixture(scope="session")
+def digits(splits):
+    """Training and test tensors: ((images, labels), (images, labels))."""
+
+    def tensors(part):
+        return torch.from_numpy(part.images).float() / 8 - 1, torch.from_numpy(part.labels)
+
+    return tensors(splits.train), tensors(splits.test)

@@ -1,0 +1,240 @@
+"""The commands as a user runs them: real processes, real files, exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from repshare.cli import main
+
+TINY = ["--dataset", "digits", "--samples", "90", "--clients", "3", "--rounds", "2"]
+
+
+def repshare(*arguments, cwd, timeout=120, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "repshare.cli", *map(str, arguments)],
+        cwd=cwd, capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}, check=False,
+    )  # fmt: skip
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file())
+
+
+def records(folder):
+    lines = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def test_compare_shows_a_table_and_writes_figure_records_and_configuration(tmp_path):
+    done = repshare("compare", *TINY, "--name", "first", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for word in ("CL", "IL", "FL", "FD", "RS", "± clients", "runs/first/figure.png"):
+        assert word in done.stdout
+    assert files(tmp_path) == [
+        f"runs/first/{name}" for name in ("figure.png", "partition.png", "records.jsonl", "run.json")
+    ]
+    assert (tmp_path / "runs/first/figure.png").read_bytes().startswith(b"\x89PNG")
+    described = json.loads((tmp_path / "runs/first/run.json").read_text())
+    assert described["setting"]["samples"] == 90
+    assert described["setting"]["policy"]["lambda_kd"] == 10.0
+    lines = records(tmp_path / "runs/first")
+    assert len(lines) == (4 * 3 + 1) * 2
+    assert {"ce", "kd", "disc", "bound", "train_accuracy", "test_accuracy", "bytes_up", "bytes_down"} <= set(lines[0])
+
+
+def test_json_prints_one_document_and_nothing_else(tmp_path):
+    done = repshare("compare", *TINY, "--methods", "IL", "RS", "--seeds", "1", "--json", cwd=tmp_path)
+    document = json.loads(done.stdout)
+    assert list(document["methods"]) == ["IL", "RS"]
+    for method in document["methods"].values():
+        assert {"accuracy", "std", "bytes_up", "bytes_down", "seconds"} <= set(method)
+        assert 0 < method["accuracy"] < 100
+    assert document["methods"]["RS"]["bytes_up"] == sum(
+        line["bytes_up"] for line in records(next((tmp_path / "runs").iterdir())) if line["method"] == "RS"
+    )
+    assert document["config"]["setting"]["dataset"] == "digits"
+
+
+def test_run_does_one_method(tmp_path):
+    done = repshare("run", "FL", *TINY, "--independent-starts", "--name", "x", "--workers", "0", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {line["method"] for line in records(tmp_path / "runs/x")} == {"FL"}
+
+
+def test_the_same_command_twice_gives_the_same_records(tmp_path):
+    for name, workers in (("a", 0), ("b", 2)):
+        repshare("compare", *TINY, "--methods", "FL", "RS", "--name", name, "--workers", workers, cwd=tmp_path)
+    assert records(tmp_path / "runs/a") == records(tmp_path / "runs/b")
+    assert (tmp_path / "runs/a/run.json").read_text() == (tmp_path / "runs/b/run.json").read_text()
+
+
+def test_a_name_in_use_is_refused_with_the_way_out(tmp_path):
+    arguments = ["compare", *TINY, "--methods", "IL", "--name", "mine", "--workers", "0"]
+    assert repshare(*arguments, cwd=tmp_path).returncode == 0
+    before = (tmp_path / "runs/mine/records.jsonl").read_bytes()
+    again = repshare(*arguments, cwd=tmp_path)
+    other = repshare(*arguments, "--lambda-kd", "3", cwd=tmp_path)
+    other_resumed = repshare(*arguments, "--lambda-kd", "3", "--resume", cwd=tmp_path)
+    assert [each.returncode for each in (again, other, other_resumed)] == [2, 2, 2]
+    assert "go on with --resume, or choose another --name" in again.stderr
+    assert "another run (lambda_kd 10.0 there, 3.0 here)" in other.stderr
+    assert (tmp_path / "runs/mine/records.jsonl").read_bytes() == before
+    assert repshare(*arguments, "--resume", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "runs/mine/records.jsonl").read_bytes() == before
+
+
+def test_a_killed_comparison_resumes_to_the_same_records(tmp_path):
+    arguments = ["compare", *TINY, "--rounds", "30", "--methods", "IL", "RS", "--workers", "0"]
+    repshare(*arguments, "--name", "whole", cwd=tmp_path)
+    victim = subprocess.Popen(
+        [sys.executable, "-m", "repshare.cli", *arguments, "--name", "cut"],
+        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    path = tmp_path / "runs/cut/records.jsonl"
+    deadline = time.monotonic() + 60
+    while not (path.exists() and '"RS"' in path.read_text()):  # in the middle of the second method
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    victim.send_signal(signal.SIGKILL)
+    assert victim.wait() == -signal.SIGKILL
+    assert 0 < len(records(tmp_path / "runs/cut")) < len(records(tmp_path / "runs/whole"))
+    with path.open("a") as file:
+        file.write('{"method": "RS", "se')  # as a kill in the middle of a write leaves it
+    assert repshare(*arguments, "--name", "cut", "--resume", cwd=tmp_path).returncode == 0
+    assert records(tmp_path / "runs/cut") == records(tmp_path / "runs/whole")
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "repshare.cli", "compare", *TINY, "--rounds", "5000", "--name", "long"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    path = tmp_path / "runs/long/records.jsonl"
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.stat().st_size):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "go on with --name long --resume" in error
+    assert "Traceback" not in error
+
+
+OWN = """
+import numpy as np
+from torch import nn
+
+def rows(n=60):
+    rng = np.random.default_rng(0)
+    return rng.uniform(size=(n, 8, 8)).astype(np.float32), np.arange(n) % 3
+
+def good():
+    return rows(), rows(30)
+
+def bad_label():
+    images, labels = rows()
+    return (images, np.where(np.arange(60) == 7, 5, labels)), rows(30), 3
+
+def nan():
+    images, labels = rows()
+    images[4, 0, 0] = np.nan
+    return (images, labels), rows(30)
+
+def headless(channels, classes):
+    return nn.Sequential(nn.Conv2d(channels, classes, 8), nn.Flatten())
+
+def narrow(channels, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 30), nn.Tanh(), nn.Linear(30, classes))
+"""
+
+
+def test_own_data_and_own_model_work_from_the_command_line(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    done = repshare(
+        "compare", "--dataset", "own.py:good", "--model", "own.py:narrow", "--clients", "2", "--rounds", "2",
+        "--methods", "FL", "RS", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--dataset", "mnits"], "mnits"),
+        (["--model", "lenet6"], "unknown model 'lenet6'"),
+        (["--methods", "IL", "XX"], "unknown method 'XX'"),
+        (["--model", "lenet5", "own.py:narrow", "--methods", "RS"], "84 (lenet5), 30 (own.py:narrow)"),
+        (["--lambda-kd", "-1"], "lambda_kd must be at least 0, not -1.0"),
+        (["--lambda-disc", "-1"], "lambda_disc"),
+        (["--n-avg", "0"], "n_avg must be at least 1, not 0"),
+        (["--clients", "91"], "91"),
+        (["--clients", "0"], "clients must be at least 1"),
+        (["--rounds", "0"], "rounds must be at least 1"),
+        (["--seeds", "0"], "seeds must be at least 1"),
+        (["--workers", "-1"], "workers must be at least 0"),
+        (["--partition", "dirichlet", "--alpha", "0"], "alpha"),
+        (["--dataset", "own.py:bad_label", "--samples", "60"], "label 5 at index 7"),
+        (["--dataset", "own.py:nan", "--samples", "60"], "nan at (4, 0, 0, 0)"),
+        (["--dataset", "own.py:missing"], "has no function 'missing'"),
+        (["--model", "own.py:headless"], "has no linear layer"),
+        (["--model", "resnet9"], "ResNet9 cannot take the data"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2_and_writes_nothing(tmp_path, monkeypatch, capsys, arguments, words):
+    (tmp_path / "own.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as exit:
+        main(["compare", *TINY, *arguments])
+    out, error = capsys.readouterr()
+    assert exit.value.code == 2
+    assert words in error
+    assert out == ""
+    assert len(error.strip().splitlines()) == 1
+    assert [file for file in files(tmp_path) if "__pycache__" not in file] == ["own.py"]
+
+
+def test_bad_input_ends_the_process_with_2_and_no_traceback(tmp_path):
+    done = repshare("compare", "--dataset", "mnits", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("repshare: no data set is called 'mnits'")
+
+
+def test_a_data_set_that_cannot_be_had_is_an_error_unless_another_is_allowed(tmp_path):
+    nowhere = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "REPSHARE_OFFLINE": "1"}
+    arguments = ["compare", "--clients", "2", "--rounds", "1", "--methods", "IL", "--workers", "0"]
+    refused = repshare(*arguments, cwd=tmp_path, **nowhere)
+    assert refused.returncode == 2
+    assert "mnist" in refused.stderr
+    allowed = repshare(*arguments, "--fallback", "digits", cwd=tmp_path, **nowhere)
+    assert allowed.returncode == 0, allowed.stderr
+    assert "Using digits instead of mnist." in allowed.stdout
+
+
+def test_reproduce_knows_what_the_paper_has(tmp_path):
+    done = repshare("reproduce", "table", "--dataset", "digits", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "choose mnist, fashion_mnist, cifar10" in done.stderr
+
+
+def test_data_lists_and_fetches(tmp_path):
+    listed = repshare("data", "list", "--json", cwd=tmp_path)
+    assert list(json.loads(listed.stdout)) == ["mnist", "fashion_mnist", "cifar10", "digits"]
+    fetched = repshare("data", "fetch", "digits", cwd=tmp_path)
+    assert "1,200 training" in fetched.stdout
+    assert repshare("data", "fetch", "nothing", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("command", [[], ["compare"], ["run"], ["reproduce"], ["data"]])
+def test_every_command_explains_itself(tmp_path, command):
+    done = repshare(*command, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "usage: repshare" in done.stdout
+    if command:
+        assert f"repshare {command[0]} " in done.stdout.split("options")[0].split("\n", 1)[1]  # an example

@@ -1,0 +1,205 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from repshare import Board, Client, LeNet5, LocalExchange, MemoryStore, Policy, Task, wire
+from repshare.board import Wants
+from repshare.errors import ConfigError, Malformed, Refused, Unreachable
+from repshare.methods import FD, FL, IL, RS
+
+
+@pytest.fixture
+def halves(digits):
+    (images, labels), test = digits
+    return [(images[i:400:2], labels[i:400:2]) for i in range(2)], test
+
+
+def lenet(seed=0, **options):
+    torch.manual_seed(seed)
+    return LeNet5(**options)
+
+
+def pair(data, board=None, policies=(None, None), models=None, **options):
+    board = board or Board(Task(classes=10, dimension=84), MemoryStore())
+    models = models or (lenet(0), lenet(1))
+    return [
+        Client(model, part, LocalExchange(board, name), name=name, policy=policy, **options)
+        for model, part, name, policy in zip(models, data, "ab", policies, strict=True)
+    ]
+
+
+def test_rounds_yield_a_record_each_and_learning_starts_with_the_second(halves):
+    data, test = halves
+    a, b = pair(data, test=test)
+    records = list(zip(a.rounds(3), b.rounds(3), strict=True))
+    first, last = records[0][0], records[-1][0]
+    assert [record.round for record, _ in records] == [1, 2, 3]
+    assert first.kd is None
+    assert last.kd > 0
+    assert last.bound < math.log(9)
+    assert 0 < last.test_accuracy < 1
+    assert last.bytes_up > 2 * 10 * 84 * 4
+    assert last.bytes_down > 2 * 10 * 84 * 4
+
+
+def test_clients_of_different_architectures_and_policies_learn_together(halves):
+    data, _ = halves
+    torch.manual_seed(0)
+    wide = nn.Sequential(nn.Flatten(), nn.Linear(64, 84), nn.Tanh(), nn.Linear(84, 10))
+    a, b = pair(data, models=(lenet(), wide), policies=(Policy(m_down=2, epochs=2), Policy(lambda_disc=0.0, n_avg=3)))
+    record_a, record_b = list(zip(a.rounds(3), b.rounds(3), strict=True))[-1]
+    assert record_a.kd is not None
+    assert record_b.kd is not None
+
+
+def test_a_client_whose_representations_do_not_fit_the_task_is_refused(halves):
+    data, _ = halves
+    _, b = pair(data, models=(lenet(), lenet(dimension=50)))
+    with pytest.raises(Malformed, match="representations have 84 numbers, this model's 50"):
+        b.round()
+    with pytest.raises(Refused, match="representations of 50 numbers; the task's have 84"):
+        b.exchange.publish(RS.share(b.learner, 1))
+
+
+def test_only_what_the_policy_allows_leaves(halves):
+    data, _ = halves
+    board = Board(Task(10, 84), MemoryStore())
+    allowed = tuple(i for i, label in enumerate(data[0][1].tolist()) if label in (1, 2))[:9]
+    policy = Policy(share_classes=(1, 7), share_samples=allowed, minimum_count=2, m_up=3)
+    a, _ = pair(data, board, policies=(policy, None))
+    a.round()
+    left = wire.decode_teacher(board.teach("b", Wants(10, 0)))
+    ones = sum(data[0][1][i].item() == 1 for i in allowed)
+    assert left.means.labels.tolist() == [1]
+    assert left.means.counts.tolist() == [ones]
+    assert left.observations.labels.tolist() == [1, 1, 1]
+
+
+def test_a_client_learns_only_from_the_peers_it_names(halves):
+    data, _ = halves
+    a, b = pair(data, policies=(Policy(peers=("c",)), Policy(peers=("a",))))
+    record_a, record_b = list(zip(a.rounds(3), b.rounds(3), strict=True))[-1]
+    assert record_a.kd is None
+    assert record_b.kd is not None
+
+
+class Tapped:
+    """A local exchange that keeps what passed through."""
+
+    def __init__(self, exchange):
+        self.exchange, self.bodies = exchange, []
+
+    def publish(self, body):
+        self.bodies.append(body)
+        self.exchange.publish(body)
+
+    def collect(self, wants):
+        return self.exchange.collect(wants)
+
+
+@pytest.mark.parametrize("method", [RS, FD])
+def test_no_raw_sample_and_no_weight_is_in_the_bytes_that_leave(halves, method):
+    data, _ = halves
+    board = Board(Task(10, 84 if method is RS else 10), MemoryStore())
+    tapped = Tapped(LocalExchange(board, "a"))
+    client = Client(lenet(), data[0], tapped, name="a", method=method)
+    for _ in client.rounds(3):
+        pass
+    sent = b"".join(tapped.bodies)
+    network = client.learner.network
+    with torch.inference_mode():
+        features, logits = network(data[0][0])
+    private = [image.numpy() for image in data[0][0]] + [p.detach().numpy() for p in network.model.parameters()]
+    private += [row.numpy() for row in (*features, *logits)]  # nor the representation of a single sample
+    for array in private:
+        for piece in np.array_split(array.astype(np.float32).ravel(), max(1, array.size // 4)):
+            if len(piece) >= 2 and np.ptp(piece) > 0:  # a piece of two different numbers or more tells something
+                assert piece.tobytes() not in sent
+    assert len(sent) < 3 * 2 * 10 * (client.learner.dimension + 2) * 4 + 3 * 500
+
+
+def test_the_search_for_leaks_would_find_one(halves):
+    data, _ = halves
+    tapped = Tapped(LocalExchange(FL.serve(Task(10, 84), None), "a"))
+    client = Client(lenet(), data[0], tapped, name="a", method=FL)
+    client.round()
+    piece = client.learner.network.head.weight.detach().numpy().ravel()[:4]
+    assert piece.tobytes() in tapped.bodies[0]
+
+
+class Moody:
+    """An exchange that is away in the rounds it is told to be."""
+
+    def __init__(self, exchange, away):
+        self.exchange, self.away, self.calls = exchange, away, 0
+
+    def publish(self, body):
+        self._answer()
+        self.exchange.publish(body)
+
+    def collect(self, wants):
+        self.calls += 1
+        self._answer()
+        return self.exchange.collect(wants)
+
+    def _answer(self):
+        if self.calls in self.away:
+            raise Unreachable(f"away in round {self.calls}")
+
+
+def test_a_client_goes_on_training_while_the_exchange_is_away_and_publishes_when_it_is_back(halves):
+    data, _ = halves
+    board = Board(Task(10, 84), MemoryStore())
+    a, b = pair(data, board)
+    a.exchange = Moody(a.exchange, away={2, 3})
+    records = [record for record, _ in zip(a.rounds(5), b.rounds(5), strict=True)]
+    assert [record.away for record in records] == [None, "away in round 2", "away in round 3", None, None]
+    assert [record.bytes_up > 0 for record in records] == [True, False, False, True, True]
+    assert records[-1].ce < records[0].ce
+    with board.store.transaction() as state:
+        assert wire.decode_release(state.get("release/a")).round == 5
+
+
+def test_a_client_needs_no_exchange_to_train(halves):
+    data, test = halves
+    record = Client(lenet(), data[0], test=test).round()
+    assert (record.bytes_up, record.bytes_down, record.kd) == (0, 0, None)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(halves):
+    data, _ = halves
+
+    def weights(seed):
+        a, b = pair(data, seed=seed)
+        for _ in zip(a.rounds(2), b.rounds(2), strict=True):
+            pass
+        return torch.cat([p.detach().flatten() for p in a.learner.network.model.parameters()])
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+def test_sharing_with_both_lambdas_zero_equals_independent_learning_bit_for_bit(halves):
+    data, _ = halves
+
+    def weights(method, policy):
+        a, b = pair(data, method=method, policies=(policy, policy))
+        for _ in zip(a.rounds(3), b.rounds(3), strict=True):
+            pass
+        return torch.cat([p.detach().flatten() for p in b.learner.network.model.parameters()])
+
+    neither = Policy(lambda_kd=0.0, lambda_disc=0.0, m_down=2, m_up=2)
+    assert torch.equal(weights(RS, neither), weights(IL, Policy()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"lambda_kd": -1}, {"lambda_disc": -0.1}, {"n_avg": 0}, {"m_up": -1}, {"m_down": -1}, {"epochs": 0},
+     {"batch_size": 0}, {"minimum_count": 0}, {"learning_rate": 0.0}, {"lambda_kd": float("nan")}],
+)  # fmt: skip
+def test_a_policy_that_makes_no_sense_is_refused(change):
+    with pytest.raises(ConfigError, match=next(iter(change))):
+        Policy(**change)

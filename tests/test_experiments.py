@@ -1,0 +1,48 @@
+from repshare.config import Setting
+from repshare.experiments import PUBLISHED, describe_table, fill_table, plan_table
+from repshare.results import Folder
+from repshare.screen import table_markdown
+from repshare.simulation import Inline
+
+TINY = Setting(dataset="digits", samples=60, rounds=2)
+
+
+def fill(tmp_path, splits, seeds, stop=None):
+    cells = plan_table(TINY, seeds, splits)
+    folder = Folder(tmp_path / "table", describe_table(cells), resume=True)
+    with Inline() as workers:
+        for number, _ in enumerate(fill_table(cells, splits, folder, workers)):
+            if number == stop:
+                break
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in folder.read()]
+
+
+def test_the_table_has_every_cell_once_for_each_seed(tmp_path, splits):
+    lines = fill(tmp_path, splits, seeds=2)
+    assert len(lines) == 2 * (1 + 5 * 3)
+    assert {line["row"] for line in lines} >= set(PUBLISHED["mnist"])
+    assert {(line["row"], line["clients"]) for line in lines} >= {("FL (fair)", 10), ("FL (as published)", 10)}
+
+
+def test_an_interrupted_table_goes_on_to_the_same_cells(tmp_path, splits):
+    whole = fill(tmp_path / "whole", splits, seeds=1)
+    assert 0 < len(fill(tmp_path / "cut", splits, seeds=1, stop=9)) < len(whole)
+    assert fill(tmp_path / "cut", splits, seeds=1) == whole
+    assert fill(tmp_path / "cut", splits, seeds=2)[: len(whole)] == whole  # more seeds may be added later
+
+
+def test_the_two_fedavg_rows_differ(tmp_path, splits):
+    lines = fill(tmp_path, splits, seeds=1)
+    fair, published = ([x for x in lines if x["row"] == row] for row in ("FL (fair)", "FL (as published)"))
+    assert [line["accuracy"] for line in fair] != [line["accuracy"] for line in published]
+    assert fair[0]["bytes_down"] > published[0]["bytes_down"]  # the common start is a download, too
+
+
+def test_the_published_numbers_stand_beside_ours():
+    lines = [
+        {"row": "RS", "clients": clients, "seed": seed, "accuracy": 80.0 + seed}
+        for clients in (2, 5, 10)
+        for seed in (0, 2)
+    ]
+    text = table_markdown("mnist", lines, PUBLISHED["mnist"])
+    assert "| RS | 81.00 ± 1.41 (94.19) | 81.00 ± 1.41 (90.63) | 81.00 ± 1.41 (82.07) |" in text

@@ -1,0 +1,63 @@
+import json
+
+import pytest
+
+from repshare.errors import ConfigError
+from repshare.results import Folder, summarise, write_atomically
+from repshare.screen import curve, traffic
+
+
+def line(seed, round, accuracy, up=10):
+    return {"seed": seed, "round": round, "test_accuracy": accuracy, "bytes_up": up, "bytes_down": 1, "seconds": 0.5}
+
+
+def test_a_summary_takes_the_last_round_only_and_tells_seeds_from_clients():
+    lines = [
+        line(s, r, a) for s, r, a in [(0, 1, 0.99), (0, 2, 0.5), (0, 2, 0.7), (1, 2, 0.8), (1, 2, 0.8), (1, 1, None)]
+    ]
+    summary = summarise(lines)
+    assert summary.accuracy == pytest.approx((60 + 80) / 2)
+    assert summary.std_over_seeds == pytest.approx(200**0.5)
+    assert summary.std_over_clients == pytest.approx((10 + 0) / 2)
+    assert summary.bytes_up == 30
+    assert summarise(lines[:3]).std_over_seeds is None
+
+
+def test_a_folder_reads_back_whole_lines_only(tmp_path):
+    folder = Folder(tmp_path / "run", {"a": 1}, resume=False)
+    folder.add([{"x": 1}, {"x": 2}])
+    with folder.lines_path.open("a") as file:
+        file.write('{"x": 3')
+    assert folder.read() == [{"x": 1}, {"x": 2}]
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("years of work")
+    for resume in (True, False):
+        with pytest.raises(ConfigError, match="holds other files"):
+            Folder(tmp_path / "run", {"a": 1}, resume=resume)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_knows_its_own_description(tmp_path):
+    Folder(tmp_path / "run", {"a": (1, 2)}, resume=False)
+    Folder(tmp_path / "run", {"a": (1, 2)}, resume=True)
+    with pytest.raises(ConfigError, match=r"a \[1, 2\] there, \[1, 3\] here"):
+        Folder(tmp_path / "run", {"a": (1, 3)}, resume=True)
+    assert json.loads((tmp_path / "run/run.json").read_text())["made_with"]["repshare"]
+
+
+def test_an_interrupted_write_leaves_the_old_text(tmp_path):
+    path = tmp_path / "file"
+    write_atomically(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "new \ud800")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_curves_and_traffic_are_readable():
+    lines = [{"round": r, "test_accuracy": a} for r, a in [(1, 0.0), (2, None), (3, 0.5), (4, 0.99), (4, 1.0)]]
+    assert curve(lines) == "▁▅█"
+    assert [traffic(n) for n in (0, 776, 7184, 125_000, 3e9)] == ["–", "776 B", "7.18 kB", "125 kB", "3 GB"]

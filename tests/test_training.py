@@ -1,0 +1,200 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset
+
+from repshare.config import Policy
+from repshare.errors import DataError, Malformed
+from repshare.models import LeNet5
+from repshare.representations import Teacher, nothing, stack
+from repshare.samples import Samples
+from repshare.training import Learner, lay_out
+
+
+def learner(data, policy=None, model=None, **options):
+    torch.manual_seed(0)
+    return Learner(model or LeNet5(), Samples(data), policy or Policy(), name="a", seed=0, **options)
+
+
+@pytest.fixture
+def few(digits):
+    (images, labels), _ = digits
+    return images[:50], labels[:50]
+
+
+def weights(learner):
+    return torch.cat([p.detach().flatten() for p in learner.network.model.parameters()])
+
+
+def teacher(rng, classes=range(10), m=1, d=84):
+    means = [(rng.uniform(-1, 1, d), c, 3) for c in classes]
+    return Teacher(stack(means, d), stack([(rng.uniform(-1, 1, d), c, 3) for c in classes for _ in range(m)], d))
+
+
+def test_local_training_is_algorithm_2_written_out(few):
+    """One epoch against a plain loop with its own losses, its own Adam and no shared code but the model."""
+    rng = np.random.default_rng(0)
+    given = teacher(rng)
+    ours = learner(few, Policy(lambda_kd=10.0, lambda_disc=1.0))
+    ours.lesson = lay_out(given, ours)
+
+    torch.manual_seed(0)
+    model = LeNet5().to(memory_format=torch.channels_last)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    order = torch.randperm(50, generator=torch.Generator().set_state(ours.batches.get_state()))
+    means, observed = (torch.from_numpy(rows.vectors) for rows in given)
+    for batch in order.split(32):
+        x, y = few[0][batch], few[1][batch]
+        s = model.features(x)
+        p, q = F.softmax(model.head(s), dim=1), F.softmax(model.head(observed), dim=1)
+        kd = sum(((s[i] - means[y[i]]) ** 2).sum() for i in range(len(y))) / len(y) / 84
+        disc = 0.0
+        for i in range(len(y)):
+            for c in range(10):
+                h = (p[i] * q[c]).sum()
+                disc = disc - (torch.log(h) if c == y[i] else torch.log(1 - h)) / len(y) / 10
+        loss = F.cross_entropy(model.head(s), y) + 10 * kd + disc
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    ours.train()
+    assert torch.allclose(weights(ours), torch.cat([p.flatten() for p in model.parameters()]), atol=2e-5)
+
+
+def test_without_a_teacher_only_cross_entropy_is_reported(few):
+    losses = learner(few).train()
+    assert losses.ce > 0
+    assert losses.kd is losses.disc is losses.bound is None
+    assert 0 <= losses.accuracy <= 1
+
+
+def test_the_bound_is_reported_also_when_the_discriminator_does_not_count(few):
+    on, off = (learner(few, Policy(lambda_kd=0.0, lambda_disc=weight, epochs=20)) for weight in (10.0, 0.0))
+    for each in (on, off):
+        each.lesson = lay_out(teacher(np.random.default_rng(0)), each)
+    bounds = [each.train().bound for each in (on, off)]
+    assert all(bound < math.log(9) for bound in bounds)
+    assert bounds[0] > bounds[1]  # training for it raises it
+
+
+def test_both_lambdas_zero_leave_the_weights_of_training_alone(few):
+    alone, taught = learner(few), learner(few, Policy(lambda_kd=0.0, lambda_disc=0.0))
+    taught.lesson = lay_out(teacher(np.random.default_rng(0), m=3), taught)
+    alone.train()
+    assert taught.train().kd is not None
+    assert torch.equal(weights(alone), weights(taught))
+
+
+def test_classes_nobody_shared_leave_no_trace(few):
+    """A lesson on classes that this client lacks only ever enters as what its samples are not."""
+    images, labels = few
+    held = labels < 5
+    absent = learner((images[held], labels[held]), Policy(lambda_disc=0.0))
+    absent.lesson = lay_out(teacher(np.random.default_rng(0), classes=range(5, 10)), absent)
+    alone = learner((images[held], labels[held]))
+    assert absent.train().kd is None
+    alone.train()
+    assert torch.equal(weights(absent), weights(alone))
+
+
+def test_each_sample_meets_each_of_several_observations_sometimes(few):
+    several = learner(few)
+    several.lesson = lay_out(teacher(np.random.default_rng(0), m=3), several)
+    drawn = several._pair(several.lesson.observations, 200)  # (200, C, d)
+    assert len({tuple(row[0].tolist()) for row in drawn}) == 3
+
+
+def test_a_class_with_fewer_observations_repeats_them(few):
+    mine = learner(few)
+    rng = np.random.default_rng(0)
+    rows = [(rng.uniform(-1, 1, 84), 0, 1) for _ in range(3)] + [(rng.uniform(-1, 1, 84), 1, 1)]
+    lesson = lay_out(Teacher(nothing(84), stack(rows, 84)), mine)
+    assert lesson.observations.shape == (3, 10, 84)
+    assert lesson.has_observation.tolist() == [True, True] + [False] * 8
+    assert (lesson.observations[:, 1] == lesson.observations[0, 1]).all()
+
+
+@pytest.mark.parametrize(
+    "bad", [Teacher(nothing(83), nothing(83)), Teacher(stack([(np.zeros(84), 10, 1)], 84), nothing(84))]
+)
+def test_a_teacher_of_another_task_is_refused(few, bad):
+    with pytest.raises(Malformed):
+        lay_out(bad, learner(few))
+
+
+def test_representing_and_testing_leave_the_model_untouched(few):
+    mine = learner(few)
+    before = weights(mine)
+    vectors, labels = mine.represent()
+    assert vectors.shape == (50, 84)
+    assert labels.tolist() == few[1].tolist()
+    assert mine.evaluate(Samples(few)) == pytest.approx(
+        float((mine.network.model.eval()(few[0]).argmax(1) == few[1]).float().mean())
+    )
+    assert torch.equal(before, weights(mine))
+
+
+def test_one_sample_is_enough_to_train_on(few):
+    losses = learner((few[0][:1], few[1][:1])).train()
+    assert math.isfinite(losses.ce)
+
+
+def test_a_last_batch_of_one_joins_the_one_before_it(few):
+    sizes = [len(labels) for _, labels in Samples((few[0][:33], few[1][:33])).shuffled(32, torch.Generator())]
+    assert sizes == [33]
+
+
+class Pictures(Dataset):
+    """A user's dataset: mappings, not tensors in a row."""
+
+    def __init__(self, images, labels):
+        self.images, self.labels = images, labels
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        return {"images": self.images[index]}, int(self.labels[index])
+
+
+class Keyword(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lenet = LeNet5()
+
+    def forward(self, images):
+        return self.lenet(images)
+
+
+def test_any_dataset_trains_as_its_tensors_would(few):
+    tensors, pictures = learner(few), learner(Pictures(*few), model=_seeded(Keyword))
+    tensors.train()
+    pictures.train()
+    assert torch.equal(weights(tensors), weights(pictures))
+
+
+def _seeded(make):
+    torch.manual_seed(0)
+    return make()
+
+
+def test_labels_that_the_model_has_no_logit_for_are_refused(few):
+    with pytest.raises(DataError, match="sample 3 has label 10; labels must be 0 to 9"):
+        learner((few[0], few[1].clone().index_fill_(0, torch.tensor([3]), 10)))
+
+
+def test_inputs_that_are_not_finite_are_refused(few):
+    broken = few[0].clone()
+    broken[7, 0, 0, 0] = float("nan")
+    with pytest.raises(DataError, match="NaN"):
+        Samples((broken, few[1]))
+
+
+def test_no_sample_at_all_is_refused(few):
+    with pytest.raises(DataError, match="no sample"):
+        Samples((few[0][:0], few[1][:0]))
