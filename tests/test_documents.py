@@ -13,7 +13,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 
 def run(code, cwd):
-    return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def test_the_readmes_python_works_as_it_stands(tmp_path):
@@ -33,7 +35,18 @@ def test_the_example_of_two_parties_is_the_readmes():
 
 def test_the_example_of_ones_own_data_and_model_runs(tmp_path):
     own = ROOT / "examples/own.py"
-    arguments = ["--dataset", f"{own}:data", "--model", f"{own}:model", "--clients", "4", "--rounds", "5", "--workers", "0"]
+    arguments = [
+        "--dataset",
+        f"{own}:data",
+        "--model",
+        f"{own}:model",
+        "--clients",
+        "4",
+        "--rounds",
+        "5",
+        "--workers",
+        "0",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "repshare.cli", "compare", *arguments],
         cwd=tmp_path, capture_output=True, text=True, timeout=120, env=os.environ, check=False,

@@ -33,12 +33,12 @@ class Splits(NamedTuple):
 
     def normalised(self) -> "Splits":
         """All images as float32, by one mean and one standard deviation over all training pixels."""
-        mean, deviation = (np.float32(value) for value in (self.train.images.mean(), self.train.images.std() or 1.0))
-        train, test = (
-            Dataset(((images - mean) / deviation).astype(np.float32), labels)
-            for images, labels in (self.train, self.test)
-        )
-        return self._replace(train=train, test=test)
+        mean, deviation = np.float32(self.train.images.mean()), np.float32(self.train.images.std() or 1.0)
+
+        def normalise(data: Dataset) -> Dataset:
+            return Dataset(((data.images - mean) / deviation).astype(np.float32), data.labels)
+
+        return self._replace(train=normalise(self.train), test=normalise(self.test))
 
 
 def load(name_or_reference: str, *, folder: Path | None = None, progress: bool = False) -> Splits:
