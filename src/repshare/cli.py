@@ -220,8 +220,9 @@ def _compare(
     console.print(screen.comparison(summaries, lines, f"{title}: test accuracy after the last round"))
     for name in summaries:
         console.print(f"  [bold]{name}[/]  {METHODS[name].title}")
+    console.print()
     if seeds > 1:
-        console.print(f"\naccuracy   mean over clients, ± standard deviation over {seeds} seeds")
+        console.print(f"accuracy   mean over clients, ± standard deviation over {seeds} seeds")
     console.print("up, down   what a client sends and receives in a round")
     console.print("compute    seconds of one core, all clients together\n")
     for what, file in (("figure", "figure.png"), ("who has what", "partition.png"), ("records", "records.jsonl")):
