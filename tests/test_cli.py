@@ -37,7 +37,7 @@ def test_compare_shows_a_table_and_writes_figure_records_and_configuration(tmp_p
     for word in ("CL", "IL", "FL", "FD", "RS", "± clients", "runs/first/figure.png"):
         assert word in done.stdout
     assert files(tmp_path) == [
-        f"runs/first/{name}" for name in ("figure.png", "partition.png", "records.jsonl", "run.json")
+        f"runs/first/{name}" for name in ("figure.png", "finished.json", "partition.png", "records.jsonl", "run.json")
     ]
     assert (tmp_path / "runs/first/figure.png").read_bytes().startswith(b"\x89PNG")
     described = json.loads((tmp_path / "runs/first/run.json").read_text())

@@ -14,7 +14,7 @@ def fill(tmp_path, splits, seeds, stop=None):
         for number, _ in enumerate(fill_table(cells, splits, folder, workers)):
             if number == stop:
                 break
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in folder.read()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in folder.records.read()]
 
 
 def test_the_table_has_every_cell_once_for_each_seed(tmp_path, splits):

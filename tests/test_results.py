@@ -25,10 +25,10 @@ def test_a_summary_takes_the_last_round_only_and_tells_seeds_from_clients():
 
 def test_a_folder_reads_back_whole_lines_only(tmp_path):
     folder = Folder(tmp_path / "run", {"a": 1}, resume=False)
-    folder.add([{"x": 1}, {"x": 2}])
-    with folder.lines_path.open("a") as file:
+    folder.records.add([{"x": 1}, {"x": 2}])
+    with folder.records.path.open("a") as file:
         file.write('{"x": 3')
-    assert folder.read() == [{"x": 1}, {"x": 2}]
+    assert folder.records.read() == [{"x": 1}, {"x": 2}]
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):

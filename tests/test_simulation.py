@@ -51,7 +51,7 @@ def test_sharing_with_both_lambdas_zero_equals_independent_learning(splits, inli
 
 def test_all_methods_see_the_same_split_and_centralized_sees_all_of_it(splits):
     plans = {method: make_plan(Run(method, 0, SMALL), splits) for method in METHODS}
-    parts = {m: [p.tolist() for p in plan.parts] for m, plan in plans.items()}
+    parts = {m: [plan.part(i).tolist() for i in range(plan.clients)] for m, plan in plans.items()}
     assert parts["IL"] == parts["RS"] == parts["FL"] == parts["FD"]
     assert parts["CL"] == [sorted(i for part in parts["IL"] for i in part)] == [list(range(150))]
 

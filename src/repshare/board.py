@@ -110,6 +110,16 @@ class Board:
                 teacher = self._from_peers(state, client, wants, rng)
         return wire.encode_teacher(teacher)
 
+    def save(self) -> bytes:
+        """All that is kept, as bytes."""
+        return wire.encode_items(self.store.items())
+
+    def load(self, saved: bytes) -> None:
+        """Put back what `save` gave."""
+        with self.store.transaction() as state:
+            for key, value in wire.decode_items(saved).items():
+                state.set(key, value)
+
     def _from_everyone(self, state: Transaction, client: str, observations: int, rng: random.Random) -> Teacher:
         totals, own = self._totals(state), _release(state, client)
         others = totals.clients.copy()

@@ -3,8 +3,8 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,6 +15,7 @@ from rich.console import Console
 from repshare import screen
 from repshare.config import Setting
 from repshare.errors import ConfigError, DataError, RepshareError, WorkerFailed
+from repshare.interrupts import Interrupted, interruptible
 
 if TYPE_CHECKING:
     from repshare.data import Splits
@@ -38,9 +39,18 @@ class Output:
     """Print one JSON document on standard output and nothing else there."""
     workers: int | None = None
     """Processes to share the clients among; 0 keeps all in this one. Default: one for each core."""
+    ray: str | None = None
+    """Share the clients among the cores of a Ray cluster instead: its address, or `local` to start one here."""
+    resident: int = 1000
+    """Clients that each process keeps in memory; the states of more are on disk while they rest."""
+    checkpoint_every: int | None = None
+    """Rounds between checkpoints. Default: about a minute."""
 
     def __post_init__(self) -> None:
-        _check_workers(self.workers)
+        for name, least in (("workers", 0), ("resident", 1), ("checkpoint_every", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"{name} must be at least {least}, not {value}")
 
 
 def compare(
@@ -115,19 +125,19 @@ def reproduce(
     if dataset not in experiments.PUBLISHED:
         raise ConfigError(f"the paper has no {dataset!r}: choose {', '.join(experiments.PUBLISHED)}")
     _check_seeds(seeds)
-    _check_workers(workers)
     console = Console(stderr=json)
     splits, _ = _load(Setting(dataset=dataset, data_folder=data_folder), None, console)
     cells = experiments.plan_table(Setting(dataset=dataset, rounds=rounds, data_folder=data_folder), seeds, splits)
     folder = Folder(experiments.table_folder(output, dataset), experiments.describe_table(cells), resume=True)
-    with _workers(workers) as pool, screen.progress(console) as bar:
+    hint = "the same command goes on from here"
+    with _workers(Output(workers=workers)) as pool, screen.progress(console) as bar, interruptible(hint) as until_asked:
         task = bar.add_task(f"table {dataset}", total=sum(cell.run.setting.rounds or 0 for cell in cells))
         done = 0
-        for cell, round in experiments.fill_table(cells, splits, folder, pool):
+        for cell, round in until_asked(experiments.fill_table(cells, splits, folder, pool)):
             title, clients, seed = cell.key
             bar.update(task, completed=done + round, description=f"{title}, {clients} clients, seed {seed}")
             done += round if round == cell.run.setting.rounds else 0
-    lines = [line for line in folder.read() if line["seed"] < seeds]
+    lines = [line for line in folder.records.read() if line["seed"] < seeds]
     write_atomically(folder.path / "table.md", screen.table_markdown(dataset, lines, experiments.PUBLISHED[dataset]))
     if json:
         _print_json({"table": dataset, "cells": lines, "published": experiments.PUBLISHED[dataset]})
@@ -196,13 +206,15 @@ def _compare(
     splits, setting = _load(setting, fallback, console)
     runs = experiments.plan_comparison(setting, methods, seeds, splits)
     folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
-    with _workers(output.workers) as workers, screen.progress(console) as bar, _interruptible(folder.path):
+    hint = f"go on with --name {folder.path.name} --resume"
+    with _workers(output) as workers, screen.progress(console) as bar, interruptible(hint) as until_asked:
         task = bar.add_task("", total=sum(run.setting.rounds or 0 for run in runs))
         done = 0
-        for run, round, _ in experiments.carry_out(runs, splits, folder, workers):
+        work = experiments.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
+        for run, round, _ in until_asked(work):
             bar.update(task, completed=done + round, description=f"{run.method}, seed {run.seed}")
             done += round if round == run.setting.rounds else 0
-    setting, lines = runs[0].setting, folder.read()
+    setting, lines = runs[0].setting, folder.records.read()
     title = f"{Path(setting.dataset).name}, {setting.clients} clients, {setting.rounds} rounds"
     plots.draw_accuracy(lines, folder.path / "figure.png", title)
     plots.draw_partition(
@@ -259,33 +271,19 @@ def _load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Sp
         return load(fallback), replace(setting, dataset=fallback)
 
 
-def _workers(count: int | None) -> "AbstractContextManager[Workers]":
+def _workers(output: Output) -> "AbstractContextManager[Workers]":
     from repshare.simulation import Inline, Processes
 
-    return Inline() if count == 0 else Processes(count)
+    if output.ray is not None:
+        from repshare.simulation.cluster import Cluster
 
-
-@contextmanager
-def _interruptible(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        hint = f"whole methods and seeds are kept: go on with --name {folder.name} --resume"
-        raise Interrupted(hint) from None
-
-
-class Interrupted(Exception):
-    """Ctrl-C, and what to do next."""
+        return Cluster(output.ray, output.workers, output.resident)
+    return Inline(output.resident) if output.workers == 0 else Processes(output.workers, output.resident)
 
 
 def _check_seeds(seeds: int) -> None:
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}")
-
-
-def _check_workers(count: int | None) -> None:
-    if count is not None and count < 0:
-        raise ConfigError(f"workers must be at least 0, not {count}")
 
 
 def _print_json(document: Any) -> None:

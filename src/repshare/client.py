@@ -1,9 +1,11 @@
 """A client: collect, train, release, publish. The same loop serves the simulator and the real world."""
 
+import io
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from repshare.board import Wants
@@ -52,7 +54,7 @@ class Client:
     def __init__(
         self,
         model: nn.Module,
-        data: Labelled,
+        data: Labelled | Samples,
         exchange: Exchange | None = None,
         *,
         name: str = "client",
@@ -65,7 +67,8 @@ class Client:
     ) -> None:
         self.name, self.exchange, self.method, self.seed = name, exchange, method, seed
         self.policy = method.adapt(policy or Policy())
-        self.learner = Learner(model, Samples(data, device=device), self.policy, name=name, seed=seed, head=head)
+        samples = data if isinstance(data, Samples) else Samples(data, device=device)
+        self.learner = Learner(model, samples, self.policy, name=name, seed=seed, head=head)
         self.learner.shares_logits = method.shares_logits
         self.test = Samples(test, device=device) if test is not None and not isinstance(test, Samples) else test
         self.round_number = 0
@@ -103,6 +106,18 @@ class Client:
         if self.test is None:
             raise ValueError("this client was given no test data")
         return self.learner.evaluate(self.test)
+
+    def save(self) -> bytes:
+        """All that the same client, built anew, needs to go on to the same bits: see `load`."""
+        kept = io.BytesIO()
+        torch.save({"round": self.round_number, **self.learner.state()}, kept)
+        return kept.getvalue()
+
+    def load(self, saved: bytes) -> None:
+        """Go on from what `save` gave."""
+        state = torch.load(io.BytesIO(saved), weights_only=True)
+        self.round_number = state.pop("round")
+        self.learner.load_state(state)
 
     def _collect(self) -> tuple[int, str | None]:
         if self.exchange is None or self.method.absorb is None:

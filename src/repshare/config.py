@@ -84,8 +84,19 @@ class Setting:
     """Weigh a client's class mean by its samples; off, each client counts the same."""
     independent_starts: bool = False
     """FL: average networks that started from different weights, as the published row did."""
+    participation: float = 1.0
+    """The share of the clients there that take part in a round, drawn anew each time."""
+    dropout: float = 0.0
+    """The chance that a client misses a round."""
+    late_joiners: float = 0.0
+    """The share of clients that join only in some later round."""
+    leavers: float = 0.0
+    """The share of clients that leave for good after some round."""
+    stragglers: float = 0.0
+    """The chance that a client's round takes one to three rounds longer: its release arrives late (FL goes on without
+    it), and it is busy until then."""
     eval_every: int = 10
-    """Test after every so many rounds; always after the last."""
+    """Test the clients that were there after every so many rounds; always after the last."""
     device: str = "cpu"
     """Where models train, as PyTorch names it."""
     policy: Policy = field(default_factory=Policy)
@@ -94,6 +105,10 @@ class Setting:
     def __post_init__(self) -> None:
         for name in ("clients", "eval_every"):
             _at_least(self, name, 1)
+        for name in ("dropout", "late_joiners", "leavers", "stragglers"):
+            _within(self, name, 0, 1)
+        if not 0 < self.participation <= 1:
+            raise ConfigError(f"participation must be above 0 and at most 1, not {self.participation}")
         for name in ("samples", "rounds", "dimension"):
             if getattr(self, name) is not None:
                 _at_least(self, name, 1)
@@ -106,6 +121,12 @@ class Run:
     method: str
     seed: int
     setting: Setting
+
+
+def _within(config: object, name: str, least: float, most: float) -> None:
+    value = getattr(config, name)
+    if not least <= value <= most:
+        raise ConfigError(f"{name} must be from {least} to {most}, not {value}")
 
 
 def _at_least(config: object, name: str, least: float) -> None:

@@ -8,6 +8,7 @@
     + Unreachable          the exchange is away: try again later; nothing was lost
     + Refused              the exchange understood and said no: see the reason
     + Malformed            the bytes are not what they should be
+  x CheckpointError        a checkpoint is damaged, of another run, or could not be written
   x WorkerFailed           a worker process died, or met an error nobody foresaw
 """
 
@@ -42,6 +43,10 @@ class Refused(ExchangeError):
 
 class Malformed(ExchangeError):
     """The bytes are not what they should be."""
+
+
+class CheckpointError(RepshareError):
+    """A checkpoint is damaged, of another run, or could not be written."""
 
 
 class WorkerFailed(RepshareError):

@@ -1,6 +1,7 @@
 """Comparisons and the paper's table, as lists of runs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +14,9 @@ from repshare.config import Run, Setting
 from repshare.data import Splits, histogram
 from repshare.methods import find_method
 from repshare.randomness import numpy_stream
-from repshare.results import Folder, Line, Summary, summarise
-from repshare.simulation import Workers, resolve, simulate
+from repshare.results import Folder, Journal, Line, Summary, summarise
+from repshare.simulation import Checkpoint, Workers, resolve, simulate
+from repshare.simulation.checkpoint import States
 from repshare.simulation.plan import agree, deal, make_plan
 
 
@@ -52,28 +54,48 @@ def describe(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def carry_out(runs: Sequence[Run], splits: Splits, folder: Folder, workers: Workers) -> Iterator[Progress]:
-    """Do the runs that the folder does not hold yet, writing each round's records as it ends."""
-    lines = folder.read()
-    whole = {(run.method, run.seed) for run in runs if _is_whole(run, lines)}
-    folder.keep_only(line for line in lines if (line["method"], line["seed"]) in whole)
+def carry_out(
+    runs: Sequence[Run], splits: Splits, folder: Folder, workers: Workers, *, checkpoint_every: int | None = None
+) -> Generator[Progress]:
+    """Do the runs that the folder does not hold yet, writing each round's records as it ends.
+
+    A run that was interrupted goes on from its last checkpoint, and what was recorded after that is recorded again.
+    """
+    finished = folder.finished()
     for run in runs:
-        if (run.method, run.seed) in whole:
+        if (run.method, run.seed) in finished:
             yield Progress(run, run.setting.rounds or 0, [])
             continue
-        for round, records in enumerate(simulate(run, splits, workers), start=1):
-            folder.add({"method": run.method, "seed": run.seed, **asdict(record)} for record in records)
-            yield Progress(run, round, records)
+        name = f"{run.method}-{run.seed}"
+        with closing(_go_on(run, splits, folder, name, folder.records, workers, checkpoint_every)) as progress:
+            yield from progress
+        folder.finish(run.method, run.seed)
+        _checkpoints(folder, name).clear()
 
 
-def _is_whole(run: Run, lines: Sequence[Line]) -> bool:
-    clients = 1 if find_method(run.method).pools_data else run.setting.clients
-    last = [
-        line
-        for line in lines
-        if (line["method"], line["seed"], line["round"]) == (run.method, run.seed, run.setting.rounds)
-    ]
-    return len(last) == clients
+def _go_on(
+    run: Run,
+    splits: Splits,
+    folder: Folder,
+    name: str,
+    journal: Journal,
+    workers: Workers,
+    checkpoint_every: int | None,
+) -> Generator[Progress]:
+    """Simulate from the last checkpoint, with the journal holding this run's records up to there."""
+    checkpoint = Checkpoint(_checkpoints(folder, name).folder, run)
+    own, done = (run.method, run.seed), checkpoint.manifest.round
+    lines = journal.read()
+    journal.keep_only(line for line in lines if (line["method"], line["seed"]) != own or line["round"] <= done)
+    rounds = simulate(run, splits, workers, checkpoint, checkpoint_every=checkpoint_every)
+    with closing(rounds):
+        for number, records in enumerate(rounds, start=done + 1):
+            journal.add({"method": run.method, "seed": run.seed, **asdict(record)} for record in records)
+            yield Progress(run, number, records)
+
+
+def _checkpoints(folder: Folder, name: str) -> States:
+    return States(folder.path / "checkpoints" / name)
 
 
 def summaries(lines: Sequence[Line]) -> dict[str, Summary]:
@@ -156,22 +178,32 @@ def describe_table(cells: Sequence[Cell]) -> dict[str, Any]:
     return {"rows": [row._asdict() for row in ROWS], "sizes": SIZES, "setting": setting}
 
 
-def fill_table(cells: Sequence[Cell], splits: Splits, folder: Folder, workers: Workers) -> Iterator[tuple[Cell, int]]:
+def fill_table(
+    cells: Sequence[Cell],
+    splits: Splits,
+    folder: Folder,
+    workers: Workers,
+    *,
+    checkpoint_every: int | None = None,
+) -> Generator[tuple[Cell, int]]:
     """Do the cells that the folder does not hold yet: one line each, when its last round is over."""
-    held = {(line["row"], line["clients"], line["seed"]) for line in folder.read()}
-    folder.keep_only(folder.read())
+    held = folder.records.read()
+    folder.records.keep_only(held)
     for cell in cells:
-        if cell.key in held:
+        row, clients, seed = cell.key
+        if any((line["row"], line["clients"], line["seed"]) == cell.key for line in held):
             yield cell, cell.run.setting.rounds or 0
             continue
-        lines: list[Line] = []
-        for round, records in enumerate(simulate(cell.run, splits, workers), start=1):
-            lines += [{"seed": cell.run.seed, **asdict(record)} for record in records]
-            if round < (cell.run.setting.rounds or 0):
-                yield cell, round
-        row, clients, seed = cell.key
-        folder.add([{"row": row, "clients": clients, "seed": seed, **summarise(lines)._asdict()}])
-        yield cell, cell.run.setting.rounds or 0
+        name = f"{row}-{clients}-{seed}".replace(" ", "-")
+        part = Journal(folder.path / "checkpoints" / f"{name}.jsonl")
+        part.path.parent.mkdir(exist_ok=True)
+        with closing(_go_on(cell.run, splits, folder, name, part, workers, checkpoint_every)) as progress:
+            for _, number, _ in progress:
+                yield cell, number
+        summary = summarise(part.read())
+        folder.records.add([{"row": row, "clients": clients, "seed": seed, **summary._asdict()}])
+        part.path.unlink()
+        _checkpoints(folder, name).clear()
 
 
 def table_folder(output: Path, dataset: str) -> Path:

@@ -16,27 +16,18 @@ from repshare.errors import ConfigError
 Line = dict[str, Any]
 
 
-class Folder:
-    """A folder that holds one described piece of work, and lines of results that can be added to.
+class Journal:
+    """A file of lines that can be added to. A line is whole or absent: what a crash cut off is never read."""
 
-    A line is whole or absent: what a crash cut off is dropped when the folder is opened again.
-    """
-
-    def __init__(self, path: Path, description: Mapping[str, Any], *, resume: bool) -> None:
-        self.path, self.lines_path = path, path / "records.jsonl"
-        description = json.loads(json.dumps(description))
-        if path.exists() and any(path.iterdir()):
-            self._recognise(description, resume=resume)
-        else:
-            path.mkdir(parents=True, exist_ok=True)
-            write_atomically(path / "run.json", json.dumps({**description, "made_with": _versions()}, indent=2) + "\n")
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def read(self) -> list[Line]:
         """All whole lines."""
-        if not self.lines_path.exists():
+        if not self.path.exists():
             return []
         lines = []
-        for text in self.lines_path.read_text().splitlines(keepends=True):
+        for text in self.path.read_text().splitlines(keepends=True):
             if not text.endswith("\n"):
                 break
             lines.append(json.loads(text))
@@ -44,12 +35,35 @@ class Folder:
 
     def keep_only(self, lines: Iterable[Line]) -> None:
         """Replace the lines by these."""
-        write_atomically(self.lines_path, "".join(json.dumps(line) + "\n" for line in lines))
+        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in lines))
 
     def add(self, lines: Iterable[Line]) -> None:
         """Append lines."""
-        with self.lines_path.open("a") as file:
+        with self.path.open("a") as file:
             file.write("".join(json.dumps(line) + "\n" for line in lines))
+
+
+class Folder:
+    """A folder that holds one described piece of work, and records of it."""
+
+    def __init__(self, path: Path, description: Mapping[str, Any], *, resume: bool) -> None:
+        self.path, self.records = path, Journal(path / "records.jsonl")
+        description = json.loads(json.dumps(description))
+        if path.exists() and any(path.iterdir()):
+            self._recognise(description, resume=resume)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            write_atomically(path / "run.json", json.dumps({**description, "made_with": _versions()}, indent=2) + "\n")
+
+    def finished(self) -> set[tuple[str, int]]:
+        """The methods and seeds that are done."""
+        path = self.path / "finished.json"
+        return {(method, seed) for method, seed in json.loads(path.read_text())} if path.exists() else set()
+
+    def finish(self, method: str, seed: int) -> None:
+        """Remember that this method and seed are done."""
+        done = sorted({*self.finished(), (method, seed)})
+        write_atomically(self.path / "finished.json", json.dumps(done) + "\n")
 
     def _recognise(self, description: Mapping[str, Any], *, resume: bool) -> None:
         described = self.path / "run.json"
@@ -79,7 +93,7 @@ class Summary(NamedTuple):
 def summarise(lines: Sequence[Line]) -> Summary:
     """The summary of one method's lines."""
     seeds = sorted({line["seed"] for line in lines})
-    last = max(line["round"] for line in lines)
+    last = max(line["round"] for line in lines if line["test_accuracy"] is not None)
     finals = [
         [100 * line["test_accuracy"] for line in lines if line["seed"] == seed and line["round"] == last]
         for seed in seeds

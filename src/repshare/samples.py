@@ -17,18 +17,22 @@ EVALUATION_BATCH = 250  # samples: measured fastest for LeNet5 among 50, 100, 25
 class Samples:
     """Any map-style dataset of (inputs, label), or a pair of tensors or arrays, which is much the fastest."""
 
-    def __init__(self, data: Labelled, *, device: str = "cpu") -> None:
+    def __init__(self, data: Labelled, *, rows: Tensor | None = None, device: str = "cpu") -> None:
+        """With `rows`, only these of the samples, without a copy of them."""
         self.device = torch.device(device)
         self._data = TensorDataset(*_as_tensors(*data)) if isinstance(data, tuple) else data
+        self._rows = rows
         if len(self) < 1:
             raise DataError("there is no sample")
         self.labels = self._read_labels()  # (n,)
 
     def __len__(self) -> int:
-        return len(self._data)  # type: ignore[arg-type]
+        return len(self._data if self._rows is None else self._rows)  # type: ignore[arg-type]
 
     def batch(self, indices: Tensor) -> tuple[Any, Tensor]:
         """Inputs and labels of these samples, on the device."""
+        if self._rows is not None:
+            indices = self._rows[indices]
         if isinstance(self._data, TensorDataset):
             inputs, labels = self._data[indices]
         else:

@@ -6,6 +6,7 @@ code. What it means is one JSON object in the header's metadata:
     kind "release" or "teacher"   vectors (n, d), labels (n,), counts (n,); the first `means` rows are class means
                                   and the others observations; int8 adds scales (n,), one a row
     kind "weights"                a model's tensors by name, and the number of samples they were trained on
+    kind "items"                  what a store keeps, for checkpoints
 """
 
 import json
@@ -57,6 +58,17 @@ def decode_weights(body: bytes) -> tuple[dict[str, NDArray[Any]], int, int]:
     """The tensors in these bytes, their round, and how many samples they were trained on; or Malformed."""
     arrays, meta = _unpack(body, "weights")
     return arrays, _whole(meta, "round"), _whole(meta, "samples")
+
+
+def encode_items(items: Mapping[str, bytes]) -> bytes:
+    """What a store keeps, as bytes."""
+    return _pack({key: np.frombuffer(bytearray(value), np.uint8) for key, value in items.items()}, {"kind": "items"})
+
+
+def decode_items(body: bytes) -> dict[str, bytes]:
+    """What a store kept, or Malformed."""
+    arrays, _ = _unpack(body, "items")
+    return {key: array.tobytes() for key, array in arrays.items()}
 
 
 def _encode(kind: str, means: Representations, others: Representations, precision: str, **meta: int) -> bytes:

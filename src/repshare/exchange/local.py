@@ -14,6 +14,12 @@ class Server(Protocol):
     def teach(self, client: str, wants: Wants) -> bytes:
         """Give a client what it learns from."""
 
+    def save(self) -> bytes:
+        """All that is needed to go on to the same bits."""
+
+    def load(self, saved: bytes) -> None:
+        """Go on from what `save` gave."""
+
 
 class LocalExchange:
     """One client's way to a server in the same process."""

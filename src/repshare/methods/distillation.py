@@ -12,4 +12,4 @@ def adapt(policy: Policy) -> Policy:
     return replace(policy, lambda_disc=0.0, m_up=0, m_down=0)
 
 
-FD = Method("FD", "federated distillation (logits)", share, serve, absorb, adapt, shares_logits=True)
+FD = Method("FD", "federated distillation (logits)", share, serve, absorb, adapt=adapt, shares_logits=True)

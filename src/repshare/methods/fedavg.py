@@ -1,6 +1,7 @@
 """FL: FedAvg (McMahan et al., 2016): all weights go out, their average by number of samples comes back."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -30,41 +31,80 @@ def read_weights(model: torch.nn.Module) -> Weights:
     return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in model.state_dict().items()}
 
 
+class Sum(NamedTuple):
+    """Weights times samples, added up in whole numbers: the same bits in whatever order and groups."""
+
+    round: int
+    samples: int
+    totals: dict[str, NDArray[np.int64]]
+    like: Weights  # any of the models, for shapes and types
+
+
+def add_up(bodies: Mapping[str, bytes]) -> Sum | None:
+    """The sum of what these clients share in a round, or nothing of nobody's."""
+    total: Sum | None = None
+    for client, body in bodies.items():
+        weights, round, samples = wire.decode_weights(body)
+        for name, array in weights.items():
+            if not sums.fits(float(np.abs(array).max(initial=0)), samples):
+                raise Refused(f"{client}'s weights {name} are not finite, or too large to average")
+        one = Sum(round, samples, {name: sums.weigh(array, samples) for name, array in weights.items()}, weights)
+        total = one if total is None else _together(total, one, client)
+    return total
+
+
+def _together(a: Sum, b: Sum, client: str) -> Sum:
+    if {name: array.shape for name, array in a.like.items()} != {name: array.shape for name, array in b.like.items()}:
+        raise Refused(f"{client}'s weights are of another architecture: FedAvg needs the same one everywhere")
+    totals = {name: total + b.totals[name] for name, total in a.totals.items()}
+    return Sum(a.round, a.samples + b.samples, totals, a.like)
+
+
 class Average:
     """The average of the newest round's weights; it grows with the clients that have sent theirs."""
 
     def __init__(self, initial: Weights | None) -> None:
-        self._like: Weights = initial or {}
-        self._totals = {name: sums.weigh(array, 1) for name, array in self._like.items()}
-        self._round, self._samples = 0, 1
+        self._sum: Sum | None = None
+        if initial:
+            self._sum = Sum(0, 1, {name: sums.weigh(array, 1) for name, array in initial.items()}, initial)
         self._body: bytes | None = None
 
     def accept(self, client: str, body: bytes) -> None:
-        """Add one client's weights. The first of a new round starts the sum anew."""
-        weights, round, samples = wire.decode_weights(body)
-        shapes = {name: array.shape for name, array in weights.items()}
-        if self._like and shapes != {name: array.shape for name, array in self._like.items()}:
-            raise Refused(f"{client}'s weights are of another architecture: FedAvg needs the same one everywhere")
-        for name, array in weights.items():
-            if not sums.fits(float(np.abs(array).max(initial=0)), samples):
-                raise Refused(f"{client}'s weights {name} are not finite, or too large to average")
-        if round > self._round:
-            self._like, self._round, self._samples, self._totals = weights, round, 0, {}
-        self._samples += samples
-        for name, array in weights.items():
-            self._totals[name] = self._totals.get(name, 0) + sums.weigh(array, samples)
-        self._body = None
+        """Add one client's weights. The first of a new round starts the sum anew; an older round is refused."""
+        self.accept_sum(add_up({client: body}), client)
+
+    def accept_sum(self, other: Sum | None, client: str = "a group") -> None:
+        """Add the sum of several clients' weights."""
+        if other is None:
+            return
+        before, self._body = self._sum, None
+        if before is not None and before.round > other.round:
+            raise Refused(f"{client} sent round {other.round}, but round {before.round} has begun")
+        together = other if before is None else _together(before, other, client)
+        self._sum = together if before is not None and before.round == other.round else other
 
     def teach(self, client: str, wants: Wants) -> bytes:
         """The average so far; no tensors before anyone has sent any."""
         if self._body is None:
-            self._body = wire.encode_weights(self._average(), round=self._round, samples=self._samples)
+            kept = self._sum or Sum(0, 0, {}, {})
+            means = {n: sums.mean(t, kept.samples).astype(kept.like[n].dtype) for n, t in kept.totals.items()}
+            self._body = wire.encode_weights(means, round=kept.round, samples=kept.samples)
         return self._body
 
-    def _average(self) -> dict[str, NDArray[Any]]:
-        return {
-            name: sums.mean(total, self._samples).astype(self._like[name].dtype) for name, total in self._totals.items()
-        }
+    def save(self) -> bytes:
+        """All that is needed to go on to the same bits."""
+        kept = self._sum or Sum(0, 0, {}, {})
+        arrays = {f"total {n}": t for n, t in kept.totals.items()} | {f"like {n}": a for n, a in kept.like.items()}
+        return wire.encode_weights(arrays, round=kept.round, samples=kept.samples)
+
+    def load(self, saved: bytes) -> None:
+        """Go on from what `save` gave."""
+        arrays, round, samples = wire.decode_weights(saved)
+        totals, like = (
+            {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}
+            for kind in ("total ", "like ")
+        )
+        self._sum, self._body = (Sum(round, samples, totals, like) if like else None), None
 
 
 def serve(_: Task, initial: Weights | None) -> Average:
@@ -72,4 +112,4 @@ def serve(_: Task, initial: Weights | None) -> Average:
     return Average(initial)
 
 
-FL = Method("FL", "federated averaging", share, serve, absorb, one_model=True)
+FL = Method("FL", "federated averaging", share, serve, absorb, add_up=add_up, one_model=True)

@@ -25,6 +25,8 @@ class Method(NamedTuple):
     """What the other end makes of it; given initial weights where clients start from common ones."""
     absorb: Callable[[Learner, bytes], None] | None = None
     """What a client does with what comes back."""
+    add_up: Callable[[Mapping[str, bytes]], Any] | None = None
+    """How what several clients share becomes one thing that the server's `accept_sum` takes, if it can."""
     adapt: Callable[[Policy], Policy] = lambda policy: policy
     """The part of a policy that this method knows."""
     shares_logits: bool = False

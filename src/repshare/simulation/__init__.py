@@ -1,7 +1,9 @@
-"""Many clients on one machine."""
+"""Many clients on one machine, or on several."""
 
+from repshare.simulation.checkpoint import Checkpoint
 from repshare.simulation.plan import PAPER, make_plan, resolve
+from repshare.simulation.pools import Inline, Processes
 from repshare.simulation.rounds import simulate
-from repshare.simulation.workers import Inline, Processes, Workers
+from repshare.simulation.workers import Workers
 
-__all__ = ["PAPER", "Inline", "Processes", "Workers", "make_plan", "resolve", "simulate"]
+__all__ = ["PAPER", "Checkpoint", "Inline", "Processes", "Workers", "make_plan", "resolve", "simulate"]

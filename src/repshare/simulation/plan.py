@@ -1,16 +1,17 @@
 """From the description of a run to what its clients are made of."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from repshare.board import Task
 from repshare.config import Run, Setting
-from repshare.data import Dataset, Splits, partition
+from repshare.data import Splits, partition
 from repshare.errors import ConfigError
 from repshare.methods import find_method
 from repshare.methods.fedavg import read_weights
@@ -36,13 +37,25 @@ ELSEWHERE = Protocol(None, 20, "lenet5")
 
 
 class Plan(NamedTuple):
-    """Everything that a worker needs to build its clients. Tensors are shared between processes, not copied."""
+    """Everything that a worker needs to build its clients."""
 
     run: Run
     classes: int
-    train: tuple[Tensor, Tensor]  # (n, c, h, w), (n,)
-    test: tuple[Tensor, Tensor]
-    parts: tuple[Tensor, ...]  # sample indices, client by client
+    train_images: NDArray[np.float32]  # (n, c, h, w)
+    train_labels: NDArray[np.int64]  # (n,)
+    test_images: NDArray[np.float32]
+    test_labels: NDArray[np.int64]
+    dealt: NDArray[np.int64]  # sample indices, client after client
+    starts: NDArray[np.int64]  # (clients + 1,)  where each client's begin in `dealt`
+
+    @property
+    def clients(self) -> int:
+        """How many there are."""
+        return len(self.starts) - 1
+
+    def part(self, client: int) -> NDArray[np.int64]:
+        """The client's sample indices."""
+        return self.dealt[self.starts[client] : self.starts[client + 1]]
 
     def name(self, client: int) -> str:
         """What the client is called, also in its random streams."""
@@ -74,16 +87,24 @@ def make_plan(run: Run, splits: Splits) -> Plan:
     parts = deal(run.setting, splits.train.labels, numpy_stream(run.seed, "partition"))
     if find_method(run.method).pools_data:
         parts = [np.sort(np.concatenate(parts))]
-    return Plan(
-        run,
-        splits.classes,
-        _tensors(splits.train),
-        _tensors(splits.test),
-        tuple(torch.from_numpy(part) for part in parts),
-    )
+    starts = np.cumsum([0, *map(len, parts)])
+    return Plan(run, splits.classes, *splits.train, *splits.test, np.concatenate(parts), starts)  # type: ignore[arg-type]
 
 
-def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.intp]]:
+def write_plan(plan: Plan, folder: Path) -> None:
+    """Put the plan's arrays into files, for other processes to map into their memory."""
+    for name, value in plan._asdict().items():
+        if isinstance(value, np.ndarray):
+            np.save(folder / f"{name}.npy", value)
+
+
+def map_plan(run: Run, classes: int, folder: Path) -> Plan:
+    """The plan whose arrays are in these files: shared by all processes that map them, not copied."""
+    names = [name for name in Plan._fields if name not in ("run", "classes")]
+    return Plan(run, classes, *(np.load(folder / f"{name}.npy", mmap_mode="c") for name in names))
+
+
+def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
     """Sample indices for each client, as the setting's partition says."""
     match setting.partition:
         case "uniform":
@@ -99,7 +120,7 @@ def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) 
 def agree(plan: Plan) -> Task:
     """The task that all clients' models fit, or what is in the way of one."""
     method, setting = find_method(plan.run.method), plan.run.setting
-    names = [plan.model(client) for client in range(len(plan.parts))]
+    names = [plan.model(client) for client in range(plan.clients)]
     if method.one_model and len(set(names)) > 1:
         raise ConfigError(f"{method.name} averages weights, so it needs one model, not {', '.join(setting.model)}")
     widths = {name: _network(plan, name, seed=0).dimension for name in dict.fromkeys(names)}
@@ -118,16 +139,12 @@ def common_start(plan: Plan) -> Weights:
 
 def build_model(plan: Plan, name: str, seed: int) -> nn.Module:
     """A model that fits the data."""
-    channels, dimension = plan.train[0].shape[1], plan.run.setting.dimension
+    channels, dimension = plan.train_images.shape[1], plan.run.setting.dimension
     return build(name, channels=channels, classes=plan.classes, dimension=dimension, seed=seed)
 
 
 def _network(plan: Plan, name: str, seed: int) -> Network:
-    network = split(build_model(plan, name, seed), plan.train[0][:1])
+    network = split(build_model(plan, name, seed), torch.from_numpy(plan.train_images[:1].copy()))
     if network.classes != plan.classes:
         raise ConfigError(f"{name} has {network.classes} classes, {plan.run.setting.dataset} has {plan.classes}")
     return network
-
-
-def _tensors(data: Dataset) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(data.images), torch.from_numpy(data.labels)

@@ -1,56 +1,130 @@
-"""Algorithm 1 over many clients: everyone downloads, trains and uploads; then the server makes what is new of it."""
+"""Algorithm 1 over many clients: everyone there downloads, trains and uploads; then the server makes its part of it."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Generator
 from dataclasses import replace
+from itertools import islice
 
+from repshare import wire
 from repshare.board import Wants
 from repshare.client import Record, make_wants
 from repshare.config import Run
 from repshare.data import Splits
 from repshare.exchange.local import Server
-from repshare.methods import Method, find_method
-from repshare.simulation.plan import Plan, agree, common_start, make_plan
+from repshare.methods import find_method
+from repshare.simulation.checkpoint import Checkpoint
+from repshare.simulation.plan import agree, common_start, make_plan
+from repshare.simulation.schedule import Attendance, attend
 from repshare.simulation.workers import Workers
 
-
-def simulate(run: Run, splits: Splits, workers: Workers) -> Iterator[list[Record]]:
-    """Carry the run out: after each round, one record for each client."""
-    method, plan = find_method(run.method), make_plan(run, splits)
-    server = _open(method, plan)
-    workers.begin(plan)
-    everyone = range(len(plan.parts))
-    last = run.setting.rounds or 0
-    for round in range(1, last + 1):
-        teachers = {client: _teach(server, method, plan, client, round) for client in everyone}
-        outcomes = workers.round(teachers)
-        for client in everyone:
-            release = outcomes[client].release
-            if server is not None and release is not None:
-                server.accept(plan.name(client), release)
-        records = [outcomes[client].record for client in everyone]
-        if round % run.setting.eval_every == 0 or round == last:
-            records = _test(workers, method, plan, server, records)
-        yield records
+CHECKPOINT_SECONDS = 60.0
 
 
-def _open(method: Method, plan: Plan) -> Server | None:
-    task = agree(plan)
-    if method.serve is None:
-        return None
-    common = method.one_model and not plan.run.setting.independent_starts
-    return method.serve(task, common_start(plan) if common else None)
+def simulate(
+    run: Run,
+    splits: Splits,
+    workers: Workers,
+    checkpoint: Checkpoint | None = None,
+    *,
+    checkpoint_every: int | None = None,
+) -> Generator[list[Record]]:
+    """Carry the run out: after each round, a record for each client that was there.
+
+    With a checkpoint, go on after the round it was taken in, and take one every so many rounds, or about every minute,
+    and when the caller stops early. It is taken when the next round is asked for: what the caller does with a
+    round's records is over by then.
+    """
+    simulation = Simulation(run, splits, workers, checkpoint)
+    last, saved = run.setting.rounds or 0, time.monotonic()
+    rounds = attend(run.setting, run.seed, simulation.plan.clients)
+    for attendance in islice(rounds, simulation.done, last):
+        try:
+            yield simulation.play(attendance)
+        except GeneratorExit:
+            simulation.save()
+            raise
+        due = time.monotonic() > saved + CHECKPOINT_SECONDS
+        if checkpoint_every is not None:
+            due = simulation.done % checkpoint_every == 0
+        if due and simulation.done < last:
+            simulation.save()
+            saved = time.monotonic()
 
 
-def _teach(server: Server | None, method: Method, plan: Plan, client: int, round: int) -> bytes | None:
-    if server is None:
-        return None
-    name = plan.name(client)
-    return server.teach(name, make_wants(method.adapt(plan.run.setting.policy), plan.run.seed, name, round))
+class Simulation:
+    """A run under way: the server here, the clients in workers."""
 
+    def __init__(self, run: Run, splits: Splits, workers: Workers, checkpoint: Checkpoint | None) -> None:
+        self.run, self.workers, self.checkpoint = run, workers, checkpoint
+        self.method, self.plan = find_method(run.method), make_plan(run, splits)
+        self.server = self._open()
+        self.done = 0
+        self._held: dict[str, bytes] = {}  # "round client": a straggler's release, on its way until that round
+        if checkpoint is None:
+            workers.begin(self.plan, None, {})
+        else:
+            self.done, server, clients = checkpoint.manifest
+            if server is not None:
+                self._load(checkpoint.states.read("server", server))
+            workers.begin(self.plan, checkpoint.folder, clients)
 
-def _test(workers: Workers, method: Method, plan: Plan, server: Server | None, records: list[Record]) -> list[Record]:
-    if method.one_model and server is not None:  # all will go on from the average: test that, once
-        accuracy = workers.evaluate({0: server.teach(plan.name(0), Wants(0, 0))})[0]
-        return [replace(record, test_accuracy=accuracy) for record in records]
-    accuracies = workers.evaluate(dict.fromkeys(range(len(records))))
-    return [replace(record, test_accuracy=accuracies[client]) for client, record in enumerate(records)]
+    def play(self, attendance: Attendance) -> list[Record]:
+        """The next round."""
+        number, (present, delays) = self.done + 1, attendance
+        report = self.workers.round(number, {client: self._teach(client, number) for client in present}, tuple(delays))
+        for part in report.sums:
+            self.server.accept_sum(part)  # type: ignore[union-attr]
+        for client, release in report.releases.items():
+            if client in delays:
+                self._held[f"{number + delays[client]} {client}"] = release
+            elif self.server is not None:
+                self.server.accept(self.plan.name(client), release)
+        self._deliver(number)
+        self.done = number
+        records = [report.records[client] for client in present]
+        if number % self.run.setting.eval_every == 0 or number == self.run.setting.rounds:
+            records = self._test(present, records)
+        return records
+
+    def save(self) -> None:
+        """Take a checkpoint, if there is a place for one."""
+        if self.checkpoint is not None:
+            server = b"" if self.server is None else self.server.save()
+            self.checkpoint.commit(self.done, wire.encode_items({"": server, **self._held}), self.workers.save())
+
+    def _load(self, saved: bytes) -> None:
+        self._held = wire.decode_items(saved)
+        server = self._held.pop("")
+        if self.server is not None:
+            self.server.load(server)
+
+    def _open(self) -> Server | None:
+        task = agree(self.plan)
+        if self.method.serve is None:
+            return None
+        common = self.method.one_model and not self.run.setting.independent_starts
+        return self.method.serve(task, common_start(self.plan) if common else None)
+
+    def _teach(self, client: int, number: int) -> bytes | None:
+        if self.server is None:
+            return None
+        name, policy = self.plan.name(client), self.method.adapt(self.run.setting.policy)
+        return self.server.teach(name, make_wants(policy, self.run.seed, name, number))
+
+    def _deliver(self, number: int) -> None:
+        """Hand over what stragglers sent. A sum over one round has gone on without them."""
+        for key in [key for key in self._held if int(key.split()[0]) <= number]:
+            release, client = self._held.pop(key), int(key.split()[1])
+            if self.server is not None and self.method.add_up is None:
+                self.server.accept(self.plan.name(client), release)
+
+    def _test(self, present: tuple[int, ...], records: list[Record]) -> list[Record]:
+        if self.method.one_model and self.server is not None and present:
+            # All will go on from the average: test that, once.
+            client = present[0]
+            accuracy = self.workers.evaluate({client: self.server.teach(self.plan.name(client), Wants(0, 0))})[client]
+            return [replace(record, test_accuracy=accuracy) for record in records]
+        accuracies = self.workers.evaluate(dict.fromkeys(present))
+        return [
+            replace(record, test_accuracy=accuracies[client]) for client, record in zip(present, records, strict=True)
+        ]

@@ -1,51 +1,48 @@
-"""Clients live in workers and stay there; only releases, teachers and records travel.
+"""A worker holds some of a run's clients: those that are active in memory, the others on disk."""
 
-`Inline` keeps them in this process, `Processes` in one process for each core. A worker computes with one thread, so
-that sums inside a convolution are formed in the same order everywhere: the bits do not depend on how many there are.
-"""
-
-import multiprocessing
-import os
-import signal
-import threading
-import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from multiprocessing.connection import Connection
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from repshare.board import Wants
 from repshare.client import Client, Record
-from repshare.errors import RepshareError, WorkerFailed
 from repshare.methods import find_method
 from repshare.randomness import derive
 from repshare.samples import Samples
+from repshare.simulation.checkpoint import States, Version
 from repshare.simulation.plan import Plan, build_model
+
+RESIDENT = 1000  # clients that a worker keeps in memory: about half a gigabyte of LeNet5s
 
 Bodies = Mapping[int, bytes | None]
 
 
-class Outcome(NamedTuple):
-    """What a client's round comes to."""
+class Report(NamedTuple):
+    """What a round of some clients comes to."""
 
-    record: Record
-    release: bytes | None
+    records: dict[int, Record]
+    releases: dict[int, bytes]
+    sums: list[Any]
+    """What is added up instead, where the method can: one sum a worker."""
 
 
 class Workers(Protocol):
-    """Somewhere for clients to live."""
+    """Somewhere for clients to live. The bits of a run do not depend on which, nor on how many there are."""
 
-    def begin(self, plan: Plan) -> None:
-        """Build this plan's clients, in place of any before."""
+    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, Version]) -> None:
+        """Make room for this plan's clients, in place of any before; some go on from states in the folder."""
 
-    def round(self, teachers: Bodies) -> dict[int, Outcome]:
-        """One round of each of these clients, with what each of them downloads."""
+    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
+        """This round of these clients, with what each downloads; releases of some are kept out of the sums."""
 
     def evaluate(self, bodies: Bodies) -> dict[int, float]:
         """Test accuracy of each of these clients, after it has taken in what it downloads, if anything."""
+
+    def save(self) -> dict[int, Version]:
+        """Write the state of every client that has changed since the last time."""
 
 
 class Mailbox:
@@ -67,176 +64,87 @@ class Mailbox:
 
 
 class Worker:
-    """Some of a plan's clients."""
+    """Some of a plan's clients. It computes with one thread, so that sums inside a convolution have one order."""
 
-    def __init__(self, plan: Plan, indices: list[int]) -> None:
-        self.plan, self.mailboxes = plan, {index: Mailbox() for index in indices}
-        self.test = Samples(plan.test, device=plan.run.setting.device)
-        self.clients = {index: self._client(index) for index in indices}
+    def __init__(self, plan: Plan, folder: Path, versions: Mapping[int, Version], resident: int = RESIDENT) -> None:
+        torch.set_num_threads(1)
+        self.plan, self.method, self.resident = plan, find_method(plan.run.method), resident
+        self.train = (torch.from_numpy(plan.train_images), torch.from_numpy(plan.train_labels))
+        self.test = Samples((plan.test_images, plan.test_labels), device=plan.run.setting.device)
+        self.states = States(folder)
+        self._clients: OrderedDict[int, Client] = OrderedDict()  # in memory, least recently used first
+        self._committed = dict(versions)  # what the last checkpoint speaks of: not to be removed
+        self._versions = dict(versions)  # each client's newest state on disk
+        self._changed: set[int] = set()  # in memory, and not on disk as they are
 
-    def round(self, teachers: Bodies) -> dict[int, Outcome]:
-        """One round of each of these clients."""
-        return {index: self._one_round(index, body) for index, body in teachers.items()}
+    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
+        """This round of these clients."""
+        records, releases = {}, {}
+        for index, teacher in teachers.items():
+            records[index], body = self._one_round(index, number, teacher)
+            if body is not None:
+                releases[index] = body
+        if self.method.add_up is None:
+            return Report(records, releases, [])
+        together = {self.plan.name(i): body for i, body in releases.items() if i not in apart}
+        sums = [self.method.add_up(together)] if together else []
+        return Report(records, {i: body for i, body in releases.items() if i in apart}, sums)
 
     def evaluate(self, bodies: Bodies) -> dict[int, float]:
         """Test accuracy of each of these clients."""
         return {index: self._test(index, body) for index, body in bodies.items()}
 
-    def _client(self, index: int) -> Client:
-        run, name = self.plan.run, self.plan.name(index)
-        part = self.plan.parts[index]
-        return Client(
-            build_model(self.plan, self.plan.model(index), derive(run.seed, name, "model")),
-            (self.plan.train[0][part], self.plan.train[1][part]),
-            self.mailboxes[index],
-            name=name,
-            policy=run.setting.policy,
-            method=find_method(run.method),
-            test=self.test,
-            seed=run.seed,
-            device=run.setting.device,
-        )
+    def save(self) -> dict[int, Version]:
+        """Write the state of every client that has changed since the last time."""
+        for index in sorted(self._changed):
+            self._write(index, self._clients[index])
+        written = {i: version for i, version in self._versions.items() if self._committed.get(i) != version}
+        self._committed = dict(self._versions)
+        return written
 
-    def _one_round(self, index: int, teacher: bytes | None) -> Outcome:
-        box = self.mailboxes[index]
-        box.inbox, box.outbox = teacher, None
-        return Outcome(self.clients[index].round(test=False), box.outbox)
+    def _one_round(self, index: int, number: int, teacher: bytes | None) -> tuple[Record, bytes | None]:
+        client, box = self._client(index), Mailbox()
+        box.inbox, client.exchange = teacher, box
+        client.round_number = number - 1  # the run's round, also for one who has missed some
+        self._changed.add(index)
+        return client.round(test=False), box.outbox
 
     def _test(self, index: int, body: bytes | None) -> float:
-        client = self.clients[index]
-        if body is not None and client.method.absorb is not None:
-            client.method.absorb(client.learner, body)
+        client = self._client(index)
+        if body is not None and self.method.absorb is not None:
+            self.method.absorb(client.learner, body)
+            self._changed.add(index)
         return client.evaluate()
 
+    def _client(self, index: int) -> Client:
+        """The client, out of memory, or from its state on disk, or new."""
+        if index not in self._clients:
+            client = self._build(index)
+            if index in self._versions:
+                client.load(self.states.read(index, self._versions[index]))
+            self._clients[index] = client
+        self._clients.move_to_end(index)
+        while len(self._clients) > self.resident:
+            oldest, client = self._clients.popitem(last=False)
+            if oldest in self._changed:
+                self._write(oldest, client)
+        return self._clients[index]
 
-class Inline:
-    """All clients in this process, one after the other: the simplest to debug."""
+    def _write(self, index: int, client: Client) -> None:
+        before = self._versions.get(index)
+        self._versions[index] = self.states.write(index, client.round_number, client.save())
+        self._changed.discard(index)
+        if before is not None and before.round != client.round_number and before != self._committed.get(index):
+            self.states.remove(index, before)
 
-    def __enter__(self) -> Self:
-        self._threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        torch.set_num_threads(self._threads)
-
-    def begin(self, plan: Plan) -> None:
-        """Build this plan's clients."""
-        self._worker = Worker(plan, list(range(len(plan.parts))))
-
-    def round(self, teachers: Bodies) -> dict[int, Outcome]:
-        """One round of each of these clients."""
-        return self._worker.round(teachers)
-
-    def evaluate(self, bodies: Bodies) -> dict[int, float]:
-        """Test accuracy of each of these clients."""
-        return self._worker.evaluate(bodies)
-
-
-class Processes:
-    """Clients dealt out over processes in turn."""
-
-    def __init__(self, count: int | None = None) -> None:
-        self.count = count or os.cpu_count() or 1
-
-    def __enter__(self) -> Self:
-        context = multiprocessing.get_context("spawn")
-        self._lines, self._processes = [], []
-        with _no_interrupt():
-            for _ in range(self.count):
-                ours, theirs = context.Pipe()
-                process = context.Process(target=_work, args=(theirs,), daemon=True)
-                process.start()
-                theirs.close()
-                self._lines.append(ours)
-                self._processes.append(process)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for line, process in zip(self._lines, self._processes, strict=True):
-            if kind is not None:
-                process.terminate()
-            line.close()  # a worker that reads the end of its line goes home
-        for process in self._processes:
-            process.join()
-
-    def begin(self, plan: Plan) -> None:
-        """Build this plan's clients, each in its process."""
-        everyone = range(len(plan.parts))
-        self._ask([("begin", (plan, list(everyone[place :: self.count]))) for place in range(self.count)])
-
-    def round(self, teachers: Bodies) -> dict[int, Outcome]:
-        """One round of each of these clients, in parallel."""
-        return self._each("round", teachers)
-
-    def evaluate(self, bodies: Bodies) -> dict[int, float]:
-        """Test accuracy of each of these clients, in parallel."""
-        return self._each("evaluate", bodies)
-
-    def _each(self, verb: str, bodies: Bodies) -> dict[int, Any]:
-        shares: list[dict[int, bytes | None]] = [{} for _ in range(self.count)]
-        for index, body in bodies.items():
-            shares[index % self.count][index] = body
-        answers = self._ask([(verb, (share,)) for share in shares])
-        together = {index: answer for part in answers for index, answer in part.items()}
-        return {index: together[index] for index in bodies}
-
-    def _ask(self, questions: list[tuple[str, tuple[Any, ...]]]) -> list[Any]:
-        for place, question in enumerate(questions):
-            try:
-                self._lines[place].send(question)
-            except BrokenPipeError as error:
-                raise self._died(place) from error
-        return [self._answer(place) for place in range(len(questions))]
-
-    def _answer(self, place: int) -> Any:
-        try:
-            answer, error, trace = self._lines[place].recv()
-        except (EOFError, ConnectionResetError) as gone:
-            raise self._died(place) from gone
-        if isinstance(error, RepshareError):
-            raise error
-        if error is not None:
-            raise WorkerFailed(f"worker {place + 1} of {self.count} failed:\n{trace}")
-        return answer
-
-    def _died(self, place: int) -> WorkerFailed:
-        process = self._processes[place]
-        process.join(timeout=5)
-        return WorkerFailed(f"worker {place + 1} of {self.count} died with exit code {process.exitcode}")
-
-
-@contextmanager
-def _no_interrupt() -> Iterator[None]:
-    """Processes started in here do not hear Ctrl-C, from their first moment: the parent decides what it means."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _work(line: "Connection[Any, Any]") -> None:
-    """A worker process's life: answer questions until the line is closed."""
-    torch.set_num_threads(1)
-    worker: Worker | None = None
-    while True:
-        try:
-            verb, arguments = line.recv()
-        except EOFError:
-            return
-        answer: Any = None
-        try:
-            if verb == "begin":
-                worker = Worker(*arguments)
-            else:
-                answer = getattr(worker, verb)(*arguments)
-        except Exception as error:  # whatever it is, the parent must hear of it
-            line.send((None, error if isinstance(error, RepshareError) else repr(error), traceback.format_exc()))
-        else:
-            line.send((answer, None, ""))
+    def _build(self, index: int) -> Client:
+        run, name = self.plan.run, self.plan.name(index)
+        return Client(
+            build_model(self.plan, self.plan.model(index), derive(run.seed, name, "model")),
+            Samples(self.train, rows=torch.from_numpy(self.plan.part(index)), device=run.setting.device),
+            name=name,
+            policy=run.setting.policy,
+            method=self.method,
+            test=self.test,
+            seed=run.seed,
+        )

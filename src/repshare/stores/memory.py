@@ -1,7 +1,7 @@
 """A store that lives as long as the process."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 
@@ -19,6 +19,11 @@ class MemoryStore:
             changes = _Changes(self._kept)
             yield changes
             changes.keep()
+
+    def items(self) -> Mapping[str, bytes]:
+        """Everything kept."""
+        with self._alone:
+            return dict(self._kept)
 
 
 class _Changes:

@@ -1,5 +1,6 @@
 """What a store promises."""
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -22,3 +23,6 @@ class Store(Protocol):
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Begin one: `with store.transaction() as state:`."""
+
+    def items(self) -> Mapping[str, bytes]:
+        """Everything kept."""

@@ -1,0 +1,199 @@
+"""Workers in this process or in one for each core."""
+
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+import traceback
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from repshare.errors import RepshareError, WorkerFailed
+from repshare.simulation.checkpoint import Version
+from repshare.simulation.plan import Plan, map_plan, write_plan
+from repshare.simulation.workers import RESIDENT, Bodies, Report, Worker
+
+
+class Inline:
+    """All clients in this process, one after the other: the simplest to debug."""
+
+    def __init__(self, resident: int = RESIDENT) -> None:
+        self.resident = resident
+
+    def __enter__(self) -> Self:
+        self._threads, self._scratch = torch.get_num_threads(), tempfile.TemporaryDirectory()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        torch.set_num_threads(self._threads)
+        self._scratch.cleanup()
+
+    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, Version]) -> None:
+        """Make room for this plan's clients."""
+        self._worker = Worker(plan, folder or Path(tempfile.mkdtemp(dir=self._scratch.name)), versions, self.resident)
+
+    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
+        """This round of these clients."""
+        return self._worker.round(number, teachers, apart)
+
+    def evaluate(self, bodies: Bodies) -> dict[int, float]:
+        """Test accuracy of each of these clients."""
+        return self._worker.evaluate(bodies)
+
+    def save(self) -> dict[int, Version]:
+        """Write the state of every client that has changed since the last time."""
+        return self._worker.save()
+
+
+class Shared:
+    """Clients dealt out in turn over several workers, wherever these are; `_ask` puts one question to each."""
+
+    count: int
+
+    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, Version]) -> None:
+        """Make room for this plan's clients, each in its worker."""
+        self._plan = plan
+        shares = [{i: v for i, v in versions.items() if i % self.count == place} for place in range(self.count)]
+        self._hand_over(plan, folder, shares)
+
+    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
+        """This round of these clients, in parallel."""
+        reports = self._ask("round", [(number, share, apart) for share in self._shares(teachers)])
+        records = {i: record for report in reports for i, record in report.records.items()}
+        releases = {i: body for report in reports for i, body in report.releases.items()}
+        sums = [part for report in reports for part in report.sums]
+        return Report({i: records[i] for i in teachers}, {i: releases[i] for i in teachers if i in releases}, sums)
+
+    def evaluate(self, bodies: Bodies) -> dict[int, float]:
+        """Test accuracy of each of these clients, in parallel."""
+        answers = self._ask("evaluate", [(share,) for share in self._shares(bodies)])
+        together = {index: accuracy for part in answers for index, accuracy in part.items()}
+        return {index: together[index] for index in bodies}
+
+    def save(self) -> dict[int, Version]:
+        """Write the state of every client that has changed since the last time, in parallel."""
+        answers = self._ask("save", [()] * self.count)
+        return {index: version for part in answers for index, version in part.items()}
+
+    def _shares(self, bodies: Bodies) -> list[dict[int, bytes | None]]:
+        shares: list[dict[int, bytes | None]] = [{} for _ in range(self.count)]
+        for index, body in bodies.items():
+            shares[index % self.count][index] = body
+        return shares
+
+    def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, Version]]) -> None:
+        """Let every worker have the plan, and its share of the states."""
+        raise NotImplementedError
+
+    def _ask(self, verb: str, questions: list[tuple[Any, ...]]) -> list[Any]:
+        """Put a question to every worker at once, and wait for all answers."""
+        raise NotImplementedError
+
+
+class Processes(Shared):
+    """A process for each core."""
+
+    def __init__(self, count: int | None = None, resident: int = RESIDENT) -> None:
+        self.count, self.resident = count or os.cpu_count() or 1, resident
+
+    def __enter__(self) -> Self:
+        context = multiprocessing.get_context("spawn")
+        self._lines, self._processes, self._scratch = [], [], tempfile.TemporaryDirectory()
+        with _no_interrupt():
+            for _ in range(self.count):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_work, args=(theirs, self.resident), daemon=True)
+                process.start()
+                theirs.close()
+                self._lines.append(ours)
+                self._processes.append(process)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for line, process in zip(self._lines, self._processes, strict=True):
+            if kind is not None:
+                process.terminate()
+            line.close()  # a worker that reads the end of its line goes home
+        for process in self._processes:
+            process.join()
+        self._scratch.cleanup()
+
+    def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, Version]]) -> None:
+        scratch = Path(tempfile.mkdtemp(dir=self._scratch.name))
+        write_plan(plan, scratch)
+        folder = folder or scratch / "states"
+        self._ask("begin", [(plan.run, plan.classes, scratch, folder, share) for share in shares])
+
+    def _ask(self, verb: str, questions: list[tuple[Any, ...]]) -> list[Any]:
+        for place, question in enumerate(questions):
+            try:
+                self._lines[place].send((verb, question))
+            except BrokenPipeError as error:
+                raise self._died(place) from error
+        return [self._answer(place) for place in range(len(questions))]
+
+    def _answer(self, place: int) -> Any:
+        try:
+            answer, error, trace = self._lines[place].recv()
+        except (EOFError, ConnectionResetError) as gone:
+            raise self._died(place) from gone
+        if isinstance(error, RepshareError):
+            raise error
+        if error is not None:
+            raise WorkerFailed(f"worker {place + 1} of {self.count} failed:\n{trace}")
+        return answer
+
+    def _died(self, place: int) -> WorkerFailed:
+        process = self._processes[place]
+        process.join(timeout=5)
+        return WorkerFailed(
+            f"worker {place + 1} of {self.count} died with exit code {process.exitcode}; "
+            f"it held {self._held(place)}. Go on from the last checkpoint with --resume"
+        )
+
+    def _held(self, place: int) -> str:
+        names = [self._plan.name(i) for i in range(place, self._plan.clients, self.count)]
+        return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Processes started in here do not hear Ctrl-C, from their first moment: the parent decides what it means."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _work(line: "Connection[Any, Any]", resident: int) -> None:
+    """A worker process's life: answer questions until the line is closed."""
+    worker: Worker | None = None
+    while True:
+        try:
+            verb, arguments = line.recv()
+        except EOFError:
+            return
+        answer: Any = None
+        try:
+            if verb == "begin":
+                run, classes, plan_folder, folder, versions = arguments
+                worker = Worker(map_plan(run, classes, plan_folder), folder, versions, resident)
+            else:
+                answer = getattr(worker, verb)(*arguments)
+        except Exception as error:  # whatever it is, the parent must hear of it
+            line.send((None, error if isinstance(error, RepshareError) else repr(error), traceback.format_exc()))
+        else:
+            line.send((answer, None, ""))

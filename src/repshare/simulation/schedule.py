@@ -1,0 +1,60 @@
+"""Who is there in which round: a sample of the clients, those that drop out, come late, leave or are slow.
+
+A schedule is a function of the setting and the seed alone, the same for every method.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.config import Setting
+from repshare.randomness import numpy_stream
+
+SLOWEST = 3  # rounds that a straggler may need beyond its own
+
+
+class Attendance(NamedTuple):
+    """One round."""
+
+    present: tuple[int, ...]
+    """Clients that begin the round: they collect and train."""
+    delays: dict[int, int]
+    """Those of them whose release arrives so many rounds later, and who are busy until then."""
+
+
+def attend(setting: Setting, seed: int, clients: int) -> Iterator[Attendance]:
+    """Round after round, without end."""
+    joins, leaves = _stay(setting, seed, clients)
+    busy_until = np.zeros(clients, int)  # the round in which a straggler is done
+    number = 0
+    while True:
+        number += 1
+        rng = numpy_stream(seed, "attendance", number)
+        there = (joins <= number) & (number < leaves) & (busy_until < number)
+        there &= rng.random(clients) >= setting.dropout
+        present = _sample(np.flatnonzero(there), setting.participation, rng)
+        slow = present[rng.random(len(present)) < setting.stragglers]
+        delays = rng.integers(1, SLOWEST + 1, len(slow))
+        busy_until[slow] = number + delays
+        yield Attendance(
+            tuple(present.tolist()), dict(zip(slow.tolist(), (int(delay) for delay in delays), strict=True))
+        )
+
+
+def _stay(setting: Setting, seed: int, clients: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The first round of each client, and the round by which it has left for good."""
+    rng, last = numpy_stream(seed, "coming and going"), setting.rounds or 1
+    joins, leaves = np.ones(clients), np.full(clients, np.inf)
+    late = rng.random(clients) < setting.late_joiners
+    gone = rng.random(clients) < setting.leavers
+    joins[late] = rng.integers(2, max(last, 2) + 1, clients)[late]
+    leaves[gone] = joins[gone] + rng.integers(1, max(last, 1) + 1, clients)[gone]
+    return joins, leaves
+
+
+def _sample(there: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    if share >= 1 or not len(there):
+        return there
+    return np.sort(rng.choice(there, max(1, round(share * len(there))), replace=False))
