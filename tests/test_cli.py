@@ -62,20 +62,20 @@ def test_json_prints_one_document_and_nothing_else(tmp_path):
 
 
 def test_run_does_one_method(tmp_path):
-    done = repshare("run", "FL", *TINY, "--independent-starts", "--name", "x", "--workers", "0", cwd=tmp_path)
+    done = repshare("run", "FL", *TINY, "--independent-starts", "--name", "x", "--inline", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert {line["method"] for line in records(tmp_path / "runs/x")} == {"FL"}
 
 
 def test_the_same_command_twice_gives_the_same_records(tmp_path):
-    for name, workers in (("a", 0), ("b", 2)):
-        repshare("compare", *TINY, "--methods", "FL", "RS", "--name", name, "--workers", workers, cwd=tmp_path)
+    for name, where in (("a", ["--inline"]), ("b", ["--workers", "2"])):
+        repshare("compare", *TINY, "--methods", "FL", "RS", "--name", name, *where, cwd=tmp_path)
     assert records(tmp_path / "runs/a") == records(tmp_path / "runs/b")
     assert (tmp_path / "runs/a/run.json").read_text() == (tmp_path / "runs/b/run.json").read_text()
 
 
 def test_a_name_in_use_is_refused_with_the_way_out(tmp_path):
-    arguments = ["compare", *TINY, "--methods", "IL", "--name", "mine", "--workers", "0"]
+    arguments = ["compare", *TINY, "--methods", "IL", "--name", "mine", "--inline"]
     assert repshare(*arguments, cwd=tmp_path).returncode == 0
     before = (tmp_path / "runs/mine/records.jsonl").read_bytes()
     again = repshare(*arguments, cwd=tmp_path)
@@ -90,7 +90,7 @@ def test_a_name_in_use_is_refused_with_the_way_out(tmp_path):
 
 
 def test_a_killed_comparison_resumes_to_the_same_records(tmp_path):
-    arguments = ["compare", *TINY, "--rounds", "30", "--methods", "IL", "RS", "--workers", "0"]
+    arguments = ["compare", *TINY, "--rounds", "30", "--methods", "IL", "RS", "--inline"]
     repshare(*arguments, "--name", "whole", cwd=tmp_path)
     victim = subprocess.Popen(
         [sys.executable, "-m", "repshare.cli", *arguments, "--name", "cut"],
@@ -178,7 +178,11 @@ def test_own_data_and_own_model_work_from_the_command_line(tmp_path):
         (["--clients", "0"], "clients must be at least 1"),
         (["--rounds", "0"], "rounds must be at least 1"),
         (["--seeds", "0"], "seeds must be at least 1"),
-        (["--workers", "-1"], "workers must be at least 0"),
+        (["--workers", "0"], "workers must be at least 1, not 0"),
+        (["--workers", "4"], "4 workers are too many for 3 clients"),
+        (["--resident", "0"], "resident must be at least 1"),
+        (["--checkpoint-every", "0"], "checkpoint_every must be at least 1"),
+        (["--participation", "0"], "participation must be above 0"),
         (["--partition", "dirichlet", "--alpha", "0"], "alpha"),
         (["--dataset", "own.py:bad_label", "--samples", "60"], "label 5 at index 7"),
         (["--dataset", "own.py:nan", "--samples", "60"], "nan at (4, 0, 0, 0)"),
@@ -208,7 +212,7 @@ def test_bad_input_ends_the_process_with_2_and_no_traceback(tmp_path):
 
 def test_a_data_set_that_cannot_be_had_is_an_error_unless_another_is_allowed(tmp_path):
     nowhere = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "REPSHARE_OFFLINE": "1"}
-    arguments = ["compare", "--clients", "2", "--rounds", "1", "--methods", "IL", "--workers", "0"]
+    arguments = ["compare", "--clients", "2", "--rounds", "1", "--methods", "IL", "--inline"]
     refused = repshare(*arguments, cwd=tmp_path, **nowhere)
     assert refused.returncode == 2
     assert "mnist" in refused.stderr

@@ -1,6 +1,7 @@
 """The commands: `repshare compare`, `run`, `reproduce`, `data`."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -38,7 +39,9 @@ class Output:
     json: bool = False
     """Print one JSON document on standard output and nothing else there."""
     workers: int | None = None
-    """Processes to share the clients among; 0 keeps all in this one. Default: one for each core."""
+    """Processes to share the clients among. Default: one for each core, at most one for each client."""
+    inline: bool = False
+    """Keep all clients in this process: slower, and the simplest to debug."""
     ray: str | None = None
     """Share the clients among the cores of a Ray cluster instead: its address, or `local` to start one here."""
     resident: int = 1000
@@ -47,7 +50,7 @@ class Output:
     """Rounds between checkpoints. Default: about a minute."""
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 0), ("resident", 1), ("checkpoint_every", 1)):
+        for name, least in (("workers", 1), ("resident", 1), ("checkpoint_every", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"{name} must be at least {least}, not {value}")
@@ -130,7 +133,11 @@ def reproduce(
     cells = experiments.plan_table(Setting(dataset=dataset, rounds=rounds, data_folder=data_folder), seeds, splits)
     folder = Folder(experiments.table_folder(output, dataset), experiments.describe_table(cells), resume=True)
     hint = "the same command goes on from here"
-    with _workers(Output(workers=workers)) as pool, screen.progress(console) as bar, interruptible(hint) as until_asked:
+    with (
+        _workers(Output(workers=workers), max(experiments.SIZES)) as pool,
+        screen.progress(console) as bar,
+        interruptible(hint) as until_asked,
+    ):
         task = bar.add_task(f"table {dataset}", total=sum(cell.run.setting.rounds or 0 for cell in cells))
         done = 0
         for cell, round in until_asked(experiments.fill_table(cells, splits, folder, pool)):
@@ -205,9 +212,10 @@ def _compare(
     console = Console(stderr=output.json)
     splits, setting = _load(setting, fallback, console)
     runs = experiments.plan_comparison(setting, methods, seeds, splits)
+    pool = _workers(output, setting.clients)
     folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
     hint = f"go on with --name {folder.path.name} --resume"
-    with _workers(output) as workers, screen.progress(console) as bar, interruptible(hint) as until_asked:
+    with pool as workers, screen.progress(console) as bar, interruptible(hint) as until_asked:
         task = bar.add_task("", total=sum(run.setting.rounds or 0 for run in runs))
         done = 0
         work = experiments.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
@@ -271,14 +279,18 @@ def _load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Sp
         return load(fallback), replace(setting, dataset=fallback)
 
 
-def _workers(output: Output) -> "AbstractContextManager[Workers]":
+def _workers(output: Output, clients: int) -> "AbstractContextManager[Workers]":
     from repshare.simulation import Inline, Processes
 
+    if (output.workers or 0) > clients:
+        raise ConfigError(f"{output.workers} workers are too many for {clients} clients: at most one for each")
     if output.ray is not None:
         from repshare.simulation.cluster import Cluster
 
         return Cluster(output.ray, output.workers, output.resident)
-    return Inline(output.resident) if output.workers == 0 else Processes(output.workers, output.resident)
+    if output.inline:
+        return Inline(output.resident)
+    return Processes(output.workers or min(clients, os.cpu_count() or 1), output.resident)
 
 
 def _check_seeds(seeds: int) -> None:
