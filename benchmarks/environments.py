@@ -8,9 +8,14 @@ from pathlib import Path
 
 TIMEOUT_SECONDS = 1200
 TORCH = f"torch=={version('torch').split('+')[0]}"  # the same kernels for everyone
+FLOWER, PFL = "1.42.0", "0.6.0"
 STEPS = {
-    "flower": [[TORCH], ["flwr[simulation]==1.41.0"], ["--no-deps", "flwr==1.42.0"]],  # 1.42 itself asks for no Ray
-    "pfl": [[TORCH], ["pfl==0.6.0"]],
+    "flower": [
+        [TORCH],
+        ["flwr[simulation]==1.41.0"],
+        ["--no-deps", f"flwr=={FLOWER}"],
+    ],  # pip pairs 1.41 with a Ray; 1.42 runs on it
+    "pfl": [[TORCH], [f"pfl=={PFL}"]],
 }
 
 

@@ -23,7 +23,7 @@ from environments import NotInstalled, prepare
 from peers.workload import Workload
 from repshare.data import Splits, load
 from simulation_report import describe_machine, report
-from simulation_results import Case, Contender, Results, Timing, Usage
+from simulation_results import Case, Contender, Results, Timing, Usage, without_paths
 from watching import Failed, run
 
 HERE = Path(__file__).parent
@@ -74,7 +74,7 @@ def find_contenders(results: Results) -> list[Contender]:
             python = prepare(peer)
         except NotInstalled as error:
             print(error, flush=True)
-            results.skipped[peer] = str(error)
+            results.skipped[peer] = without_paths(str(error))
             continue
         for count in workers:
             name = "Flower, Ray" if peer == "flower" else f"pfl, {count} process" + "es" * (count > 1)

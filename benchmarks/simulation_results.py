@@ -1,5 +1,6 @@
 """What the benchmark of simulators measures, and the numbers that follow from it."""
 
+import re
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -91,7 +92,7 @@ class Results:
 
     def fail(self, contender: Contender, case: Case, reason: str) -> None:
         """Note a failure; the first reason stays."""
-        self.failures.setdefault(_key(contender, case), reason)
+        self.failures.setdefault(_key(contender, case), without_paths(reason))
 
     def has_failed(self, contender: Contender, case: Case) -> bool:
         """Whether there is no point in trying this again."""
@@ -138,6 +139,11 @@ def ratios(theirs: list[Timing], ours: list[Timing]) -> list[float]:
     """How many times faster we were, turn by turn: what was measured at about the same time is compared."""
     our_turns = {turn.turn: turn.median for turn in ours}
     return [turn.median / our_turns[turn.turn] for turn in theirs if turn.turn in our_turns]
+
+
+def without_paths(text: str) -> str:
+    """Only the last part of a path: where things lie on this machine does not belong in a result."""
+    return re.sub(r"(?:/[\w.+~-]+)+/", "…/", text)
 
 
 def _key(contender: Contender, case: Case) -> str:

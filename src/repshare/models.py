@@ -15,13 +15,17 @@ from repshare.references import find_function, is_reference
 
 
 class LeNet5(nn.Module):
-    """Three small convolutions: 30,986 parameters with one channel, ten classes and d' = 84."""
+    """Three small convolutions: 30,986 parameters with one channel, ten classes and d' = 84.
+
+    The paper's ReLU before each pooling stands after it here: the same function and the same gradients, to the last
+    bit, on a quarter of the numbers.
+    """
 
     def __init__(self, channels: int = 1, classes: int = 10, dimension: int = 84) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(channels, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(6, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(channels, 6, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
+            nn.Conv2d(6, 16, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
             nn.Conv2d(16, 120, 3, padding=1), nn.ReLU(),
             *_project(120, dimension),
         )  # fmt: skip
@@ -88,6 +92,14 @@ class Residual(nn.Module):
         return self.body(images) + self.shortcut(images)  # type: ignore[no-any-return]
 
 
+class GlobalAverage(nn.Module):
+    """The mean over all places. Its gradient keeps the channels last, which AdaptiveAvgPool2d's does not."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, channels, h, w) to (n, channels)."""
+        return images.sum(dim=(2, 3)) / (images.shape[2] * images.shape[3])
+
+
 def _convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()
@@ -95,7 +107,7 @@ def _convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
 
 
 def _project(width: int, dimension: int) -> list[nn.Module]:
-    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, dimension), nn.Tanh()]
+    return [GlobalAverage(), nn.Linear(width, dimension), nn.Tanh()]
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {"lenet5": LeNet5, "resnet9": ResNet9, "resnet18": ResNet18}
