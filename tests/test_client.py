@@ -156,7 +156,7 @@ def test_a_client_goes_on_training_while_the_exchange_is_away_and_publishes_when
     a, b = pair(data, board)
     a.exchange = Moody(a.exchange, away={2, 3})
     records = [record for record, _ in zip(a.rounds(5), b.rounds(5), strict=True)]
-    assert [record.away for record in records] == [None, "away in round 2", "away in round 3", None, None]
+    assert [record.trouble for record in records] == [None, "away in round 2", "away in round 3", None, None]
     assert [record.bytes_up > 0 for record in records] == [True, False, False, True, True]
     assert records[-1].ce < records[0].ce
     with board.store.transaction() as state:

@@ -67,6 +67,28 @@ class HuggingFaceLike(nn.Module):
         return SimpleNamespace(logits=self.classifier(hidden), hidden_states=(hidden,))
 
 
+class Halved(nn.Module):
+    """Something follows its last linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(784, 10)
+
+    def forward(self, images):
+        return self.inner(images.flatten(1)) / 2
+
+
+class Pair(TimmLike):
+    """Answers with a tuple."""
+
+    def forward(self, images):
+        return super().forward(images), None
+
+
+def test_split_takes_the_first_of_a_tuple():
+    assert split(Pair(), IMAGES).head_name == "classifier"
+
+
 def test_split_finds_the_head_by_what_it_computes_not_by_its_place():
     network = split(TimmLike(), IMAGES)
     assert network.head_name == "classifier"
@@ -82,8 +104,11 @@ def test_split_understands_keyword_inputs_and_answers_with_logits():
 
 def test_split_takes_the_layer_it_is_told():
     assert split(TimmLike(), IMAGES, head="classifier").head_name == "classifier"
-    with pytest.raises(ModelError, match=r"none of stem\.1 gives"):
-        split(TimmLike(), IMAGES, head="stem.1")
+    halved = Halved()
+    with pytest.raises(ModelError, match="does not end in a linear layer: none of inner gives"):
+        split(halved, IMAGES)
+    features, logits = split(halved, IMAGES, head="inner")(IMAGES)
+    assert torch.equal(logits, halved.inner(features))
     with pytest.raises(ModelError, match=r"no linear layer 'nothing'; it has classifier, stem\.1"):
         split(TimmLike(), IMAGES, head="nothing")
 
@@ -113,9 +138,8 @@ def test_a_model_without_a_linear_head_is_refused_with_the_reason(model, reason)
 
 
 def test_a_head_that_sees_more_than_one_vector_a_sample_is_refused():
-    network = split(nn.Linear(28, 10), IMAGES)
     with pytest.raises(ModelError, match="not one vector a sample"):
-        network(IMAGES)
+        split(nn.Linear(28, 10), IMAGES)
 
 
 def test_the_same_seed_builds_the_same_weights_whatever_was_drawn_before():

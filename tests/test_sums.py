@@ -34,3 +34,6 @@ def test_what_does_not_fit_is_told_apart():
     assert not sums.fits(1.0, 2**31)
     assert not sums.fits(float("inf"), 1)
     assert not sums.fits(float("nan"), 1)
+    assert not sums.fits(1.0, 2**30)
+    assert not sums.overflows(np.array([2**61, -(2**61)]))
+    assert sums.overflows(np.array([0, -(2**62) - 2**40]))

@@ -4,6 +4,7 @@ A board never trains and never waits. Accepting a release or making a teacher co
 100,000: totals are updated by what changed, and observations are drawn from a buffer for each class.
 """
 
+import math
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -38,6 +39,10 @@ class Task:
             raise ConfigError(f"a task needs at least 2 classes, not {self.classes}")
         if self.dimension < 1:
             raise ConfigError(f"representations need at least 1 dimension, not {self.dimension}")
+        if not 0 < self.norm_bound < math.inf:
+            raise ConfigError(f"norm_bound must be above 0 and finite, not {self.norm_bound}")
+        if self.minimum_count < 1:
+            raise ConfigError(f"minimum_count must be at least 1, not {self.minimum_count}")
 
 
 class Wants(NamedTuple):
@@ -81,7 +86,7 @@ class Board:
 
     def accept(self, client: str, body: bytes) -> None:
         """Make this release the client's current one. Repeating it changes nothing; a refused one neither."""
-        if not client or "\n" in client:
+        if not isinstance(client, str) or not client or "\n" in client:
             raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
         release = wire.decode_release(body)
         self._check(release)
@@ -93,7 +98,7 @@ class Board:
             if before:
                 totals.add(before.means, -1, weighted=self.task.weighted)
             totals.add(release.means, +1, weighted=self.task.weighted)
-            if not sums.fits(self.task.norm_bound, int(totals.weights.max())):
+            if sums.overflows(totals.vectors):
                 raise Refused(f"the task is full: {totals.weights.max()} samples of one class")
             state.set("totals", b"".join(part.tobytes() for part in totals))
             state.set(f"release/{client}", body)
@@ -157,7 +162,9 @@ class Board:
                 raise Refused("a vector is not finite")
             longest = float(np.linalg.norm(rows.vectors.astype(np.float64), axis=1).max(initial=0))
             if longest > task.norm_bound:
-                raise Refused(f"a vector of length {longest:.4g}; the task allows {task.norm_bound:.4g}")
+                raise Refused(f"a vector of length {longest:.4g}; the task's norm_bound is {task.norm_bound:.4g}")
+            if not sums.fits(longest, int(rows.counts.max(initial=0))):
+                raise Refused(f"an average of {rows.counts.max()} samples is more than can be summed up")
         if len(set(release.means.labels.tolist())) < len(release.means.labels):
             raise Refused("two means of one class")
 

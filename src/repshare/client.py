@@ -10,7 +10,7 @@ from torch import nn
 
 from repshare.board import Wants
 from repshare.config import Policy
-from repshare.errors import Unreachable
+from repshare.errors import ConfigError, Refused, Unreachable
 from repshare.exchange import Exchange
 from repshare.methods import RS, Method
 from repshare.randomness import derive
@@ -40,8 +40,8 @@ class Record:
     bytes_down: int
     seconds: float
     """Of this client's own work, testing apart."""
-    away: str | None = None
-    """Why the exchange could not be reached, if it could not."""
+    trouble: str | None = None
+    """Why nothing was exchanged, if the exchange was away or said no. Training went on."""
 
 
 class Client:
@@ -71,20 +71,24 @@ class Client:
         self.learner = Learner(model, samples, self.policy, name=name, seed=seed, head=head)
         self.learner.shares_logits = method.shares_logits
         self.test = Samples(test, device=device) if test is not None and not isinstance(test, Samples) else test
+        if self.test is not None:
+            self.test.check_labels(self.learner.network.classes)
         self.round_number = 0
 
     def rounds(self, count: int, *, eval_every: int = 1) -> Iterator[Record]:
         """Take part for `count` rounds; a record after each. With test data, test every `eval_every` rounds."""
+        if eval_every < 1:
+            raise ConfigError(f"eval_every must be at least 1, not {eval_every}")
         for done in range(1, count + 1):
             yield self.round(test=done % eval_every == 0 or done == count)
 
     def round(self, *, test: bool = True) -> Record:
-        """Collect, train, release, publish. An exchange that is away costs the exchange, never the training."""
+        """Collect, train, release, publish. An exchange that is away or says no never costs the training."""
         started = time.perf_counter()
         self.round_number += 1
-        down, away = self._collect()
+        down, trouble = self._collect()
         losses = self.learner.train()
-        up, away = self._publish(away)
+        up, trouble = self._publish(trouble)
         seconds = time.perf_counter() - started
         return Record(
             round=self.round_number,
@@ -98,7 +102,7 @@ class Client:
             bytes_up=up,
             bytes_down=down,
             seconds=seconds,
-            away=away,
+            trouble=trouble,
         )
 
     def evaluate(self) -> float:
@@ -124,20 +128,20 @@ class Client:
             return 0, None
         try:
             body = self.exchange.collect(make_wants(self.policy, self.seed, self.name, self.round_number))
-        except Unreachable as error:
+        except (Unreachable, Refused) as error:
             return 0, str(error)
         self.method.absorb(self.learner, body)
         return len(body), None
 
-    def _publish(self, away: str | None) -> tuple[int, str | None]:
+    def _publish(self, trouble: str | None) -> tuple[int, str | None]:
         if self.exchange is None or self.method.share is None:
-            return 0, away
+            return 0, trouble
         body = self.method.share(self.learner, self.round_number)
         try:
             self.exchange.publish(body)  # what leaves a client leaves here
-        except Unreachable as error:
+        except (Unreachable, Refused) as error:
             return 0, str(error)
-        return len(body), away
+        return len(body), trouble
 
 
 def make_wants(policy: Policy, seed: int, name: str, round: int) -> Wants:

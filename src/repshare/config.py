@@ -1,7 +1,9 @@
 """Frozen dataclasses that describe a run: they are the command line, its help, and run.json."""
 
+import math
+import sys
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args, get_type_hints
 
 from repshare.errors import ConfigError
 
@@ -27,11 +29,12 @@ class Policy:
     share_classes: tuple[int, ...] | None = None
     """Classes that may be shared. Default: all."""
     share_samples: tuple[int, ...] | None = None
-    """Samples (by index) that may enter an average. The others only train. Default: all."""
+    """Samples, by their index in each client's own data, that may enter an average. The others only train.
+    Default: all."""
     peers: tuple[str, ...] | None = None
-    """Clients to learn from, by name. Default: everyone."""
+    """Clients to learn from, by name (in a simulation "client 1", "client 2" …). Default: everyone."""
     precision: Literal["fp32", "fp16", "int8"] = "fp32"
-    """How exactly shared numbers are written."""
+    """How exactly the numbers that a client shares are written."""
     epochs: int = 1
     """Passes over the local data in each round."""
     batch_size: int = 32
@@ -43,13 +46,17 @@ class Policy:
 
     def __post_init__(self) -> None:
         for name in ("lambda_kd", "lambda_disc"):
-            _at_least(self, name, 0)
+            _within(self, name, 0, sys.float_info.max)
         for name in ("n_avg", "minimum_count", "epochs", "batch_size"):
-            _at_least(self, name, 1)
+            _whole(self, name, 1)
         for name in ("m_up", "m_down"):
-            _at_least(self, name, 0)
-        if not self.learning_rate > 0:
-            raise ConfigError(f"learning_rate must be above 0, not {self.learning_rate}")
+            _whole(self, name, 0)
+        for name in ("precision", "optimizer"):
+            _one_of(self, name)
+        if not 0 < self.learning_rate < math.inf:
+            raise ConfigError(f"learning_rate must be above 0 and finite, not {self.learning_rate}")
+        if isinstance(self.peers, str):
+            raise ConfigError(f"peers must be several names, not the text {self.peers!r}")
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,10 @@ class Setting:
     """shards: how many classes a client sees."""
     ratio: float = 10.0
     """unequal: how many times the smallest part the largest is."""
+    head: str | None = None
+    """The name of your own model's last linear layer, where it cannot be found by what it computes."""
+    norm_bound: float = 1000.0
+    """Longer representations are refused. Those of the built-in models are never longer than √d'."""
     weighted: bool = True
     """Weigh a client's class mean by its samples; off, each client counts the same."""
     independent_starts: bool = False
@@ -104,14 +115,15 @@ class Setting:
 
     def __post_init__(self) -> None:
         for name in ("clients", "eval_every"):
-            _at_least(self, name, 1)
+            _whole(self, name, 1)
+        _one_of(self, "partition")
         for name in ("dropout", "late_joiners", "leavers", "stragglers"):
             _within(self, name, 0, 1)
         if not 0 < self.participation <= 1:
             raise ConfigError(f"participation must be above 0 and at most 1, not {self.participation}")
         for name in ("samples", "rounds", "dimension"):
             if getattr(self, name) is not None:
-                _at_least(self, name, 1)
+                _whole(self, name, 1)
 
 
 @dataclass(frozen=True)
@@ -126,10 +138,17 @@ class Run:
 def _within(config: object, name: str, least: float, most: float) -> None:
     value = getattr(config, name)
     if not least <= value <= most:
-        raise ConfigError(f"{name} must be from {least} to {most}, not {value}")
+        bounds = f"at least {least} and finite" if most == sys.float_info.max else f"from {least} to {most}"
+        raise ConfigError(f"{name} must be {bounds}, not {value}")
 
 
-def _at_least(config: object, name: str, least: float) -> None:
+def _whole(config: object, name: str, least: int) -> None:
     value = getattr(config, name)
-    if not value >= least:
-        raise ConfigError(f"{name} must be at least {least}, not {value}")
+    if not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name} must be a whole number of at least {least}, not {value}")
+
+
+def _one_of(config: object, name: str) -> None:
+    value, choices = getattr(config, name), get_args(get_type_hints(type(config))[name])
+    if value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from repshare.errors import ConfigError, ModelError
-from repshare.references import find_function, is_reference
+from repshare.references import find_function, in_one_line, is_reference
 
 
 class LeNet5(nn.Module):
@@ -24,9 +24,9 @@ class LeNet5(nn.Module):
     def __init__(self, channels: int = 1, classes: int = 10, dimension: int = 84) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(channels, 6, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
-            nn.Conv2d(6, 16, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
-            nn.Conv2d(16, 120, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(channels, 6, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(inplace=True),
+            nn.Conv2d(6, 16, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(inplace=True),
+            nn.Conv2d(16, 120, 3, padding=1), nn.ReLU(inplace=True),
             *_project(120, dimension),
         )  # fmt: skip
         self.head = nn.Linear(dimension, classes)
@@ -102,7 +102,7 @@ class GlobalAverage(nn.Module):
 
 def _convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()
+        nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
     )
 
 
@@ -125,9 +125,14 @@ def build(name: str, *, channels: int, classes: int, dimension: int | None, seed
         make = MODELS[name]
     else:
         raise ConfigError(f"unknown model {name!r}: choose {', '.join(MODELS)}, or your own as file.py:function")
+    if is_reference(name) and dimension is not None:
+        raise ConfigError(f"{name} decides on its own dimension: leave --dimension {dimension} out")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = make(channels=channels, classes=classes, **width)
+        try:
+            model = make(channels=channels, classes=classes, **width)
+        except (Exception, SystemExit) as error:  # may be the user's own code
+            raise ModelError(f"{name} could not be built with {channels=}, {classes=}: {in_one_line(error)}") from error
     if not isinstance(model, nn.Module):
         raise ModelError(f"{name} gave a {type(model).__name__}, not a torch.nn.Module")
     return model
@@ -141,8 +146,8 @@ class Network:
         if not isinstance(head, nn.Linear):
             raise ModelError(f"{head_name!r} is a {type(head).__name__}, not an nn.Linear")
         self.model, self.head, self.head_name = model, head, head_name
-        self._features: Tensor | None = None
-        head.register_forward_pre_hook(self._keep_features)
+        self._seen: tuple[Tensor, Tensor] | None = None
+        head.register_forward_hook(self._keep)
 
     @property
     def dimension(self) -> int:
@@ -156,22 +161,22 @@ class Network:
 
     def __call__(self, inputs: Any) -> tuple[Tensor, Tensor]:
         """Features φ(x) (n, d') and logits τ(φ(x)) (n, C) of a batch."""
-        logits = _logits(self.model, inputs)
-        features, self._features = self._features, None
-        if features is None or features.ndim != 2:
-            shape = "nothing" if features is None else tuple(features.shape)
+        _call(self.model, inputs)
+        seen, self._seen = self._seen, None
+        if seen is None or seen[0].ndim != 2:
+            shape = "nothing" if seen is None else tuple(seen[0].shape)
             raise ModelError(f"the head {self.head_name!r} was given {shape}, not one vector a sample")
-        return features, logits
+        return seen
 
-    def _keep_features(self, _: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-        self._features = arguments[0]
+    def _keep(self, _: nn.Module, inputs: tuple[Tensor, ...], logits: Tensor) -> None:
+        self._seen = inputs[0], logits
 
 
 def split(model: nn.Module, example: Any, head: str | None = None) -> Network:
     """Find the linear layer whose output is the model's output: what enters it are the features.
 
     `example` is a batch of inputs (a mapping is passed as keywords); the model sees it once, in evaluation
-    mode. Where the search cannot know, say `head="name.of.the.layer"`.
+    mode. Where something follows that layer, say `head="name.of.the.layer"`: its output then counts as the logits.
     """
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
     kind = type(model).__name__
@@ -180,15 +185,18 @@ def split(model: nn.Module, example: Any, head: str | None = None) -> Network:
     if head is not None and head not in layers:
         raise ModelError(f"{kind} has no linear layer {head!r}; it has {', '.join(layers)}")
     try:
-        found = _ending(model, example, {head: layers[head]} if head else layers)
+        found = _ending(model, example, layers) if head is None else head
+        network = None if found is None else Network(model, found)
+        if network is not None:
+            _look(model, lambda: network(example))
     except (RuntimeError, TypeError, ValueError) as error:
         raise ModelError(f"{kind} cannot take the data{_shape(example)}: {str(error).splitlines()[0]}") from error
-    if found is None:
+    if network is None:
         raise ModelError(
-            f"{kind} does not end in a linear layer: none of {', '.join([head] if head else layers)} gives the "
-            "model's output. Remove what follows it (a softmax, say), or name the layer with head=…"
+            f"{kind} does not end in a linear layer: none of {', '.join(layers)} gives the model's output. "
+            "Remove what follows it (a softmax, say), or name the layer whose output are the logits (head)"
         )
-    return Network(model, found)
+    return network
 
 
 def _ending(model: nn.Module, example: Any, layers: Mapping[str, nn.Module]) -> str | None:
@@ -198,25 +206,31 @@ def _ending(model: nn.Module, example: Any, layers: Mapping[str, nn.Module]) -> 
         return lambda _, __, output: outputs.__setitem__(name, output)
 
     hooks = [layer.register_forward_hook(keep(name)) for name, layer in layers.items()]
+    try:
+        answer = _look(model, lambda: _call(model, example))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return next((name for name, output in outputs.items() if output is answer), None)
+
+
+def _look(model: nn.Module, ask: Callable[[], Any]) -> Any:
+    """Ask the model something that leaves no trace in it."""
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            logits = _logits(model, example)
+            return ask()
     finally:
         model.train(was_training)
-        for hook in hooks:
-            hook.remove()
-    return next((name for name, output in outputs.items() if output is logits), None)
 
 
 def _shape(example: Any) -> str:
     return f", a batch of shape {tuple(example.shape)}" if isinstance(example, Tensor) else ""
 
 
-def _logits(model: nn.Module, inputs: Any) -> Tensor:
-    output = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
-    output = getattr(output, "logits", output)  # as Hugging Face's models answer
-    if not isinstance(output, Tensor):
-        raise ModelError(f"{type(model).__name__} gave a {type(output).__name__}, not a tensor of logits")
-    return output
+def _call(model: nn.Module, inputs: Any) -> Any:
+    """The model's answer: the logits themselves, in a tuple, or in an object as Hugging Face's models give."""
+    answer = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
+    answer = getattr(answer, "logits", answer)
+    return answer[0] if isinstance(answer, tuple) and answer else answer

@@ -31,7 +31,8 @@ def draw_accuracy(lines: Sequence[Line], path: Path, title: str) -> None:
     axes = figure.add_subplot()
     ends = [_draw_method(axes, method, lines) for method in dict.fromkeys(line["method"] for line in lines)]
     _label_ends(axes, ends)
-    axes.set(title=title, xlabel="communication round", ylabel="test accuracy [%], mean ± std over clients")
+    axes.set_title(title, parse_math=False)
+    axes.set(xlabel="communication round", ylabel="test accuracy [%], mean ± std over clients")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(visible=True, alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
@@ -84,5 +85,6 @@ def draw_partition(counts: NDArray[Any], path: Path, title: str) -> None:
     shown = range(clients) if clients <= NAMED_CLIENTS else (0, clients - 1)
     axes.set_yticks(list(shown), [str(client + 1) for client in shown])
     axes.set_xticks(range(classes))
-    axes.set(title=f"samples of each class: {title}", xlabel="class", ylabel="client")
+    axes.set_title(f"samples of each class: {title}", parse_math=False)
+    axes.set(xlabel="class", ylabel="client")
     figure.savefig(path, dpi=150)

@@ -26,17 +26,20 @@ def find_function(reference: str) -> Callable[..., Any]:
         raise ConfigError(f"{reference}: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name_of_module] = module  # dataclasses look their module up by name
+    sys.path.insert(0, str(path.parent.absolute()))  # it may import what lies beside it
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # the file is the user's own code: anything may go wrong in it
+    except (Exception, SystemExit) as error:  # the file is the user's own code: anything may go wrong in it
         del sys.modules[name_of_module]
         raise ConfigError(f"{reference}: {path} could not be run: {in_one_line(error)}") from error
+    finally:
+        sys.path.pop(0)
     function = getattr(module, name, None)
     if not callable(function):
         raise ConfigError(f"{reference}: {path} has no function {name!r}")
     return function  # type: ignore[no-any-return]
 
 
-def in_one_line(error: Exception) -> str:
+def in_one_line(error: BaseException) -> str:
     """An error of a user's code in one line, whatever its author thought of lines."""
     return " ".join(f"{type(error).__name__}: {error}".split())

@@ -3,17 +3,20 @@
 Everything shown later, table or figure, is made from these files alone.
 """
 
+import fcntl
 import json
+import math
 import os
 import platform
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from repshare.errors import ConfigError
 
 Line = dict[str, Any]
+LOCK = ".lock"
 
 
 class Journal:
@@ -27,20 +30,23 @@ class Journal:
         if not self.path.exists():
             return []
         lines = []
-        for text in self.path.read_text().splitlines(keepends=True):
+        for number, text in enumerate(self.path.read_text().splitlines(keepends=True), start=1):
             if not text.endswith("\n"):
                 break
-            lines.append(json.loads(text))
+            try:
+                lines.append(json.loads(text))
+            except ValueError as error:
+                raise ConfigError(f"{self.path} is damaged in line {number}: {error}") from error
         return lines
 
     def keep_only(self, lines: Iterable[Line]) -> None:
         """Replace the lines by these."""
-        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in lines))
+        write_atomically(self.path, "".join(_to_json(line) for line in lines))
 
     def add(self, lines: Iterable[Line]) -> None:
         """Append lines."""
         with self.path.open("a") as file:
-            file.write("".join(json.dumps(line) + "\n" for line in lines))
+            file.write("".join(_to_json(line) for line in lines))
 
 
 class Folder:
@@ -49,11 +55,16 @@ class Folder:
     def __init__(self, path: Path, description: Mapping[str, Any], *, resume: bool) -> None:
         self.path, self.records = path, Journal(path / "records.jsonl")
         description = json.loads(json.dumps(description))
-        if path.exists() and any(path.iterdir()):
-            self._recognise(description, resume=resume)
-        else:
+        try:
+            if path.exists() and any(file.name != LOCK for file in path.iterdir()):
+                self._recognise(description, resume=resume)
             path.mkdir(parents=True, exist_ok=True)
-            write_atomically(path / "run.json", json.dumps({**description, "made_with": _versions()}, indent=2) + "\n")
+            self._lock = _lock(path)
+            if not (path / "run.json").exists():
+                described = {**description, "made_with": _versions()}
+                write_atomically(path / "run.json", json.dumps(described, indent=2) + "\n")
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be used: {error.strerror}") from error
 
     def finished(self) -> set[tuple[str, int]]:
         """The methods and seeds that are done."""
@@ -69,7 +80,10 @@ class Folder:
         described = self.path / "run.json"
         if not described.exists():
             raise ConfigError(f"{self.path} already holds other files: choose another --name")
-        held = json.loads(described.read_text())
+        try:
+            held = json.loads(described.read_text())
+        except ValueError as error:
+            raise ConfigError(f"{described} is damaged: {error}") from error
         held.pop("made_with", None)
         if held != description:
             where = _first_difference(held, description)
@@ -108,6 +122,24 @@ def summarise(lines: Sequence[Line]) -> Summary:
         seconds=sum(line["seconds"] for line in lines) / len(seeds),
         client_rounds=len(lines) // len(seeds),
     )
+
+
+def _lock(folder: Path) -> IO[str]:
+    """Keep other processes out of the folder for as long as the file is open."""
+    file = (folder / LOCK).open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise ConfigError(
+            f"{folder} is being written by another process: wait for it, or choose another --name"
+        ) from error
+    return file
+
+
+def _to_json(line: Line) -> str:
+    finite = {key: None if isinstance(x, float) and not math.isfinite(x) else x for key, x in line.items()}
+    return json.dumps(finite, allow_nan=False) + "\n"
 
 
 def write_atomically(path: Path, text: str) -> None:

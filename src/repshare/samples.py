@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -20,7 +21,7 @@ class Samples:
     def __init__(self, data: Labelled, *, rows: Tensor | None = None, device: str = "cpu") -> None:
         """With `rows`, only these of the samples, without a copy of them."""
         self.device = torch.device(device)
-        self._data = TensorDataset(*_as_tensors(*data)) if isinstance(data, tuple) else data
+        self._data = TensorDataset(*_as_tensors(*data)) if isinstance(data, tuple | list) else data
         self._rows = rows
         if len(self) < 1:
             raise DataError("there is no sample")
@@ -77,8 +78,21 @@ class Samples:
         return inputs.to(self.device)
 
 
-def _as_tensors(inputs: Any, labels: Any) -> tuple[Tensor, Tensor]:
-    inputs = torch.as_tensor(inputs)
+def _as_tensors(*pair: Any) -> tuple[Tensor, Tensor]:
+    if len(pair) != 2:
+        raise DataError(f"data must be a pair, inputs and labels, not {len(pair)} things")
+    inputs, labels = (_as_tensor(each) for each in pair)
+    if labels.ndim != 1 or labels.is_floating_point():
+        raise DataError(f"labels must be whole numbers in a row, not {labels.dtype} of shape {tuple(labels.shape)}")
     if len(inputs) != len(labels):
         raise DataError(f"there are {len(inputs)} inputs but {len(labels)} labels")
-    return inputs, torch.as_tensor(labels)
+    return inputs, labels
+
+
+def _as_tensor(given: Any) -> Tensor:
+    if isinstance(given, np.ndarray) and (not given.flags.writeable or min(given.strides, default=0) < 0):
+        given = given.copy()  # PyTorch cannot look at these where they are
+    try:
+        return torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"data must be tensors or arrays of numbers: {error}") from error

@@ -19,6 +19,11 @@ def fits(largest: float, weight: int) -> bool:
     return bool(np.isfinite(largest)) and abs(largest) / STEP * weight < LIMIT
 
 
+def overflows(total: NDArray[np.int64]) -> bool:
+    """Whether a sum has come so far that adding to it is no longer safe."""
+    return bool((np.abs(total) > LIMIT).any())
+
+
 def weigh(values: NDArray[Any], weight: int) -> NDArray[np.int64]:
     """values × weight, in steps. Ask `fits` first."""
     return np.rint(np.asarray(values, np.float64) / STEP).astype(np.int64) * weight

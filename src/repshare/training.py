@@ -1,7 +1,8 @@
 """Algorithm 2, one client's local update. Read this first."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from repshare import objective
 from repshare.config import Policy
-from repshare.errors import Malformed
+from repshare.errors import ConfigError, DataError, Malformed, ModelError
 from repshare.models import split
 from repshare.objective import Lesson, Terms
 from repshare.randomness import numpy_stream, torch_stream
@@ -48,16 +49,22 @@ class Learner:
         seed: int,
         head: str | None = None,
     ) -> None:
-        model.to(samples.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.network = split(model, samples.batch(torch.arange(1))[0], head)
+        self.network = split(model.to(samples.device), samples.batch(torch.arange(1))[0], head)
         samples.check_labels(self.network.classes)
-        self.samples, self.policy = samples, policy
+        _check_policy(policy, len(samples), self.network.classes)
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise ModelError(f"{type(model).__name__} has nothing to train: all its parameters are frozen")
+        for parameter in model.parameters():
+            if parameter.ndim == 4:  # as the images: convolutions are faster with the channels last
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+        self.samples, self.policy, self.name = samples, policy, name
         self.shares_logits = False  # FD distils logits where the paper distils features
         self.lesson: Lesson | None = None
         self.optimizer = OPTIMIZERS[policy.optimizer](model.parameters(), lr=policy.learning_rate, fused=True)
         self.batches = torch_stream(seed, name, "batches")
         self.pairing = torch_stream(seed, name, "pairing")
         self.averaging = numpy_stream(seed, name, "averaging")
+        self.noise = torch_stream(seed, name, "noise")
 
     @property
     def dimension(self) -> int:
@@ -66,23 +73,41 @@ class Learner:
 
     def train(self) -> Losses:
         """Local epochs of gradient descent on L = L_CE + λ_KD · L_KD + λ_disc · L_disc."""
-        policy, averages = self.policy, _Averages()
+        averages = _Averages()
         self.network.model.train()
-        for _ in range(policy.epochs):
-            for inputs, labels in self.samples.shuffled(policy.batch_size, self.batches):
-                features, logits = self.network(inputs)
-                terms = self.terms(features, logits, labels)
-                loss = terms.ce
-                if terms.kd is not None and policy.lambda_kd:
-                    loss = loss + policy.lambda_kd * terms.kd
-                if terms.disc is not None and policy.lambda_disc:
-                    loss = loss + policy.lambda_disc * terms.disc
-                self.optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                self.optimizer.step()
-                averages.add(terms, logits, labels)
+        with self._own_noise():
+            for _ in range(self.policy.epochs):
+                for inputs, labels in self.samples.shuffled(self.policy.batch_size, self.batches):
+                    averages.add(*self._step(inputs, labels), labels)
         self.optimizer.zero_grad()  # gradients of resting clients would take a quarter of their memory
         return averages.result()
+
+    def _step(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
+        policy = self.policy
+        try:
+            features, logits = self.network(inputs)
+        except ValueError as error:  # batch normalisation says so of a single value
+            raise DataError(f"{self.name} cannot train on a batch of {len(labels)}: {error}") from error
+        terms = self.terms(features, logits, labels)
+        loss = terms.ce
+        if terms.kd is not None and policy.lambda_kd:
+            loss = loss + policy.lambda_kd * terms.kd
+        if terms.disc is not None and policy.lambda_disc:
+            loss = loss + policy.lambda_disc * terms.disc
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        return terms, logits
+
+    @contextmanager
+    def _own_noise(self) -> Iterator[None]:
+        """What draws from PyTorch's own generators in here, dropout say, draws from this client's stream."""
+        device, seed = self.samples.device, int(torch.randint(2**62, (), generator=self.noise))
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.default_generator.manual_seed(seed)
+            if device.type == "cuda":
+                torch.cuda.manual_seed(seed)
+            yield
 
     def terms(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
         """The loss of a batch, term by term; only cross-entropy while there is nothing to learn from."""
@@ -122,6 +147,7 @@ class Learner:
             "batches": self.batches.get_state(),
             "pairing": self.pairing.get_state(),
             "averaging": json.dumps(self.averaging.bit_generator.state),
+            "noise": self.noise.get_state(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -132,6 +158,7 @@ class Learner:
         self.batches.set_state(state["batches"])
         self.pairing.set_state(state["pairing"])
         self.averaging.bit_generator.state = json.loads(state["averaging"])
+        self.noise.set_state(state["noise"])
 
     def _outputs(self, samples: Samples) -> "list[tuple[tuple[Tensor, Tensor], Tensor]]":
         self.network.model.eval()
@@ -159,8 +186,25 @@ def lay_out(teacher: Teacher, learner: Learner) -> Lesson:
     means = np.zeros((classes, dimension), np.float32)
     means[teacher.means.labels] = teacher.means.vectors
     has_mean = np.isin(np.arange(classes), teacher.means.labels)
-    arrays = (means, has_mean, *_by_class(teacher.observations, classes))
-    return Lesson(*(torch.from_numpy(array).to(learner.samples.device) for array in arrays))
+    observations, has_observation = _by_class(teacher.observations, classes)
+    like = learner.network.head.weight
+    return Lesson(
+        torch.from_numpy(means).to(like),
+        torch.from_numpy(has_mean).to(like.device),
+        torch.from_numpy(observations).to(like),
+        torch.from_numpy(has_observation).to(like.device),
+    )
+
+
+def _check_policy(policy: Policy, samples: int, classes: int) -> None:
+    """What may be shared is chosen by index, and a wrong index must not share something else."""
+    for name, chosen, count in (
+        ("share_samples", policy.share_samples, samples),
+        ("share_classes", policy.share_classes, classes),
+    ):
+        wrong = [index for index in chosen or () if not 0 <= index < count]
+        if wrong:
+            raise ConfigError(f"{name} has {wrong[0]}, but there are only 0 to {count - 1}")
 
 
 def _by_class(rows: Representations, classes: int) -> tuple[Floats, NDArray[np.bool_]]:
@@ -174,19 +218,21 @@ def _by_class(rows: Representations, classes: int) -> tuple[Floats, NDArray[np.b
 
 
 class _Averages:
-    """Means over samples of what each batch reports."""
+    """Means over samples of what each batch reports. Values are read at the end: reading one waits for it on a GPU."""
 
     def __init__(self) -> None:
-        self._sums: dict[str, Tensor] = {}
-        self._counts: dict[str, int] = {}
+        self._seen: dict[str, list[tuple[Tensor, int]]] = {}
 
     def add(self, terms: Terms, logits: Tensor, labels: Tensor) -> None:
-        right = (logits.detach().argmax(1) == labels).float().mean()
-        for name, value in {**terms._asdict(), "accuracy": right}.items():
+        for name, value in zip(Terms._fields, terms, strict=True):
             if value is not None:
-                self._sums[name] = self._sums.get(name, torch.zeros(())) + value.detach() * len(labels)
-                self._counts[name] = self._counts.get(name, 0) + len(labels)
+                self._seen.setdefault(name, []).append((value.detach(), len(labels)))
+        right = (logits.detach().argmax(1) == labels).sum()
+        self._seen.setdefault("accuracy", []).append((right / len(labels), len(labels)))
 
     def result(self) -> Losses:
-        means = {name: float(total) / self._counts[name] for name, total in self._sums.items()}
-        return Losses(**{name: means.get(name) for name in Losses._fields})  # type: ignore[arg-type]
+        return Losses(**{name: self._mean(name) for name in Losses._fields})  # type: ignore[arg-type]
+
+    def _mean(self, name: str) -> float | None:
+        seen = self._seen.get(name)
+        return sum(float(value) * count for value, count in seen) / sum(count for _, count in seen) if seen else None

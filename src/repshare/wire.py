@@ -117,7 +117,7 @@ def _unpack(body: bytes, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, 
         arrays = safetensors.numpy.load(body)
         size = int.from_bytes(body[:8], "little")
         meta = json.loads(json.loads(body[8 : 8 + size])["__metadata__"]["repshare"])
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise Malformed(f"not a message of repshare's: {type(error).__name__}: {error}") from error
     if not isinstance(meta, dict) or meta.get("kind") != kind or meta.get("version") != VERSION:
         raise Malformed(f"expected a {kind} of version {VERSION}, not {str(meta)[:100]}")
@@ -132,6 +132,6 @@ def _array(arrays: Arrays, name: str) -> NDArray[Any]:
 
 def _whole(meta: Mapping[str, Any], name: str) -> int:
     value = meta.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise Malformed(f"{name!r} must be a whole number of at least 0, not {value!r}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise Malformed(f"{name!r} must be a whole number from 0 to 2⁶³ − 1, not {str(value)[:30]}")
     return value

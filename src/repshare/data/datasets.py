@@ -33,7 +33,8 @@ class Splits(NamedTuple):
 
     def normalised(self) -> "Splits":
         """All images as float32, by one mean and one standard deviation over all training pixels."""
-        mean, deviation = np.float32(self.train.images.mean()), np.float32(self.train.images.std() or 1.0)
+        pixels = self.train.images
+        mean, deviation = np.float32(pixels.mean(dtype=float)), np.float32(pixels.std(dtype=float) or 1.0)
 
         def normalise(data: Dataset) -> Dataset:
             return Dataset(((data.images - mean) / deviation).astype(np.float32), data.labels)

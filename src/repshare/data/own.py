@@ -28,7 +28,7 @@ def read(reference: str) -> Own:
     function = find_function(reference)
     try:
         returned = function()
-    except Exception as error:  # the user's code may raise anything
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         raise DataError(f"{reference} raised {in_one_line(error)}") from error
     try:
         (train_images, train_labels), (test_images, test_labels), *rest = returned

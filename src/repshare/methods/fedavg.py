@@ -28,7 +28,9 @@ def absorb(learner: Learner, body: bytes) -> None:
 
 def read_weights(model: torch.nn.Module) -> Weights:
     """A model's tensors by name."""
-    return {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in model.state_dict().items()}
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    half = (torch.bfloat16, torch.float16)  # NumPy has no bfloat16
+    return {name: (tensor.float() if tensor.dtype in half else tensor).numpy() for name, tensor in weights.items()}
 
 
 class Sum(NamedTuple):
@@ -45,6 +47,8 @@ def add_up(bodies: Mapping[str, bytes]) -> Sum | None:
     total: Sum | None = None
     for client, body in bodies.items():
         weights, round, samples = wire.decode_weights(body)
+        if samples < 1:
+            raise Refused(f"{client}'s weights were trained on no sample")
         for name, array in weights.items():
             if not sums.fits(float(np.abs(array).max(initial=0)), samples):
                 raise Refused(f"{client}'s weights {name} are not finite, or too large to average")
@@ -57,6 +61,8 @@ def _together(a: Sum, b: Sum, client: str) -> Sum:
     if {name: array.shape for name, array in a.like.items()} != {name: array.shape for name, array in b.like.items()}:
         raise Refused(f"{client}'s weights are of another architecture: FedAvg needs the same one everywhere")
     totals = {name: total + b.totals[name] for name, total in a.totals.items()}
+    if any(sums.overflows(total) for total in totals.values()):
+        raise Refused(f"{a.samples + b.samples} samples' weights are too large to average")
     return Sum(a.round, a.samples + b.samples, totals, a.like)
 
 
@@ -68,10 +74,15 @@ class Average:
         if initial:
             self._sum = Sum(0, 1, {name: sums.weigh(array, 1) for name, array in initial.items()}, initial)
         self._body: bytes | None = None
+        self._counted: set[tuple[str, int]] = set()  # who has sent which round: repeating it changes nothing
 
     def accept(self, client: str, body: bytes) -> None:
         """Add one client's weights. The first of a new round starts the sum anew; an older round is refused."""
-        self.accept_sum(add_up({client: body}), client)
+        one = add_up({client: body})
+        if one is not None and (client, one.round) not in self._counted:
+            self.accept_sum(one, client)
+            self._counted = {(name, round) for name, round in self._counted if round == one.round}
+            self._counted.add((client, one.round))
 
     def accept_sum(self, other: Sum | None, client: str = "a group") -> None:
         """Add the sum of several clients' weights."""

@@ -18,6 +18,7 @@ from repshare.methods.fedavg import read_weights
 from repshare.methods.method import Weights
 from repshare.models import Network, build, split
 from repshare.randomness import derive, numpy_stream
+from repshare.references import in_one_line
 
 
 class Protocol(NamedTuple):
@@ -121,6 +122,13 @@ def agree(plan: Plan) -> Task:
     """The task that all clients' models fit, or what is in the way of one."""
     method, setting = find_method(plan.run.method), plan.run.setting
     names = [plan.model(client) for client in range(plan.clients)]
+    everyone = {plan.name(client) for client in range(plan.clients)}
+    if strangers := set(setting.policy.peers or ()) - everyone:
+        raise ConfigError(f"there is no peer {min(strangers)!r}: clients are called client 1 to client {plan.clients}")
+    try:
+        torch.empty(0, device=setting.device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device {setting.device!r} cannot be used: {in_one_line(error)}") from error
     if method.one_model and len(set(names)) > 1:
         raise ConfigError(f"{method.name} averages weights, so it needs one model, not {', '.join(setting.model)}")
     widths = {name: _network(plan, name, seed=0).dimension for name in dict.fromkeys(names)}
@@ -128,7 +136,7 @@ def agree(plan: Plan) -> Task:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
         raise ConfigError(f"clients' representations have different lengths: {listed}; give one with --dimension")
     dimension = plan.classes if method.shares_logits else widths[names[0]]
-    return Task(plan.classes, dimension, weighted=setting.weighted)
+    return Task(plan.classes, dimension, setting.norm_bound, weighted=setting.weighted)
 
 
 def common_start(plan: Plan) -> Weights:
@@ -144,7 +152,9 @@ def build_model(plan: Plan, name: str, seed: int) -> nn.Module:
 
 
 def _network(plan: Plan, name: str, seed: int) -> Network:
-    network = split(build_model(plan, name, seed), torch.from_numpy(plan.train_images[:1].copy()))
+    network = split(
+        build_model(plan, name, seed), torch.from_numpy(plan.train_images[:1].copy()), plan.run.setting.head
+    )
     if network.classes != plan.classes:
         raise ConfigError(f"{name} has {network.classes} classes, {plan.run.setting.dataset} has {plan.classes}")
     return network

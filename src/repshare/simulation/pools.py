@@ -187,13 +187,18 @@ def _work(line: "Connection[Any, Any]", resident: int) -> None:
         except EOFError:
             return
         answer: Any = None
+        error: RepshareError | str | None = None
+        trace = ""
         try:
             if verb == "begin":
                 run, classes, plan_folder, folder, versions = arguments
                 worker = Worker(map_plan(run, classes, plan_folder), folder, versions, resident)
             else:
                 answer = getattr(worker, verb)(*arguments)
-        except Exception as error:  # whatever it is, the parent must hear of it
-            line.send((None, error if isinstance(error, RepshareError) else repr(error), traceback.format_exc()))
-        else:
-            line.send((answer, None, ""))
+        except Exception as raised:  # whatever it is, the parent must hear of it
+            error = raised if isinstance(raised, RepshareError) else repr(raised)
+            trace = traceback.format_exc()
+        try:
+            line.send((answer, error, trace))
+        except BrokenPipeError:
+            return  # the parent is gone

@@ -10,6 +10,7 @@ from repshare.board import Wants
 from repshare.client import Record, make_wants
 from repshare.config import Run
 from repshare.data import Splits
+from repshare.errors import Refused
 from repshare.exchange.local import Server
 from repshare.methods import find_method
 from repshare.simulation.checkpoint import Checkpoint
@@ -77,8 +78,8 @@ class Simulation:
         for client, release in report.releases.items():
             if client in delays:
                 self._held[f"{number + delays[client]} {client}"] = release
-            elif self.server is not None:
-                self.server.accept(self.plan.name(client), release)
+            else:
+                self._accept(client, release)
         self._deliver(number)
         self.done = number
         records = [report.records[client] for client in present]
@@ -115,8 +116,15 @@ class Simulation:
         """Hand over what stragglers sent. A sum over one round has gone on without them."""
         for key in [key for key in self._held if int(key.split()[0]) <= number]:
             release, client = self._held.pop(key), int(key.split()[1])
-            if self.server is not None and self.method.add_up is None:
+            if self.method.add_up is None:
+                self._accept(client, release)
+
+    def _accept(self, client: int, release: bytes) -> None:
+        try:
+            if self.server is not None:
                 self.server.accept(self.plan.name(client), release)
+        except Refused as error:
+            raise Refused(f"round {self.done + 1}, {self.plan.name(client)}: {error}") from error
 
     def _test(self, present: tuple[int, ...], records: list[Record]) -> list[Record]:
         if self.method.one_model and self.server is not None and present:

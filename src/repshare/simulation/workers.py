@@ -147,4 +147,5 @@ class Worker:
             method=self.method,
             test=self.test,
             seed=run.seed,
+            head=run.setting.head,
         )
