@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from repshare import sums, wire
 from repshare.board import Task, Wants
-from repshare.errors import Refused
+from repshare.errors import Malformed, Refused
 from repshare.methods.method import Method, Weights
 from repshare.training import Learner
 
@@ -22,8 +22,13 @@ def share(learner: Learner, round: int) -> bytes:
 def absorb(learner: Learner, body: bytes) -> None:
     """Go on from the average."""
     weights, _, _ = wire.decode_weights(body)
-    if weights:
-        learner.network.model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    own = learner.network.model.state_dict()
+    if not weights:
+        return  # nobody has sent any yet
+    if {name: array.shape for name, array in weights.items()} != {name: tensor.shape for name, tensor in own.items()}:
+        raise Malformed("the average is of another architecture than this client's model")
+    for name, tensor in own.items():  # shares memory with the model
+        tensor.copy_(torch.from_numpy(weights[name]))
 
 
 def read_weights(model: torch.nn.Module) -> Weights:
