@@ -1,9 +1,13 @@
 """Real data, loaded once: scikit-learn's handwritten digits, which need no network."""
 
+import hypothesis
 import pytest
 import torch
 
 from repshare.data import load
+
+hypothesis.settings.register_profile("patient", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session", autouse=True)

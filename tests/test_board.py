@@ -151,10 +151,10 @@ def test_a_name_that_would_confuse_the_buffers_is_refused(name):
         board().accept(name, body([row(1, 0)]))
 
 
-@pytest.mark.parametrize("shape", [(1, 5), (3, 0)])
-def test_a_task_without_contrast_or_dimension_is_refused(shape):
+@pytest.mark.parametrize("fields", [(1, 5), (3, 0), (3, 2, float("inf")), (3, 2, 0.0), (3, 2, 1.0, 0)])
+def test_a_task_that_makes_no_sense_is_refused(fields):
     with pytest.raises(ConfigError):
-        Task(*shape)
+        Task(*fields)
 
 
 @given(st.integers(0, 2**32))
@@ -192,3 +192,39 @@ def test_a_store_keeps_nothing_of_a_transaction_that_failed():
         raise ValueError("stop")
     with store.transaction() as state:
         assert state.get("key") is None
+
+
+def test_named_peers_are_drawn_from_at_random_and_weighted_as_the_task_says():
+    many = board(Task(3, 2, weighted=False))
+    for number, client in enumerate("abcdef"):
+        many.accept(client, body([row(number, 0, count=number + 1)], [row(number, 1)]))
+    peers = tuple("bcdef")
+    assert teacher(many, "a", peers=peers).means.vectors.tolist() == [[3, 0]]
+    drawn = {float(teacher(many, "a", seed=seed, peers=peers).observations.vectors[0, 0]) for seed in range(50)}
+    assert drawn == {1, 2, 3, 4, 5}
+
+
+def test_a_task_sets_its_own_bounds():
+    strict = board(Task(3, 2, norm_bound=5.0, minimum_count=4))
+    strict.accept("a", body([row(3, 4, count=4)], [row(3, 4, count=4)]))
+    with pytest.raises(Refused, match="an average of 3 samples; the task wants 4"):
+        strict.accept("a", body([row(1, 1, count=3)]))
+    with pytest.raises(Refused, match=r"length 5\.1"):
+        strict.accept("a", body(observations=[row(0, 5.1, count=4)]))
+
+
+def test_sums_that_would_overflow_are_refused_and_change_nothing():
+    huge = board(Task(3, 2, norm_bound=1e6))
+    huge.accept("a", body([row(1e5, 0, count=10_000)]))
+    with pytest.raises(Refused, match="the task is full: 20000 samples"):
+        huge.accept("b", body([row(1e5, 0, count=10_000)]))
+    with pytest.raises(Refused, match="more than can be summed up"):
+        huge.accept("c", body([row(1e5, 0, count=2_000_000)]))
+    assert teacher(huge, "b").means.counts.tolist() == [10_000]
+
+
+def test_ordinary_representations_of_a_billion_samples_fit():
+    large = board(Task(3, 2))
+    for client in "abcd":
+        large.accept(client, body([row(1, -1, count=250_000_000)]))
+    assert teacher(large, "a").means.counts.tolist() == [1_000_000_000]

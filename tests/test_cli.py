@@ -150,6 +150,9 @@ def nan():
 def headless(channels, classes):
     return nn.Sequential(nn.Conv2d(channels, classes, 8), nn.Flatten())
 
+def exits(channels, classes):
+    raise SystemExit(0)
+
 def narrow(channels, classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 30), nn.Tanh(), nn.Linear(30, classes))
 """
@@ -170,6 +173,10 @@ def test_own_data_and_own_model_work_from_the_command_line(tmp_path):
         (["--dataset", "mnits"], "mnits"),
         (["--model", "lenet6"], "unknown model 'lenet6'"),
         (["--methods", "IL", "XX"], "unknown method 'XX'"),
+        (["--methods"], "methods are missing"),
+        (["--runs", "own.py"], "own.py/"),
+        (["--model", "own.py:exits"], "could not be built"),
+        (["--model", "own.py:narrow", "--dimension", "9"], "leave --dimension 9 out"),
         (["--model", "lenet5", "own.py:narrow", "--methods", "RS"], "84 (lenet5), 30 (own.py:narrow)"),
         (["--lambda-kd", "-1"], "lambda_kd must be at least 0, not -1.0"),
         (["--lambda-disc", "-1"], "lambda_disc"),
@@ -242,3 +249,34 @@ def test_every_command_explains_itself(tmp_path, command):
     assert "usage: repshare" in done.stdout
     if command:
         assert f"repshare {command[0]} " in done.stdout.split("options")[0].split("\n", 1)[1]  # an example
+
+
+def test_a_folder_that_is_being_written_is_left_alone(tmp_path):
+    command = [sys.executable, "-m", "repshare.cli", "compare", *TINY, "--rounds", "5000", "--name", "busy", "--resume"]
+    first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    path = tmp_path / "runs/busy/records.jsonl"
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    first.kill()
+    first.wait()
+    assert second.returncode == 2
+    assert "is being written by another process" in second.stderr
+
+
+def test_names_that_look_like_markup_or_mathematics_are_only_names(tmp_path):
+    (tmp_path / "a$x^$.py").write_text(OWN)
+    done = repshare(
+        "compare", "--dataset", "a$x^$.py:good", "--clients", "2", "--rounds", "1", "--methods", "IL", "--inline",
+        "--name", "[/x] [red]", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "runs/[/x] [red]/figure.png" in done.stdout
+
+
+def test_a_reader_that_goes_away_is_no_reason_for_a_traceback(tmp_path):
+    command = f"{sys.executable} -m repshare.cli compare {' '.join(TINY)} --methods IL --inline --json | true"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr

@@ -7,7 +7,7 @@ from torch import nn
 
 from repshare import Board, Client, LeNet5, LocalExchange, MemoryStore, Policy, Task, wire
 from repshare.board import Wants
-from repshare.errors import ConfigError, Malformed, Refused, Unreachable
+from repshare.errors import ConfigError, DataError, Malformed, Refused, Unreachable
 from repshare.methods import FD, FL, IL, RS
 
 
@@ -201,5 +201,34 @@ def test_sharing_with_both_lambdas_zero_equals_independent_learning_bit_for_bit(
      {"batch_size": 0}, {"minimum_count": 0}, {"learning_rate": 0.0}, {"lambda_kd": float("nan")}],
 )  # fmt: skip
 def test_a_policy_that_makes_no_sense_is_refused(change):
+    with pytest.raises(ConfigError, match=next(iter(change))):
+        Policy(**change)
+
+
+def test_precision_makes_what_leaves_smaller(halves):
+    data, _ = halves
+    up = [pair(data, policies=(Policy(precision=p), None))[0].round().bytes_up for p in ("fp32", "fp16", "int8")]
+    assert up[0] > up[1] > up[2] > 2 * 10 * 84
+
+
+def test_a_refusal_is_reported_and_training_goes_on(halves):
+    data, _ = halves
+    board = Board(Task(10, 84, minimum_count=10_000))
+    a, _ = pair(data, board)
+    records = list(a.rounds(2))
+    assert all("the task wants 10000" in record.trouble for record in records)
+    assert records[1].ce < records[0].ce
+
+
+def test_test_labels_are_checked_before_anything_is_trained(halves):
+    data, test = halves
+    with pytest.raises(DataError, match="label 10"):
+        Client(lenet(), data[0], test=(test[0], test[1] + 1))
+
+
+@pytest.mark.parametrize(
+    "change", [{"precision": "bf16"}, {"optimizer": "foo"}, {"peers": "bob"}, {"n_avg": 2.5}, {"lambda_kd": math.inf}]
+)
+def test_a_policy_of_the_wrong_kind_is_refused(change):
     with pytest.raises(ConfigError, match=next(iter(change))):
         Policy(**change)

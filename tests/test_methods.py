@@ -4,7 +4,7 @@ import torch
 
 from repshare import Client, LeNet5, LocalExchange, Task, sums, wire
 from repshare.board import Wants
-from repshare.errors import ConfigError, Refused
+from repshare.errors import ConfigError, Malformed, Refused
 from repshare.methods import FL, find_method
 from repshare.methods.fedavg import read_weights
 from repshare.models import ResNet9
@@ -107,3 +107,65 @@ def test_methods_are_found_by_their_letters():
     assert find_method("rs").name == "RS"
     with pytest.raises(ConfigError, match="unknown method 'XX': choose CL, IL, FL, FD, RS"):
         find_method("XX")
+
+
+def weights_of(value, round=1, samples=1):
+    return wire.encode_weights({"w": np.full(3, value, np.float32)}, round=round, samples=samples)
+
+
+def average(server):
+    return wire.decode_weights(server.teach("", Wants(0, 0)))[0]["w"].tolist()
+
+
+def test_sending_the_same_round_twice_counts_once():
+    server = FL.serve(TASK, None)
+    for client, value in (("a", 1.0), ("a", 1.0), ("b", 4.0)):
+        server.accept(client, weights_of(value))
+    assert average(server) == [2.5] * 3
+
+
+def test_an_older_round_is_refused_and_a_newer_one_starts_anew():
+    server = FL.serve(TASK, None)
+    server.accept("a", weights_of(1.0, round=2))
+    with pytest.raises(Refused, match="round 2 has begun"):
+        server.accept("b", weights_of(9.0, round=1))
+    server.accept("b", weights_of(4.0, round=3))
+    assert average(server) == [4.0] * 3
+
+
+def test_an_average_that_would_overflow_is_refused():
+    server = FL.serve(TASK, None)
+    server.accept("a", weights_of(1e6, samples=1000))
+    with pytest.raises(Refused, match="too large"):
+        server.accept("b", weights_of(1e6, samples=1000))
+    assert average(server) == [1e6] * 3
+    with pytest.raises(Refused, match="no sample"):
+        server.accept("c", weights_of(1.0, samples=0))
+
+
+def test_a_client_says_how_many_samples_it_has(data):
+    (client,) = clients(data, FL.serve(TASK, None), "a")
+    assert wire.decode_weights(FL.share(client.learner, 5))[1:] == (5, 100)
+
+
+def test_groups_of_clients_sum_to_the_same_bits():
+    rng = np.random.default_rng(0)
+    bodies = {
+        str(i): wire.encode_weights(
+            {"w": rng.normal(size=50).astype(np.float32)}, round=1, samples=int(rng.integers(1, 99))
+        )
+        for i in range(6)
+    }
+    finals = []
+    for groups in ([list(bodies)], [["0", "3"], ["1", "5", "4"], ["2"]]):
+        server = FL.serve(TASK, None)
+        for group in groups:
+            server.accept_sum(FL.add_up({name: bodies[name] for name in group}))
+        finals.append(server.teach("", Wants(0, 0)))
+    assert finals[0] == finals[1]
+
+
+def test_an_average_of_another_architecture_is_not_taken_in(data):
+    (client,) = clients(data, FL.serve(TASK, None), "a")
+    with pytest.raises(Malformed, match="another architecture"):
+        FL.absorb(client.learner, weights_of(1.0))

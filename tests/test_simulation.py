@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from repshare.config import Policy, Run, Setting
-from repshare.errors import ConfigError, ModelError, WorkerFailed
+from repshare.errors import ConfigError, ModelError, Refused, WorkerFailed
 from repshare.simulation import Inline, Processes, resolve, simulate
-from repshare.simulation.plan import make_plan
+from repshare.simulation.plan import common_start, make_plan
+from repshare.simulation.workers import Worker
 
 SMALL = Setting(dataset="digits", samples=150, clients=3, rounds=3, eval_every=2, model=("lenet5",))
 HEADER = 320  # bytes: names, types, shapes and the round, as JSON
@@ -135,3 +136,61 @@ def test_what_is_left_open_is_the_papers():
 def test_more_samples_than_there_are_is_refused():
     with pytest.raises(ConfigError, match="1200 training samples: 1300 are too many"):
         resolve(Setting(dataset="digits", samples=1300), 1200)
+
+
+DROPOUT = """
+from torch import nn
+def model(channels, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 84), nn.Tanh(), nn.Dropout(0.5), nn.Linear(84, classes))
+"""
+
+
+def test_dropout_does_not_depend_on_the_number_of_workers(splits, inline, processes, tmp_path):
+    (tmp_path / "drop.py").write_text(DROPOUT)
+    run = Run("RS", 0, replace(SMALL, model=(f"{tmp_path}/drop.py:model",)))
+    assert bits(run, splits, processes) == bits(run, splits, inline)
+
+
+def test_every_client_and_seed_starts_from_weights_of_its_own(splits):
+    starts = []
+    for seed in (0, 1):
+        worker = Worker(make_plan(Run("IL", seed, SMALL), splits), None, {})
+        starts += [worker._build(index).learner.network.head.weight.detach().flatten().tolist() for index in range(3)]
+    assert len({tuple(start) for start in starts}) == 6
+
+
+def test_the_common_start_of_fedavg_follows_the_seed(splits):
+    first, other = (common_start(make_plan(Run("FL", seed, SMALL), splits)) for seed in (0, 1))
+    assert not (first["head.weight"] == other["head.weight"]).any()
+
+
+def test_images_are_normalised_by_the_samples_that_are_used(splits):
+    plan = make_plan(Run("IL", 0, SMALL), splits)
+    assert plan.train_images.shape[0] == 150
+    assert abs(plan.train_images.mean()) < 1e-6
+    assert plan.train_images.std() == pytest.approx(1, abs=1e-5)
+    assert plan.test_images.std() != pytest.approx(1, abs=1e-5)
+
+
+def test_weighting_by_samples_is_a_choice_that_shows(splits, inline):
+    unequal = replace(SMALL, partition="unequal", ratio=5.0)
+    weighted, same = (bits(Run("RS", 0, replace(unequal, weighted=w)), splits, inline) for w in (True, False))
+    assert weighted != same
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"policy": Policy(peers=("client 9",))}, "there is no peer 'client 9'"),
+        ({"device": "nowhere"}, "device 'nowhere' cannot be used"),
+        ({"head": "features.0"}, "no linear layer 'features.0'"),
+    ],
+)
+def test_what_cannot_be_carried_out_is_refused_before_it_begins(splits, inline, change, words):
+    with pytest.raises((ConfigError, ModelError), match=words):
+        bits(Run("RS", 0, replace(SMALL, **change)), splits, inline)
+
+
+def test_a_refused_release_is_told_with_round_and_client(splits, inline):
+    with pytest.raises(Refused, match=r"round 1, client 1: a vector of length .* norm_bound is 0.001"):
+        bits(Run("RS", 0, replace(SMALL, norm_bound=0.001)), splits, inline)

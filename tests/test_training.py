@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from repshare.config import Policy
-from repshare.errors import DataError, Malformed
+from repshare.errors import ConfigError, DataError, Malformed, ModelError
 from repshare.models import LeNet5
 from repshare.representations import Teacher, nothing, stack
 from repshare.samples import Samples
@@ -198,3 +198,122 @@ def test_inputs_that_are_not_finite_are_refused(few):
 def test_no_sample_at_all_is_refused(few):
     with pytest.raises(DataError, match="no sample"):
         Samples((few[0][:0], few[1][:0]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"learning_rate": 3e-3}, {"optimizer": "sgd"}, {"optimizer": "adamw"}, {"batch_size": 16}, {"epochs": 2},
+     {"summed": True}, {"lambda_kd": 1.0}, {"lambda_disc": 5.0}],
+    ids=str,
+)  # fmt: skip
+def test_every_choice_about_training_shows_in_the_weights(few, change):
+    usual, changed = learner(few), learner(few, Policy(**change))
+    for each in (usual, changed):
+        each.lesson = lay_out(teacher(np.random.default_rng(0)), each)
+        each.train()
+    assert not torch.equal(weights(usual), weights(changed))
+
+
+def test_summed_losses_are_the_averaged_ones_times_features_and_classes(few):
+    averaged = learner(few, Policy(lambda_kd=10.0, lambda_disc=1.0))
+    summed = learner(few, Policy(lambda_kd=10.0 / 84, lambda_disc=1.0 / 10, summed=True))
+    for each in (averaged, summed):
+        each.lesson = lay_out(teacher(np.random.default_rng(0)), each)
+    losses = [each.train() for each in (averaged, summed)]
+    assert losses[1].kd == pytest.approx(84 * losses[0].kd, rel=1e-3)
+    assert losses[1].disc == pytest.approx(10 * losses[0].disc, rel=1e-3)
+    assert torch.allclose(weights(averaged), weights(summed), atol=1e-4)
+
+
+def noisy(seed=0):
+    torch.manual_seed(seed)
+    layers = [nn.Flatten(), nn.Linear(64, 20), nn.BatchNorm1d(20), nn.Tanh(), nn.Dropout(0.5), nn.Linear(20, 10)]
+    return nn.Sequential(*layers)
+
+
+def test_training_is_noisy_and_representing_is_not(few):
+    mine = learner(few, model=noisy())
+    mine.train()
+    statistics = mine.network.model[2].running_mean.clone()
+    assert statistics.abs().sum() > 0
+    first, second = mine.represent()[0], mine.represent()[0]
+    assert np.array_equal(first, second)
+    assert torch.equal(mine.network.model[2].running_mean, statistics)
+    mine.train()
+    assert not torch.equal(mine.network.model[2].running_mean, statistics)
+
+
+def test_dropout_draws_from_the_clients_own_stream(few):
+    finals = []
+    for consumed in (0, 7):
+        mine = learner(few, model=noisy())
+        torch.rand(consumed)
+        before = torch.random.get_rng_state()
+        mine.train()
+        assert torch.equal(before, torch.random.get_rng_state())
+        finals.append(weights(mine))
+    assert torch.equal(*finals)
+
+
+def test_clients_of_other_names_and_seeds_draw_other_numbers(few):
+    def draws(name, seed):
+        mine = Learner(LeNet5(), Samples(few), Policy(), name=name, seed=seed)
+        batch = next(mine.samples.shuffled(32, mine.batches))[1].tolist()
+        return batch, mine.averaging.integers(2**60), int(torch.randint(2**60, (), generator=mine.noise))
+
+    reference = draws("a", 0)
+    assert draws("a", 0) == reference
+    for other in (draws("b", 0), draws("a", 1)):
+        assert all(mine != theirs for mine, theirs in zip(reference, other, strict=True))
+
+
+def test_reported_accuracy_counts_every_sample_once(few):
+    accuracy = learner(few).train().accuracy  # batches of 32 and 18
+    assert accuracy * 50 == pytest.approx(round(accuracy * 50), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"share_samples": (0, 50)}, "share_samples has 50"), ({"share_samples": (-1,)}, "share_samples has -1"),
+     ({"share_classes": (10,)}, "share_classes has 10")],
+)  # fmt: skip
+def test_what_may_be_shared_is_named_by_indices_that_exist(few, change, words):
+    with pytest.raises(ConfigError, match=words):
+        learner(few, Policy(**change))
+
+
+def test_a_model_with_nothing_to_train_is_refused(few):
+    with pytest.raises(ModelError, match="frozen"):
+        learner(few, model=noisy().requires_grad_(False))
+
+
+def test_one_sample_cannot_be_batch_normalised(few):
+    with pytest.raises(DataError, match="a cannot train on a batch of 1"):
+        learner((few[0][:1], few[1][:1]), model=noisy()).train()
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+def test_models_of_other_precisions_learn_from_a_teacher(few, kind):
+    images = few[0].to(kind)
+    mine = learner((images, few[1]), model=noisy().to(kind))
+    mine.lesson = lay_out(teacher(np.random.default_rng(0), d=20), mine)
+    assert math.isfinite(mine.train().kd)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [np.arange(50) / 2, np.zeros((50, 1), int), np.zeros((50, 10)), np.arange(49), "text"],
+    ids=["halves", "column", "one-hot", "one too few", "text"],
+)
+def test_labels_that_are_not_one_whole_number_a_sample_are_refused(few, labels):
+    with pytest.raises(DataError):
+        Samples((few[0], labels))
+
+
+def test_arrays_that_pytorch_cannot_look_at_are_copied(few):
+    images, labels = few[0].numpy(), few[1].numpy()
+    reversed_ = Samples((images[::-1], labels[::-1]))
+    frozen = images.copy()
+    frozen.flags.writeable = False
+    assert reversed_.labels.tolist() == labels[::-1].tolist()
+    assert torch.equal(Samples((frozen, labels)).batch(torch.arange(3))[0], few[0][:3])

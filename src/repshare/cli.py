@@ -76,7 +76,7 @@ def compare(
         setting: What all methods have in common.
         output: Where results go.
         methods: Any of CL, IL, FL, FD, RS.
-        seeds: How many: 0, 1, 2 … Each has its own split and starting weights.
+        seeds: How many, numbered from 0. Each has its own split and starting weights.
         fallback: A data set to use instead, and say so, if the first cannot be had.
     """
     _compare("compare", setting, output, methods, seeds, fallback)
@@ -93,7 +93,7 @@ def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: 
         method: One of CL, IL, FL, FD, RS.
         setting: What to run it on.
         output: Where results go.
-        seeds: How many: 0, 1, 2 … Each has its own split and starting weights.
+        seeds: How many, numbered from 0. Each has its own split and starting weights.
     """
     _compare(f"run-{method}", setting, output, (method,), seeds, None)
 
@@ -115,7 +115,7 @@ def reproduce(
     Args:
         what: The table, one data set at a time.
         dataset: mnist, fashion_mnist or cifar10.
-        seeds: How many: 0, 1, 2 … Each has its own split and starting weights.
+        seeds: How many, numbered from 0. Each has its own split and starting weights.
         rounds: Communication rounds. Default: the paper's.
         data_folder: A folder that already holds the data set, as torchvision lays it out.
         output: Where the results are kept.
@@ -150,7 +150,7 @@ def reproduce(
         _print_json({"table": dataset, "cells": lines, "published": experiments.PUBLISHED[dataset]})
     else:
         console.print(screen.paper_table(dataset, lines, experiments.PUBLISHED[dataset]))
-        console.print(f"{len(lines)} cells in [bold]{folder.path}[/]")
+        console.print(f"{len(lines)} cells in {folder.path}", highlight=False, markup=False)
 
 
 def data(
@@ -223,30 +223,19 @@ def _compare(
             bar.update(task, completed=done + round, description=f"{run.method}, seed {run.seed}")
             done += round if round == run.setting.rounds else 0
     setting, lines = runs[0].setting, folder.records.read()
-    title = f"{Path(setting.dataset).name}, {setting.clients} clients, {setting.rounds} rounds"
-    plots.draw_accuracy(lines, folder.path / "figure.png", title)
-    plots.draw_partition(
-        experiments.who_has_what(runs[0], splits), folder.path / "partition.png", title.rpartition(", ")[0]
-    )
     summaries = experiments.summaries(lines)
+    title = f"{Path(setting.dataset).name}, {setting.clients} clients"
     if output.json:
-        _print_json(
-            {
-                "methods": {name: _summary(s) for name, s in summaries.items()},
-                "config": experiments.describe(runs),
-            }
-        )
-        return
-    console.print(screen.comparison(summaries, lines, f"{title}: test accuracy after the last round"))
-    for name in summaries:
-        console.print(f"  [bold]{name}[/]  {METHODS[name].title}")
-    console.print()
-    if seeds > 1:
-        console.print(f"accuracy   mean over clients, ± standard deviation over {seeds} seeds")
-    console.print("up, down   what a client sends and receives in a round")
-    console.print("compute    seconds of one core, all clients together\n")
+        results = {name: _summary(summary) for name, summary in summaries.items()}
+        _print_json({"methods": results, "config": experiments.describe(runs)})
+    else:
+        heading = f"{title}, {setting.rounds} rounds: test accuracy at the end"
+        console.print(screen.comparison(summaries, lines, heading))
+        console.print(screen.legend({name: METHODS[name].title for name in summaries}, seeds))
+    plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {setting.rounds} rounds")
+    plots.draw_partition(experiments.who_has_what(runs[0], splits), folder.path / "partition.png", title)
     for what, file in (("figure", "figure.png"), ("who has what", "partition.png"), ("records", "records.jsonl")):
-        console.print(f"{what:<13}[bold]{folder.path / file}[/]", highlight=False)
+        console.print(f"{what:<13}{folder.path / file}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _summary(summary: "Summary") -> dict[str, Any]:
@@ -275,7 +264,8 @@ def _load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Sp
     except DataError as error:
         if fallback is None:
             raise
-        console.print(f"{error}\nUsing {fallback} instead of {setting.dataset}.", style="yellow", highlight=False)
+        said = f"{error}\nUsing {fallback} instead of {setting.dataset}."
+        console.print(said, style="yellow", highlight=False, markup=False)
         return load(fallback), replace(setting, dataset=fallback)
 
 
@@ -323,6 +313,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("repshare: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
+    except BrokenPipeError:  # whoever read our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from repshare.client import Record
 from repshare.config import Run, Setting
 from repshare.data import Splits, histogram
-from repshare.methods import find_method
+from repshare.errors import ConfigError
+from repshare.methods import METHODS, find_method
 from repshare.randomness import numpy_stream
 from repshare.results import Folder, Journal, Line, Summary, summarise
 from repshare.simulation import Checkpoint, Workers, resolve, simulate
@@ -32,6 +33,8 @@ def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits
     """Every method on the same splits and seeds. Raises on anything that could not be carried out."""
     setting = resolve(setting, len(splits.train.labels))
     names = list(dict.fromkeys(find_method(name).name for name in methods))
+    if not names:
+        raise ConfigError(f"methods are missing: choose from {', '.join(METHODS)}")
     runs = [Run(name, seed, setting) for seed in range(seeds) for name in names]
     for run in runs[: len(names)]:
         agree(make_plan(run, splits))

@@ -7,6 +7,7 @@ from itertools import groupby
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -40,7 +41,7 @@ def progress(console: Console) -> Progress:
 
 def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: str) -> Table:
     """One row for each method."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("method")
     table.add_column("accuracy %", justify="right", no_wrap=True)
     table.add_column("± clients", justify="right")
@@ -62,6 +63,16 @@ def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: s
             style=style,
         )
     return table
+
+
+def legend(titles: Mapping[str, str], seeds: int) -> str:
+    """What the rows and columns of a comparison mean."""
+    rows = [f"  [bold]{name}[/]  {title}" for name, title in titles.items()]
+    columns = ["up, down   what a client sends and receives in a round"]
+    columns += ["compute    seconds of one core, all clients together"]
+    if seeds > 1:
+        columns.insert(0, f"accuracy   mean over clients, ± standard deviation over {seeds} seeds")
+    return "\n".join([*rows, "", *columns, ""])
 
 
 def curve(lines: Sequence[Line]) -> str:
