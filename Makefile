@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help run test check format lock clean
+.PHONY: help run test check bench format lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -18,6 +18,9 @@ check: $(INSTALLED) ## Formatting, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+bench: $(INSTALLED) ## Compare simulators: half an hour, writes benchmarks/simulation.md
+	$(BIN)/python benchmarks/simulation.py
 
 format: $(INSTALLED) ## Put the formatting right
 	$(BIN)/ruff format .

@@ -46,6 +46,7 @@ def report(results: Results) -> str:
     """Table, reading, machine."""
     lines = [INTRODUCTION, table(results), "", NOTES, "## Reading", ""]
     lines += [f"- {line}" for line in [*read_targets(results), *read_growth(results), read_drift(results)]]
+    lines += ["- What limits a round, with a profile, and what was tried: [notes.md](notes.md)."]
     for title, reasons in (("Failed", results.failures), ("Skipped", results.skipped)):
         lines += [f"\n## {title}: {name}\n\n```\n{reason}\n```" for name, reason in reasons.items()]
     lines += ["", "## Machine", "", *(f"- {name}: {value}" for name, value in results.machine.items())]
@@ -102,7 +103,7 @@ def read_targets(results: Results) -> list[str]:
                 lines.append(f"N = {clients}: {peer} was not measured.")
                 continue
             found = ratios(theirs, ours)
-            best = f" ({theirs[0].contender}, its best)" if peer == "pfl" else ""
+            best = f" ({theirs[0].contender}, its best of those that ran)" if peer == "pfl" else ""
             lines.append(
                 f"N = {clients}: {spread(found)}× {peer}{best}; {verdict(median(found) >= target, f'{target}×')}."
             )
