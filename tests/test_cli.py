@@ -23,7 +23,8 @@ def repshare(*arguments, cwd, timeout=120, **environment):
 
 
 def files(folder):
-    return sorted(str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file())
+    paths = (path for path in Path(folder).rglob("*") if path.is_file() and path.name != ".lock")
+    return sorted(str(path.relative_to(folder)) for path in paths)
 
 
 def records(folder):
@@ -178,12 +179,12 @@ def test_own_data_and_own_model_work_from_the_command_line(tmp_path):
         (["--model", "own.py:exits"], "could not be built"),
         (["--model", "own.py:narrow", "--dimension", "9"], "leave --dimension 9 out"),
         (["--model", "lenet5", "own.py:narrow", "--methods", "RS"], "84 (lenet5), 30 (own.py:narrow)"),
-        (["--lambda-kd", "-1"], "lambda_kd must be at least 0, not -1.0"),
+        (["--lambda-kd", "-1"], "lambda_kd must be at least 0 and finite, not -1.0"),
         (["--lambda-disc", "-1"], "lambda_disc"),
-        (["--n-avg", "0"], "n_avg must be at least 1, not 0"),
+        (["--n-avg", "0"], "n_avg must be a whole number of at least 1, not 0"),
         (["--clients", "91"], "91"),
-        (["--clients", "0"], "clients must be at least 1"),
-        (["--rounds", "0"], "rounds must be at least 1"),
+        (["--clients", "0"], "clients must be a whole number of at least 1"),
+        (["--rounds", "0"], "rounds must be a whole number of at least 1"),
         (["--seeds", "0"], "seeds must be at least 1"),
         (["--workers", "0"], "workers must be at least 1, not 0"),
         (["--workers", "4"], "4 workers are too many for 3 clients"),

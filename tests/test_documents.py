@@ -35,18 +35,7 @@ def test_the_example_of_two_parties_is_the_readmes():
 
 def test_the_example_of_ones_own_data_and_model_runs(tmp_path):
     own = ROOT / "examples/own.py"
-    arguments = [
-        "--dataset",
-        f"{own}:data",
-        "--model",
-        f"{own}:model",
-        "--clients",
-        "4",
-        "--rounds",
-        "5",
-        "--workers",
-        "0",
-    ]
+    arguments = ["--dataset", f"{own}:data", "--model", f"{own}:model", "--rounds", "5", "--inline"]
     done = subprocess.run(
         [sys.executable, "-m", "repshare.cli", "compare", *arguments],
         cwd=tmp_path, capture_output=True, text=True, timeout=120, env=os.environ, check=False,

@@ -57,6 +57,11 @@ def test_all_methods_see_the_same_split_and_centralized_sees_all_of_it(splits):
     assert parts["CL"] == [sorted(i for part in parts["IL"] for i in part)] == [list(range(150))]
 
 
+def test_centralized_learning_never_misses_a_round(splits, inline):
+    away = replace(SMALL, dropout=0.9, leavers=1.0, late_joiners=1.0, participation=0.5, stragglers=1.0)
+    assert bits(Run("CL", 0, away), splits, inline) == bits(Run("CL", 0, SMALL), splits, inline)
+
+
 def test_tests_happen_at_their_cadence_and_after_the_last_round(splits, inline):
     tested = [records[0].test_accuracy is not None for records in bits(Run("IL", 0, SMALL), splits, inline)]
     assert tested == [False, True, True]
@@ -115,12 +120,14 @@ def test_a_workers_own_errors_arrive_as_they_were(splits, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
         "from torch import nn\n"
-        "import os\n"
+        "class Shy(nn.Sequential):\n"
+        "    def forward(self, images):\n"
+        "        if self.training: raise RuntimeError('not while training')\n"
+        "        return super().forward(images)\n"
         "def shy(channels, classes):\n"
-        f"    if os.getpid() != {os.getpid()}: raise RuntimeError('not in a worker')\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 84), nn.Tanh(), nn.Linear(84, classes))\n"
+        "    return Shy(nn.Flatten(), nn.Linear(64, 84), nn.Tanh(), nn.Linear(84, classes))\n"
     )
-    with pytest.raises(WorkerFailed, match="not in a worker"), Processes(1) as workers:
+    with pytest.raises(WorkerFailed, match="not while training"), Processes(1) as workers:
         list(simulate(Run("IL", 0, replace(SMALL, model=(f"{file}:shy",))), splits, workers))
     with pytest.raises(ModelError), Inline() as workers:
         list(simulate(Run("IL", 0, replace(SMALL, model=("resnet9",))), splits, workers))  # 8 × 8 is too small for it

@@ -134,6 +134,7 @@ def reproduce(
     folder = Folder(experiments.table_folder(output, dataset), experiments.describe_table(cells), resume=True)
     hint = "the same command goes on from here"
     with (
+        folder,
         _workers(Output(workers=workers), max(experiments.SIZES)) as pool,
         screen.progress(console) as bar,
         interruptible(hint) as until_asked,
@@ -215,7 +216,7 @@ def _compare(
     pool = _workers(output, setting.clients)
     folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
     hint = f"go on with --name {folder.path.name} --resume"
-    with pool as workers, screen.progress(console) as bar, interruptible(hint) as until_asked:
+    with folder, pool as workers, screen.progress(console) as bar, interruptible(hint) as until_asked:
         task = bar.add_task("", total=sum(run.setting.rounds or 0 for run in runs))
         done = 0
         work = experiments.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)

@@ -117,8 +117,10 @@ class Setting:
         for name in ("clients", "eval_every"):
             _whole(self, name, 1)
         _one_of(self, "partition")
-        for name in ("dropout", "late_joiners", "leavers", "stragglers"):
+        for name in ("late_joiners", "leavers", "stragglers"):
             _within(self, name, 0, 1)
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout must be at least 0 and below 1, not {self.dropout}")
         if not 0 < self.participation <= 1:
             raise ConfigError(f"participation must be above 0 and at most 1, not {self.participation}")
         for name in ("samples", "rounds", "dimension"):

@@ -11,7 +11,7 @@ import platform
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from repshare.errors import ConfigError
 
@@ -59,12 +59,26 @@ class Folder:
             if path.exists() and any(file.name != LOCK for file in path.iterdir()):
                 self._recognise(description, resume=resume)
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(path)
             if not (path / "run.json").exists():
                 described = {**description, "made_with": _versions()}
                 write_atomically(path / "run.json", json.dumps(described, indent=2) + "\n")
         except OSError as error:
             raise ConfigError(f"{path} cannot be used: {error.strerror}") from error
+
+    def __enter__(self) -> Self:
+        """Keep other processes out until the block ends."""
+        self._lock = (self.path / LOCK).open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._lock.close()
+            raise ConfigError(
+                f"{self.path} is being written by another process: wait for it, or choose another --name"
+            ) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
 
     def finished(self) -> set[tuple[str, int]]:
         """The methods and seeds that are done."""
@@ -107,7 +121,9 @@ class Summary(NamedTuple):
 def summarise(lines: Sequence[Line]) -> Summary:
     """The summary of one method's lines."""
     seeds = sorted({line["seed"] for line in lines})
-    last = max(line["round"] for line in lines if line["test_accuracy"] is not None)
+    last = max((line["round"] for line in lines if line["test_accuracy"] is not None), default=None)
+    if last is None:
+        raise ConfigError("nobody was there whenever a test was due: more clients or fewer absences, please")
     finals = [
         [100 * line["test_accuracy"] for line in lines if line["seed"] == seed and line["round"] == last]
         for seed in seeds
@@ -122,19 +138,6 @@ def summarise(lines: Sequence[Line]) -> Summary:
         seconds=sum(line["seconds"] for line in lines) / len(seeds),
         client_rounds=len(lines) // len(seeds),
     )
-
-
-def _lock(folder: Path) -> IO[str]:
-    """Keep other processes out of the folder for as long as the file is open."""
-    file = (folder / LOCK).open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise ConfigError(
-            f"{folder} is being written by another process: wait for it, or choose another --name"
-        ) from error
-    return file
 
 
 def _to_json(line: Line) -> str:

@@ -8,7 +8,7 @@ from itertools import islice
 from repshare import wire
 from repshare.board import Wants
 from repshare.client import Record, make_wants
-from repshare.config import Run
+from repshare.config import Run, Setting
 from repshare.data import Splits
 from repshare.errors import Refused
 from repshare.exchange.local import Server
@@ -37,7 +37,7 @@ def simulate(
     """
     simulation = Simulation(run, splits, workers, checkpoint)
     last, saved = run.setting.rounds or 0, time.monotonic()
-    rounds = attend(run.setting, run.seed, simulation.plan.clients)
+    rounds = attend(simulation.attended, run.seed, simulation.plan.clients)
     for attendance in islice(rounds, simulation.done, last):
         try:
             yield simulation.play(attendance)
@@ -59,6 +59,8 @@ class Simulation:
         self.run, self.workers, self.checkpoint = run, workers, checkpoint
         self.method, self.plan = find_method(run.method), make_plan(run, splits)
         self.server = self._open()
+        # One client with everyone's data is always there: it is what the others are measured against.
+        self.attended = Setting(rounds=run.setting.rounds) if self.method.pools_data else run.setting
         self.done = 0
         self._held: dict[str, bytes] = {}  # "round client": a straggler's release, on its way until that round
         if checkpoint is None:
