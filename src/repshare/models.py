@@ -147,6 +147,7 @@ class Network:
             raise ModelError(f"{head_name!r} is a {type(head).__name__}, not an nn.Linear")
         self.model, self.head, self.head_name = model, head, head_name
         self._seen: tuple[Tensor, Tensor] | None = None
+        self._listening = False
         head.register_forward_hook(self._keep)
 
     @property
@@ -161,15 +162,20 @@ class Network:
 
     def __call__(self, inputs: Any) -> tuple[Tensor, Tensor]:
         """Features φ(x) (n, d') and logits τ(φ(x)) (n, C) of a batch."""
-        _call(self.model, inputs)
-        seen, self._seen = self._seen, None
+        self._listening = True
+        try:
+            _call(self.model, inputs)
+            seen = self._seen
+        finally:
+            self._listening, self._seen = False, None
         if seen is None or seen[0].ndim != 2:
             shape = "nothing" if seen is None else tuple(seen[0].shape)
             raise ModelError(f"the head {self.head_name!r} was given {shape}, not one vector a sample")
         return seen
 
     def _keep(self, _: nn.Module, inputs: tuple[Tensor, ...], logits: Tensor) -> None:
-        self._seen = inputs[0], logits
+        if self._listening:  # the head is also asked directly, about what others share
+            self._seen = inputs[0], logits
 
 
 def split(model: nn.Module, example: Any, head: str | None = None) -> Network:
