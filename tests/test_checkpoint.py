@@ -45,6 +45,29 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(method, faults, splits,
         assert first + rest == whole
 
 
+def resumed(run, splits, workers, folder, stop):
+    with closing(simulate(run, splits, workers, Checkpoint(folder, run))) as rounds:
+        first = plain(islice(rounds, stop))
+    return first + plain(simulate(run, splits, workers, Checkpoint(folder, run)))
+
+
+def test_what_stragglers_have_sent_is_not_lost(splits, workers, tmp_path):
+    run = Run("RS", 0, replace(SMALL, rounds=8, stragglers=0.8))
+    whole = plain(simulate(run, splits, workers))
+    for stop in range(1, 6):
+        assert resumed(run, splits, workers, tmp_path / str(stop), stop) == whole
+
+
+def test_dropout_goes_on_where_it_was(splits, workers, tmp_path):
+    (tmp_path / "drop.py").write_text(
+        "from torch import nn\n"
+        "def model(channels, classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, classes))\n"
+    )
+    run = Run("IL", 0, replace(SMALL, model=(f"{tmp_path}/drop.py:model",)))
+    assert resumed(run, splits, workers, tmp_path / "c", 3) == plain(simulate(run, splits, workers))
+
+
 def test_the_number_of_workers_may_change_in_between(splits, workers, tmp_path):
     run = Run("RS", 0, SMALL)
     whole = plain(simulate(run, splits, workers))
