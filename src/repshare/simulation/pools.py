@@ -8,6 +8,7 @@ import signal
 import tempfile
 import threading
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -57,7 +58,7 @@ class Inline:
         return self._worker.save()
 
 
-class Shared:
+class Shared(ABC):
     """Clients dealt out in turn over several workers, wherever these are; `_ask` puts one question to each."""
 
     count: int
@@ -93,13 +94,13 @@ class Shared:
             shares[index % self.count][index] = body
         return shares
 
+    @abstractmethod
     def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, Version]]) -> None:
         """Let every worker have the plan, and its share of the states."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _ask(self, verb: str, questions: list[tuple[Any, ...]]) -> list[Any]:
         """Put a question to every worker at once, and wait for all answers."""
-        raise NotImplementedError
 
 
 class Processes(Shared):
