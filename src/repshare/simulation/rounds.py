@@ -115,9 +115,10 @@ class Simulation:
         return self.server.teach(name, make_wants(policy, self.run.seed, name, number))
 
     def _deliver(self, number: int) -> None:
-        """Hand over what stragglers sent. A sum over one round has gone on without them."""
-        for key in [key for key in self._held if int(key.split()[0]) <= number]:
-            release, client = self._held.pop(key), int(key.split()[1])
+        """Hand over what stragglers sent, client by client. A sum over one round has gone on without them."""
+        arrived = {int(client): key for key in self._held for due, client in [key.split()] if int(due) <= number}
+        for client, key in sorted(arrived.items()):
+            release = self._held.pop(key)
             if self.method.add_up is None:
                 self._accept(client, release)
 
