@@ -1,5 +1,7 @@
 """Real data, loaded once: scikit-learn's handwritten digits, which need no network."""
 
+import signal
+
 import hypothesis
 import pytest
 import torch
@@ -8,6 +10,9 @@ from repshare.data import load
 
 hypothesis.settings.register_profile("patient", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("patient")
+
+# A shell starts what it puts in the background deaf to Ctrl-C, and so would be every process that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
