@@ -1,0 +1,136 @@
+"""A relay somewhere else, over HTTP."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote
+
+from repshare.board import Wants
+from repshare.errors import ConfigError, Malformed
+from repshare.exchange.connection import PATIENCE_SECONDS, TIMEOUT_SECONDS, Connection, Reply
+
+TEACHER = "application/octet-stream"
+
+
+class Membership(NamedTuple):
+    """Who a client is at a relay, and what its task's clients have agreed on."""
+
+    task: str
+    client: str
+    classes: int
+    dimension: int
+
+
+class RelayExchange:
+    """One client's way to a relay: see `Exchange`.
+
+    The relay knows client and task by the token. Only an open relay, one without tokens, must be told both.
+
+    >>> with RelayExchange("https://relay.example.org", token=Path("alice.token").read_text().strip()) as exchange:
+    ...     for record in Client(model, data, exchange).rounds(20):
+    ...         print(record.round, record.trouble)
+    """
+
+    def __init__(
+        self,
+        url: str,
+        task: str | None = None,
+        *,
+        token: str | None = None,
+        client: str | None = None,
+        ca: Path | None = None,
+        cert: tuple[Path, Path] | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+        plain_http: bool = False,
+    ) -> None:
+        """`ca` and `cert` (certificate, key) are PEM files; `timeout` is for one answer, `patience` for all tries."""
+        if token is None and (task is None or client is None):
+            raise ConfigError("without a token, say which client this is and which task it takes part in")
+        self.task, self.client, self._open = task, client, token is None
+        self.connection = Connection(
+            url, token=token, ca=ca, cert=cert, timeout=timeout, patience=patience, plain_http=plain_http
+        )
+        self._last: tuple[dict[str, Any], str, bytes] | None = None  # query, ETag, teacher
+
+    def __repr__(self) -> str:
+        return f"RelayExchange({self.connection.url!r}, {self.task!r}, client={self.client!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.connection.close()
+
+    def publish(self, body: bytes) -> None:
+        """Send the bytes; sending them again changes nothing."""
+        self.connection.ask("PUT", self._release(), body=body, headers={"Content-Type": TEACHER})
+
+    def withdraw(self) -> None:
+        """Take this client's release back."""
+        self.connection.ask("DELETE", self._release())
+
+    def collect(self, wants: Wants) -> bytes:
+        """Ask for a teacher. One that has not changed since the same question is not sent again."""
+        query = self._query(wants)
+        known = self._last if self._last is not None and self._last[0] == query else None
+        reply = self.connection.ask(
+            "GET", f"{self._task()}/teacher", query=query, headers={"If-None-Match": known[1]} if known else None
+        )
+        if reply.status == 304 and known:
+            return known[2]
+        reply.check_type(TEACHER)
+        self._last = (query, reply.headers["ETag"], reply.body) if "ETag" in reply.headers else None
+        return reply.body
+
+    def news(self, since: int, wait: float) -> int:
+        """The task's version, once it is not `since` any more or `wait` seconds have passed."""
+        query = {"since": since, "wait": wait}
+        return _whole(self.connection.ask("GET", f"{self._task()}/news", query=query, wait=wait), "version")
+
+    def describe(self) -> Membership:
+        """Who this client is, by its token, and what its task is."""
+        reply = self.connection.ask("GET", self._task() if self._open else "/v1/me")
+        said = {"task": self.task, "client": self.client} if self._open else reply.json()
+        for name, ours in (("task", self.task), ("client", self.client)):
+            if not isinstance(said.get(name), str):
+                role = str(said.get("role"))[:30]
+                raise ConfigError(f"this token names no {name} (its role is {role!r}): ask for a client's")
+            if ours is not None and said[name] != ours:
+                raise ConfigError(f"the token is for the {name} {said[name]!r}, not for {ours!r}")
+        self.task, self.client = str(said["task"]), str(said["client"])
+        return Membership(self.task, self.client, _whole(reply, "classes"), _whole(reply, "dimension"))
+
+    def _query(self, wants: Wants) -> dict[str, Any]:
+        query: dict[str, Any] = {"observations": wants.observations, "seed": wants.seed}
+        if wants.peers is not None:
+            query["peers"] = wants.peers
+        if wants.classes is not None:
+            query["classes"] = wants.classes
+        if () in (wants.peers, wants.classes):  # a query cannot say "none", but nobody is taught by itself
+            query.pop("classes", None)
+            query["peers"] = (self._own_name(),)
+        if self._open:
+            query["client"] = self.client
+        return query
+
+    def _task(self) -> str:
+        name = self.describe().task if self.task is None else self.task
+        return f"/v1/tasks/{quote(name, safe='')}"
+
+    def _release(self) -> str:
+        return f"{self._task()}/clients/{quote(self._own_name(), safe='')}/release"
+
+    def _own_name(self) -> str:
+        return self.describe().client if self.client is None else self.client
+
+
+def _whole(reply: Reply, name: str) -> int:
+    value = reply.json().get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise Malformed(f"the relay's reply has no whole number {name!r}")
+    return value
