@@ -5,6 +5,7 @@ import signal
 import hypothesis
 import pytest
 import torch
+from redises import Redis, find_port
 
 from repshare.data import load
 
@@ -33,3 +34,23 @@ def digits(splits):
         return torch.from_numpy(part.images).float() / 8 - 1, torch.from_numpy(part.labels)
 
     return tensors(splits.train), tensors(splits.test)
+
+
+@pytest.fixture
+def free_port():
+    return find_port()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory):
+    """A real redis-server on a free port."""
+    server = Redis(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def redis_url(redis_server):
+    """Its address, with nothing in it."""
+    redis_server.empty()
+    return redis_server.url

@@ -6,16 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repshare import wire
-from repshare.board import Board, Task, Wants
-from repshare.errors import ConfigError, Refused
+from repshare.board import Board, Wants
+from repshare.errors import ConfigError, Outdated, Refused
 from repshare.representations import Release, nothing, stack
 from repshare.stores import MemoryStore
+from repshare.task import Task
 
 TASK = Task(classes=3, dimension=2)
 
 
 def board(task=TASK):
     return Board(task, MemoryStore())
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
 
 
 def body(means=(), observations=(), round=1, dimension=2):
@@ -110,9 +118,9 @@ def test_publishing_twice_changes_nothing():
     both = board()
     both.accept("a", body([row(1, 0)], [row(1, 1)]))
     both.accept("b", body([row(3, 0)], [row(3, 1)]))
-    before = dict(both.store._kept)
+    before = dict(both.store.items())
     both.accept("a", body([row(1, 0)], [row(1, 1)]))
-    assert both.store._kept == before
+    assert dict(both.store.items()) == before
 
 
 def test_an_older_round_never_overwrites_a_newer_one():
@@ -139,10 +147,10 @@ def test_an_older_round_never_overwrites_a_newer_one():
 def test_a_refused_release_says_why_and_changes_nothing(bad, reason):
     door = board()
     door.accept("a", body([row(1, 0)]))
-    before = dict(door.store._kept)
+    before = dict(door.store.items())
     with pytest.raises(Refused, match=reason):
         door.accept("b", bad)
-    assert door.store._kept == before
+    assert door.store.items() == before
 
 
 @pytest.mark.parametrize("name", ["", "two\nlines"])
@@ -167,10 +175,14 @@ def test_after_any_history_totals_and_buffers_are_those_of_the_last_releases(see
         observations = [row(round, rng.random(), label=c) for c in range(3) for _ in range(rng.randint(0, 3))]
         busy.accept(client, body(means, observations, round))
         last[client] = (means, observations, round)
+        if rng.random() < 0.2:
+            gone = rng.choice("abcd")
+            busy.withdraw(gone)
+            last.pop(gone, None)
     fresh = board()
     for client in sorted(last):
         fresh.accept(client, body(*last[client]))
-    assert busy.store._kept["totals"] == fresh.store._kept["totals"]
+    assert busy.store.items()["totals"] == fresh.store.items()["totals"]
     for label in range(3):
         drawn = teacher(busy, "someone else", observations=100).observations.of(label).vectors
         expected = [v for _, observations, _ in last.values() for v, c, _ in observations if c == label]
@@ -182,16 +194,6 @@ def test_an_empty_release_withdraws_what_was_shared():
     both.accept("a", body([row(1, 0)], [row(1, 1)]))
     both.accept("a", wire.encode_release(Release(2, nothing(2), nothing(2))))
     assert len(teacher(both, "b").means.labels) == len(teacher(both, "b").observations.labels) == 0
-
-
-def test_a_store_keeps_nothing_of_a_transaction_that_failed():
-    store = MemoryStore()
-    with pytest.raises(ValueError, match="stop"), store.transaction() as state:
-        state.set("key", b"value")
-        assert state.get("key") == b"value"
-        raise ValueError("stop")
-    with store.transaction() as state:
-        assert state.get("key") is None
 
 
 def test_named_peers_are_drawn_from_at_random_and_weighted_as_the_task_says():
@@ -228,3 +230,143 @@ def test_ordinary_representations_of_a_billion_samples_fit():
     for client in "abcd":
         large.accept(client, body([row(1, -1, count=250_000_000)]))
     assert teacher(large, "a").means.counts.tolist() == [1_000_000_000]
+
+
+def test_an_older_round_has_a_name_of_its_own():
+    both = board()
+    both.accept("a", body([row(1, 0)], round=5))
+    with pytest.raises(Outdated, match="round 5 already"):
+        both.accept("a", body([row(1, 0)], round=4))
+
+
+def test_the_version_grows_with_every_change_and_with_nothing_else():
+    both = board()
+    versions = [both.version(), both.accept("a", body([row(1, 0)])), both.accept("a", body([row(1, 0)]))]
+    versions += [both.accept("a", body([row(2, 0)])), both.withdraw("a"), both.withdraw("a")]
+    teacher(both, "a")
+    assert [*versions, both.version()] == [0, 1, 1, 2, 3, 3, 3]
+
+
+def test_only_the_classes_asked_for_are_taught():
+    both = board()
+    rows = [row(1, 0, label=c) for c in range(3)]
+    both.accept("a", body(rows, rows))
+    taught = wire.decode_teacher(both.teach("b", Wants(1, 0, classes=(0, 2))))
+    assert taught.means.labels.tolist() == taught.observations.labels.tolist() == [0, 2]
+    taught = wire.decode_teacher(both.teach("b", Wants(1, 0, peers=("a",), classes=(1,))))
+    assert taught.means.labels.tolist() == taught.observations.labels.tolist() == [1]
+
+
+def test_who_withdraws_leaves_no_trace():
+    both = board()
+    both.accept("b", body([row(3, 0)], [row(3, 1)]))
+    kept = {key: value for key, value in both.store.items().items() if key != "head"}
+    both.accept("a", body([row(1, 0)], [row(1, 1)] * 5))
+    both.withdraw("a")
+    assert {key: value for key, value in both.store.items().items() if key != "head"} == kept
+
+
+def test_stale_releases_are_forgotten_and_fresh_ones_are_not():
+    clock = Clock()
+    aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
+    aging.accept("asleep", body([row(1, 0)], [row(1, 1)]))
+    aging.accept("awake", body([row(3, 0)]))
+    for clock.now in (5.0, 30.0, 60.0):
+        aging.accept("awake", body([row(clock.now, 0)], round=int(clock.now)))
+    clock.now = 80.0
+    assert aging.expire() == 0
+    clock.now = 90.5
+    assert aging.expire() == 1
+    assert [member.name for member in aging.status().shown] == ["awake"]
+    assert teacher(aging, "other").means.vectors.tolist() == [[60, 0]]
+    clock.now = 300.0
+    assert [aging.expire(), aging.expire()] == [1, 0]
+    assert aging.status().clients == 0
+    aging.accept("asleep", body([row(5, 0)], round=2))  # and back again
+    assert teacher(aging, "other").means.vectors.tolist() == [[5, 0]]
+
+
+def test_no_release_is_forgotten_before_its_time():
+    clock = Clock()
+    aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
+    rng, last = random.Random(0), {}
+    for round in range(1, 500):
+        clock.now += rng.uniform(0, 5)
+        client = rng.choice("aaaabbc" + "d" * (round < 50))
+        aging.accept(client, body([row(round, 0)], round=round))
+        last[client] = clock.now
+        aging.expire()
+        there = {member.name for member in aging.status().shown}
+        assert {name for name, when in last.items() if clock.now - when < 80} <= there
+        assert there <= {name for name, when in last.items() if clock.now - when < 80 * 1.25}
+
+
+def test_without_a_max_age_nothing_is_forgotten_and_no_queue_is_kept():
+    clock = Clock()
+    kept = Board(TASK, MemoryStore(), clock)
+    kept.accept("a", body([row(1, 0)]))
+    clock.now = 1e9
+    assert kept.expire() == 0
+    assert not [key for key in kept.store.items() if key.startswith("queue")]
+
+
+@pytest.mark.parametrize("how", ["median", "trimmed", "geometric"])
+@pytest.mark.parametrize("peers", [None, tuple("abcdefghij")])
+def test_two_liars_in_ten_do_not_move_a_robust_mean_far(how, peers):
+    many, rng = board(Task(3, 2, aggregation=how)), random.Random(0)
+    for client in "abcdefgh":
+        many.accept(client, body([row(1 + rng.gauss(0, 0.1), 2 + rng.gauss(0, 0.1))]))
+    for client in "ij":
+        many.accept(client, body([row(-900, 400, count=1_000)]))
+    learnt = teacher(many, "other", peers=peers).means.vectors[0]
+    assert np.abs(learnt - [1, 2]).max() < 0.2
+
+
+def test_robust_means_follow_replaced_and_withdrawn_releases():
+    many = board(Task(3, 2, aggregation="median"))
+    for number, client in enumerate("abc"):
+        many.accept(client, body([row(number, 0)]))
+    many.accept("a", body([row(9, 0)], round=2))
+    assert teacher(many, "x").means.vectors.tolist() == [[2, 0]]
+    many.withdraw("c")
+    assert teacher(many, "x").means.vectors.tolist() == [[5, 0]]
+    assert teacher(many, "x").means.counts.tolist() == [2]
+
+
+def test_a_robust_mean_of_very_many_is_made_of_a_sample_of_them():
+    many = board(Task(3, 2, aggregation="median"))
+    for number in range(200):
+        many.accept(f"client {number}", body([row(number, 0)]))
+    middle = teacher(many, "x").means.vectors[0, 0]
+    assert 60 < middle < 140
+    assert teacher(many, "y").means.vectors[0, 0] == middle
+
+
+def test_status_shows_who_is_there_and_who_is_unlike_the_others():
+    many, rng = Board(TASK, MemoryStore(), lambda: 7.0), random.Random(0)
+    for client in "abcdefg":
+        many.accept(client, body([row(1 + rng.gauss(0, 0.1), 2 + rng.gauss(0, 0.1), count=3)], round=4))
+    many.accept("liar", body([row(-1, -2)], round=4))
+    status = many.status()
+    assert (status.version, status.clients, len(status.shown)) == (8, 8, 8)
+    assert status.shown[0]._replace(bytes=0) == ("a", 4, 7.0, 0, {0: 3})
+    assert status.outliers() == ["liar"]
+    assert len(many.status(limit=3).shown) == 3
+
+
+def test_few_clients_have_no_outliers():
+    few = board()
+    for number, client in enumerate("abc"):
+        few.accept(client, body([row(number**5, 0)]))
+    assert few.status().strangeness == [None, None, None]
+
+
+def test_what_was_saved_is_loaded_with_everything():
+    clock = Clock()
+    task = Task(3, 2, aggregation="median", max_age=10.0)
+    old, new = Board(task, MemoryStore(), clock), Board(task, MemoryStore(), clock)
+    for number, client in enumerate("abc"):
+        old.accept(client, body([row(number, 0)], [row(number, 1)]))
+    new.load(old.save())
+    assert new.store.items() == old.store.items()
+    assert new.teach("a", Wants(1, 3)) == old.teach("a", Wants(1, 3))

@@ -12,15 +12,18 @@ errors      everything raised on purpose
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from repshare import extras
+
 if TYPE_CHECKING:
     from repshare import data, errors
-    from repshare.board import Board, Task
+    from repshare.board import Board
     from repshare.client import Client, Record
     from repshare.config import Policy
     from repshare.data import load
     from repshare.exchange import Exchange, LocalExchange
     from repshare.models import LeNet5, ResNet9, ResNet18, split
     from repshare.stores import MemoryStore
+    from repshare.task import Task
 
 __version__ = "0.1.0"
 __all__ = [
@@ -42,13 +45,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "repshare.board": ("Board", "Task"),
+    "repshare.board": ("Board",),
     "repshare.client": ("Client", "Record"),
     "repshare.config": ("Policy",),
     "repshare.data": ("load",),
     "repshare.exchange": ("Exchange", "LocalExchange"),
     "repshare.models": ("LeNet5", "ResNet9", "ResNet18", "split"),
     "repshare.stores": ("MemoryStore",),
+    "repshare.task": ("Task",),
 }
 
 
@@ -56,5 +60,8 @@ def __getattr__(name: str) -> Any:
     # Looked up when first used: PyTorch takes a second to import, and not everything here needs it.
     for home, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(home), name)
+            try:
+                return getattr(import_module(home), name)
+            except ModuleNotFoundError as error:
+                raise extras.missing(error) from error
     raise AttributeError(f"module 'repshare' has no attribute {name!r}")

@@ -1,48 +1,29 @@
 """The server's half of Algorithm 1: accept releases, keep totals and class buffers, hand out teachers.
 
 A board never trains and never waits. Accepting a release or making a teacher costs the same with 10 clients as with
-100,000: totals are updated by what changed, and observations are drawn from a buffer for each class.
+100,000: totals are updated by what changed, and observations are drawn from a buffer for each class. A robust
+aggregate is made from at most SAMPLED clients' means of a class.
 """
 
-import math
 import random
-from collections.abc import Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from repshare import sums, wire
-from repshare.errors import ConfigError, Refused
-from repshare.representations import Release, Representations, Teacher, stack
+from repshare import buffers, wire
+from repshare.aggregation import aggregate, strangeness
+from repshare.books import SLACK, Books, Member, forget, read_head, read_members, read_releases, read_row
+from repshare.errors import Outdated, Refused
+from repshare.representations import Representations, Teacher, stack
 from repshare.stores import MemoryStore, Store, Transaction
+from repshare.task import Task
+from repshare.totals import read_totals
 
-
-@dataclass(frozen=True)
-class Task:
-    """One collaboration: what all its clients agree on."""
-
-    classes: int
-    """C, the number of classes."""
-    dimension: int
-    """d', the length of a representation."""
-    norm_bound: float = 1000.0
-    """Vectors longer than this are refused. Tanh features are never longer than √d'."""
-    minimum_count: int = 1
-    """Averages over fewer samples than this are refused."""
-    weighted: bool = True
-    """Whether a client's class mean counts by its number of samples, or each client's the same."""
-
-    def __post_init__(self) -> None:
-        if self.classes < 2:
-            raise ConfigError(f"a task needs at least 2 classes, not {self.classes}")
-        if self.dimension < 1:
-            raise ConfigError(f"representations need at least 1 dimension, not {self.dimension}")
-        if not 0 < self.norm_bound < math.inf:
-            raise ConfigError(f"norm_bound must be above 0 and finite, not {self.norm_bound}")
-        if self.minimum_count < 1:
-            raise ConfigError(f"minimum_count must be at least 1, not {self.minimum_count}")
+SAMPLED = 64
+STRANGE = 4.0  # times the usual distance from the others: an outlier
+FEWEST = 4  # clients below which nobody is called an outlier
 
 
 class Wants(NamedTuple):
@@ -51,69 +32,79 @@ class Wants(NamedTuple):
     observations: int  # M↓, a class
     seed: int
     peers: tuple[str, ...] | None = None  # None: everyone
+    classes: tuple[int, ...] | None = None  # None: all
 
 
-class Totals(NamedTuple):
-    """Sums over the last release of every client, exact in any order (see `sums`)."""
+class Status(NamedTuple):
+    """How a board stands."""
 
-    vectors: NDArray[np.int64]  # (C, d)  weighted sums of class means
-    weights: NDArray[np.int64]  # (C,)    the weights' sums
-    samples: NDArray[np.int64]  # (C,)    samples behind the means
-    clients: NDArray[np.int64]  # (C,)    clients behind the means
+    version: int
+    clients: int
+    shown: list[Member]
+    strangeness: list[float | None]
+    """For each of those shown, how many times farther its means are from the others' than is usual."""
 
-    def add(self, means: Representations, sign: int, *, weighted: bool) -> None:
-        """Count a client's class means in (+1) or out (−1)."""
-        for vector, label, count in zip(*means, strict=True):
-            weight = int(count) if weighted else 1
-            self.vectors[label] += sign * sums.weigh(vector, weight)
-            self.weights[label] += sign * weight
-            self.samples[label] += sign * count
-            self.clients[label] += sign
-
-    def means(self, among: Iterable[int]) -> Representations:
-        """The mean of each of these classes."""
-        rows = [
-            (sums.mean(self.vectors[c], int(self.weights[c])), c, int(self.samples[c])) for c in among
-        ]  # (d,), class, count
-        return stack(rows, self.vectors.shape[1])
+    def outliers(self) -> list[str]:
+        """Those shown whose releases are unlike the others'."""
+        pairs = zip(self.shown, self.strangeness, strict=True)
+        return [member.name for member, score in pairs if score is not None and score > STRANGE]
 
 
 class Board:
     """One task's state over a store; without one, in memory."""
 
-    def __init__(self, task: Task, store: Store | None = None) -> None:
-        self.task, self.store = task, store or MemoryStore()
+    def __init__(self, task: Task, store: Store | None = None, clock: Callable[[], float] = time.time) -> None:
+        self.task, self.store, self.clock = task, store or MemoryStore(), clock
 
-    def accept(self, client: str, body: bytes) -> None:
-        """Make this release the client's current one. Repeating it changes nothing; a refused one neither."""
+    def accept(self, client: str, body: bytes) -> int:
+        """Make this release the client's current one, and say the board's version.
+
+        Repeating it changes nothing; a refused one neither.
+        """
         if not isinstance(client, str) or not client or "\n" in client:
             raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
-        release = wire.decode_release(body)
-        self._check(release)
-        with self.store.transaction() as state:
-            before = _release(state, client)
-            if before and before.round > release.round:
-                raise Refused(f"{client} published round {before.round} already: round {release.round} is older")
-            totals = self._totals(state)
-            if before:
-                totals.add(before.means, -1, weighted=self.task.weighted)
-            totals.add(release.means, +1, weighted=self.task.weighted)
-            if sums.overflows(totals.vectors):
-                raise Refused(f"the task is full: {totals.weights.max()} samples of one class")
-            state.set("totals", b"".join(part.tobytes() for part in totals))
-            state.set(f"release/{client}", body)
-            for label in range(self.task.classes):
-                self._replace_observations(state, client, label, release.observations.of(label))
+        release, now = wire.decode_release(body), self.clock()
+        self.task.check(release)
+
+        def work(state: Transaction) -> int:
+            books = Books(self.task, state, client)
+            if books.body == body:
+                return books.version
+            if books.release and books.release.round > release.round:
+                raise Outdated(f"{client} published round {books.release.round} already: {release.round} is older")
+            return books.enter(release, body, now)
+
+        return self.store.transact(work)
+
+    def withdraw(self, client: str) -> int:
+        """Forget the client's release, and say the board's version."""
+        return self.store.transact(lambda state: Books(self.task, state, client).leave())
 
     def teach(self, client: str, wants: Wants) -> bytes:
         """A teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
-        rng = random.Random(wants.seed)
-        with self.store.transaction() as state:
-            if wants.peers is None:
-                teacher = self._from_everyone(state, client, wants.observations, rng)
-            else:
-                teacher = self._from_peers(state, client, wants, rng)
-        return wire.encode_teacher(teacher)
+        make = self._from_everyone if wants.peers is None else self._from_peers
+        return wire.encode_teacher(self.store.transact(lambda state: make(state, client, wants)))
+
+    def version(self) -> int:
+        """A number that grows with every change."""
+        return self.store.transact(lambda state: read_head(self.task, state).version)
+
+    def expire(self, limit: int = 1000) -> int:
+        """Forget releases older than the task's max_age, at most so many, and say how many it was."""
+        if self.task.max_age is None:
+            return 0
+        latest = self.clock() - self.task.max_age * (1 + SLACK)
+        return self.store.transact(lambda state: forget(self.task, state, latest, limit))
+
+    def status(self, limit: int = 100) -> Status:
+        """How the board stands, with up to `limit` of its clients."""
+
+        def work(state: Transaction) -> Status:
+            head, members = read_head(self.task, state), read_members(self.task, state, limit)
+            releases = read_releases(state, [member.name for member in members])
+            return Status(head.version, head.members, members, _strangeness([release.means for release in releases]))
+
+        return self.store.transact(work)
 
     def save(self) -> bytes:
         """All that is kept, as bytes."""
@@ -121,129 +112,65 @@ class Board:
 
     def load(self, saved: bytes) -> None:
         """Put back what `save` gave."""
-        with self.store.transaction() as state:
-            for key, value in wire.decode_items(saved).items():
-                state.set(key, value)
+        items = wire.decode_items(saved)
+        self.store.transact(lambda state: state.set(items))
 
-    def _from_everyone(self, state: Transaction, client: str, observations: int, rng: random.Random) -> Teacher:
-        totals, own = self._totals(state), _release(state, client)
-        others = totals.clients.copy()
-        if own:
-            others[own.means.labels] -= 1
-        drawn = [
-            (vector, label, count)
-            for label in range(self.task.classes)
-            for vector, count in _draw(state, client, label, observations, rng)
+    def _from_everyone(self, state: Transaction, client: str, wants: Wants) -> Teacher:
+        books, rng = Books(self.task, state, client), random.Random(wants.seed)
+        others = books.totals.clients.copy()
+        if books.release:
+            others[books.release.means.labels] -= 1
+        taught = _chosen(np.flatnonzero(others).tolist(), wants)
+        slots = [
+            (label, slot)
+            for label in _chosen(range(self.task.classes), wants)
+            for slot in buffers.draw(books.place, label, int(books.sizes[label]), wants.observations, rng)
         ]
-        return Teacher(totals.means(np.flatnonzero(others)), stack(drawn, self.task.dimension))
+        drawn = [
+            (*read_row(row), label) for (label, _), (_, row) in zip(slots, buffers.read(state, slots), strict=True)
+        ]
+        means = books.totals.means(taught) if self.task.aggregation == "mean" else self._robust(books, state, taught)
+        rows = [(vector, label, count) for vector, count, label in drawn]
+        return Teacher(means, stack(rows, self.task.dimension))
 
-    def _from_peers(self, state: Transaction, client: str, wants: Wants, rng: random.Random) -> Teacher:
-        found = [_release(state, peer) for peer in sorted(set(wants.peers or ()) - {client})]
-        releases = [release for release in found if release]
-        totals = self._empty()
+    def _robust(self, books: Books, state: Transaction, classes: list[int]) -> Representations:
+        rng, rows = random.Random(books.version), []
+        for label in classes:
+            buffer = books.means_of(label)
+            among = range(int(books.sizes[buffer]))
+            slots = rng.sample(among, SAMPLED) if len(among) > SAMPLED else among
+            vectors = [read_row(row)[0] for _, row in buffers.read(state, [(buffer, slot) for slot in slots])]
+            rows.append((aggregate(np.array(vectors), self.task.aggregation), label, int(books.totals.samples[label])))
+        return stack(rows, self.task.dimension)
+
+    def _from_peers(self, state: Transaction, client: str, wants: Wants) -> Teacher:
+        rng, releases = random.Random(wants.seed), read_releases(state, sorted(set(wants.peers or ()) - {client}))
+        totals = read_totals(None, self.task)
         for release in releases:
             totals.add(release.means, +1, weighted=self.task.weighted)
-        drawn = []
-        for label in range(self.task.classes):
+        taught, drawn = _chosen(np.flatnonzero(totals.clients).tolist(), wants), []
+        for label in _chosen(range(self.task.classes), wants):
             rows = [row for r in releases for row in zip(*r.observations.of(label), strict=True)]
             drawn += rng.sample(rows, min(wants.observations, len(rows)))
-        return Teacher(totals.means(np.flatnonzero(totals.clients)), stack(drawn, self.task.dimension))
-
-    def _check(self, release: Release) -> None:
-        task = self.task
-        for rows in (release.means, release.observations):
-            if rows.vectors.shape[1] != task.dimension:
-                raise Refused(f"representations of {rows.vectors.shape[1]} numbers; the task's have {task.dimension}")
-            if unknown := set(rows.labels.tolist()) - set(range(task.classes)):
-                raise Refused(f"class {min(unknown)} is unknown; the task's are 0 to {task.classes - 1}")
-            if (rows.counts < task.minimum_count).any():
-                raise Refused(f"an average of {rows.counts.min()} samples; the task wants {task.minimum_count}")
-            if not np.isfinite(rows.vectors).all():
-                raise Refused("a vector is not finite")
-            longest = float(np.linalg.norm(rows.vectors.astype(np.float64), axis=1).max(initial=0))
-            if longest > task.norm_bound:
-                raise Refused(f"a vector of length {longest:.4g}; the task's norm_bound is {task.norm_bound:.4g}")
-            if not sums.fits(longest, int(rows.counts.max(initial=0))):
-                raise Refused(f"an average of {rows.counts.max()} samples is more than can be summed up")
-        if len(set(release.means.labels.tolist())) < len(release.means.labels):
-            raise Refused("two means of one class")
-
-    def _empty(self) -> Totals:
-        counts = (np.zeros(self.task.classes, np.int64) for _ in range(3))
-        return Totals(np.zeros((self.task.classes, self.task.dimension), np.int64), *counts)
-
-    def _totals(self, state: Transaction) -> Totals:
-        kept = state.get("totals")
-        if kept is None:
-            return self._empty()
-        classes, dimension = self.task.classes, self.task.dimension
-        numbers = np.frombuffer(kept, np.int64).copy()
-        vectors, *counts = np.split(numbers, [classes * (dimension + i) for i in range(3)])
-        return Totals(vectors.reshape(classes, dimension), *counts)
-
-    def _replace_observations(self, state: Transaction, client: str, label: int, observations: Representations) -> None:
-        """Give the client as many slots of the class's buffer as it has observations, and fill them."""
-        slots = _slots(state, client, label)
-        size = _number(state, f"buffer/{label}")
-        while len(slots) > len(observations.labels):
-            size, free = size - 1, slots.pop()
-            _set_slots(state, client, label, slots)
-            _move(state, label, size, free)
-            slots = _slots(state, client, label)  # the entry that moved may have been its own
-        while len(slots) < len(observations.labels):
-            slots.append(size)
-            size += 1
-        for slot, vector, count in zip(slots, observations.vectors, observations.counts, strict=True):
-            state.set(f"buffer/{label}/{slot}", _entry(client, int(count), vector))
-        state.set(f"buffer/{label}", str(size).encode())
-        _set_slots(state, client, label, slots)
+        means = totals.means(taught)
+        if self.task.aggregation != "mean":
+            each = [np.concatenate([r.means.of(label).vectors for r in releases]) for label in taught]
+            centres = [aggregate(vectors, self.task.aggregation) for vectors in each]
+            means = stack(list(zip(centres, taught, means.counts.tolist(), strict=True)), self.task.dimension)
+        return Teacher(means, stack(drawn, self.task.dimension))
 
 
-def _move(state: Transaction, label: int, last: int, free: int) -> None:
-    """Close the gap at `free` with the buffer's last entry, whose owner must learn its new place."""
-    entry = state.get(f"buffer/{label}/{last}")
-    state.delete(f"buffer/{label}/{last}")
-    if entry is None or last == free:
-        return
-    owner = _read_entry(entry)[0]
-    state.set(f"buffer/{label}/{free}", entry)
-    _set_slots(state, owner, label, [free if slot == last else slot for slot in _slots(state, owner, label)])
+def _chosen(classes: Iterable[int], wants: Wants) -> list[int]:
+    return [label for label in classes if wants.classes is None or label in wants.classes]
 
 
-def _release(state: Transaction, client: str) -> Release | None:
-    body = state.get(f"release/{client}")
-    return wire.decode_release(body) if body else None
-
-
-def _draw(
-    state: Transaction, client: str, label: int, wanted: int, rng: random.Random
-) -> Iterable[tuple[NDArray[np.float32], int]]:
-    """Up to `wanted` different observations of a class, none of the client's own."""
-    size, own = _number(state, f"buffer/{label}"), set(_slots(state, client, label))
-    drawn = rng.sample(range(size), min(size, wanted + len(own)))
-    for slot in [slot for slot in drawn if slot not in own][:wanted]:
-        entry = state.get(f"buffer/{label}/{slot}")
-        if entry is not None:
-            _, count, vector = _read_entry(entry)
-            yield vector, count
-
-
-def _entry(client: str, count: int, vector: NDArray[np.float32]) -> bytes:
-    return b"%s\n%d\n%s" % (client.encode(), count, vector.astype(np.float32).tobytes())
-
-
-def _read_entry(entry: bytes) -> tuple[str, int, NDArray[np.float32]]:
-    client, count, vector = entry.split(b"\n", 2)
-    return client.decode(), int(count), np.frombuffer(vector, np.float32)
-
-
-def _number(state: Transaction, key: str) -> int:
-    return int(state.get(key) or 0)
-
-
-def _slots(state: Transaction, client: str, label: int) -> list[int]:
-    return [int(slot) for slot in (state.get(f"slots/{label}/{client}") or b"").split()]
-
-
-def _set_slots(state: Transaction, client: str, label: int, slots: list[int]) -> None:
-    state.set(f"slots/{label}/{client}", " ".join(map(str, slots)).encode())
+def _strangeness(means: list[Representations]) -> list[float | None]:
+    """For each client the median over its classes, where enough clients share one."""
+    scores: list[list[float]] = [[] for _ in means]
+    for label in sorted({int(label) for rows in means for label in rows.labels}):
+        having = [i for i, rows in enumerate(means) if label in rows.labels]
+        if len(having) >= FEWEST:
+            each = strangeness(np.concatenate([means[i].of(label).vectors for i in having]))
+            for i, score in zip(having, each, strict=True):
+                scores[i].append(float(score))
+    return [float(np.median(of_one)) if of_one else None for of_one in scores]

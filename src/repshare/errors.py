@@ -7,7 +7,9 @@
   x ExchangeError
     + Unreachable          the exchange is away: try again later; nothing was lost
     + Refused              the exchange understood and said no: see the reason
+      . Outdated           a newer release of the same client is there already
     + Malformed            the bytes are not what they should be
+  x StoreError             a store is away or cannot write; nothing was changed
   x CheckpointError        a checkpoint is damaged, of another run, or could not be written
   x WorkerFailed           a worker process died, or met an error nobody foresaw
 """
@@ -41,8 +43,16 @@ class Refused(ExchangeError):
     """The exchange understood and said no: see the reason."""
 
 
+class Outdated(Refused):
+    """A newer release of the same client is there already."""
+
+
 class Malformed(ExchangeError):
     """The bytes are not what they should be."""
+
+
+class StoreError(RepshareError):
+    """A store is away or cannot write; nothing was changed."""
 
 
 class CheckpointError(RepshareError):

@@ -24,7 +24,7 @@ def overflows(total: NDArray[np.int64]) -> bool:
     return bool((np.abs(total) > LIMIT).any())
 
 
-def weigh(values: NDArray[Any], weight: int) -> NDArray[np.int64]:
+def weigh(values: NDArray[Any], weight: int | NDArray[np.int64]) -> NDArray[np.int64]:
     """values × weight, in steps. Ask `fits` first."""
     return np.rint(np.asarray(values, np.float64) / STEP).astype(np.int64) * weight
 

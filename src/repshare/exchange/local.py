@@ -8,7 +8,7 @@ from repshare.board import Wants
 class Server(Protocol):
     """What stands behind an exchange: a `Board`, or what another method puts in its place."""
 
-    def accept(self, client: str, body: bytes) -> None:
+    def accept(self, client: str, body: bytes) -> object:
         """Take what a client shares."""
 
     def teach(self, client: str, wants: Wants) -> bytes:

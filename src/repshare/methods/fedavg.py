@@ -8,9 +8,10 @@ import torch
 from numpy.typing import NDArray
 
 from repshare import sums, wire
-from repshare.board import Task, Wants
+from repshare.board import Wants
 from repshare.errors import Malformed, Refused
 from repshare.methods.method import Method, Weights
+from repshare.task import Task
 from repshare.training import Learner
 
 

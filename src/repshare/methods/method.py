@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from repshare.board import Task
 from repshare.config import Policy
 from repshare.exchange.local import Server
+from repshare.task import Task
 from repshare.training import Learner
 
 Weights = Mapping[str, NDArray[Any]]

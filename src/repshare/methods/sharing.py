@@ -1,9 +1,10 @@
 """RS: the paper's method. Class means and observations of features go out, global means and others' come back."""
 
 from repshare import wire
-from repshare.board import Board, Task
+from repshare.board import Board
 from repshare.methods.method import Method, Weights
 from repshare.representations import make_release
+from repshare.task import Task
 from repshare.training import Learner, lay_out
 
 

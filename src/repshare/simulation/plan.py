@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from repshare.board import Task
 from repshare.config import Run, Setting
 from repshare.data import Splits, partition
 from repshare.errors import ConfigError
@@ -19,6 +18,7 @@ from repshare.methods.method import Weights
 from repshare.models import Network, build, split
 from repshare.randomness import derive, numpy_stream
 from repshare.references import in_one_line
+from repshare.task import Task
 
 
 class Protocol(NamedTuple):

@@ -1,6 +1,16 @@
 """Where a board keeps its state."""
 
-from repshare.stores.memory import MemoryStore
-from repshare.stores.store import Store, Transaction
+from repshare.stores.memory import MemoryDatabase, MemoryStore
+from repshare.stores.opening import open_database
+from repshare.stores.sqlite import SqliteDatabase
+from repshare.stores.store import Database, Store, Transaction
 
-__all__ = ["MemoryStore", "Store", "Transaction"]
+__all__ = [
+    "Database",
+    "MemoryDatabase",
+    "MemoryStore",
+    "SqliteDatabase",
+    "Store",
+    "Transaction",
+    "open_database",
+]

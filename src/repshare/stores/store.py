@@ -1,28 +1,45 @@
 """What a store promises."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+Result = TypeVar("Result")
 
 
 class Transaction(Protocol):
-    """Reads see the writes before them; nothing is kept unless the block ends well."""
+    """Reads see the writes before them; nothing is kept unless the work ends well."""
 
-    def get(self, key: str) -> bytes | None:
-        """What stands under this key."""
+    def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """What stands under each of these keys."""
 
-    def set(self, key: str, value: bytes) -> None:
-        """Put this under this key."""
+    def set(self, items: Mapping[str, bytes]) -> None:
+        """Put each of these under its key."""
 
-    def delete(self, key: str) -> None:
-        """Remove what stands under this key."""
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove what stands under these keys."""
 
 
 class Store(Protocol):
-    """Opaque bytes under keys. A transaction is all or nothing, alone, and durable when its block ends."""
+    """Opaque bytes under keys."""
 
-    def transaction(self) -> AbstractContextManager[Transaction]:
-        """Begin one: `with store.transaction() as state:`."""
+    def transact(self, work: Callable[[Transaction], Result]) -> Result:
+        """Do this work alone, all of it or nothing, durable on return; begin it again if another came in between."""
 
     def items(self) -> Mapping[str, bytes]:
         """Everything kept."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+
+class Database(Protocol):
+    """Stores by name. Raises StoreError when it is away or cannot write; nothing was changed then."""
+
+    def store(self, name: str) -> Store:
+        """The store of this name; it need not exist before."""
+
+    def check(self) -> None:
+        """Write something and read it back."""
+
+    def close(self) -> None:
+        """Let go of files and connections."""

@@ -1,0 +1,58 @@
+"""Many clients' means of a class -> one, whatever some of the clients do.
+
+The weighted mean of all is kept as running totals by the board. The others here count every client the same, since
+the number of samples is a claim that a client makes itself.
+"""
+
+import math
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+Aggregation = Literal["mean", "median", "trimmed", "geometric"]
+AGGREGATIONS: tuple[Aggregation, ...] = get_args(Aggregation)
+TRIM = 0.2  # of the clients, from either end of each coordinate
+STEPS = 100
+CLOSE = 1e-7  # of the spread: nearer than this, the geometric median has been found
+
+Vectors = NDArray[np.float64]
+
+
+def aggregate(vectors: NDArray[np.floating], how: Aggregation) -> Vectors:
+    """One vector (d,) for many (n, d)."""
+    rows = np.asarray(vectors, np.float64)
+    if how == "median":
+        return np.asarray(np.median(rows, axis=0))
+    if how == "trimmed":
+        return _trimmed_mean(rows)
+    if how == "geometric":
+        return _geometric_median(rows)
+    return rows.mean(axis=0)
+
+
+def strangeness(vectors: NDArray[np.floating]) -> Vectors:
+    """How many times farther each of the rows (n, d) is from their median than half of the rows are: (n,)."""
+    rows = np.asarray(vectors, np.float64)
+    distances = np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
+    usual = np.median(distances)
+    return distances / max(float(usual), 1e-12 + 1e-6 * float(np.abs(rows).max(initial=0)))
+
+
+def _trimmed_mean(rows: Vectors) -> Vectors:
+    """Leave the largest and smallest fifth out, at least one each from three clients on."""
+    cut = min(math.ceil(TRIM * len(rows)), (len(rows) - 1) // 2)
+    return np.asarray(np.sort(rows, axis=0)[cut : len(rows) - cut].mean(axis=0))
+
+
+def _geometric_median(rows: Vectors) -> Vectors:
+    """The point with the least sum of distances to all rows, by Weiszfeld's iteration."""
+    point = np.median(rows, axis=0)
+    spread = float(np.linalg.norm(rows - point, axis=1).max())
+    for _ in range(STEPS if spread > 0 else 0):
+        weights = 1 / np.maximum(np.linalg.norm(rows - point, axis=1), CLOSE * spread)  # (n,)
+        nearer = weights @ rows / weights.sum()
+        if np.linalg.norm(nearer - point) <= CLOSE * spread:
+            return np.asarray(nearer)
+        point = nearer
+    return np.asarray(point)

@@ -1,0 +1,124 @@
+"""Stores in one SQLite file: durable, nothing to install, open to several processes at once."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from repshare.errors import StoreError
+from repshare.stores.memory import Changes
+from repshare.stores.store import Result, Transaction
+
+BUSY_SECONDS = 10.0
+AT_ONCE = 500  # keys in one query
+
+SETUP = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+PRAGMA wal_autocheckpoint = 4000;
+CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL);
+"""
+
+
+class SqliteDatabase:
+    """One file. A transaction is on the disk when it ends, and survives a crash and a power cut."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._alone = threading.Lock()
+        try:
+            self._connection = sqlite3.connect(
+                path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=1000
+            )
+            self._connection.executescript(SETUP)
+        except sqlite3.Error as error:
+            raise StoreError(f"{path}: {error}") from error
+
+    def store(self, name: str) -> "SqliteStore":
+        """The store of this name."""
+        return SqliteStore(self, name)
+
+    def check(self) -> None:
+        """Write something and read it back."""
+        self.store("check").transact(lambda state: state.set({"alive": b"yes"}))
+        if self.store("check").transact(lambda state: state.get(["alive"])) != [b"yes"]:
+            raise StoreError(f"{self.path}: what was written is not there")
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._alone:
+            self._connection.close()
+
+    @contextmanager
+    def begin(self, how: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
+        """A transaction of SQLite's: kept if the block ends without an error."""
+        with self._alone:
+            try:
+                self._connection.execute(f"BEGIN {how}")
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._roll_back()
+                if how == "DEFERRED" and getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
+                    raise _Busy from error
+                raise StoreError(f"{self.path}: {error}") from error
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):  # SQLite may have done so itself; a closed file has nothing to roll back
+            self._connection.execute("ROLLBACK")
+
+
+class _Busy(Exception):
+    """Another process came in between."""
+
+
+class SqliteStore:
+    """The keys of a database that begin with the store's name."""
+
+    def __init__(self, database: SqliteDatabase, name: str) -> None:
+        self.database, self.prefix = database, f"{name}/"
+
+    def transact(self, work: Callable[[Transaction], Result]) -> Result:
+        """Do this work alone, all of it or nothing."""
+        try:
+            return self._transact(work, "DEFERRED")  # readers need not wait for a writer in another process
+        except _Busy:  # another process writes, or wrote after this one had read: begin again, as a writer
+            return self._transact(work, "IMMEDIATE")
+
+    def items(self) -> Mapping[str, bytes]:
+        """Everything kept."""
+        with self.database.begin("DEFERRED") as connection:
+            rows = connection.execute("SELECT key, value FROM kept WHERE key >= ? AND key < ?", self._range())
+            return {key.removeprefix(self.prefix): value for key, value in rows}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self.database.begin() as connection:
+            connection.execute("DELETE FROM kept WHERE key >= ? AND key < ?", self._range())
+
+    def _transact(self, work: Callable[[Transaction], Result], how: str) -> Result:
+        with self.database.begin(how) as connection:
+            changes = Changes(lambda keys: self._read(connection, keys))
+            result = work(changes)
+            kept = [(self.prefix + key, value) for key, value in changes.made.items() if value is not None]
+            gone = [(self.prefix + key,) for key, value in changes.made.items() if value is None]
+            if kept:
+                connection.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", kept)
+            if gone:
+                connection.executemany("DELETE FROM kept WHERE key = ?", gone)
+            return result
+
+    def _range(self) -> tuple[str, str]:
+        return self.prefix, self.prefix[:-1] + chr(ord(self.prefix[-1]) + 1)
+
+    def _read(self, connection: sqlite3.Connection, keys: Sequence[str]) -> list[bytes | None]:
+        found: dict[str, bytes] = {}
+        for start in range(0, len(keys), AT_ONCE):
+            part = [self.prefix + key for key in keys[start : start + AT_ONCE]]
+            marks = ",".join("?" * len(part))
+            found.update(connection.execute(f"SELECT key, value FROM kept WHERE key IN ({marks})", part))
+        return [found.get(self.prefix + key) for key in keys]

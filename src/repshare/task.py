@@ -1,0 +1,71 @@
+"""A task: what the clients of one collaboration agree on, and the check that every release passes at the door."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from repshare import sums
+from repshare.aggregation import AGGREGATIONS, Aggregation
+from repshare.errors import ConfigError, Refused
+from repshare.representations import Release, Representations
+
+
+@dataclass(frozen=True)
+class Task:
+    """One collaboration."""
+
+    classes: int
+    """C, the number of classes."""
+    dimension: int
+    """d', the length of a representation."""
+    norm_bound: float = 1000.0
+    """Vectors longer than this are refused. Tanh features are never longer than √d'."""
+    minimum_count: int = 1
+    """Averages over fewer samples than this are refused."""
+    weighted: bool = True
+    """Whether a client's class mean counts by its number of samples, or each client's the same."""
+    aggregation: Aggregation = "mean"
+    """How clients' class means become one: mean; or, so that a few clients cannot spoil it, the coordinate-wise
+    median, the mean without the largest and smallest fifth (trimmed), or the geometric median."""
+    max_age: float | None = None
+    """Seconds after which a client's release is forgotten if no newer one came. Default: never."""
+
+    def __post_init__(self) -> None:
+        if self.classes < 2:
+            raise ConfigError(f"a task needs at least 2 classes, not {self.classes}")
+        if self.dimension < 1:
+            raise ConfigError(f"representations need at least 1 dimension, not {self.dimension}")
+        if not 0 < self.norm_bound < math.inf:
+            raise ConfigError(f"norm_bound must be above 0 and finite, not {self.norm_bound}")
+        if self.minimum_count < 1:
+            raise ConfigError(f"minimum_count must be at least 1, not {self.minimum_count}")
+        if self.aggregation not in AGGREGATIONS:
+            raise ConfigError(f"aggregation must be one of {', '.join(AGGREGATIONS)}, not {self.aggregation!r}")
+        if self.max_age is not None and not 0 < self.max_age < math.inf:
+            raise ConfigError(f"max_age must be above 0 seconds and finite, not {self.max_age}")
+
+    def check(self, release: Release) -> None:
+        """Raise Refused if this release is not one of the task's."""
+        for rows in (release.means, release.observations):
+            self._check(rows)
+        if len(set(release.means.labels.tolist())) < len(release.means.labels):
+            raise Refused("two means of one class")
+
+    def _check(self, rows: Representations) -> None:
+        if rows.vectors.shape[1] != self.dimension:
+            raise Refused(f"representations of {rows.vectors.shape[1]} numbers; the task's have {self.dimension}")
+        if not len(rows.labels):
+            return
+        for label in (int(rows.labels.min()), int(rows.labels.max())):
+            if not 0 <= label < self.classes:
+                raise Refused(f"class {label} is unknown; the task's are 0 to {self.classes - 1}")
+        if (fewest := int(rows.counts.min())) < self.minimum_count:
+            raise Refused(f"an average of {fewest} samples; the task wants {self.minimum_count}")
+        if not np.isfinite(rows.vectors).all():
+            raise Refused("a vector is not finite")
+        longest = float(np.linalg.norm(rows.vectors.astype(np.float64), axis=1).max())
+        if longest > self.norm_bound:
+            raise Refused(f"a vector of length {longest:.4g}; the task's norm_bound is {self.norm_bound:.4g}")
+        if not sums.fits(longest, int(rows.counts.max())):
+            raise Refused(f"an average of {rows.counts.max()} samples is more than can be summed up")

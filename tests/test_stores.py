@@ -1,0 +1,241 @@
+"""One contract for every store. A new one is finished when it is in the list."""
+
+import os
+import sqlite3
+import threading
+
+import pytest
+
+from repshare.errors import ConfigError, StoreError
+from repshare.stores import MemoryDatabase, SqliteDatabase, open_database
+from repshare.stores.redis import RedisDatabase
+
+DATABASES = ["memory", "sqlite", "redis"]
+
+
+@pytest.fixture(params=DATABASES)
+def database(request, tmp_path):
+    if request.param == "redis":
+        place = request.getfixturevalue("redis_url")
+    else:
+        place = "memory" if request.param == "memory" else str(tmp_path / "relay.db")
+    opened = open_database(place)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def store(database):
+    return database.store("task:mnist")
+
+
+def get(store, *keys):
+    return store.transact(lambda state: state.get(keys))
+
+
+def put(store, **items):
+    store.transact(lambda state: state.set({key: value.encode() for key, value in items.items()}))
+
+
+def test_what_was_set_is_there(store):
+    put(store, a="1", b="2")
+    assert get(store, "b", "nothing", "a") == [b"2", None, b"1"]
+    assert store.items() == {"a": b"1", "b": b"2"}
+
+
+def test_any_bytes_and_any_name_are_kept_as_they_are(store):
+    value = bytes(range(256)) * 100
+    items = {"": value, "ü/{x}*?[a]\\ '": b"", "release/a b": value}
+    store.transact(lambda state: state.set(items))
+    assert store.items() == items
+    assert get(store, *items) == list(items.values())
+
+
+def test_reads_see_the_writes_before_them(store):
+    put(store, a="old", b="old")
+
+    def work(state):
+        state.set({"a": b"new"})
+        state.delete(["b"])
+        return state.get(["a", "b", "c"])
+
+    assert store.transact(work) == [b"new", None, None]
+    assert store.items() == {"a": b"new"}
+
+
+def test_what_is_deleted_and_set_again_is_there(store):
+    put(store, a="old")
+
+    def work(state):
+        state.delete(["a", "never was"])
+        state.set({"a": b"new"})
+
+    store.transact(work)
+    assert store.items() == {"a": b"new"}
+
+
+def test_nothing_is_kept_of_work_that_failed(store):
+    put(store, a="old")
+
+    def work(state):
+        state.set({"a": b"new", "b": b"new"})
+        raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        store.transact(work)
+    assert store.items() == {"a": b"old"}
+    put(store, a="next")
+    assert store.items() == {"a": b"next"}
+
+
+def test_stores_of_one_database_know_nothing_of_each_other(database):
+    one, two = database.store("task:a"), database.store("task:a b")
+    put(one, x="1")
+    put(two, x="2")
+    assert (get(one, "x"), get(two, "x")) == ([b"1"], [b"2"])
+    one.clear()
+    assert (one.items(), two.items()) == ({}, {"x": b"2"})
+    put(one, x="3")
+    assert get(database.store("task:a"), "x") == [b"3"]
+
+
+def test_thousands_of_keys_at_once(store):
+    items = {f"key {number}": str(number).encode() for number in range(5_000)}
+    store.transact(lambda state: state.set(items))
+    assert get(store, *items) == list(items.values())
+    assert store.items() == items
+    store.clear()
+    assert store.items() == {}
+
+
+def test_no_update_is_lost_among_threads(store):
+    put(store, count="0")
+
+    def add(state):
+        state.set({"count": str(int(state.get(["count"])[0]) + 1).encode()})
+
+    def work():
+        for _ in range(50):
+            store.transact(add)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert get(store, "count") == [b"200"]
+
+
+def test_a_check_of_a_sound_database_passes(database):
+    database.check()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+def test_two_that_have_the_same_place_open_lose_no_update_and_read_no_half_done_work(kind, tmp_path, request):
+    place = request.getfixturevalue("redis_url") if kind == "redis" else str(tmp_path / "relay.db")
+    databases = [open_database(place) for _ in range(2)]
+    stores = [database.store("t") for database in databases]
+    put(stores[0], a="0", b="0")
+    torn = []
+
+    def move(state):
+        (a,) = state.get(["a"])
+        (b,) = state.get(["b"])
+        torn.extend([(a, b)] if a != b else [])
+        following = str(int(a) + 1).encode()
+        state.set({"a": following})
+        state.set({"b": following})
+
+    def look(state):
+        (a,) = state.get(["a"])
+        (b,) = state.get(["b"])
+        return a, b
+
+    def work(store):
+        for _ in range(100):
+            store.transact(move)
+            a, b = store.transact(look)
+            torn.extend([(a, b)] if a != b else [])
+
+    threads = [threading.Thread(target=work, args=[store]) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert get(stores[0], "a", "b") == [b"200", b"200"]
+    assert torn == []
+    for database in databases:
+        database.close()
+
+
+def test_another_process_may_read_and_write_the_same_file(tmp_path):
+    store = SqliteDatabase(tmp_path / "relay.db").store("t")
+    put(store, a="1")
+    other = sqlite3.connect(tmp_path / "relay.db")
+    assert other.execute("SELECT key, value FROM kept").fetchall() == [("t/a", b"1")]
+
+
+def test_work_begun_on_what_another_has_changed_meanwhile_is_begun_again(tmp_path):
+    one, two = (SqliteDatabase(tmp_path / "relay.db").store("t") for _ in range(2))
+    put(one, a="0")
+    seen = []
+
+    def work(state):
+        seen.append(state.get(["a"])[0])
+        if len(seen) == 1:
+            put(two, a="1")
+        state.set({"a": seen[-1] + b"!"})
+
+    one.transact(work)
+    assert seen == [b"0", b"1"]
+    assert get(two, "a") == [b"1!"]
+
+
+@pytest.mark.parametrize("place", ["no/such/folder/relay.db", "."])
+def test_a_place_that_cannot_be_opened_is_named(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match="unable to open"):
+        open_database(place)
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path):
+    (tmp_path / "notes.txt").write_text("not a database " * 100)
+    with pytest.raises(StoreError, match=r"notes\.txt: file is not a database"):
+        open_database(str(tmp_path / "notes.txt"))
+
+
+def test_a_redis_that_is_not_there_is_an_error_of_ours(free_port):
+    with pytest.raises(StoreError, match="Redis"):
+        RedisDatabase(f"redis://127.0.0.1:{free_port}").check()
+
+
+def test_a_redis_address_that_makes_no_sense_is_an_error_of_ours():
+    with pytest.raises((StoreError, ConfigError)):
+        open_database("redis://127.0.0.1:notaport").check()
+
+
+def test_a_closed_database_is_an_error_of_ours(tmp_path):
+    database = SqliteDatabase(tmp_path / "relay.db")
+    store = database.store("t")
+    database.close()
+    with pytest.raises(StoreError, match="closed"):
+        put(store, a="1")
+
+
+def test_a_full_disk_is_told_and_what_was_kept_is_kept(tmp_path):
+    database = SqliteDatabase(tmp_path / "relay.db")
+    store = database.store("t")
+    put(store, a="1")
+    with database.begin() as connection:
+        connection.execute("PRAGMA max_page_count = 20")
+    with pytest.raises(StoreError, match="full"):
+        store.transact(lambda state: state.set({"big": os.urandom(1_000_000)}))
+    assert store.items() == {"a": b"1"}
+    put(store, a="2")
+    assert store.items() == {"a": b"2"}
+
+
+def test_memory_is_private_to_its_database():
+    one, two = MemoryDatabase().store("t"), MemoryDatabase().store("t")
+    put(one, a="1")
+    assert two.items() == {}
