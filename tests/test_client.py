@@ -59,7 +59,8 @@ def test_a_client_whose_representations_do_not_fit_the_task_is_refused(halves):
     data, _ = halves
     _, b = pair(data, models=(lenet(), lenet(dimension=50)))
     with pytest.raises(Malformed, match="representations have 84 numbers, this model's 50"):
-        b.round()
+        RS.absorb(b.learner, b.exchange.collect(Wants(1, 0)))
+    assert "representations of 50 numbers; the task's have 84" in b.round().trouble
     with pytest.raises(Refused, match="representations of 50 numbers; the task's have 84"):
         b.exchange.publish(RS.share(b.learner, 1))
 
@@ -160,6 +161,28 @@ def test_a_client_goes_on_training_while_the_exchange_is_away_and_publishes_when
     assert [record.bytes_up > 0 for record in records] == [True, False, False, True, True]
     assert records[-1].ce < records[0].ce
     assert wire.decode_release(board.store.items()["release/a"]).round == 5
+
+
+class Spoiling(Tapped):
+    """An exchange whose teachers go bad in round 3."""
+
+    def collect(self, wants):
+        self.rounds = getattr(self, "rounds", 0) + 1
+        teacher = wire.decode_teacher(super().collect(wants))
+        if self.rounds == 3:
+            teacher.means.vectors[:] = np.inf
+        return wire.encode_teacher(teacher)
+
+
+def test_a_teacher_that_does_not_fit_costs_neither_the_training_nor_the_last_teacher(halves):
+    data, _ = halves
+    a, b = pair(data)
+    a.exchange = Spoiling(a.exchange)
+    records = [record for record, _ in zip(a.rounds(4), b.rounds(4), strict=True)]
+    assert [record.trouble for record in records] == [None, None, "a vector of the teacher is not finite", None]
+    assert [record.bytes_down > 0 for record in records] == [True, True, False, True]
+    assert all(record.bytes_up for record in records)
+    assert math.isfinite(records[2].kd)
 
 
 def test_a_client_needs_no_exchange_to_train(halves):

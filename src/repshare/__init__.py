@@ -4,6 +4,7 @@ Client      one party: a model and data of its own, and an exchange with others
 Policy      what a client chooses: how it learns, what it lets others see
 Board       what is between clients; it never trains
 Task        what the clients of a collaboration agree on
+Party       what `repshare join` trains
 load        real data sets by name
 LeNet5, ResNet9, ResNet18, split      the paper's models; any other classifier as features and head
 errors      everything raised on purpose
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from repshare.config import Policy
     from repshare.data import load
     from repshare.exchange import Exchange, LocalExchange
+    from repshare.exchange.relay import RelayExchange
+    from repshare.joining import Party
     from repshare.models import LeNet5, ResNet9, ResNet18, split
     from repshare.stores import MemoryStore
     from repshare.task import Task
@@ -33,8 +36,10 @@ __all__ = [
     "LeNet5",
     "LocalExchange",
     "MemoryStore",
+    "Party",
     "Policy",
     "Record",
+    "RelayExchange",
     "ResNet9",
     "ResNet18",
     "Task",
@@ -50,6 +55,8 @@ _HOMES = {
     "repshare.config": ("Policy",),
     "repshare.data": ("load",),
     "repshare.exchange": ("Exchange", "LocalExchange"),
+    "repshare.exchange.relay": ("RelayExchange",),
+    "repshare.joining": ("Party",),
     "repshare.models": ("LeNet5", "ResNet9", "ResNet18", "split"),
     "repshare.stores": ("MemoryStore",),
     "repshare.task": ("Task",),

@@ -10,7 +10,7 @@ from torch import nn
 
 from repshare.board import Wants
 from repshare.config import Policy
-from repshare.errors import ConfigError, Refused, Unreachable
+from repshare.errors import ConfigError, ExchangeError
 from repshare.exchange import Exchange
 from repshare.methods import RS, Method
 from repshare.randomness import derive
@@ -41,7 +41,7 @@ class Record:
     seconds: float
     """Of this client's own work, testing apart."""
     trouble: str | None = None
-    """Why nothing was exchanged, if the exchange was away or said no. Training went on."""
+    """Why not all was exchanged, if the exchange was away, said no, or gave what does not fit. Training went on."""
 
 
 class Client:
@@ -74,6 +74,7 @@ class Client:
         if self.test is not None:
             self.test.check_labels(self.learner.network.classes)
         self.round_number = 0
+        self.trouble: ExchangeError | None = None  # what kept the last round from exchanging
 
     def rounds(self, count: int, *, eval_every: int = 1) -> Iterator[Record]:
         """Take part for `count` rounds; a record after each. With test data, test every `eval_every` rounds."""
@@ -83,12 +84,16 @@ class Client:
             yield self.round(test=done % eval_every == 0 or done == count)
 
     def round(self, *, test: bool = True) -> Record:
-        """Collect, train, release, publish. An exchange that is away or says no never costs the training."""
+        """Collect, train, release, publish. An exchange that is away or says no never costs the training.
+
+        Without a new teacher, or with one that does not fit, the last one goes on teaching.
+        """
         started = time.perf_counter()
         self.round_number += 1
-        down, trouble = self._collect()
+        self.trouble = None
+        down = self._collect()
         losses = self.learner.train()
-        up, trouble = self._publish(trouble)
+        up = self._publish()
         seconds = time.perf_counter() - started
         return Record(
             round=self.round_number,
@@ -102,7 +107,7 @@ class Client:
             bytes_up=up,
             bytes_down=down,
             seconds=seconds,
-            trouble=trouble,
+            trouble=None if self.trouble is None else str(self.trouble),
         )
 
     def evaluate(self) -> float:
@@ -123,25 +128,27 @@ class Client:
         self.round_number = state.pop("round")
         self.learner.load_state(state)
 
-    def _collect(self) -> tuple[int, str | None]:
+    def _collect(self) -> int:
         if self.exchange is None or self.method.absorb is None:
-            return 0, None
+            return 0
         try:
             body = self.exchange.collect(make_wants(self.policy, self.seed, self.name, self.round_number))
-        except (Unreachable, Refused) as error:
-            return 0, str(error)
-        self.method.absorb(self.learner, body)
-        return len(body), None
+            self.method.absorb(self.learner, body)
+        except ExchangeError as error:
+            self.trouble = error
+            return 0
+        return len(body)
 
-    def _publish(self, trouble: str | None) -> tuple[int, str | None]:
+    def _publish(self) -> int:
         if self.exchange is None or self.method.share is None:
-            return 0, trouble
+            return 0
         body = self.method.share(self.learner, self.round_number)
         try:
             self.exchange.publish(body)  # what leaves a client leaves here
-        except (Unreachable, Refused) as error:
-            return 0, str(error)
-        return len(body), trouble
+        except ExchangeError as error:
+            self.trouble = error
+            return 0
+        return len(body)
 
 
 def make_wants(policy: Policy, seed: int, name: str, round: int) -> Wants:

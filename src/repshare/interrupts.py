@@ -1,6 +1,8 @@
 """Ctrl-C, made useful."""
 
+import select
 import signal
+import socket
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
@@ -46,3 +48,15 @@ def interruptible(hint: str) -> Iterator[Callable[[Generator[Item]], Generator[I
         signal.signal(signal.SIGINT, before)
     if asked:
         raise Interrupted(f"stopped after a whole round: {hint}")
+
+
+def pause(seconds: float) -> None:
+    """Sleep, but not through Ctrl-C."""
+    heard, told = socket.socketpair()
+    with heard, told:
+        told.setblocking(False)
+        before = signal.set_wakeup_fd(told.fileno())
+        try:
+            select.select([heard], [], [], max(seconds, 0.0))
+        finally:
+            signal.set_wakeup_fd(before)

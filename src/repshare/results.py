@@ -41,19 +41,20 @@ class Journal:
 
     def keep_only(self, lines: Iterable[Line]) -> None:
         """Replace the lines by these."""
-        write_atomically(self.path, "".join(_to_json(line) for line in lines))
+        write_atomically(self.path, "".join(to_json(line) for line in lines))
 
     def add(self, lines: Iterable[Line]) -> None:
         """Append lines."""
         with self.path.open("a") as file:
-            file.write("".join(_to_json(line) for line in lines))
+            file.write("".join(to_json(line) for line in lines))
 
 
 class Folder:
     """A folder that holds one described piece of work, and records of it."""
 
-    def __init__(self, path: Path, description: Mapping[str, Any], *, resume: bool) -> None:
-        self.path, self.records = path, Journal(path / "records.jsonl")
+    def __init__(self, path: Path, description: Mapping[str, Any], *, resume: bool, option: str = "--name") -> None:
+        """`option` is how a command line chooses the folder."""
+        self.path, self.records, self.option = path, Journal(path / "records.jsonl"), option
         description = json.loads(json.dumps(description))
         try:
             if path.exists() and any(file.name != LOCK for file in path.iterdir()):
@@ -73,7 +74,7 @@ class Folder:
         except BlockingIOError as error:
             self._lock.close()
             raise ConfigError(
-                f"{self.path} is being written by another process: wait for it, or choose another --name"
+                f"{self.path} is being written by another process: wait for it, or choose another {self.option}"
             ) from error
         return self
 
@@ -93,7 +94,7 @@ class Folder:
     def _recognise(self, description: Mapping[str, Any], *, resume: bool) -> None:
         described = self.path / "run.json"
         if not described.exists():
-            raise ConfigError(f"{self.path} already holds other files: choose another --name")
+            raise ConfigError(f"{self.path} already holds other files: choose another {self.option}")
         try:
             held = json.loads(described.read_text())
         except ValueError as error:
@@ -101,9 +102,11 @@ class Folder:
         held.pop("made_with", None)
         if held != description:
             where = _first_difference(held, description)
-            raise ConfigError(f"{self.path} already holds another run ({where}): choose another --name")
+            raise ConfigError(f"{self.path} already holds another run ({where}): choose another {self.option}")
         if not resume:
-            raise ConfigError(f"{self.path} already holds this run: go on with --resume, or choose another --name")
+            raise ConfigError(
+                f"{self.path} already holds this run: go on with --resume, or choose another {self.option}"
+            )
 
 
 class Summary(NamedTuple):
@@ -140,17 +143,18 @@ def summarise(lines: Sequence[Line]) -> Summary:
     )
 
 
-def _to_json(line: Line) -> str:
+def to_json(line: Line) -> str:
+    """A line as it stands in a file; JSON has no word for NaN and infinity."""
     finite = {key: None if isinstance(x, float) and not math.isfinite(x) else x for key, x in line.items()}
     return json.dumps(finite, allow_nan=False) + "\n"
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Put the text there whole, or leave what was there."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Put the content there whole, or leave what was there."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

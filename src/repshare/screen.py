@@ -162,3 +162,13 @@ def data_table(rows: Mapping[str, Mapping[str, str]]) -> Table:
     for name, row in rows.items():
         table.add_row(name, *row.values())
     return table
+
+
+def release_table(rows: Mapping[str, Sequence[str]]) -> Table:
+    """What a release consists of, class by class."""
+    table = Table(title="what leaves in a round", title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("class", "samples here", "class mean", "observations, each"):
+        table.add_column(heading, justify="right")
+    for label, row in rows.items():
+        table.add_row(label, *row)
+    return table

@@ -183,6 +183,8 @@ def lay_out(teacher: Teacher, learner: Learner) -> Lesson:
             )
         if ((rows.labels < 0) | (rows.labels >= classes)).any():
             raise Malformed(f"the teacher has classes beyond this model's {classes}")
+        if not np.isfinite(rows.vectors).all():
+            raise Malformed("a vector of the teacher is not finite")
     means = np.zeros((classes, dimension), np.float32)
     means[teacher.means.labels] = teacher.means.vectors
     has_mean = np.isin(np.arange(classes), teacher.means.labels)

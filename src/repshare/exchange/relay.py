@@ -1,5 +1,6 @@
 """A relay somewhere else, over HTTP."""
 
+import re
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -9,6 +10,7 @@ from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed
 from repshare.exchange.connection import PATIENCE_SECONDS, TIMEOUT_SECONDS, Connection, Reply
 
+NAME = re.compile(r"[\w .\-]{1,64}")  # it becomes part of a path and goes to the terminal
 TEACHER = "application/octet-stream"
 
 
@@ -100,6 +102,8 @@ class RelayExchange:
             if not isinstance(said.get(name), str):
                 role = str(said.get("role"))[:30]
                 raise ConfigError(f"this token names no {name} (its role is {role!r}): ask for a client's")
+            if not NAME.fullmatch(said[name]):
+                raise Malformed(f"the relay gave {said[name][:70]!r} as the name of a {name}")
             if ours is not None and said[name] != ours:
                 raise ConfigError(f"the token is for the {name} {said[name]!r}, not for {ours!r}")
         self.task, self.client = str(said["task"]), str(said["client"])

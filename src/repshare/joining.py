@@ -1,0 +1,149 @@
+"""A party's own run at a relay: what it trains, and a folder from which it goes on after any end."""
+
+import json
+import zlib
+from collections.abc import Generator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from repshare import wire
+from repshare.client import Client, Record
+from repshare.config import Policy
+from repshare.errors import CheckpointError, ConfigError, Outdated
+from repshare.exchange.relay import Membership
+from repshare.methods import RS
+from repshare.references import find_function, in_one_line
+from repshare.results import Folder, Journal, write_atomically
+from repshare.samples import Labelled
+
+
+@dataclass(frozen=True)
+class Party:
+    """What one party brings: a model and data of its own choice. None of it leaves its machine."""
+
+    model: nn.Module
+    """Any classifier that ends in a linear layer with the task's d' inputs and its classes as outputs."""
+    data: Labelled
+    """A pair (inputs, labels) of tensors or arrays, or any map-style PyTorch dataset."""
+    test: Labelled | None = None
+    """The same for testing after each round."""
+    policy: Policy | None = None
+    """How it learns and what it shares."""
+    head: str | None = None
+    """The name of the model's last linear layer, where it cannot be found by what it computes."""
+
+
+def load_party(reference: str, seed: int) -> Party:
+    """Call `file.py:function`. The same seed gives a model the same starting weights."""
+    make = find_function(reference)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            party = make()
+        except (Exception, SystemExit) as error:  # the user's code may raise anything
+            raise ConfigError(f"{reference} raised {in_one_line(error)}") from error
+    if not isinstance(party, Party):
+        raise ConfigError(f"{reference} must return a repshare.Party(model=…, data=…), not a {type(party).__name__}")
+    return party
+
+
+def check_fit(client: Client, membership: Membership) -> None:
+    """Refuse a model that cannot take part in the task, before it is trained."""
+    network = client.learner.network
+    if (network.classes, network.dimension) != (membership.classes, membership.dimension):
+        raise ConfigError(
+            f"the model has {network.classes} classes and d' = {network.dimension}, but the task {membership.task} "
+            f"has {membership.classes} classes and d' = {membership.dimension}"
+        )
+
+
+def preview(client: Client) -> dict[str, Any]:
+    """What a release of this client's contains, apart from the values: made and looked at, but not sent."""
+    body = RS.share(client.learner, 1) if RS.share else b""
+    release = wire.decode_release(body)
+    held = torch.bincount(client.learner.samples.labels, minlength=client.learner.network.classes).tolist()
+    classes = {
+        label: {
+            "samples": held[label],
+            "mean_over": int(release.means.of(label).counts.sum()),
+            "observations_over": release.observations.of(label).counts.tolist(),
+        }
+        for label in range(len(held))
+    }
+    return {
+        "bytes": len(body),
+        "vectors": len(release.means.labels) + len(release.observations.labels),
+        "dimension": client.learner.dimension,
+        "precision": client.policy.precision,
+        "classes": classes,
+    }
+
+
+class State:
+    """A client's folder: run.json says whose it is, records.jsonl what happened, client.state the last whole round."""
+
+    def __init__(self, path: Path, client: Client, membership: Membership) -> None:
+        self.client, self._path = client, path / "client.state"
+        self.folder = Folder(path, _describe(client, membership), resume=True, option="--state")
+
+    @property
+    def records(self) -> Journal:
+        """One line a round."""
+        return self.folder.records
+
+    def restore(self) -> None:
+        """Bring the client to where it was. Of a round that was not kept whole nothing remains."""
+        policy = json.dumps(asdict(self.client.policy), indent=2) + "\n"  # most of it may change between starts
+        write_atomically(self.folder.path / "policy.json", policy)
+        if self._path.exists():
+            kept = self._path.read_bytes()
+            if zlib.crc32(kept[4:]).to_bytes(4) != kept[:4]:
+                raise CheckpointError(f"{self._path} is damaged: begin again with --restart")
+            try:
+                self.client.load(kept[4:])
+            except (RuntimeError, ValueError, KeyError) as error:
+                raise CheckpointError(f"{self._path} is of another model: {in_one_line(error)}") from error
+        self.records.keep_only(line for line in self.records.read() if line["round"] <= self.client.round_number)
+
+    def keep(self, record: Record) -> None:
+        """Keep the client as it is after this round. The record goes first: one without a state is dropped later."""
+        self.records.add([asdict(record)])
+        state = self.client.save()
+        write_atomically(self._path, zlib.crc32(state).to_bytes(4) + state)
+
+    def clear(self) -> None:
+        """Forget all rounds."""
+        self._path.unlink(missing_ok=True)
+        self.records.keep_only([])
+
+
+def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -> Generator[Record]:
+    """Round after round, up to round number `rounds`; each is kept before it is told."""
+    client = state.client
+    while rounds is None or client.round_number < rounds:
+        number = client.round_number + 1
+        record = client.round(test=number % eval_every == 0 or number == rounds)
+        if isinstance(client.trouble, Outdated):
+            raise Outdated(
+                f"{client.trouble}. Is {client.name} running elsewhere? If its state was lost, --restart withdraws "
+                "what it shared and begins at round 1"
+            )
+        state.keep(record)
+        yield record
+
+
+def _describe(client: Client, membership: Membership) -> dict[str, Any]:
+    """What must be the same for a state to be of use."""
+    model = client.learner.network.model
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return {
+        **membership._asdict(),
+        "seed": client.seed,
+        "model": f"{type(model).__name__}, {parameters:,} parameters",
+        "optimizer": client.policy.optimizer,
+        "learning_rate": client.policy.learning_rate,
+    }
