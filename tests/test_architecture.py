@@ -69,7 +69,7 @@ def test_every_part_uses_only_parts_listed_before_it():
     assert upward == []
 
 
-@pytest.mark.parametrize("name", ["representations", "wire", "sums", "stores", "board"])
+@pytest.mark.parametrize("name", ["representations", "wire", "sums", "stores", "board", "relay.app", "relay.server"])
 def test_what_is_between_clients_needs_no_pytorch(name):
     code = f"import sys, repshare.{name}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,1 @@
+"""What `repshare COMMAND` does, a file for each family of commands."""

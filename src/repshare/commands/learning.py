@@ -1,0 +1,241 @@
+"""`repshare compare`, `run` and `reproduce`: learning, simulated on one machine or a cluster."""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from repshare.config import Setting
+from repshare.errors import ConfigError, DataError
+from repshare.interrupts import interruptible
+
+if TYPE_CHECKING:
+    from repshare.data import Splits
+    from repshare.results import Summary
+    from repshare.simulation import Workers
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where results go, and how the work is done: nothing here changes a result."""
+
+    name: str | None = None
+    """The run's folder below `runs`. Default: the command, the data set and the time."""
+    runs: Path = Path("runs")
+    """Where run folders are."""
+    resume: bool = False
+    """Go on with the run of this name: whole methods and seeds in it are not done again."""
+    json: bool = False
+    """Print one JSON document on standard output and nothing else there."""
+    workers: int | None = None
+    """Processes to share the clients among. Default: one for each core, at most one for each client."""
+    inline: bool = False
+    """Keep all clients in this process: slower, and the simplest to debug."""
+    ray: str | None = None
+    """Share the clients among the cores of a Ray cluster instead: its address, or `local` to start one here."""
+    resident: int = 1000
+    """Clients that each process keeps in memory; the states of more are on disk while they rest."""
+    checkpoint_every: int | None = None
+    """Rounds between checkpoints. Default: about a minute."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("workers", 1), ("resident", 1), ("checkpoint_every", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"{name} must be at least {least}, not {value}")
+
+
+def compare(
+    setting: Setting,
+    output: Output,
+    methods: tuple[str, ...] = ("CL", "IL", "FL", "FD", "RS"),
+    seeds: int = 1,
+    fallback: str | None = None,
+) -> None:
+    """Compare methods on the same split and seeds: a table, a figure, and all records.
+
+    CL has everyone's data in one place, in IL everyone is alone, FL averages weights (FedAvg), FD shares mean
+    logits, and RS, the paper's method, shares mean representations.
+
+    repshare compare --dataset digits --clients 3 --rounds 10
+
+    repshare compare --methods IL RS --partition dirichlet --alpha 0.5 --seeds 3
+
+    Args:
+        setting: What all methods have in common.
+        output: Where results go.
+        methods: Any of CL, IL, FL, FD, RS.
+        seeds: How many, numbered from 0. Each has its own split and starting weights.
+        fallback: A data set to use instead, and say so, if the first cannot be had.
+    """
+    _compare("compare", setting, output, methods, seeds, fallback)
+
+
+def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: Output, seeds: int = 1) -> None:
+    """Run one method: CL, IL, FL, FD or RS.
+
+    repshare run RS --dataset mnist --clients 10
+
+    repshare run FL --independent-starts
+
+    Args:
+        method: One of CL, IL, FL, FD, RS.
+        setting: What to run it on.
+        output: Where results go.
+        seeds: How many, numbered from 0. Each has its own split and starting weights.
+    """
+    _compare(f"run-{method}", setting, output, (method,), seeds, None)
+
+
+def reproduce(
+    what: Annotated[Literal["table"], tyro.conf.Positional],
+    dataset: str = "mnist",
+    seeds: int = 5,
+    rounds: int | None = None,
+    data_folder: str | None = None,
+    output: Path = Path("docs/results"),
+    workers: int | None = None,
+    json: bool = False,
+) -> None:
+    """Reproduce the paper's table beside the published numbers. Goes on where it was interrupted.
+
+    repshare reproduce table --dataset mnist --seeds 5
+
+    Args:
+        what: The table, one data set at a time.
+        dataset: mnist, fashion_mnist or cifar10.
+        seeds: How many, numbered from 0. Each has its own split and starting weights.
+        rounds: Communication rounds. Default: the paper's.
+        data_folder: A folder that already holds the data set, as torchvision lays it out.
+        output: Where the results are kept.
+        workers: Processes to share the clients among. Default: one for each core.
+        json: Print one JSON document on standard output and nothing else there.
+    """
+    from repshare import experiments, screen
+    from repshare.results import Folder, write_atomically
+
+    if dataset not in experiments.PUBLISHED:
+        raise ConfigError(f"the paper has no {dataset!r}: choose {', '.join(experiments.PUBLISHED)}")
+    _check_seeds(seeds)
+    console = Console(stderr=json)
+    splits, _ = _load(Setting(dataset=dataset, data_folder=data_folder), None, console)
+    cells = experiments.plan_table(Setting(dataset=dataset, rounds=rounds, data_folder=data_folder), seeds, splits)
+    folder = Folder(experiments.table_folder(output, dataset), experiments.describe_table(cells), resume=True)
+    hint = "the same command goes on from here"
+    with (
+        folder,
+        _workers(Output(workers=workers), max(experiments.SIZES)) as pool,
+        screen.progress(console) as bar,
+        interruptible(hint) as until_asked,
+    ):
+        task = bar.add_task(f"table {dataset}", total=sum(cell.run.setting.rounds or 0 for cell in cells))
+        done = 0
+        for cell, round in until_asked(experiments.fill_table(cells, splits, folder, pool)):
+            title, clients, seed = cell.key
+            bar.update(task, completed=done + round, description=f"{title}, {clients} clients, seed {seed}")
+            done += round if round == cell.run.setting.rounds else 0
+    lines = [line for line in folder.records.read() if line["seed"] < seeds]
+    write_atomically(folder.path / "table.md", screen.table_markdown(dataset, lines, experiments.PUBLISHED[dataset]))
+    if json:
+        _print_json({"table": dataset, "cells": lines, "published": experiments.PUBLISHED[dataset]})
+    else:
+        console.print(screen.paper_table(dataset, lines, experiments.PUBLISHED[dataset]))
+        console.print(f"{len(lines)} cells in {folder.path}", highlight=False, markup=False)
+
+
+def _compare(
+    command: str, setting: Setting, output: Output, methods: Sequence[str], seeds: int, fallback: str | None
+) -> None:
+    from repshare import experiments, plots, screen
+    from repshare.methods import METHODS
+    from repshare.results import Folder
+
+    _check_seeds(seeds)
+    console = Console(stderr=output.json)
+    splits, setting = _load(setting, fallback, console)
+    runs = experiments.plan_comparison(setting, methods, seeds, splits)
+    pool = _workers(output, setting.clients)
+    folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
+    hint = f"go on with --name {folder.path.name} --resume"
+    with folder, pool as workers, screen.progress(console) as bar, interruptible(hint) as until_asked:
+        task = bar.add_task("", total=sum(run.setting.rounds or 0 for run in runs))
+        done = 0
+        work = experiments.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
+        for run, round, _ in until_asked(work):
+            bar.update(task, completed=done + round, description=f"{run.method}, seed {run.seed}")
+            done += round if round == run.setting.rounds else 0
+    setting, lines = runs[0].setting, folder.records.read()
+    summaries = experiments.summaries(lines)
+    title = f"{Path(setting.dataset).name}, {setting.clients} clients"
+    if output.json:
+        results = {name: _summary(summary) for name, summary in summaries.items()}
+        _print_json({"methods": results, "config": experiments.describe(runs)})
+    else:
+        heading = f"{title}, {setting.rounds} rounds: test accuracy at the end"
+        console.print(screen.comparison(summaries, lines, heading))
+        console.print(screen.legend({name: METHODS[name].title for name in summaries}, seeds))
+    plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {setting.rounds} rounds")
+    plots.draw_partition(experiments.who_has_what(runs[0], splits), folder.path / "partition.png", title)
+    for what, file in (("figure", "figure.png"), ("who has what", "partition.png"), ("records", "records.jsonl")):
+        console.print(f"{what:<13}{folder.path / file}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _summary(summary: "Summary") -> dict[str, Any]:
+    spread = summary.std_over_clients if summary.std_over_seeds is None else summary.std_over_seeds
+    return {"std": spread, **summary._asdict()}
+
+
+def _folder(output: Output, command: str, setting: Setting) -> Path:
+    if output.name is not None:
+        return output.runs / output.name
+    dataset = Path(setting.dataset.partition(":")[0]).stem
+    wanted = path = output.runs / f"{command}-{dataset}-{time.strftime('%Y%m%d-%H%M%S')}"
+    number = 1
+    while path.exists():
+        number += 1
+        path = wanted.with_name(f"{wanted.name}-{number}")
+    return path
+
+
+def _load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Splits, Setting]":
+    from repshare.data import load
+
+    folder = Path(setting.data_folder).expanduser() if setting.data_folder else None
+    try:
+        return load(setting.dataset, folder=folder, progress=True), setting
+    except DataError as error:
+        if fallback is None:
+            raise
+        said = f"{error}\nUsing {fallback} instead of {setting.dataset}."
+        console.print(said, style="yellow", highlight=False, markup=False)
+        return load(fallback), replace(setting, dataset=fallback)
+
+
+def _workers(output: Output, clients: int) -> "AbstractContextManager[Workers]":
+    from repshare.simulation import Inline, Processes
+
+    if (output.workers or 0) > clients:
+        raise ConfigError(f"{output.workers} workers are too many for {clients} clients: at most one for each")
+    if output.ray is not None:
+        from repshare.simulation.cluster import Cluster
+
+        return Cluster(output.ray, output.workers, output.resident)
+    if output.inline:
+        return Inline(output.resident)
+    return Processes(output.workers or min(clients, os.cpu_count() or 1), output.resident)
+
+
+def _check_seeds(seeds: int) -> None:
+    if seeds < 1:
+        raise ConfigError(f"seeds must be at least 1, not {seeds}")
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, indent=2))

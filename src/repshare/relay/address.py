@@ -1,0 +1,54 @@
+"""Where a relay listens, and whether it may."""
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from repshare.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a relay listens, and how."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on. 0.0.0.0 is all of this machine's: that needs TLS, or a proxy that does it."""
+    port: int = 8000
+    """The port; 0 takes a free one and says which."""
+    certificate: Path | None = None
+    """TLS: the certificate, with those between it and its authority (PEM)."""
+    key: Path | None = None
+    """TLS: its private key (PEM)."""
+    client_ca: Path | None = None
+    """TLS: let in only those with a certificate of this authority (PEM), besides the token."""
+    behind_proxy: bool = False
+    """A proxy in front of the relay does TLS; who asks is known from its X-Forwarded-For."""
+
+    def check(self, *, insecure: bool) -> None:
+        """Raise ConfigError where tokens would travel in the clear, or there are none and others can reach it."""
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("TLS needs both --certificate and --key")
+        if self.client_ca is not None and self.certificate is None:
+            raise ConfigError("--client-ca needs TLS: give --certificate and --key, too")
+        for path in (self.certificate, self.key, self.client_ca):
+            if path is not None and not path.is_file():
+                raise ConfigError(f"there is no file {path}")
+        if is_loopback(self.host):
+            return
+        if insecure:
+            raise ConfigError(f"--insecure is for this machine only: listen on 127.0.0.1, not on {self.host}")
+        if self.certificate is None and not self.behind_proxy:
+            raise ConfigError(
+                f"on {self.host} tokens would travel in the clear: give --certificate and --key, or say "
+                "--behind-proxy if a proxy in front does TLS"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach this address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

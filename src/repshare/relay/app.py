@@ -1,0 +1,120 @@
+"""The relay as an ASGI application."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+import repshare
+from repshare.errors import RepshareError, StoreError
+from repshare.relay import health, management, releases
+from repshare.relay.logs import say
+from repshare.relay.metrics import Measured
+from repshare.relay.options import Options
+from repshare.relay.problems import Problem, from_error, respond
+from repshare.relay.schemas import ProblemDetails
+from repshare.relay.service import Service
+from repshare.stores import Database
+
+EXPIRY_SECONDS = 1.0
+EXPIRED_AT_ONCE = 100  # releases; others are served in between
+
+
+def make_app(database: Database, options: Options) -> FastAPI:
+    """A relay over this database. Its state is `app.state.service`; the database stays open when the app ends."""
+    service = Service(database, options)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        expiry = asyncio.create_task(_expire(service))
+        try:
+            yield
+        finally:
+            service.news.stop()
+            expiry.cancel()
+            with suppress(asyncio.CancelledError):
+                await expiry
+
+    app = FastAPI(
+        title="repshare relay",
+        version=repshare.__version__,
+        description="Between clients that learn together by sharing representations. Errors are "
+        "`application/problem+json`; releases and teachers are safetensors bytes.",
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.state.service = service
+    for part in (releases, management, health):
+        part.add_routes(app, service)
+    _answer_with_problems(app, service)
+    app.add_middleware(Measured, metrics=service.metrics)
+    app.openapi = lambda: _describe(app, options)  # type: ignore[method-assign]
+    return app
+
+
+def _answer_with_problems(app: FastAPI, service: Service) -> None:
+    async def answer(request: Request, error: Exception) -> Response:
+        problem = from_error(error)
+        if problem.kind == "method":
+            problem.headers["Allow"] = ", ".join(sorted(_methods(app, request)))
+        service.refused(request, problem)
+        return respond(problem)
+
+    for kind in (Problem, RepshareError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer)
+
+
+def _methods(app: FastAPI, request: Request) -> set[str]:
+    paths = [route for route in app.routes if isinstance(route, Route) and route.path_regex.match(request.url.path)]
+    return {method for route in paths for method in route.methods or ()}
+
+
+def _describe(app: FastAPI, options: Options) -> dict[str, Any]:
+    """The OpenAPI document, with what FastAPI cannot know: the token, and the shape of problems."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        parts = document["components"]
+        parts["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema()
+        if not options.insecure:
+            token = {"type": "http", "scheme": "bearer", "bearerFormat": "rs_<id>_<secret>"}
+            parts["securitySchemes"] = {"token": token}
+            for path, methods in document["paths"].items():
+                if path.startswith("/v1/"):
+                    for method in methods.values():
+                        method["security"] = [{"token": []}]
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+async def _expire(service: Service) -> None:
+    """Forget releases that are too old, a few at a time."""
+    while True:
+        await asyncio.sleep(EXPIRY_SECONDS)
+        try:
+            for entry in await service.run(service.tasks.entries):
+                if entry.task.max_age is not None:
+                    await _expire_in(service, entry.name)
+        except StoreError as error:
+            say("could not look for old releases", logging.WARNING, reason=str(error))
+        except Exception:  # the relay goes on without; the log says why
+            logging.getLogger(__name__).exception("could not look for old releases")
+
+
+async def _expire_in(service: Service, name: str) -> None:
+    there = await service.run(service.tasks.find, name)
+    while there is not None:
+        gone = await service.run(there.board.expire, EXPIRED_AT_ONCE)
+        if gone:
+            service.metrics.expired(gone)
+            service.news.tell(name)
+            say("expired", task=name, releases=gone)
+        if gone < EXPIRED_AT_ONCE:
+            return
+        await asyncio.sleep(0)

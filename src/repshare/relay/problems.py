@@ -1,0 +1,83 @@
+"""What went wrong, as `application/problem+json` (RFC 9457)."""
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from repshare.errors import ConfigError, Malformed, Outdated, Refused, RepshareError, StoreError
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_SECONDS = 1
+
+# kind of a problem: its status and its title. The kind is the end of the problem's `type`, and a label in /metrics.
+KINDS = {
+    "malformed": (400, "The body is not what it should be"),
+    "unauthorised": (401, "A valid token is needed"),
+    "forbidden": (403, "The token does not allow this"),
+    "unknown": (404, "There is nothing here"),
+    "method": (405, "This cannot be done here"),
+    "too-slow": (408, "The body came too slowly"),
+    "outdated": (409, "A newer release is there already"),
+    "exists": (409, "The task exists with other values"),
+    "too-large": (413, "The body is too large"),
+    "refused": (422, "The task does not allow this"),
+    "invalid": (422, "A value is not valid"),
+    "too-fast": (429, "Too many requests"),
+    "unforeseen": (500, "An error nobody foresaw"),
+    "store-away": (503, "The store is away; nothing was changed"),
+}
+
+
+class Problem(Exception):
+    """An answer that is no success, raised from wherever it is noticed."""
+
+    def __init__(self, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.kind, self.detail, self.headers = kind, detail, dict(headers or {})
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return KINDS[self.kind][0]
+
+
+def from_error(error: Exception) -> Problem:
+    """Any error as the problem that a client is told of."""
+    match error:
+        case Problem():
+            return error
+        case Malformed():
+            return Problem("malformed", str(error))
+        case Outdated():
+            return Problem("outdated", str(error))
+        case Refused():
+            return Problem("refused", str(error))
+        case ConfigError():
+            return Problem("invalid", str(error))
+        case StoreError():
+            return Problem("store-away", str(error), {"Retry-After": str(RETRY_SECONDS)})
+        case RepshareError():
+            return Problem("unforeseen", str(error))
+        case RequestValidationError():
+            told = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            return Problem("invalid", told[:1000])
+        case HTTPException():
+            kind = {404: "unknown", 405: "method"}.get(error.status_code, "malformed")
+            return Problem(kind, str(error.detail), error.headers)
+    return Problem("unforeseen", "see the relay's log")
+
+
+def respond(problem: Problem) -> Response:
+    """A problem as a response."""
+    status, title = KINDS[problem.kind]
+    body = {
+        "type": f"urn:repshare:problem:{problem.kind}",
+        "title": title,
+        "status": status,
+        "detail": problem.detail or HTTPStatus(status).phrase,
+    }
+    return Response(json.dumps(body), status, problem.headers, MEDIA_TYPE)

@@ -1,0 +1,211 @@
+"""A client's endpoints: publish a release, take it back, fetch a teacher, wait for news."""
+
+import hashlib
+from enum import Enum
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+
+from repshare.board import Wants
+from repshare.relay.access import Grant
+from repshare.relay.limits import read_body
+from repshare.relay.names import is_name
+from repshare.relay.problems import Problem
+from repshare.relay.schemas import BYTES, CLIENT, GUARDED, TASK, Version, answers, name
+from repshare.relay.service import Service
+from repshare.relay.tasks import Open
+
+MOST_OBSERVATIONS = 1000  # of a class, in one teacher
+MOST_NAMES = 200  # peers or classes in one question
+LONGEST_WAIT_SECONDS = 60.0
+MOST_SEED = 2**64 - 1
+
+RELEASE = "/v1/tasks/{task}/clients/{client}/release"
+BODY = {"required": True, "content": {BYTES: {"schema": {"type": "string", "format": "binary"}}}}
+TAGS: list[str | Enum] = ["clients"]
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Add the endpoints. They read requests by hand: this is where a relay spends its time."""
+
+    @app.put(
+        RELEASE,
+        tags=TAGS,
+        summary="Publish a release",
+        description="Safetensors bytes, as `repshare.wire.encode_release` writes them, in place of the client's last "
+        "release. The same bytes again change nothing; an older round is refused.",
+        responses={200: {"model": Version}, **answers("malformed", *GUARDED, *TAKING)},
+        openapi_extra={"parameters": [TASK, CLIENT], "requestBody": BODY},
+    )
+    async def publish(request: Request) -> Response:
+        path = request.path_params
+        client = path["client"]
+        grant = await service.enter(request, ("client",), path["task"])
+        there = await service.open(path["task"])
+        _check_client(service, grant, client)
+        body = await read_body(request, service.options.max_bytes, service.options.body_seconds)
+        version = await service.run(there.board.accept, client, body)
+        service.metrics.bytes_in.inc(len(body))
+        return _changed(service, path["task"], version)
+
+    @app.delete(
+        RELEASE,
+        tags=TAGS,
+        summary="Take a release back",
+        description="For the client itself, and for admins. Without a release nothing changes.",
+        responses={200: {"model": Version}, **answers(*GUARDED, "invalid")},
+        openapi_extra={"parameters": [TASK, CLIENT]},
+    )
+    async def withdraw(request: Request) -> Response:
+        path = request.path_params
+        grant = await service.enter(request, ("client", "admin"), path["task"])
+        there = await service.open(path["task"])
+        if grant.role == "client":
+            _check_client(service, grant, path["client"])
+        return _changed(service, path["task"], await service.run(there.board.withdraw, path["client"]))
+
+    @app.get(
+        "/v1/tasks/{task}/teacher",
+        tags=TAGS,
+        summary="Fetch a teacher",
+        description="Safetensors bytes, as `repshare.wire.decode_teacher` reads them: the others' class means, and "
+        "observations drawn with the seed. The answer to the same question changes only with the board's version: "
+        "send its ETag as If-None-Match.",
+        responses={
+            200: {"content": {BYTES: {"schema": {"type": "string", "format": "binary"}}}, "headers": {"ETag": _TEXT}},
+            304: {"description": "The teacher is the one that the ETag names"},
+            **answers(*GUARDED, "invalid"),
+        },
+        response_class=Response,
+        openapi_extra={"parameters": [TASK, *QUESTION]},
+    )
+    async def teacher(request: Request) -> Response:
+        task = request.path_params["task"]
+        grant = await service.enter(request, ("client",), task)
+        there = await service.open(task)
+        client, wants = _question(service, request, grant, there)
+        version = await service.run(there.board.version)
+        tag = _tag(there, version, client, wants)
+        if tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers={"ETag": tag})
+        body = await service.run(there.board.teach, client, wants)
+        service.metrics.bytes_out.inc(len(body))
+        return Response(body, media_type=BYTES, headers={"ETag": tag})
+
+    @app.get(
+        "/v1/tasks/{task}/news",
+        tags=TAGS,
+        summary="Wait for something new",
+        description="Answers at once if the task's version is not `since`; otherwise when it changes, or after `wait` "
+        "seconds with the same version.",
+        responses={200: {"model": Version}, **answers(*GUARDED, "invalid")},
+        openapi_extra={"parameters": [TASK, *WAITING]},
+    )
+    async def news(request: Request) -> Response:
+        task = request.path_params["task"]
+        await service.enter(request, ("client", "viewer", "admin"), task)
+        since = _number(request, "since", 0, 0, 2**63 - 1)
+        wait = _seconds(request)
+
+        async def look() -> int:
+            there = await service.open(task)
+            return await service.run(there.board.version)
+
+        return _version(await service.news.wait(task, since, wait, look))
+
+
+def _check_client(service: Service, grant: Grant, client: str) -> None:
+    if not service.options.insecure and client != grant.name:
+        raise Problem("forbidden", f"{grant.name} publishes as itself, not as {client[:80]}")
+    if not is_name(client):
+        raise Problem("refused", f"{client[:80]!r} cannot name a client")
+
+
+def _question(service: Service, request: Request, grant: Grant, there: Open) -> tuple[str, Wants]:
+    query = request.query_params
+    client = query.get("client")
+    if service.options.insecure:
+        if client is None or not is_name(client):
+            raise Problem("invalid", "an open relay must be told which client asks: client=…")
+    elif client is None:
+        client = grant.name
+    else:
+        _check_client(service, grant, client)
+    classes = [_parse("classes", text, 0, there.entry.task.classes - 1) for text in query.getlist("classes")]
+    peers = query.getlist("peers")
+    if len(peers) > MOST_NAMES:
+        raise Problem("invalid", f"{len(peers)} peers in one question; at most {MOST_NAMES}")
+    wants = Wants(
+        _number(request, "observations", 1, 0, MOST_OBSERVATIONS),
+        _number(request, "seed", 0, 0, MOST_SEED),
+        tuple(peers) or None,
+        tuple(classes) or None,
+    )
+    return client, wants
+
+
+def _tag(there: Open, version: int, client: str, wants: Wants) -> str:
+    asked = repr((there.entry.identity, version, client, wants)).encode("utf-8", "surrogatepass")
+    return f'"{hashlib.blake2b(asked, digest_size=16).hexdigest()}"'
+
+
+def _number(request: Request, key: str, default: int, least: int, most: int) -> int:
+    text = request.query_params.get(key)
+    return default if text is None else _parse(key, text, least, most)
+
+
+def _parse(key: str, text: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and least <= int(text) <= most):
+        raise Problem("invalid", f"{key} must be a whole number from {least} to {most}, not {text[:30]!r}")
+    return int(text)
+
+
+def _seconds(request: Request) -> float:
+    text = request.query_params.get("wait", "20")
+    try:
+        wait = float(text)
+    except ValueError:
+        wait = -1.0
+    if not 0 <= wait <= LONGEST_WAIT_SECONDS:
+        raise Problem("invalid", f"wait must be from 0 to {LONGEST_WAIT_SECONDS:g} seconds, not {text[:30]!r}")
+    return wait
+
+
+def _changed(service: Service, task: str, version: int) -> Response:
+    service.news.tell(task)
+    return _version(version)
+
+
+def _version(version: int) -> Response:
+    return Response(b'{"version": %d}' % version, media_type="application/json")
+
+
+def _whole(key: str, default: int, most: int, what: str) -> dict[str, Any]:
+    schema = {"type": "integer", "minimum": 0, "maximum": most, "default": default}
+    return {"name": key, "in": "query", "description": what, "schema": schema}
+
+
+def _several(key: str, item: dict[str, Any], what: str) -> dict[str, Any]:
+    schema = {"type": "array", "items": item, "maxItems": MOST_NAMES}
+    return {"name": key, "in": "query", "description": what, "schema": schema}
+
+
+_TEXT = {"schema": {"type": "string"}}
+TAKING = ("too-slow", "outdated", "too-large", "refused")
+QUESTION = [
+    _whole("observations", 1, MOST_OBSERVATIONS, "M↓: observations of each class"),
+    _whole("seed", 0, MOST_SEED, "of the draw: the same one draws the same"),
+    _several("peers", {"type": "string"}, "clients to learn from; default: everyone"),
+    _several("classes", {"type": "integer", "minimum": 0}, "default: all"),
+    name("client", "who asks; known by the token, needed only without one", required=False, inside="query"),
+    {"name": "If-None-Match", "in": "header", "description": "an ETag", "schema": {"type": "string"}},
+]
+WAITING = [
+    _whole("since", 0, 2**63 - 1, "the version that is known already"),
+    {
+        "name": "wait",
+        "in": "query",
+        "description": "seconds",
+        "schema": {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT_SECONDS, "default": 20},
+    },
+]

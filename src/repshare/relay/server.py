@@ -1,0 +1,165 @@
+"""The process that serves a relay: listening, TLS, patience with connections, and a stop that loses nothing."""
+
+import signal
+import socket
+import ssl
+import sys
+from asyncio import TimerHandle, Transport
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from repshare.errors import ConfigError
+from repshare.relay import logs
+from repshare.relay.address import Address
+from repshare.relay.app import make_app
+from repshare.relay.options import Options
+from repshare.stores import Database
+
+HEAD_SECONDS = 10.0  # for a request's head to arrive, from the connection or the answer before
+LONGEST_HEAD_BYTES = 65_536
+STOP_SECONDS = 40  # for requests under way; longer than a body may take
+BACKLOG = 2048
+
+
+def serve(database: Database, options: Options, address: Address) -> None:
+    """Serve until SIGTERM or SIGINT; then finish what is under way and return."""
+    address.check(insecure=options.insecure)
+    _raise_file_limit()
+    listener = _listen(address)
+    app = make_app(database, options)
+    config = uvicorn.Config(
+        app,
+        http=Patient,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=int(HEAD_SECONDS),
+        timeout_graceful_shutdown=STOP_SECONDS,
+        backlog=BACKLOG,
+        proxy_headers=address.behind_proxy,
+        forwarded_allow_ips="*" if address.behind_proxy else None,
+        **_tls(address),
+    )
+    try:
+        config.load()
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"the certificate or its key cannot be used: {error}") from error
+    Server(config, _url(address, listener)).run(sockets=[listener])
+    logs.say("stopped")
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, which says where it listens, and on its way out lets those who wait for news go first."""
+
+    def __init__(self, config: uvicorn.Config, url: str) -> None:
+        super().__init__(config)
+        self._url = url
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin, and say so."""
+        await super().startup(sockets)
+        logs.say("listening", url=self._url)
+        print(f"repshare relay at {self._url} (its API: {self._url}/docs). Ctrl-C stops it.", flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish what is under way."""
+        logs.say("stopping")
+        self.config.app.state.service.news.stop()  # type: ignore[union-attr]
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop; a second Ctrl-C stops at once. Unlike uvicorn, end with exit code 0: stopping was asked for."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+
+class Patient(HttpToolsProtocol):
+    """A connection that is closed when a request's head does not arrive in time, or does not end.
+
+    uvicorn itself waits for ever for the first request, and for the rest of a head once a byte of it is there.
+    """
+
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first head."""
+        super().connection_made(transport)
+        self._head_bytes = 0
+        self._head_timer: TimerHandle | None = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came."""
+        self._head_bytes += len(data)
+        super().data_received(data)
+        if self._head_timer is not None and self._head_bytes > LONGEST_HEAD_BYTES:
+            self._give_up()
+
+    def on_headers_complete(self) -> None:
+        """A head is there."""
+        super().on_headers_complete()
+        self._stop_timer()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body, which is limited elsewhere."""
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the next head; what is left of this request's body is thrown away until then."""
+        super().on_response_complete()
+        self._stop_timer()
+        if not self.transport.is_closing() and not self.pipeline:
+            self._head_bytes = 0
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The end."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        self._stop_timer()
+        self.transport.close()
+
+
+def _listen(address: Address) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {address.host} port {address.port}: {error.strerror or error}") from error
+
+
+def _url(address: Address, listener: socket.socket) -> str:
+    scheme = "https" if address.certificate else "http"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{scheme}://{host}:{listener.getsockname()[1]}"
+
+
+def _tls(address: Address) -> dict[str, Any]:
+    if address.certificate is None:
+        return {}
+    files = {"ssl_certfile": str(address.certificate), "ssl_keyfile": str(address.key)}
+    if address.client_ca is None:
+        return files
+    return {**files, "ssl_ca_certs": str(address.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+
+
+def _raise_file_limit() -> None:
+    """Let as many connections in as the system allows: the usual 1,024 files are few for a server."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, 65_536) if hard != resource.RLIM_INFINITY else 65_536
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,110 @@
+"""What every endpoint of a relay works with: who asks, which task, how fast, and what was refused."""
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import anyio.to_thread
+from starlette.requests import Request
+
+from repshare.relay.access import Access, Grant, Role
+from repshare.relay.limits import Rates
+from repshare.relay.logs import say
+from repshare.relay.metrics import Metrics
+from repshare.relay.names import is_name
+from repshare.relay.news import News
+from repshare.relay.options import Options
+from repshare.relay.problems import Problem
+from repshare.relay.tasks import Open, Tasks
+from repshare.stores import Database
+
+REFUSALS_KEPT = 100  # a task
+REFUSALS_LOGGED = 100  # a second, so that nobody can fill a disk with them
+ANYONE = Grant("admin", "anyone", None)  # what an insecure relay allows everyone
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+class Refusal(NamedTuple):
+    """A request that was refused."""
+
+    time: float  # seconds since 1970
+    client: str
+    kind: str
+    reason: str
+
+
+class Service:
+    """The state of one relay process."""
+
+    def __init__(self, database: Database, options: Options) -> None:
+        self.database, self.options = database, options
+        self.access, self.tasks, self.news = Access(database), Tasks(database), News()
+        self.metrics = Metrics(lambda: self.news.waiting)
+        self.refusals: dict[str, deque[Refusal]] = {}  # by task
+        self._rates = Rates(options.rate, 2 * options.rate)
+        self._log_rate = Rates(REFUSALS_LOGGED, REFUSALS_LOGGED)
+
+    async def run(
+        self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
+        """Do something with the store: here, or in a thread where others would have to wait for the network."""
+        if not self.options.threads:
+            return function(*args, **kwargs)
+        return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs))
+
+    async def enter(self, request: Request, roles: tuple[Role, ...], task: str | None = None) -> Grant:
+        """Who asks, if one of these roles and of this task; and not too fast."""
+        grant = await self._identify(request)
+        request.scope["grant"] = grant
+        if wait := self._rates.take(request.path_params.get("client") if self.options.insecure else grant):
+            seconds = max(1, math.ceil(wait))
+            raise Problem("too-fast", f"try again in {seconds} s", {"Retry-After": str(seconds)})
+        if grant.role not in roles and not self.options.insecure:
+            raise Problem("forbidden", f"this is for {' and '.join(roles)}; the token's role is {grant.role}")
+        if grant.task is not None and task is not None and grant.task != task:
+            raise Problem("forbidden", f"the token is for the task {grant.task}, not for {task[:80]}")
+        return grant
+
+    async def open(self, name: str) -> Open:
+        """The task of this name and its board."""
+        there = self.tasks.recall(name)
+        if there is None and is_name(name):
+            there = await self.run(self.tasks.find, name)
+        if there is None:
+            raise Problem("unknown", f"there is no task {name[:80]!r}")
+        return there
+
+    def refused(self, request: Request, problem: Problem) -> None:
+        """Count a refusal, log it, and keep it for the task's status."""
+        self.metrics.refused(problem.kind)
+        grant: Grant | None = request.scope.get("grant")
+        path: dict[str, Any] = request.scope.get("path_params", {})
+        task, client = path.get("task"), grant.name if grant and not self.options.insecure else path.get("client")
+        if self._log_rate.take("log") == 0:
+            about = {"task": task, "client": client, "method": request.method, "path": request.url.path[:200]}
+            level = logging.ERROR if problem.status >= 500 else logging.WARNING
+            say("refused", level, kind=problem.kind, status=problem.status, reason=problem.detail[:500], **about)
+        # Only what a known client did in a known task: a stranger must not be able to push that out.
+        if grant and isinstance(task, str) and self.tasks.recall(task):
+            kept = self.refusals.setdefault(task, deque(maxlen=REFUSALS_KEPT))
+            kept.append(Refusal(time.time(), str(client or "")[:80], problem.kind, problem.detail[:500]))
+
+    async def _identify(self, request: Request) -> Grant:
+        if self.options.insecure:
+            return ANYONE
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            raise _unauthorised("no token was sent: Authorization: Bearer <token>")
+        grant = self.access.recall(token) or await self.run(self.access.find, token)
+        if grant is None:
+            raise _unauthorised("the token is unknown or revoked")
+        return grant
+
+
+def _unauthorised(detail: str) -> Problem:
+    return Problem("unauthorised", detail, {"WWW-Authenticate": "Bearer"})
