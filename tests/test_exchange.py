@@ -1,25 +1,60 @@
 """One contract for every exchange. A new one is finished when it is in the list."""
 
+import uuid
+
 import numpy as np
 import pytest
 
+from parties import RelayProcess
 from repshare import wire
 from repshare.board import Board, Task, Wants
-from repshare.errors import Refused
+from repshare.errors import Malformed, Outdated, Refused
 from repshare.exchange import LocalExchange
+from repshare.exchange.relay import RelayExchange
+from repshare.relay.access import Access, Grant
+from repshare.relay.tasks import Tasks
 from repshare.representations import Release, stack
-from repshare.stores import MemoryStore
+from repshare.stores import MemoryStore, open_database
+
+TASK = Task(classes=2, dimension=2)
 
 
 def local(_):
-    board = Board(Task(classes=2, dimension=2), MemoryStore())
+    """A board in this process."""
+    board = Board(TASK, MemoryStore())
     return lambda client: LocalExchange(board, client)
 
 
-@pytest.fixture(params=[local])
-def join(request, tmp_path):
+def relay(request):
+    """A real relay, on SQLite, whose clients have tokens."""
+    url, database = request.getfixturevalue("served")
+    task = f"task {uuid.uuid4()}"
+    Tasks(database).create(task, TASK)
+    exchanges = []
+
+    def join(client):
+        token = Access(database).invite(Grant("client", client, task), renew=True)
+        exchanges.append(RelayExchange(url, token=token, patience=5))
+        return exchanges[-1]
+
+    request.addfinalizer(lambda: [exchange.close() for exchange in exchanges])
+    return join
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("relay")
+    process = RelayProcess(folder, "--db", "relay.db")
+    database = open_database(str(folder / "relay.db"))
+    yield process.url, database
+    database.close()
+    process.stop()
+
+
+@pytest.fixture(params=[local, relay])
+def join(request):
     """A function from a client's name to its exchange; all of one test's meet each other."""
-    return request.param(tmp_path)
+    return request.param(request)
 
 
 def release(value, label=0, round=1):
@@ -81,3 +116,40 @@ def test_what_is_refused_leaves_the_others_unharmed(join):
     with pytest.raises(Refused):
         b.publish(release(float("nan")))
     assert collect(b).means.vectors.tolist() == [[1.0, 1.0]]
+
+
+def test_an_older_release_is_outdated_and_changes_nothing(join):
+    a, b = join("a"), join("b")
+    a.publish(release(5.0, round=2))
+    with pytest.raises(Outdated):
+        a.publish(release(1.0, round=1))
+    assert collect(b).means.vectors.tolist() == [[5.0, 5.0]]
+
+
+def test_bytes_that_are_no_release_are_malformed(join):
+    with pytest.raises(Malformed):
+        join("a").publish(b"not a release")
+
+
+def test_a_client_is_taught_by_the_peers_and_classes_it_names(join):
+    a, b, c = join("a"), join("b"), join("c")
+    a.publish(release(1.0, label=0))
+    b.publish(release(3.0, label=1))
+
+    def taught(**wanted):
+        return wire.decode_teacher(c.collect(Wants(1, 0, **wanted))).means.labels.tolist()
+
+    assert taught() == [0, 1]
+    assert taught(peers=("b", "nobody")) == [1]
+    assert taught(classes=(0,)) == [0]
+    assert taught(peers=()) == []
+    assert taught(classes=()) == []
+
+
+def test_the_same_question_has_the_same_answer_until_something_changes(join):
+    a, b, c = join("a"), join("b"), join("c")
+    a.publish(release(1.0))
+    first = c.collect(Wants(1, 0))
+    assert c.collect(Wants(1, 0)) == first
+    b.publish(release(3.0))
+    assert c.collect(Wants(1, 0)) != first

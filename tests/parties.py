@@ -1,0 +1,71 @@
+"""Real processes for tests: a relay that can be killed and started again, and clients that join it."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+REPSHARE = [sys.executable, "-m", "repshare.cli"]
+PATIENCE_SECONDS = 60
+
+
+def repshare(*arguments, cwd, expect=0):
+    """Run a command to its end; what it printed."""
+    done = subprocess.run(
+        [*REPSHARE, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == expect, done.stderr
+    return done.stdout if expect == 0 else done.stderr
+
+
+def eventually(condition, what, seconds=PATIENCE_SECONDS):
+    """Wait until it is so, and give what it gave."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+    return found
+
+
+class Process:
+    """A command under way; what it says goes to files."""
+
+    def __init__(self, *arguments, cwd, name):
+        self.out, self.err = (Path(cwd) / f"{name}.{kind}" for kind in ("out", "err"))
+        with self.out.open("a") as out, self.err.open("a") as err:
+            self.process = subprocess.Popen([*REPSHARE, *map(str, arguments)], cwd=cwd, stdout=out, stderr=err)
+
+    def stop(self, how=signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            self.process.send_signal(how)
+        return self.process.wait(PATIENCE_SECONDS)
+
+
+class RelayProcess(Process):
+    """`repshare relay serve` on a free port, or on the one it is told."""
+
+    def __init__(self, folder, *options, port=0):
+        before = len(Path(folder, "relay.err").read_text()) if Path(folder, "relay.err").exists() else 0
+        super().__init__("relay", "serve", "--port", port, *options, cwd=folder, name="relay")
+        self.url = eventually(lambda: self._listening(before), "the relay listens")
+
+    @property
+    def port(self):
+        return int(self.url.rpartition(":")[2])
+
+    def _listening(self, before):
+        assert self.process.poll() is None, self.err.read_text()
+        for line in self.err.read_text()[before:].splitlines():
+            with suppress(ValueError, TypeError, KeyError):
+                return json.loads(line)["url"]
+        return None
+
+
+def records(folder):
+    """The rounds that a client has kept so far, without how long they took."""
+    path = Path(folder, "records.jsonl")
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [{**json.loads(line), "seconds": None} for line in lines if line.endswith("\n")]
