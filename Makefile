@@ -12,6 +12,9 @@ run: $(INSTALLED) ## Set up, compare all methods on MNIST, show the table and wh
 	$(BIN)/repshare compare --name first --resume --fallback digits
 
 test: $(INSTALLED) ## Set up, run all tests
+	@command -v redis-server >/dev/null || { echo "installing redis-server, which tests of the relay need"; \
+		apt-get update -qq && apt-get install -y -qq redis-server; } || { \
+		echo "cannot: install it yourself (apt-get install redis-server, dnf install redis, brew install redis)"; exit 1; }
 	$(BIN)/pytest
 
 check: $(INSTALLED) ## Formatting, lint, types
