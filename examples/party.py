@@ -12,11 +12,17 @@ train, test, classes = load("digits").normalised()  # 8 × 8 pixels
 
 
 def alice() -> Party:
-    """A small convolutional network and the first 100 samples."""
+    """LeNet5 and the first 100 samples."""
     return Party(model=LeNet5(dimension=84), data=(train.images[:100], train.labels[:100]), test=test)
 
 
 def bob() -> Party:
-    """Something else that ends in a linear layer with 84 inputs, and the next 100 samples."""
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 84), nn.Tanh(), nn.Linear(84, classes))
+    """Another one that ends in a linear layer with 84 inputs, and the next 100 samples."""
+    model = nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2), nn.Flatten(),
+        nn.Linear(128, 84), nn.Tanh(),
+        nn.Linear(84, classes),
+    )  # fmt: skip
     return Party(model=model, data=(train.images[100:200], train.labels[100:200]), test=test)

@@ -12,15 +12,6 @@ REPSHARE = [sys.executable, "-m", "repshare.cli"]
 PATIENCE_SECONDS = 60
 
 
-def repshare(*arguments, cwd, expect=0):
-    """Run a command to its end; what it printed."""
-    done = subprocess.run(
-        [*REPSHARE, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == expect, done.stderr
-    return done.stdout if expect == 0 else done.stderr
-
-
 def eventually(condition, what, seconds=PATIENCE_SECONDS):
     """Wait until it is so, and give what it gave."""
     deadline = time.monotonic() + seconds
