@@ -36,7 +36,7 @@ def strangeness(vectors: NDArray[np.floating]) -> Vectors:
     rows = np.asarray(vectors, np.float64)
     distances = np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
     usual = np.median(distances)
-    return distances / max(float(usual), 1e-12 + 1e-6 * float(np.abs(rows).max(initial=0)))
+    return np.asarray(distances / max(float(usual), 1e-12 + 1e-6 * float(np.abs(rows).max(initial=0))))
 
 
 def _trimmed_mean(rows: Vectors) -> Vectors:

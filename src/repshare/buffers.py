@@ -40,7 +40,7 @@ def read_place(kept: bytes | None) -> Place:
 
 def replace(state: Transaction, client: str, place: Place, rows: Rows, sizes: NDArray[np.int64]) -> None:
     """Let the client own these rows and no others. Changes `place` and `sizes`; the caller keeps them."""
-    written = {}
+    written: dict[str, bytes] = {}
     for buffer in sorted({*place.slots, *rows}):
         own, wanted = place.slots.setdefault(buffer, []), rows.get(buffer, ())
         while len(own) > len(wanted):

@@ -5,7 +5,10 @@ import sys
 from dataclasses import dataclass, field
 from typing import Literal, get_args, get_type_hints
 
+from repshare.aggregation import Aggregation
 from repshare.errors import ConfigError
+
+Attack = Literal["flip", "scale"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,12 @@ class Setting:
     """Longer representations are refused. Those of the built-in models are never longer than √d'."""
     weighted: bool = True
     """Weigh a client's class mean by its samples; off, each client counts the same."""
+    aggregation: Aggregation = "mean"
+    """How clients' class means become one: mean, or median, trimmed or geometric, which a few liars cannot spoil."""
+    attackers: float = 0.0
+    """The share of clients that lie about their representations (RS and FD only)."""
+    attack: Attack = "flip"
+    """How they lie: flip turns every vector round, scale makes it a hundred times as long."""
     independent_starts: bool = False
     """FL: average networks that started from different weights, as the published row did."""
     participation: float = 1.0
@@ -116,8 +125,9 @@ class Setting:
     def __post_init__(self) -> None:
         for name in ("clients", "eval_every"):
             _whole(self, name, 1)
-        _one_of(self, "partition")
-        for name in ("late_joiners", "leavers", "stragglers"):
+        for name in ("partition", "aggregation", "attack"):
+            _one_of(self, name)
+        for name in ("late_joiners", "leavers", "stragglers", "attackers"):
             _within(self, name, 0, 1)
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout must be at least 0 and below 1, not {self.dropout}")

@@ -136,7 +136,9 @@ def agree(plan: Plan) -> Task:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
         raise ConfigError(f"clients' representations have different lengths: {listed}; give one with --dimension")
     dimension = plan.classes if method.shares_logits else widths[names[0]]
-    return Task(plan.classes, dimension, setting.norm_bound, weighted=setting.weighted)
+    if setting.attackers and method.serve is not None and method.one_model:
+        raise ConfigError(f"attackers lie about representations: {method.name} shares none, leave it out")
+    return Task(plan.classes, dimension, setting.norm_bound, weighted=setting.weighted, aggregation=setting.aggregation)
 
 
 def common_start(plan: Plan) -> Weights:

@@ -13,6 +13,7 @@ from repshare.data import Splits
 from repshare.errors import Refused
 from repshare.exchange.local import Server
 from repshare.methods import find_method
+from repshare.simulation.attacks import choose_attackers, poison
 from repshare.simulation.checkpoint import Checkpoint
 from repshare.simulation.plan import agree, common_start, make_plan
 from repshare.simulation.schedule import Attendance, attend
@@ -61,6 +62,7 @@ class Simulation:
         self.server = self._open()
         # One client with everyone's data is always there: it is what the others are measured against.
         self.attended = Setting(rounds=run.setting.rounds) if self.method.pools_data else run.setting
+        self.attackers = choose_attackers(run.setting, run.seed, self.plan.clients)
         self.done = 0
         self._held: dict[str, bytes] = {}  # "round client": a straggler's release, on its way until that round
         if checkpoint is None:
@@ -78,6 +80,8 @@ class Simulation:
         for part in report.sums:
             self.server.accept_sum(part)  # type: ignore[union-attr]
         for client, release in report.releases.items():
+            if client in self.attackers:
+                release = poison(release, self.run.setting.attack)
             if client in delays:
                 self._held[f"{number + delays[client]} {client}"] = release
             else:
@@ -127,6 +131,8 @@ class Simulation:
             if self.server is not None:
                 self.server.accept(self.plan.name(client), release)
         except Refused as error:
+            if client in self.attackers:
+                return  # as it should be
             raise Refused(f"round {self.done + 1}, {self.plan.name(client)}: {error}") from error
 
     def _test(self, present: tuple[int, ...], records: list[Record]) -> list[Record]:
