@@ -96,7 +96,7 @@ def mean_accuracy(accuracies):
 
 
 def test_two_processes_with_different_models_learn_more_together_than_alone(folder, relay, started):
-    rounds = 60
+    rounds = 40
     started += [join(folder, relay.url, name, "--rounds", rounds, "--pace", 0.1) for name in ("alice", "bob")]
     alone = {}
     for name in ("alice", "bob"):
@@ -108,8 +108,8 @@ def test_two_processes_with_different_models_learn_more_together_than_alone(fold
         assert [line["trouble"] for line in lines] == [None] * rounds
         together = mean_accuracy([line["test_accuracy"] for line in lines])
         assert together > alone[name], (name, together, alone[name])
-        assert f"{name} after 60 rounds: test accuracy {lines[-1]['test_accuracy']:.2%}" in process.out.read_text()
-        assert f"round   60   loss {lines[-1]['ce']:6.3f}" in process.out.read_text()
+        assert f"{name} after 40 rounds: test accuracy {lines[-1]['test_accuracy']:.2%}" in process.out.read_text()
+        assert f"round   40   loss {lines[-1]['ce']:6.3f}" in process.out.read_text()
 
 
 def test_clients_outlive_kill_9_and_an_absent_relay(folder, relay, started):

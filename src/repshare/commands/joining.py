@@ -79,7 +79,13 @@ class Work:
             raise ConfigError(f"pace must be from 0 to a million seconds, not {self.pace}")
 
 
-def join(url: Annotated[str, tyro.conf.Positional], task: str, access: Access, work: Work, policy: Policy) -> None:
+def join(
+    url: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="URL")],
+    task: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")],
+    access: Access,
+    work: Work,
+    policy: Policy,
+) -> None:
     """Train with others through a relay, round after round; only averages leave this machine.
 
     Started again it goes on where it was, whatever ended it. While the relay is away it goes on training.
@@ -95,7 +101,8 @@ def join(url: Annotated[str, tyro.conf.Positional], task: str, access: Access, w
         task: file.py:function. The function takes nothing and returns repshare.Party(model=…, data=…, test=…).
         access: How to get into the relay.
         work: How to go about it.
-        policy: How to learn, and what to share. What is set here comes before the policy in the party's file.
+        policy: How to learn, and what to share. What is set here to other than its default comes before the policy in
+            the party's file.
     """
     import torch
 
@@ -238,7 +245,7 @@ def _show_preview(client: "Client", console: Console, *, as_json: bool) -> None:
     console.print(screen.release_table(_rows(shown["classes"])))
     vectors, numbers = shown["vectors"], f"{shown['dimension']} numbers ({shown['precision']})"
     _say(console, f"{vectors} vectors of {numbers}, their classes and counts: {shown['bytes']:,} bytes a round")
-    _say(console, "Nothing else leaves this machine, and nothing has been sent now.")
+    _say(console, "Nothing else leaves this machine but the token and the question for a teacher. Nothing has been sent now.")
 
 
 def _rows(classes: Mapping[int, Mapping[str, Any]]) -> dict[str, tuple[str, str, str]]:
