@@ -2,17 +2,26 @@
 
 import json
 import signal
+import subprocess
 import time
 from contextlib import contextmanager
 
 import httpx
 import numpy as np
 
-from parties import RelayProcess, repshare
+from parties import REPSHARE, RelayProcess
 from repshare.representations import Release, Representations
 from repshare.wire import encode_release
 
 DIGITS = ("--classes", 10, "--dimension", 8)
+
+
+def repshare(*arguments, cwd, expect=0):
+    """Run a command to its end: what it printed, or what it complained of if it should fail."""
+    command = [*REPSHARE, *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == expect, done.stderr
+    return done.stdout if expect == 0 else done.stderr
 
 
 def release(round=1, value=0.5, classes=(0, 1), count=10, dimension=8):

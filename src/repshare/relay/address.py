@@ -26,6 +26,8 @@ class Address:
 
     def check(self, *, insecure: bool) -> None:
         """Raise ConfigError where tokens would travel in the clear, or there are none and others can reach it."""
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"port must be from 0 to 65535, not {self.port}")
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("TLS needs both --certificate and --key")
         if self.client_ca is not None and self.certificate is None:

@@ -18,7 +18,7 @@ from repshare.relay.app import make_app
 from repshare.relay.options import Options
 from repshare.stores import Database
 
-HEAD_SECONDS = 10.0  # for a request's head to arrive, from the connection or the answer before
+IDLE_SECONDS = 75  # between requests; proxies keep connections open for about a minute
 LONGEST_HEAD_BYTES = 65_536
 STOP_SECONDS = 40  # for requests under way; longer than a body may take
 BACKLOG = 2048
@@ -38,7 +38,7 @@ def serve(database: Database, options: Options, address: Address) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=int(HEAD_SECONDS),
+        timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS,
         backlog=BACKLOG,
         proxy_headers=address.behind_proxy,
@@ -88,37 +88,38 @@ class Patient(HttpToolsProtocol):
         """Begin to wait for the first head."""
         super().connection_made(transport)
         self._head_bytes = 0
-        self._head_timer: TimerHandle | None = self.loop.call_later(HEAD_SECONDS, self._give_up)
+        self._head_timer: TimerHandle | None = None
+        self._start_timer()
 
     def data_received(self, data: bytes) -> None:
         """Take what came."""
         self._head_bytes += len(data)
         super().data_received(data)
-        if self._head_timer is not None and self._head_bytes > LONGEST_HEAD_BYTES:
+        if self._head_bytes > LONGEST_HEAD_BYTES:
             self._give_up()
+        elif self.cycle is None or self.cycle.response_complete:  # a part of a head, or of a body that nobody wants
+            self._start_timer()
 
     def on_headers_complete(self) -> None:
         """A head is there."""
         super().on_headers_complete()
+        self._head_bytes = 0
         self._stop_timer()
 
     def on_body(self, body: bytes) -> None:
         """A part of a body, which is limited elsewhere."""
-        self._head_bytes = 0
         super().on_body(body)
-
-    def on_response_complete(self) -> None:
-        """Begin to wait for the next head; what is left of this request's body is thrown away until then."""
-        super().on_response_complete()
-        self._stop_timer()
-        if not self.transport.is_closing() and not self.pipeline:
-            self._head_bytes = 0
-            self._head_timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+        self._head_bytes = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The end."""
         self._stop_timer()
         super().connection_lost(exc)
+
+    def _start_timer(self) -> None:
+        if self._head_timer is None:
+            seconds = self.config.app.state.service.options.head_seconds  # type: ignore[union-attr]
+            self._head_timer = self.loop.call_later(seconds, self._give_up)
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:

@@ -1,0 +1,383 @@
+"""Every line of the relay's API, and every refusal with its status, asked of a real process."""
+
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from relays import create_task, invite, release, repshare, start_open_relay, start_relay
+from repshare.wire import decode_teacher
+
+VALUES = {
+    "classes": 10, "dimension": 8, "norm_bound": 1000.0, "minimum_count": 1, "weighted": True, "aggregation": "mean",
+    "max_age": None,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory):
+    """A relay with the tasks `digits` and `other`, and tokens for some."""
+    folder = tmp_path_factory.mktemp("relay")
+    for task in ("digits", "other"):
+        create_task(folder, task)
+    tokens = {name: invite(folder, name, "--task", "digits") for name in ("alice", "bob", "carol", "client 1")}
+    tokens["stranger"] = invite(folder, "stranger", "--task", "other")
+    tokens["admin"] = invite(folder, "root", "--role", "admin")
+    tokens["viewer"] = invite(folder, "eve", "--role", "viewer")
+    tokens["viewer of other"] = invite(folder, "eve", "--role", "viewer", "--task", "other")
+    with start_relay(folder, "--rate", 0, "--max-bytes", 100_000) as relay:
+        relay.tokens = tokens
+        yield relay
+
+
+@pytest.fixture(scope="module")
+def open_relay(tmp_path_factory):
+    with start_open_relay(tmp_path_factory.mktemp("open"), "--rate", 0) as relay:
+        yield relay
+
+
+def check_problem(answer, status, words=""):
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert set(problem) == {"type", "title", "status", "detail"}
+    assert problem["status"] == status
+    assert words in problem["detail"]
+    return SimpleNamespace(**problem)
+
+
+def version(relay, task="digits"):
+    return relay.ask("GET", f"/v1/tasks/{task}/news", relay.tokens["admin"], params={"wait": 0}).json()["version"]
+
+
+def test_what_one_publishes_another_learns(relay):
+    before = version(relay)
+    answer = relay.publish("alice", release(value=0.75), relay.tokens["alice"])
+    assert (answer.status_code, answer.json()) == (200, {"version": before + 1})
+    teacher = relay.teacher(relay.tokens["bob"], observations=1, seed=3)
+    assert (teacher.status_code, teacher.headers["content-type"]) == (200, "application/octet-stream")
+    means = decode_teacher(teacher.content).means
+    assert means.labels.tolist() == [0, 1]
+    assert means.vectors == pytest.approx(np.full((2, 8), 0.75))
+
+
+def test_the_same_release_again_changes_nothing(relay):
+    first = relay.publish("alice", release(round=2), relay.tokens["alice"]).json()
+    assert relay.publish("alice", release(round=2), relay.tokens["alice"]).json() == first
+    assert version(relay) == first["version"]
+
+
+def test_a_client_can_publish_only_as_itself(relay):
+    before = version(relay)
+    for token in ("bob", "stranger", "viewer", "admin"):
+        check_problem(relay.publish("alice", release(round=9), relay.tokens[token]), 403)
+    check_problem(relay.publish("alice", release(round=9), relay.tokens["bob"]), 403, "bob publishes as itself")
+    assert version(relay) == before
+
+
+def test_a_token_of_one_task_opens_no_other(relay):
+    for method, path in (
+        ("PUT", "/v1/tasks/digits/clients/stranger/release"),
+        ("GET", "/v1/tasks/digits/teacher"),
+        ("GET", "/v1/tasks/digits/news"),
+        ("GET", "/v1/tasks/digits/status"),
+        ("GET", "/v1/tasks/digits"),
+        ("GET", "/v1/tasks/nowhere"),
+    ):
+        answer = relay.ask(method, path, relay.tokens["stranger"], content=release() if method == "PUT" else None)
+        check_problem(answer, 403, "the token is for the task other")
+
+
+@pytest.mark.parametrize("header", [None, "Bearer", "Bearer rs_00_x", "Basic YTpi", "bearer  x", "Bearer é"])
+def test_without_a_valid_token_nothing_is_open(relay, header):
+    headers = {"Authorization": header.encode()} if header else {}
+    for method, path in (
+        ("PUT", "/v1/tasks/digits"),
+        ("GET", "/v1/tasks"),
+        ("GET", "/v1/tasks/digits"),
+        ("DELETE", "/v1/tasks/digits"),
+        ("PUT", "/v1/tasks/digits/clients/alice/release"),
+        ("DELETE", "/v1/tasks/digits/clients/alice/release"),
+        ("GET", "/v1/tasks/digits/teacher"),
+        ("GET", "/v1/tasks/digits/news"),
+        ("GET", "/v1/tasks/digits/status"),
+        ("GET", "/v1/me"),
+    ):
+        answer = relay.ask(method, path, headers=headers)
+        check_problem(answer, 401)
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_revoked_token_ends_within_two_seconds(relay):
+    token = invite(relay.folder, "mallory", "--task", "digits")
+    assert relay.publish("mallory", release(), token).status_code == 200
+    repshare("relay", "revoke", "mallory", "--task", "digits", cwd=relay.folder)
+    time.sleep(1.5)
+    check_problem(relay.publish("mallory", release(round=2), token), 401, "unknown or revoked")
+    assert relay.ask("DELETE", "/v1/tasks/digits/clients/mallory/release", relay.tokens["admin"]).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"", 400, "not a message"),
+        (b"x" * 1000, 400, "not a message"),
+        (release()[:-3], 400, "not a message"),
+        (release(dimension=9), 422, "representations of 9 numbers; the task's have 8"),
+        (release(classes=(0, 10)), 422, "class 10 is unknown"),
+        (release(value=float("nan")), 422, "not finite"),
+        (release(value=1e4), 422, "norm_bound"),
+        (release(count=0), 422, "an average of 0 samples"),
+        (release(round=1), 409, "round"),
+        (b"x" * 100_001, 413, "at most 100,000"),
+        (release(round=9, classes=range(3), dimension=8) + b"x" * 200_000, 413, "at most 100,000"),
+    ],
+)
+def test_what_is_refused_changes_nothing_and_says_why(relay, body, status, words):
+    relay.publish("carol", release(round=5), relay.tokens["carol"])
+    before = version(relay)
+    teacher = relay.teacher(relay.tokens["bob"], observations=5).content
+    check_problem(relay.publish("carol", body, relay.tokens["carol"]), status, words)
+    assert version(relay) == before
+    assert relay.teacher(relay.tokens["bob"], observations=5).content == teacher
+
+
+def test_every_refusal_is_logged_counted_and_shown_to_those_who_watch(relay):
+    check_problem(relay.publish("carol", release(classes=(0, 77)), relay.tokens["carol"]), 422)
+    line = relay.logged(
+        event="refused", client="carol", task="digits", status=422, reason="class 77 is unknown; the task's are 0 to 9"
+    )
+    assert line["kind"] == "refused"
+    status = relay.ask("GET", "/v1/tasks/digits/status", relay.tokens["viewer"]).json()
+    assert [(each["client"], each["kind"]) for each in status["refusals"]][-1] == ("carol", "refused")
+    assert "refusals" not in relay.ask("GET", "/v1/tasks/digits/status", relay.tokens["carol"]).json()
+    assert 'repshare_refusals_total{kind="refused"}' in relay.ask("GET", "/metrics").text
+    for token in relay.tokens.values():
+        assert token not in relay.err.read_text()
+
+
+def test_a_release_can_be_taken_back_by_its_client_and_by_an_admin(relay):
+    path = "/v1/tasks/digits/clients/client 1/release"
+    for token in ("client 1", "admin"):
+        published = relay.publish("client 1", release(round=3, classes=(7,)), relay.tokens["client 1"])
+        assert published.status_code == 200
+        check_problem(relay.ask("DELETE", path, relay.tokens["bob"]), 403)
+        assert 7 in decode_teacher(relay.teacher(relay.tokens["bob"]).content).means.labels
+        gone = relay.ask("DELETE", path, relay.tokens[token])
+        assert gone.json()["version"] > published.json()["version"]
+        assert 7 not in decode_teacher(relay.teacher(relay.tokens["bob"]).content).means.labels
+    assert relay.ask("DELETE", path, relay.tokens["client 1"]).json() == gone.json()  # nothing to take back
+
+
+def test_an_unchanged_teacher_costs_304(relay):
+    relay.publish("alice", release(round=10), relay.tokens["alice"])
+    first = relay.teacher(relay.tokens["bob"], observations=1, seed=1)
+    etag = {"If-None-Match": first.headers["etag"]}
+    again = relay.teacher(relay.tokens["bob"], observations=1, seed=1, headers=etag)
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    assert relay.teacher(relay.tokens["bob"], observations=1, seed=2, headers=etag).status_code == 200
+    assert relay.teacher(relay.tokens["bob"], observations=1, seed=1, classes=0, headers=etag).status_code == 200
+    assert relay.teacher(relay.tokens["bob"], observations=1, seed=1, peers="alice", headers=etag).status_code == 200
+    assert relay.teacher(relay.tokens["carol"], observations=1, seed=1, headers=etag).status_code == 200
+    relay.publish("alice", release(round=11), relay.tokens["alice"])
+    assert relay.teacher(relay.tokens["bob"], observations=1, seed=1, headers=etag).status_code == 200
+
+
+def test_a_teacher_is_drawn_as_asked(relay):
+    relay.publish("alice", release(round=20, value=0.5), relay.tokens["alice"])
+    relay.publish("carol", release(round=20, value=0.25, classes=(1, 2)), relay.tokens["carol"])
+
+    def ask(**query):
+        return decode_teacher(relay.teacher(relay.tokens["bob"], **query).content)
+
+    assert {0, 1, 2} <= set(ask().means.labels.tolist())
+    assert ask(peers="carol").means.labels.tolist() == [1, 2]
+    assert ask(peers=["carol", "alice"], classes=[0, 2]).means.labels.tolist() == [0, 2]
+    assert ask(observations=0).observations.labels.tolist() == []
+    assert relay.teacher(relay.tokens["bob"], seed=4).content == relay.teacher(relay.tokens["bob"], seed=4).content
+    own = relay.teacher(relay.tokens["bob"], client="bob")
+    assert own.status_code == 200
+    check_problem(relay.teacher(relay.tokens["bob"], client="alice"), 403)
+    check_problem(relay.teacher(relay.tokens["admin"]), 403)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"observations": -1}, {"observations": 1001}, {"observations": "x"}, {"seed": -1}, {"seed": 2**64},
+        {"seed": "1.5"}, {"classes": 10}, {"classes": ["1", "x"]}, {"peers": ["p"] * 201}, {"seed": "٣"}, {"seed": ""},
+    ],
+)  # fmt: skip
+def test_a_question_that_makes_no_sense_is_422(relay, query):
+    check_problem(relay.teacher(relay.tokens["bob"], **query), 422)
+
+
+def test_news_come_at_once_when_something_changes(relay):
+    now, answers = version(relay), []
+
+    def wait():
+        begun = time.monotonic()
+        answer = relay.ask("GET", "/v1/tasks/digits/news", relay.tokens["bob"], params={"since": now, "wait": 20})
+        answers.append((answer.json()["version"], time.monotonic() - begun))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.7)
+    assert not answers
+    published = relay.publish("alice", release(round=30), relay.tokens["alice"]).json()["version"]
+    waiting.join(5)
+    assert answers[0][0] == published
+    assert answers[0][1] < 2
+
+
+def test_no_news_are_said_after_the_time_asked_for(relay):
+    begun = time.monotonic()
+    now = version(relay)
+    answer = relay.ask("GET", "/v1/tasks/digits/news", relay.tokens["bob"], params={"since": now, "wait": 0.4})
+    assert (answer.status_code, answer.json()) == (200, {"version": now})
+    assert 0.4 <= time.monotonic() - begun < 3
+    for query in ({"wait": 61}, {"wait": "nan"}, {"wait": -1}, {"since": "x"}):
+        check_problem(relay.ask("GET", "/v1/tasks/digits/news", relay.tokens["bob"], params=query), 422)
+
+
+def test_tasks_are_created_listed_described_and_deleted_by_an_admin(relay):
+    admin = relay.tokens["admin"]
+    new = relay.ask("PUT", "/v1/tasks/new one", admin, json={"classes": 3, "dimension": 4})
+    assert (new.status_code, new.json()) == (201, {"name": "new one", **VALUES, "classes": 3, "dimension": 4})
+    assert relay.ask("PUT", "/v1/tasks/new one", admin, json={"classes": 3, "dimension": 4}).status_code == 200
+    other = relay.ask("PUT", "/v1/tasks/new one", admin, json={"classes": 3, "dimension": 5})
+    check_problem(other, 409, "dimension 4 there, 5 wanted")
+    listed = relay.ask("GET", "/v1/tasks", relay.tokens["viewer"]).json()["tasks"]
+    assert [task["name"] for task in listed] == ["digits", "new one", "other"]
+    of_other = relay.ask("GET", "/v1/tasks", relay.tokens["viewer of other"]).json()["tasks"]
+    assert [task["name"] for task in of_other] == ["other"]
+    assert relay.ask("GET", "/v1/tasks/new one", admin).json() == new.json()
+    assert relay.ask("DELETE", "/v1/tasks/new one", admin).status_code == 204
+    for method in ("GET", "DELETE"):
+        check_problem(relay.ask(method, "/v1/tasks/new one", admin), 404, "there is no task 'new one'")
+    for token in ("alice", "viewer"):
+        check_problem(relay.ask("PUT", "/v1/tasks/x", relay.tokens[token], json=VALUES), 403)
+        check_problem(relay.ask("DELETE", "/v1/tasks/digits", relay.tokens[token]), 403)
+    check_problem(relay.ask("GET", "/v1/tasks", relay.tokens["alice"]), 403)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status", "words"),
+    [
+        ("x", b"{", 400, "JSON"),
+        ("x", b"[]", 422, "object"),
+        ("x", b"{}", 422, "classes"),
+        ("x", b'{"classes": 1, "dimension": 8}', 422, "classes"),
+        ("x", b'{"classes": true, "dimension": 8}', 422, "classes"),
+        ("x", b'{"classes": 2.5, "dimension": 8}', 422, "classes"),
+        ("x", b'{"classes": 10, "dimension": 8, "norm_bound": NaN}', 422, "norm_bound"),
+        ("x", b'{"classes": 10, "dimension": 8, "agregation": "mean"}', 422, "agregation"),
+        ("x", b'{"classes": 10, "dimension": 8, "aggregation": "mode"}', 422, "aggregation"),
+        ("x", b'{"classes": 1000000, "dimension": 1000}', 422, "too much"),
+        ("x", b" " * 10_001, 413, "at most 10,000"),
+        ("..", b'{"classes": 10, "dimension": 8}', 404, ""),  # a path of its own
+        ("a:b", b'{"classes": 10, "dimension": 8}', 422, "cannot name a task"),
+        ("x" * 65, b'{"classes": 10, "dimension": 8}', 422, "cannot name a task"),
+        ("a%0Ab", b'{"classes": 10, "dimension": 8}', 422, "cannot name a task"),
+    ],
+)
+def test_a_task_described_wrongly_is_not_created(relay, name, body, status, words):
+    check_problem(relay.ask("PUT", f"/v1/tasks/{name}", relay.tokens["admin"], content=body), status, words)
+    assert len(relay.ask("GET", "/v1/tasks", relay.tokens["admin"]).json()["tasks"]) == 2
+
+
+def test_status_tells_who_is_there(relay):
+    relay.publish("alice", release(round=40, count=7), relay.tokens["alice"])
+    status = relay.ask("GET", "/v1/tasks/digits/status", relay.tokens["bob"]).json()
+    alice = next(member for member in status["shown"] if member["name"] == "alice")
+    assert (alice["round"], alice["samples"], alice["bytes"]) == (40, {"0": 7, "1": 7}, len(release(round=40, count=7)))
+    assert abs(alice["published"] - time.time()) < 60
+    assert status["clients"] == len(status["shown"])
+    assert (status["name"], status["task"], status["version"]) == ("digits", VALUES, version(relay))
+    few = relay.ask("GET", "/v1/tasks/digits/status", relay.tokens["bob"], params={"limit": 1}).json()
+    assert (len(few["shown"]), few["clients"]) == (1, status["clients"])
+    check_problem(relay.ask("GET", "/v1/tasks/digits/status", relay.tokens["bob"], params={"limit": "x"}), 422, "limit")
+
+
+def test_a_token_knows_who_it_is(relay):
+    def me(name):
+        return relay.ask("GET", "/v1/me", relay.tokens[name]).json()
+
+    assert me("client 1") == {"role": "client", "client": "client 1", "task": "digits", **VALUES}
+    assert me("viewer") == {"role": "viewer", "client": "eve", "task": None}
+    assert me("admin") == {"role": "admin", "client": "root", "task": None}
+
+
+def test_what_is_not_there_and_what_cannot_be_done_are_problems_too(relay):
+    check_problem(relay.ask("GET", "/nowhere"), 404)
+    check_problem(relay.ask("GET", "/v1/tasks/digits/clients/a%2Fb/release"), 404)
+    check_problem(relay.ask("GET", "/v1/tasks/digits/clients/alice/../../teacher/"), 404)
+    answer = relay.ask("PATCH", "/v1/tasks/digits/clients/alice/release")
+    check_problem(answer, 405)
+    assert answer.headers["allow"] == "DELETE, PUT"
+    check_problem(relay.ask("GET", "/v1/tasks/nothing/status", relay.tokens["admin"]), 404)
+
+
+def test_metrics_count_by_route_and_invent_no_labels(relay):
+    for path in ("/a", "/b", "/v1/tasks/q1", "/v1/tasks/q2"):
+        relay.ask("GET", path)
+    text = relay.ask("GET", "/metrics").text
+    assert (
+        'repshare_request_seconds_count{method="PUT",route="/v1/tasks/{task}/clients/{client}/release",status="200"}'
+        in text
+    )
+    assert 'route="none",status="404"' in text
+    for word in ("q1", "/a", "alice", "digits"):
+        assert word not in text
+    assert 'repshare_bytes_total{way="in"}' in text
+    assert "process_resident_memory_bytes" in text
+
+
+def test_the_api_describes_itself(relay):
+    document = relay.ask("GET", "/openapi.json").json()
+    publish = document["paths"]["/v1/tasks/{task}/clients/{client}/release"]["put"]
+    assert set(publish["responses"]) == {"200", "400", "401", "403", "404", "408", "409", "413", "422", "429", "503"}
+    assert publish["security"] == [{"token": []}]
+    assert "application/octet-stream" in publish["requestBody"]["content"]
+    assert relay.ask("GET", "/docs").status_code == 200
+
+
+def test_an_open_relay_asks_for_no_token_but_must_be_told_who_asks(open_relay):
+    assert open_relay.publish("alice", release()).status_code == 200
+    assert open_relay.publish("bob", release(value=0.25)).status_code == 200
+    means = decode_teacher(open_relay.teacher(client="bob").content).means
+    assert means.vectors[0].tolist() != []
+    check_problem(open_relay.teacher(), 422, "which client asks")
+    check_problem(open_relay.publish("a:b", release()), 422, "cannot name a client")
+    assert open_relay.ask("GET", "/v1/me").json() == {"role": "admin", "client": None, "task": None}
+    assert open_relay.ask("PUT", "/v1/tasks/more", json={"classes": 2, "dimension": 2}).status_code == 201
+    assert open_relay.ask("GET", "/v1/tasks/digits/status").json()["clients"] == 2
+
+
+def test_releases_that_are_too_old_go_and_are_news(tmp_path):
+    with start_open_relay(tmp_path, "--max-age", 2) as relay:
+        relay.publish("alice", release())
+        version = relay.publish("bob", release()).json()["version"]
+        waiting = relay.ask("GET", "/v1/tasks/digits/news", params={"since": version, "wait": 20})
+        assert waiting.json()["version"] > version
+        relay.logged(event="expired", task="digits")
+        time.sleep(1.5)
+        assert relay.ask("GET", "/v1/tasks/digits/status").json()["clients"] == 0
+        assert "repshare_expired_releases_total 2.0" in relay.ask("GET", "/metrics").text
+
+
+def test_each_token_may_ask_only_so_often(tmp_path):
+    create_task(tmp_path)
+    alice, bob = (invite(tmp_path, name, "--task", "digits") for name in ("alice", "bob"))
+    with start_relay(tmp_path, "--rate", 5) as relay:
+        answers = [relay.ask("GET", "/v1/me", alice) for _ in range(30)]
+        codes = [answer.status_code for answer in answers]
+        assert codes[:10] == [200] * 10
+        refused = answers[codes.index(429)]
+        check_problem(refused, 429, "try again in 1 s")
+        assert refused.headers["retry-after"] == "1"
+        assert relay.ask("GET", "/v1/me", bob).status_code == 200
+        time.sleep(1)
+        assert relay.ask("GET", "/v1/me", alice).status_code == 200
