@@ -1,0 +1,126 @@
+"""How fast is a relay beside a bare endpoint, and does it stay so with many clients? Writes benchmarks/relay.md.
+
+A round trip is a publish and a collect. The bare endpoint is asked the same two requests with the same number of bytes
+each way, and only reads and answers. Servers take turns, so that a slow minute of the machine slows all of them.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+
+from relay_load import Load, Pair, answer_sizes, run
+from relay_report import Case, report
+from relay_servers import NAME, Server, make_body, start_echo, start_redis, start_relay
+from watching import memory
+
+STORES = ("memory", "SQLite", "Redis")
+REGISTERED = (10, 1_000, 100_000)
+CONCURRENT = (1, 16, 64)
+TURNS, SECONDS = 3, 1.5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer clients, shorter turns; writes nothing")
+    parser.add_argument("--stores", nargs="+", choices=STORES, default=STORES)
+    parser.add_argument("--registered", nargs="+", type=int)
+    parser.add_argument("--concurrent", nargs="+", type=int, default=CONCURRENT)
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of one turn")
+    arguments = parser.parse_args()
+    registered = arguments.registered or ((10, 1_000) if arguments.quick else REGISTERED)
+    turns, seconds = (2, 1.0) if arguments.quick else (arguments.turns, arguments.seconds)
+    cases: list[Case] = []
+    for store in arguments.stores:
+        for case in measure(store, registered, arguments.concurrent, turns, seconds):
+            print(case.line(), file=sys.stderr, flush=True)
+            cases.append(case)
+    text = report(cases)
+    print(text)
+    if len(sys.argv) == 1:
+        Path(__file__).with_suffix(".md").write_text(text)
+
+
+def measure(
+    store: str, registered: Sequence[int], concurrent: Sequence[int], turns: int, seconds: float
+) -> Iterator[Case]:
+    """All cases of one store, the relays and the bare endpoint taking turns."""
+    with tempfile.TemporaryDirectory(prefix="relay-") as folder, ExitStack() as stack:
+        relays = dict(stack.enter_context(start_relays(store, registered, Path(folder))))
+        echo = stack.enter_context(start_echo(Path(folder)))
+        bare = [echo_pair(next(iter(relays.values())))]
+        for clients in concurrent:
+            loads: dict[int, list[Load]] = {number: [] for number in (0, *relays)}
+            for _ in range(turns):
+                for number, (server, pairs) in {**relays, 0: (echo, bare)}.items():
+                    found = run(
+                        server.port, pairs, clients=clients, seconds=seconds, processor=server.processor
+                    )
+                    loads[number].append(found)
+            for number, (server, _) in relays.items():
+                used, sync = memory([server.pid]), disk_seconds(Path(folder))
+                yield Case(store, number, clients, loads[number], loads[0], used, sync)
+
+
+@contextmanager
+def start_relays(
+    store: str, registered: Sequence[int], folder: Path
+) -> Iterator[dict[int, tuple[Server, list[Pair]]]]:
+    """A relay for each number of registered clients, with the requests that its active clients make."""
+    with ExitStack() as stack:
+        url, redis = stack.enter_context(start_redis(folder)) if store == "Redis" else ("", 0)
+        relays = {}
+        for turn, number in enumerate(registered):
+            place = {"memory": "memory", "SQLite": str(folder / f"{number}.db"), "Redis": f"{url}/{turn}"}[store]
+            others = (redis,) if redis else ()
+            server, tokens = stack.enter_context(start_relay(folder, place, number, others))
+            relays[number] = (server, relay_pairs(tokens))
+        yield relays
+
+
+def relay_pairs(tokens: dict[str, str]) -> list[Pair]:
+    """Requests of every active client: each publish differs from the one before, or it would change nothing."""
+    pairs = []
+    for number, (name, token) in enumerate(list(tokens.items()) * max(2, 200 // len(tokens))):
+        head = f"host: relay\r\nauthorization: Bearer {token}\r\n"
+        path = f"/v1/tasks/{NAME}"
+        publish = request("PUT", f"{path}/clients/{name}/release", head, make_body(1_000 + number))
+        pairs.append(Pair(publish, request("GET", f"{path}/teacher?observations=1&seed={number}", head)))
+    return pairs
+
+
+def echo_pair(relay: tuple[Server, list[Pair]]) -> Pair:
+    """The same two requests for the bare endpoint, which answers as many bytes as this relay does."""
+    server, pairs = relay
+    published, collected = answer_sizes(server.port, pairs[0])
+    body = pairs[0].publish.partition(b"\r\n\r\n")[2]
+    head = f"host: relay\r\nauthorization: Bearer rs_{'x' * 60}\r\n"
+    return Pair(request("PUT", f"/echo/{published}", head, body), request("GET", f"/echo/{collected}", head))
+
+
+def disk_seconds(folder: Path) -> float:
+    """How long the disk takes to keep 16 kB, median of a few."""
+    with (folder / "block").open("wb", buffering=0) as block:
+        found = []
+        for _ in range(10):
+            begun = time.perf_counter()
+            block.write(bytes(16_384))
+            os.fdatasync(block.fileno())
+            found.append(time.perf_counter() - begun)
+    return median(found)
+
+
+def request(method: str, path: str, head: str, body: bytes = b"") -> bytes:
+    """A request as bytes."""
+    length = f"content-length: {len(body)}\r\n" if body else ""
+    return f"{method} {path} HTTP/1.1\r\n{head}{length}\r\n".encode() + body
+
+
+if __name__ == "__main__":
+    main()
