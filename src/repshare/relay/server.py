@@ -20,6 +20,7 @@ from repshare.stores import Database
 
 IDLE_SECONDS = 75  # between requests; proxies keep connections open for about a minute
 LONGEST_HEAD_BYTES = 65_536
+LAST_SECONDS = 0.5  # at a stop, for requests that are on their way over connections that look idle
 STOP_SECONDS = 40  # for requests under way; longer than a body may take
 BACKLOG = 2048
 
@@ -89,6 +90,7 @@ class Patient(HttpToolsProtocol):
         super().connection_made(transport)
         self._head_bytes = 0
         self._head_timer: TimerHandle | None = None
+        self._stopping = False
         self._start_timer()
 
     def data_received(self, data: bytes) -> None:
@@ -105,11 +107,21 @@ class Patient(HttpToolsProtocol):
         super().on_headers_complete()
         self._head_bytes = 0
         self._stop_timer()
+        if self._stopping:
+            super().shutdown()  # after this one's answer
 
     def on_body(self, body: bytes) -> None:
         """A part of a body, which is limited elsewhere."""
         super().on_body(body)
         self._head_bytes = 0
+
+    def shutdown(self) -> None:
+        """Answer what is under way or on its way, and say with it that no more will be; then close."""
+        self._stopping = True
+        if self.cycle is None or self.cycle.response_complete:
+            self.loop.call_later(LAST_SECONDS, super().shutdown)
+        else:
+            super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The end."""
