@@ -10,6 +10,8 @@ from repshare.aggregation import AGGREGATIONS, Aggregation
 from repshare.errors import ConfigError, Refused
 from repshare.representations import Release, Representations
 
+MOST_OBSERVATIONS = 1000  # of a class in one release: each is a row in the store, and others wait while it is written
+
 
 @dataclass(frozen=True)
 class Task:
@@ -51,6 +53,9 @@ class Task:
             self._check(rows)
         if len(set(release.means.labels.tolist())) < len(release.means.labels):
             raise Refused("two means of one class")
+        most = int(np.unique(release.observations.labels, return_counts=True)[1].max(initial=0))
+        if most > MOST_OBSERVATIONS:
+            raise Refused(f"{most:,} observations of one class; at most {MOST_OBSERVATIONS:,} are taken")
 
     def _check(self, rows: Representations) -> None:
         if rows.vectors.shape[1] != self.dimension:

@@ -23,6 +23,7 @@ from repshare.representations import Release, Representations, Teacher
 
 PRECISIONS = ("fp32", "fp16", "int8")
 VERSION = 1
+LONGEST_HEADER_BYTES = 10_000  # of a release or teacher, which have four tensors: a longer one is not even parsed
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -87,6 +88,8 @@ def _encode(kind: str, means: Representations, others: Representations, precisio
 
 
 def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, dict[str, Any]]:
+    if (length := int.from_bytes(body[:8], "little")) > LONGEST_HEADER_BYTES:
+        raise Malformed(f"a header of {length:,} bytes; a {kind}'s has at most {LONGEST_HEADER_BYTES:,}")
     arrays, meta = _unpack(body, kind)
     vectors, labels, counts = (_array(arrays, name) for name in ("vectors", "labels", "counts"))
     if vectors.dtype == np.int8:
