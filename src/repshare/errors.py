@@ -9,7 +9,7 @@
     + Refused              the exchange understood and said no: see the reason
       . Outdated           a newer release of the same client is there already
     + Malformed            the bytes are not what they should be
-  x StoreError             a store is away or cannot write; nothing was changed
+  x StoreError             a store is away or cannot write; do the same again later
   x CheckpointError        a checkpoint is damaged, of another run, or could not be written
   x WorkerFailed           a worker process died, or met an error nobody foresaw
 """
@@ -52,7 +52,7 @@ class Malformed(ExchangeError):
 
 
 class StoreError(RepshareError):
-    """A store is away or cannot write; nothing was changed."""
+    """A store is away or cannot write; do the same again later."""
 
 
 class CheckpointError(RepshareError):

@@ -28,7 +28,7 @@ KINDS = {
     "invalid": (422, "A value is not valid"),
     "too-fast": (429, "Too many requests"),
     "unforeseen": (500, "An error nobody foresaw"),
-    "store-away": (503, "The store is away; nothing was changed"),
+    "store-away": (503, "The store is away; ask again"),
 }
 
 

@@ -33,7 +33,10 @@ class Store(Protocol):
 
 
 class Database(Protocol):
-    """Stores by name. Raises StoreError when it is away or cannot write; nothing was changed then."""
+    """Stores by name. Raises StoreError when it is away or cannot write.
+
+    A change that was under way is then made or not, but never in part: over a network, an answer can get lost.
+    """
 
     def store(self, name: str) -> Store:
         """The store of this name; it need not exist before."""
