@@ -14,7 +14,7 @@ import numpy as np
 
 from repshare import buffers, wire
 from repshare.aggregation import aggregate, strangeness
-from repshare.books import SLACK, Books, Member, forget, read_head, read_members, read_releases, read_row
+from repshare.books import SLACK, Books, Member, forget, read_head, read_members, read_releases, read_rows
 from repshare.errors import Outdated, Refused
 from repshare.representations import Representations, Teacher, stack
 from repshare.stores import MemoryStore, Store, Transaction
@@ -116,22 +116,18 @@ class Board:
         self.store.transact(lambda state: state.set(items))
 
     def _from_everyone(self, state: Transaction, client: str, wants: Wants) -> Teacher:
-        books, rng = Books(self.task, state, client), random.Random(wants.seed)
+        books, rng = Books(self.task, state, client, reading=True), random.Random(wants.seed)
         others = books.totals.clients.copy()
-        if books.release:
-            others[books.release.means.labels] -= 1
+        others[books.place.classes] -= 1
         taught = _chosen(np.flatnonzero(others).tolist(), wants)
         slots = [
             (label, slot)
             for label in _chosen(range(self.task.classes), wants)
             for slot in buffers.draw(books.place, label, int(books.sizes[label]), wants.observations, rng)
         ]
-        drawn = [
-            (*read_row(row), label) for (label, _), (_, row) in zip(slots, buffers.read(state, slots), strict=True)
-        ]
+        drawn = [row for _, row in buffers.read(state, slots)]
         means = books.totals.means(taught) if self.task.aggregation == "mean" else self._robust(books, state, taught)
-        rows = [(vector, label, count) for vector, count, label in drawn]
-        return Teacher(means, stack(rows, self.task.dimension))
+        return Teacher(means, read_rows(drawn, [label for label, _ in slots], self.task.dimension))
 
     def _robust(self, books: Books, state: Transaction, classes: list[int]) -> Representations:
         rng, rows = random.Random(books.version), []
@@ -139,8 +135,9 @@ class Board:
             buffer = books.means_of(label)
             among = range(int(books.sizes[buffer]))
             slots = rng.sample(among, SAMPLED) if len(among) > SAMPLED else among
-            vectors = [read_row(row)[0] for _, row in buffers.read(state, [(buffer, slot) for slot in slots])]
-            rows.append((aggregate(np.array(vectors), self.task.aggregation), label, int(books.totals.samples[label])))
+            among_rows = [row for _, row in buffers.read(state, [(buffer, slot) for slot in slots])]
+            vectors = read_rows(among_rows, [label] * len(among_rows), self.task.dimension).vectors
+            rows.append((aggregate(vectors, self.task.aggregation), label, int(books.totals.samples[label])))
         return stack(rows, self.task.dimension)
 
     def _from_peers(self, state: Transaction, client: str, wants: Wants) -> Teacher:

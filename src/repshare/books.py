@@ -10,7 +10,7 @@ queue/NUMBER     clients in the order in which they may be forgotten, only where
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from repshare import buffers, sums, wire
 from repshare.errors import Refused
-from repshare.representations import Floats, Release
+from repshare.representations import Release, Representations
 from repshare.stores import Transaction
 from repshare.task import Task
 from repshare.totals import read_totals
@@ -65,11 +65,13 @@ class Member(NamedTuple):
 class Books:
     """A board's state and one client's part in it, open for one transaction."""
 
-    def __init__(self, task: Task, state: Transaction, client: str) -> None:
+    def __init__(self, task: Task, state: Transaction, client: str, *, reading: bool = False) -> None:
+        """`reading`: without the client's last release, which is long, and needed only to change something."""
         self.task, self.state, self.client = task, state, client
-        head, totals, place, self.body = state.get(["head", "totals", buffers.place_key(client), _release_key(client)])
+        head, totals, place, *body = state.get(keys_of(client)[: 3 if reading else 4])
         self.head, self.totals = _read_head(task, head), read_totals(totals, task)
-        self.place = buffers.read_place(place)
+        self.place = self._place_before = buffers.read_place(place)
+        self.body = body[0] if body else None
         self.release = wire.decode_release(self.body) if self.body else None
 
     @property
@@ -90,6 +92,9 @@ class Books:
         """Put this release in place of the client's last one."""
         self._count_out()
         self.totals.add(release.means, +1, weighted=self.task.weighted)
+        classes = release.means.labels.tolist()
+        if classes != self.place.classes:
+            self.place = self.place._replace(classes=classes)
         if sums.overflows(self.totals.vectors):
             raise Refused(f"the task is full: {self.totals.weights.max()} samples of one class")
         if self.task.max_age and now - self.place.queued > SLACK * self.task.max_age:
@@ -111,13 +116,15 @@ class Books:
 
     def _rows(self, release: Release, size: int, now: float) -> dict[int, list[bytes]]:
         rows: dict[int, list[bytes]] = {}
-        for vector, label, count in zip(*release.observations, strict=True):
-            rows.setdefault(int(label), []).append(_row(vector, int(count)))
+        for label, row in _rows_of(release.observations):
+            rows.setdefault(label, []).append(row)
         if self.task.aggregation != "mean":
-            for vector, label, count in zip(*release.means, strict=True):
-                rows[self.means_of(int(label))] = [_row(vector, int(count))]
-        samples = list(zip(release.means.labels.tolist(), release.means.counts.tolist(), strict=True))
-        rows[2 * self.task.classes] = [json.dumps([release.round, now, size, samples]).encode()]
+            for label, row in _rows_of(release.means):
+                rows[self.means_of(label)] = [row]
+        samples = [
+            list(pair) for pair in zip(release.means.labels.tolist(), release.means.counts.tolist(), strict=True)
+        ]
+        rows[2 * self.task.classes] = [f"[{release.round}, {now!r}, {size}, {samples}]".encode()]  # JSON
         return rows
 
     def _queue_up(self, now: float) -> None:
@@ -126,16 +133,11 @@ class Books:
         self.place = self.place._replace(queued=now)
 
     def _close(self, rows: buffers.Rows, items: dict[str, bytes]) -> int:
-        buffers.replace(self.state, self.client, self.place, rows, self.sizes)
+        moved = buffers.replace(self.state, self.client, self.place, rows, self.sizes)
         self.head.numbers[0] += 1
-        self.state.set(
-            {
-                "head": self.head.numbers.tobytes(),
-                "totals": self.totals.encode(),
-                buffers.place_key(self.client): self.place.encode(),
-                **items,
-            }
-        )
+        if moved or self.place is not self._place_before:
+            items[buffers.place_key(self.client)] = self.place.encode()
+        self.state.set({"head": self.head.numbers.tobytes(), "totals": self.totals.encode(), **items})
         return self.version
 
 
@@ -176,19 +178,32 @@ def read_releases(state: Transaction, clients: Sequence[str]) -> list[Release]:
     return [wire.decode_release(body) for body in state.get([_release_key(client) for client in clients]) if body]
 
 
-def read_row(row: bytes) -> tuple[Floats, int]:
-    """A vector and its count."""
-    count, _, vector = row.partition(b"\n")
-    return np.frombuffer(vector, np.float32), int(count)
+def read_rows(rows: Iterable[bytes], labels: Sequence[int], dimension: int) -> Representations:
+    """Rows of these classes' buffers."""
+    counts, vectors = [], []
+    for row in rows:
+        count, _, vector = row.partition(b"\n")
+        counts.append(int(count))
+        vectors.append(vector)
+    numbers = np.frombuffer(b"".join(vectors), np.float32).reshape(len(counts), dimension)
+    return Representations(numbers, np.array(labels, np.int64), np.array(counts, np.int64))
 
 
-def _row(vector: Floats, count: int) -> bytes:
-    return b"%d\n%s" % (count, vector.tobytes())
+def _rows_of(given: Representations) -> Iterator[tuple[int, bytes]]:
+    """Each row's class, and what is kept of it."""
+    numbers, width = given.vectors.tobytes(), given.vectors.shape[1] * given.vectors.itemsize
+    for place, (label, count) in enumerate(zip(given.labels.tolist(), given.counts.tolist(), strict=True)):
+        yield label, b"%d\n%s" % (count, numbers[place * width : (place + 1) * width])
 
 
 def _read_head(task: Task, kept: bytes | None) -> Head:
     size = 3 + 2 * task.classes + 1
     return Head(np.zeros(size, np.int64) if kept is None else np.frombuffer(kept, np.int64).copy())
+
+
+def keys_of(client: str) -> list[str]:
+    """What changing something for a client begins with reading."""
+    return ["head", "totals", buffers.place_key(client), _release_key(client)]
 
 
 def _release_key(client: str) -> str:

@@ -20,29 +20,32 @@ Rows = Mapping[int, Sequence[bytes]]
 
 
 class Place(NamedTuple):
-    """Where a client's rows are: buffer -> slots; and when it last queued up to be forgotten (see `Board.expire`)."""
+    """Where a client's rows are, and what else must be known of it often."""
 
-    queued: float
-    slots: dict[int, list[int]]
+    queued: float  # when it last queued up to be forgotten (see `Board.expire`)
+    slots: dict[int, list[int]]  # by buffer
+    classes: list[int]  # of which it shares means
 
     def encode(self) -> bytes:
         """As bytes."""
-        return json.dumps([self.queued, list(self.slots.items())], separators=(",", ":")).encode()
+        return json.dumps([self.queued, list(self.slots.items()), self.classes], separators=(",", ":")).encode()
 
 
 def read_place(kept: bytes | None) -> Place:
     """A client's place; an unknown client owns nothing."""
     if kept is None:
-        return Place(-math.inf, {})
-    queued, slots = json.loads(kept)
-    return Place(queued, dict(slots))
+        return Place(-math.inf, {}, [])
+    queued, slots, classes = json.loads(kept)
+    return Place(queued, dict(slots), classes)
 
 
-def replace(state: Transaction, client: str, place: Place, rows: Rows, sizes: NDArray[np.int64]) -> None:
-    """Let the client own these rows and no others. Changes `place` and `sizes`; the caller keeps them."""
+def replace(state: Transaction, client: str, place: Place, rows: Rows, sizes: NDArray[np.int64]) -> bool:
+    """Let the client own these rows and no others. Changes `sizes`, and `place` where True; the caller keeps them."""
     written: dict[str, bytes] = {}
+    owner, moved = client.encode(), False
     for buffer in sorted({*place.slots, *rows}):
         own, wanted = place.slots.setdefault(buffer, []), rows.get(buffer, ())
+        moved = moved or len(own) != len(wanted)
         while len(own) > len(wanted):
             _free(state, client, place, buffer, sizes)
         while len(own) < len(wanted):
@@ -50,8 +53,10 @@ def replace(state: Transaction, client: str, place: Place, rows: Rows, sizes: ND
             sizes[buffer] += 1
         if not own:
             del place.slots[buffer]
-        written |= {_key(buffer, slot): _own(client, row) for slot, row in zip(own, wanted, strict=True)}
+        for slot, row in zip(own, wanted, strict=True):
+            written[_key(buffer, slot)] = b"%s\n%s" % (owner, row)
     state.set(written)
+    return moved
 
 
 def draw(place: Place, buffer: int, size: int, wanted: int, rng: random.Random) -> list[int]:
@@ -97,10 +102,6 @@ def _rename(slots: list[int], old: int, new: int) -> None:
 
 def _key(buffer: int, slot: int) -> str:
     return f"row/{buffer}/{slot}"
-
-
-def _own(client: str, row: bytes) -> bytes:
-    return b"%s\n%s" % (client.encode(), row)
 
 
 def _whose(row: bytes) -> tuple[str, bytes]:

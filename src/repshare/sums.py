@@ -21,7 +21,7 @@ def fits(largest: float, weight: int) -> bool:
 
 def overflows(total: NDArray[np.int64]) -> bool:
     """Whether a sum has come so far that adding to it is no longer safe."""
-    return bool((np.abs(total) > LIMIT).any())
+    return total.size > 0 and max(-int(total.min()), int(total.max())) > LIMIT
 
 
 def weigh(values: NDArray[Any], weight: int | NDArray[np.int64]) -> NDArray[np.int64]:
@@ -29,6 +29,6 @@ def weigh(values: NDArray[Any], weight: int | NDArray[np.int64]) -> NDArray[np.i
     return np.rint(np.asarray(values, np.float64) / STEP).astype(np.int64) * weight
 
 
-def mean(total: NDArray[np.int64], weight: int) -> NDArray[np.float64]:
+def mean(total: NDArray[np.int64], weight: int | NDArray[np.int64]) -> NDArray[np.float64]:
     """The mean behind a sum of weighed values whose weights add up to `weight`."""
     return total * STEP / weight

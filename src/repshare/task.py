@@ -62,15 +62,17 @@ class Task:
             raise Refused(f"representations of {rows.vectors.shape[1]} numbers; the task's have {self.dimension}")
         if not len(rows.labels):
             return
-        for label in (int(rows.labels.min()), int(rows.labels.max())):
+        labels, counts = rows.labels.tolist(), rows.counts.tolist()
+        for label in (min(labels), max(labels)):
             if not 0 <= label < self.classes:
                 raise Refused(f"class {label} is unknown; the task's are 0 to {self.classes - 1}")
-        if (fewest := int(rows.counts.min())) < self.minimum_count:
+        if (fewest := min(counts)) < self.minimum_count:
             raise Refused(f"an average of {fewest} samples; the task wants {self.minimum_count}")
-        if not np.isfinite(rows.vectors).all():
+        vectors = rows.vectors.astype(np.float64)  # in which the square of a float32 is exact enough, and finite
+        longest = math.sqrt(np.einsum("ij,ij->i", vectors, vectors).max())
+        if not math.isfinite(longest):
             raise Refused("a vector is not finite")
-        longest = float(np.linalg.norm(rows.vectors.astype(np.float64), axis=1).max())
         if longest > self.norm_bound:
             raise Refused(f"a vector of length {longest:.4g}; the task's norm_bound is {self.norm_bound:.4g}")
-        if not sums.fits(longest, int(rows.counts.max())):
-            raise Refused(f"an average of {rows.counts.max()} samples is more than can be summed up")
+        if not sums.fits(longest, max(counts)):
+            raise Refused(f"an average of {max(counts)} samples is more than can be summed up")

@@ -1,47 +1,63 @@
 """Sums over the last release of every client: what global class means are made of."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from repshare import sums
-from repshare.representations import Representations, stack
+from repshare.representations import Representations
 from repshare.task import Task
+
+Numbers = NDArray[np.int64]
 
 
 class Totals(NamedTuple):
     """Exact in any order (see `sums`): counting a client in and out again leaves no trace."""
 
-    vectors: NDArray[np.int64]  # (C, d)  weighted sums of class means
-    weights: NDArray[np.int64]  # (C,)    the weights' sums
-    samples: NDArray[np.int64]  # (C,)    samples behind the means
-    clients: NDArray[np.int64]  # (C,)    clients behind the means
+    numbers: Numbers  # (C, d + 3)  one array, because a class's row is changed and kept as a whole
+
+    @property
+    def vectors(self) -> Numbers:
+        """Weighted sums of class means."""
+        return self.numbers[:, :-3]  # (C, d)
+
+    @property
+    def weights(self) -> Numbers:
+        """The weights' sums."""
+        return self.numbers[:, -3]  # (C,)
+
+    @property
+    def samples(self) -> Numbers:
+        """Samples behind the means."""
+        return self.numbers[:, -2]  # (C,)
+
+    @property
+    def clients(self) -> Numbers:
+        """Clients behind the means."""
+        return self.numbers[:, -1]  # (C,)
 
     def add(self, means: Representations, sign: int, *, weighted: bool) -> None:
         """Count a client's class means in (+1) or out (−1)."""
+        rows = np.empty((len(means.labels), self.numbers.shape[1]), np.int64)
         weights = means.counts if weighted else np.ones_like(means.counts)  # (n,)
-        self.vectors[means.labels] += sign * sums.weigh(means.vectors, weights[:, None])
-        self.weights[means.labels] += sign * weights
-        self.samples[means.labels] += sign * means.counts
-        self.clients[means.labels] += sign
+        rows[:, :-3] = sums.weigh(means.vectors, weights[:, None])
+        rows[:, -3], rows[:, -2], rows[:, -1] = weights, means.counts, 1
+        self.numbers[means.labels] += sign * rows
 
-    def means(self, among: Iterable[int]) -> Representations:
+    def means(self, among: Sequence[int]) -> Representations:
         """The mean of each of these classes."""
-        rows = [
-            (sums.mean(self.vectors[c], int(self.weights[c])), int(c), int(self.samples[c])) for c in among
-        ]  # (d,), class, count
-        return stack(rows, self.vectors.shape[1])
+        rows = self.numbers[np.array(among, np.int64)]
+        vectors = sums.mean(rows[:, :-3], rows[:, -3, None])
+        return Representations(vectors.astype(np.float32), np.array(among, np.int64), rows[:, -2])
 
     def encode(self) -> bytes:
         """As bytes."""
-        return b"".join(part.tobytes() for part in self)
+        return self.numbers.tobytes()
 
 
 def read_totals(kept: bytes | None, task: Task) -> Totals:
     """Totals from bytes; of nobody, if there are none."""
-    classes, dimension = task.classes, task.dimension
-    numbers = np.zeros(classes * (dimension + 3), np.int64) if kept is None else np.frombuffer(kept, np.int64).copy()
-    vectors, *counts = np.split(numbers, [classes * (dimension + part) for part in range(3)])
-    return Totals(vectors.reshape(classes, dimension), *counts)
+    shape = task.classes, task.dimension + 3
+    return Totals(np.zeros(shape, np.int64) if kept is None else np.frombuffer(kept, np.int64).reshape(shape).copy())

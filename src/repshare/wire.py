@@ -10,7 +10,9 @@ code. What it means is one JSON object in the header's metadata:
 """
 
 import json
+import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -84,13 +86,15 @@ def _encode(kind: str, means: Representations, others: Representations, precisio
         arrays["vectors"] = np.rint(vectors / np.maximum(arrays["scales"], 1e-30)[:, None]).astype(np.int8)
     else:
         arrays["vectors"] = vectors.astype(np.float16 if precision == "fp16" else np.float32)
-    return _pack(arrays, {"kind": kind, "means": len(means.labels), **meta})
+    described = tuple((name, array.dtype.str, array.shape) for name, array in arrays.items())
+    head, order = _head(described, (("kind", kind), ("means", len(means.labels)), *meta.items()))
+    return b"".join([head, *(arrays[name].tobytes() for name in order)])
 
 
 def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, dict[str, Any]]:
     if (length := int.from_bytes(body[:8], "little")) > LONGEST_HEADER_BYTES:
         raise Malformed(f"a header of {length:,} bytes; a {kind}'s has at most {LONGEST_HEADER_BYTES:,}")
-    arrays, meta = _unpack(body, kind)
+    arrays, meta = _view(body, kind)
     vectors, labels, counts = (_array(arrays, name) for name in ("vectors", "labels", "counts"))
     if vectors.dtype == np.int8:
         scales = _array(arrays, "scales")
@@ -115,16 +119,62 @@ def _pack(arrays: Arrays, meta: Mapping[str, Any]) -> bytes:
     return safetensors.numpy.save(contiguous, {"repshare": header})
 
 
+@lru_cache(256)
+def _head(
+    described: tuple[tuple[str, str, tuple[int, ...]], ...], meta: tuple[tuple[str, Any], ...]
+) -> tuple[bytes, tuple[str, ...]]:
+    """What stands before the numbers of such arrays, and in which order these follow: as safetensors writes zeros."""
+    zeros = _pack({name: np.zeros(shape, dtype) for name, dtype, shape in described}, dict(meta))
+    size = sum(np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in described)
+    head = zeros[: len(zeros) - size]
+    layout, _ = _layout(head, size)
+    return head, tuple(sorted(layout, key=lambda name: layout[name][2]))
+
+
+@lru_cache(256)
+def _layout(head: bytes, size: int) -> tuple[dict[str, tuple[np.dtype[Any], tuple[int, ...], int]], Any]:
+    """The type, shape and start of each array in messages with this head and so many bytes of numbers; and their meta.
+
+    Clients in the same round send the same head, so it is checked once: by safetensors, before zeros.
+    """
+    zeros = head + bytes(size)
+    arrays, meta, header = _read(zeros)
+    layout = {name: (a.dtype, a.shape, len(head) + header[name]["data_offsets"][0]) for name, a in arrays.items()}
+    try:
+        for dtype, shape, start in layout.values():
+            np.ndarray(shape, dtype, zeros, start)
+    except (TypeError, ValueError) as error:  # a name that stands there twice
+        raise Malformed(f"not a message of repshare's: {error}") from error
+    return layout, meta
+
+
+def _view(body: bytes, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    length = 8 + int.from_bytes(body[:8], "little")
+    layout, meta = _layout(body[:length], max(0, len(body) - length))
+    _expect(kind, meta)
+    return {name: np.ndarray(shape, dtype, body, start) for name, (dtype, shape, start) in layout.items()}, meta
+
+
 def _unpack(body: bytes, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    arrays, meta, _ = _read(body)
+    _expect(kind, meta)
+    return arrays, meta
+
+
+def _read(body: bytes) -> tuple[dict[str, NDArray[Any]], Any, dict[str, Any]]:
+    """The arrays in a message, its meta, and its whole header."""
     try:
         arrays = safetensors.numpy.load(body)
         size = int.from_bytes(body[:8], "little")
-        meta = json.loads(json.loads(body[8 : 8 + size])["__metadata__"]["repshare"])
+        header = json.loads(body[8 : 8 + size])
+        return arrays, json.loads(header["__metadata__"]["repshare"]), header
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise Malformed(f"not a message of repshare's: {type(error).__name__}: {error}") from error
+
+
+def _expect(kind: str, meta: Any) -> None:
     if not isinstance(meta, dict) or meta.get("kind") != kind or meta.get("version") != VERSION:
         raise Malformed(f"expected a {kind} of version {VERSION}, not {str(meta)[:100]}")
-    return arrays, meta
 
 
 def _array(arrays: Arrays, name: str) -> NDArray[Any]:
