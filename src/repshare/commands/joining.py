@@ -1,6 +1,7 @@
 """`repshare join`: train with others through a relay."""
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields, replace
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from repshare import screen
 from repshare.config import Policy
-from repshare.errors import ConfigError
+from repshare.errors import ConfigError, ExchangeError
 from repshare.interrupts import interruptible, pause
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ class Work:
     """Where to train, as PyTorch names it."""
     threads: int | None = None
     """Threads to compute with. Default: PyTorch's choice."""
+    report: bool = False
+    """Tell the relay's page after each round how it went: accuracies, losses, bytes, and the model's size and type.
+    Nothing of it is needed to take part."""
     json: bool = False
     """Print one JSON object a round on standard output, and a last one about all, and nothing else there."""
 
@@ -124,7 +128,7 @@ def _run(client: "Client", membership: "Membership", exchange: "RelayExchange", 
     from repshare.results import to_json
 
     check_fit(client, membership)
-    folder = work.state or Path(f"repshare-{membership.task}-{membership.client}".replace(" ", "-"))
+    folder = work.state or Path(re.sub(r"[^\w.-]", "-", f"repshare-{membership.task}-{membership.client}"))
     state = State(folder, client, membership)
     with state.folder, interruptible("the same command goes on from here") as until_asked:
         if work.restart:
@@ -141,9 +145,20 @@ def _run(client: "Client", membership: "Membership", exchange: "RelayExchange", 
             if before is not None and before.trouble and not record.trouble:
                 _say(console, "the relay is back")
             before = record
+            if work.report and not record.trouble:
+                _report(exchange, client, record, console)
             if record.round != work.rounds:
                 pause(work.pace - record.seconds)
         _close(state, console, as_json=work.json)
+
+
+def _report(exchange: "RelayExchange", client: "Client", record: "Record", console: Console) -> None:
+    from repshare.joining import make_report
+
+    try:
+        exchange.report(make_report(client, record))
+    except ExchangeError as error:  # a report is not worth a round
+        _say(console, f"round {record.round} was not reported: {error}", "yellow")
 
 
 def _connect(url: str, access: Access) -> "RelayExchange":
@@ -245,7 +260,7 @@ def _show_preview(client: "Client", console: Console, *, as_json: bool) -> None:
     console.print(screen.release_table(_rows(shown["classes"])))
     vectors, numbers = shown["vectors"], f"{shown['dimension']} numbers ({shown['precision']})"
     _say(console, f"{vectors} vectors of {numbers}, their classes and counts: {shown['bytes']:,} bytes a round")
-    _say(console, "Nothing else leaves this machine but the token and the question for a teacher. Nothing has been sent now.")
+    _say(console, "Nothing else leaves but the token and the question for a teacher. Nothing has been sent now.")
 
 
 def _rows(classes: Mapping[int, Mapping[str, Any]]) -> dict[str, tuple[str, str, str]]:

@@ -20,6 +20,7 @@ from repshare.references import in_one_line
 TIMEOUT_SECONDS = 10.0
 PATIENCE_SECONDS = 30.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 10.0
+LAST_TRY_SECONDS = 1.0  # an answer has at least this long to come, also when patience is about to end
 SPARING = 10  # while a relay is away, asking for it takes at most about a tenth of the time
 REPLY_LIMIT = 128 * 2**20  # bytes
 LONGEST_REASON = 300  # characters of what a relay says that are passed on
@@ -112,8 +113,9 @@ class Connection:
                 reply = self._try(request, started + self.patience - begun, wait)
             except _Passing as trouble:
                 now = self._clock()
-                pause = trouble.after if trouble.after is not None else self._pause(tries)
-                if self._away or trouble.final or now + pause >= started + self.patience:
+                left = started + self.patience - now
+                pause = trouble.after if trouble.after is not None else min(self._pause(tries), left)
+                if self._away or trouble.final or left <= 0 or pause > left:
                     self._give_up(trouble, tries, started, now, begun)
                 self._sleep(pause)
             else:
@@ -132,7 +134,7 @@ class Connection:
 
     def _try(self, request: httpx.Request, left: float, wait: float) -> Reply:
         """One try; _Passing if it failed in a way that another may not."""
-        limit = max(min(self.timeout, left), 0.1)
+        limit = min(self.timeout, max(left, LAST_TRY_SECONDS))
         request.extensions["timeout"] = httpx.Timeout(limit, read=limit + wait).as_dict()
         deadline = self._clock() + max(left, limit) + wait
         try:
