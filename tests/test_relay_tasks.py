@@ -35,8 +35,11 @@ def test_a_task_is_created_once(database):
 
 
 def test_a_task_too_large_for_a_relay_is_refused(database):
-    with pytest.raises(ConfigError, match="100000 classes of 1000 numbers are too much"):
-        Tasks(database).create("huge", Task(100_000, 1000))
+    for classes, dimension in ((10_001, 1), (100, 1_000_000)):
+        with pytest.raises(ConfigError, match=f"{classes} classes of {dimension} numbers are too much"):
+            Tasks(database).create("huge", Task(classes, dimension))
+    with pytest.raises(ConfigError, match="max_age must be at most"):
+        Tasks(database).create("eternal", Task(10, 8, max_age=1e17))
 
 
 def test_a_task_created_again_elsewhere_is_another_one(database):

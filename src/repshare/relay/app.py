@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from copy import deepcopy
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -79,18 +80,29 @@ def _methods(app: FastAPI, request: Request) -> set[str]:
 def _describe(app: FastAPI, options: Options) -> dict[str, Any]:
     """The OpenAPI document, with what FastAPI cannot know: the token, and the shape of problems."""
     if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        document = deepcopy(
+            get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        )
         parts = document["components"]
         parts["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema()
+        for path, methods in document["paths"].items():
+            for method in methods.values():
+                if options.insecure:
+                    _require_client(method)
+                elif path.startswith("/v1/"):
+                    method["security"] = [{"token": []}]
         if not options.insecure:
             token = {"type": "http", "scheme": "bearer", "bearerFormat": "rs_<id>_<secret>"}
             parts["securitySchemes"] = {"token": token}
-            for path, methods in document["paths"].items():
-                if path.startswith("/v1/"):
-                    for method in methods.values():
-                        method["security"] = [{"token": []}]
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _require_client(method: dict[str, Any]) -> None:
+    """Without a token, a question must say who asks."""
+    for parameter in method.get("parameters", ()):
+        if parameter["name"] == "client":
+            parameter["required"] = True
 
 
 async def _expire(service: Service) -> None:

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from repshare.aggregation import Aggregation
 from repshare.relay.names import PATTERN
 from repshare.relay.problems import KINDS, MEDIA_TYPE
+from repshare.relay.tasks import LONGEST_AGE_SECONDS, MOST_CLASSES, MOST_NUMBERS
 
 BYTES = "application/octet-stream"
 DIGITS = {"classes": 10, "dimension": 84}
@@ -21,13 +22,13 @@ class TaskFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra=_example(**DIGITS))
 
-    classes: int = Field(ge=2, le=2**24)
-    dimension: int = Field(ge=1, le=2**24)
+    classes: int = Field(ge=2, le=MOST_CLASSES)
+    dimension: int = Field(ge=1, le=MOST_NUMBERS)
     norm_bound: float = Field(1000.0, gt=0)
     minimum_count: int = Field(1, ge=1, lt=2**31)
     weighted: bool = True
     aggregation: Aggregation = "mean"
-    max_age: float | None = Field(None, gt=0, description="seconds")
+    max_age: float | None = Field(None, gt=0, le=LONGEST_AGE_SECONDS, description="seconds")
 
 
 class NamedTask(TaskFields):

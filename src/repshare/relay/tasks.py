@@ -16,7 +16,9 @@ from repshare.stores import Database, Store, Transaction
 from repshare.task import Task
 
 REMEMBERED_SECONDS = 1.0  # how long a task that another process deleted may still be served
+MOST_CLASSES = 10_000  # some work is done class by class
 MOST_NUMBERS = 2**24  # C · d' of a task: 64 MB of class means
+LONGEST_AGE_SECONDS = 1e9  # thirty years; beyond some point a clock's fractions no longer add up
 
 
 class Entry(NamedTuple):
@@ -48,9 +50,12 @@ class Tasks:
     def create(self, name: str, task: Task) -> bool:
         """Create a task; False if there is one with the same values already. Raises Refused if with others."""
         check_name("task", name)
-        if task.classes * task.dimension > MOST_NUMBERS:
+        if task.classes > MOST_CLASSES or task.classes * task.dimension > MOST_NUMBERS:
             numbers = f"{task.classes} classes of {task.dimension} numbers"
-            raise ConfigError(f"{numbers} are too much for a relay: at most {MOST_NUMBERS:,} numbers in all")
+            most = f"at most {MOST_CLASSES:,} classes, and {MOST_NUMBERS:,} numbers in all"
+            raise ConfigError(f"{numbers} are too much for a relay: {most}")
+        if task.max_age is not None and task.max_age > LONGEST_AGE_SECONDS:
+            raise ConfigError(f"max_age must be at most {LONGEST_AGE_SECONDS:g} seconds, not {task.max_age:g}")
         made = Entry(name, task, secrets.token_hex(8), time.time())
 
         def work(state: Transaction) -> bool:
