@@ -97,8 +97,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
         grant = await service.enter(request, ("client", "viewer", "admin"), name)
         there = await service.open(name)
         now = await service.run(there.board.status, limit)
-        shown = [{**member._asdict(), "samples": dict(member.samples)} for member in now.shown]
-        answer = {"name": name, "task": asdict(there.entry.task), **now._asdict(), "shown": shown}
+        outliers, pairs = set(now.outliers()), zip(now.shown, now.strangeness, strict=True)
+        shown = [m._asdict() | {"strangeness": score, "outlier": m.name in outliers} for m, score in pairs]
+        answer = {"name": name, "task": asdict(there.entry.task), "version": now.version, "clients": now.clients}
+        answer["shown"] = shown
         if grant.role != "client":
             answer["refusals"] = [refusal._asdict() for refusal in service.refusals.get(name, ())]
         return _json(answer)
