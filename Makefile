@@ -15,6 +15,10 @@ test: $(INSTALLED) ## Set up, run all tests
 	@command -v redis-server >/dev/null || { echo "installing redis-server, which tests of the relay need"; \
 		apt-get update -qq && apt-get install -y -qq redis-server; } || { \
 		echo "cannot: install it yourself (apt-get install redis-server, dnf install redis, brew install redis)"; exit 1; }
+	@for name in chromium chromium-browser google-chrome; do command -v $$name && break; done >/dev/null || { \
+		echo "installing chromium, which tests of the relay's page need"; \
+		apt-get update -qq && apt-get install -y -qq chromium; } || { \
+		echo "cannot: install it yourself (apt-get install chromium, dnf install chromium, brew install chromium)"; exit 1; }
 	$(BIN)/pytest
 
 check: $(INSTALLED) ## Formatting, lint, types

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import zlib
 from collections.abc import Generator
 from dataclasses import asdict, dataclass
@@ -164,14 +165,27 @@ def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -
         yield record
 
 
+def make_report(client: Client, record: Record) -> dict[str, Any]:
+    """What a client tells of a round if it chooses to: figures about its training, nothing about its samples."""
+    told = ("round", "train_accuracy", "test_accuracy", "ce", "kd", "disc", "bound", "bytes_up", "bytes_down")
+    figures = {key: getattr(record, key) for key in told}
+    finite = {key: value for key, value in figures.items() if value is not None and math.isfinite(value)}
+    weights = client.learner.network.model.state_dict().values()
+    return {**finite, "model": _name(client), "model_bytes": sum(each.nbytes for each in weights)}
+
+
 def _describe(client: Client, membership: Membership) -> dict[str, Any]:
     """What must be the same for a state to be of use."""
-    model = client.learner.network.model
-    parameters = sum(parameter.numel() for parameter in model.parameters())
     return {
         **membership._asdict(),
         "seed": client.seed,
-        "model": f"{type(model).__name__}, {parameters:,} parameters",
+        "model": _name(client),
         "optimizer": client.policy.optimizer,
         "learning_rate": client.policy.learning_rate,
     }
+
+
+def _name(client: Client) -> str:
+    model = client.learner.network.model
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return f"{type(model).__name__}, {parameters:,} parameters"

@@ -3,6 +3,7 @@
 A relay keeps everything in one file (--db) or in Redis (--redis); all commands work while it is running.
 """
 
+import shlex
 import sys
 from dataclasses import replace
 from typing import Literal
@@ -90,7 +91,7 @@ def invite(
     if role == "client":
         print(
             f"Send {name} this token in a file, over a way you trust, and this line:\n"
-            f"  repshare join {url} --task my.py:task --token-file {name}.token",
+            f"  repshare join {url} --task my.py:task --token-file {shlex.quote(name)}.token",
             file=sys.stderr,
         )
 

@@ -1,6 +1,7 @@
 """A relay somewhere else, over HTTP."""
 
-import re
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -10,7 +11,7 @@ from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed
 from repshare.exchange.connection import PATIENCE_SECONDS, TIMEOUT_SECONDS, Connection, Reply
 
-NAME = re.compile(r"[\w .\-]{1,64}")  # it becomes part of a path and goes to the terminal
+LONGEST_NAME = 64  # characters, all printable: it becomes part of a path and goes to the terminal
 TEACHER = "application/octet-stream"
 
 
@@ -76,6 +77,12 @@ class RelayExchange:
         """Take this client's release back."""
         self.connection.ask("DELETE", self._release())
 
+    def report(self, told: Mapping[str, Any]) -> None:
+        """Tell how a round went, for those who look at the relay's page: see `Report` in the relay's /docs."""
+        body = json.dumps({key: value for key, value in told.items() if value is not None}).encode()
+        headers = {"Content-Type": "application/json"}
+        self.connection.ask("PUT", f"{self._place()}/report", body=body, headers=headers)
+
     def collect(self, wants: Wants) -> bytes:
         """Ask for a teacher. One that has not changed since the same question is not sent again."""
         query = self._query(wants)
@@ -99,13 +106,14 @@ class RelayExchange:
         reply = self.connection.ask("GET", self._task() if self._open else "/v1/me")
         said = {"task": self.task, "client": self.client} if self._open else reply.json()
         for name, ours in (("task", self.task), ("client", self.client)):
-            if not isinstance(said.get(name), str):
+            given = said.get(name)
+            if not isinstance(given, str):
                 role = str(said.get("role"))[:30]
                 raise ConfigError(f"this token names no {name} (its role is {role!r}): ask for a client's")
-            if not NAME.fullmatch(said[name]):
-                raise Malformed(f"the relay gave {said[name][:70]!r} as the name of a {name}")
-            if ours is not None and said[name] != ours:
-                raise ConfigError(f"the token is for the {name} {said[name]!r}, not for {ours!r}")
+            if not given.isprintable() or not 1 <= len(given) <= LONGEST_NAME:
+                raise Malformed(f"the relay gave {given[:70]!r} as the name of a {name}")
+            if ours is not None and given != ours:
+                raise ConfigError(f"the token is for the {name} {given!r}, not for {ours!r}")
         self.task, self.client = str(said["task"]), str(said["client"])
         return Membership(self.task, self.client, _whole(reply, "classes"), _whole(reply, "dimension"))
 
@@ -127,7 +135,10 @@ class RelayExchange:
         return f"/v1/tasks/{quote(name, safe='')}"
 
     def _release(self) -> str:
-        return f"{self._task()}/clients/{quote(self._own_name(), safe='')}/release"
+        return f"{self._place()}/release"
+
+    def _place(self) -> str:
+        return f"{self._task()}/clients/{quote(self._own_name(), safe='')}"
 
     def _own_name(self) -> str:
         return self.describe().client if self.client is None else self.client

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from repshare.errors import ConfigError
-from repshare.relay.names import check_name
+from repshare.relay.names import check_client_name, check_name
 from repshare.stores import Database, Transaction
 
 Role = Literal["client", "admin", "viewer"]
@@ -129,9 +129,9 @@ def split(token: str) -> tuple[str, str]:
 
 
 def _check(grant: Grant) -> None:
-    check_name("client", grant.name)
+    check_client_name(grant.name)
     if grant.task is not None:
-        check_name("task", grant.task)
+        check_name(grant.task)
     elif grant.role == "client":
         raise ConfigError(f"a client belongs to a task: invite {grant.name} with --task")
 

@@ -15,12 +15,13 @@ from starlette.routing import Route
 
 import repshare
 from repshare.errors import RepshareError, StoreError
-from repshare.relay import health, management, releases
+from repshare.relay import health, management, page, releases
 from repshare.relay.logs import say
 from repshare.relay.metrics import Measured
+from repshare.relay.notes import keep_notes
 from repshare.relay.options import Options
 from repshare.relay.problems import Problem, from_error, respond
-from repshare.relay.schemas import ProblemDetails
+from repshare.relay.schemas import Privacy, ProblemDetails, Report
 from repshare.relay.service import Service
 from repshare.stores import Database
 
@@ -34,14 +35,15 @@ def make_app(database: Database, options: Options) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        expiry = asyncio.create_task(_expire(service))
+        work = [asyncio.create_task(_expire(service)), asyncio.create_task(keep_notes(service))]
         try:
             yield
         finally:
             service.news.stop()
-            expiry.cancel()
-            with suppress(asyncio.CancelledError):
-                await expiry
+            for each in work:
+                each.cancel()
+                with suppress(asyncio.CancelledError):
+                    await each
 
     app = FastAPI(
         title="repshare relay",
@@ -52,7 +54,7 @@ def make_app(database: Database, options: Options) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.service = service
-    for part in (releases, management, health):
+    for part in (releases, management, page, health):
         part.add_routes(app, service)
     _answer_with_problems(app, service)
     app.add_middleware(Measured, metrics=service.metrics)
@@ -84,7 +86,9 @@ def _describe(app: FastAPI, options: Options) -> dict[str, Any]:
             get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         )
         parts = document["components"]
-        parts["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema()
+        for model in (ProblemDetails, Privacy, Report):
+            shape = model.model_json_schema(ref_template="#/components/schemas/{model}")
+            parts["schemas"][model.__name__] = {key: value for key, value in shape.items() if key != "$defs"}
         for path, methods in document["paths"].items():
             for method in methods.values():
                 if options.insecure:

@@ -48,7 +48,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/tasks", tags=TAGS, summary="List tasks", responses={200: {"model": TaskList}, **answers(*GUARDED)})
     async def list_tasks(request: Request) -> Response:
-        grant = await service.enter(request, ("viewer", "admin"))
+        grant = await service.enter_page(request)
         entries = await service.run(service.tasks.entries)
         seen = [entry for entry in entries if grant.task in (None, entry.name)]
         return _json({"tasks": [{"name": entry.name, **asdict(entry.task)} for entry in seen]})

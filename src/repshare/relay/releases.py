@@ -9,7 +9,8 @@ from fastapi import FastAPI, Request, Response
 from repshare.board import Wants
 from repshare.relay.access import Grant
 from repshare.relay.limits import read_body
-from repshare.relay.names import is_name
+from repshare.relay.names import is_client_name
+from repshare.relay.notes import forget
 from repshare.relay.problems import Problem
 from repshare.relay.schemas import BYTES, CLIENT, GUARDED, TASK, Version, answers, name
 from repshare.relay.service import Service
@@ -42,10 +43,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
         client = path["client"]
         grant = await service.enter(request, ("client",), path["task"])
         there = await service.open(path["task"])
-        _check_client(service, grant, client)
+        check_client(service, grant, client)
         body = await read_body(request, service.options.max_bytes, service.options.body_seconds)
         version = await service.run(there.board.accept, client, body)
         service.metrics.bytes_in.inc(len(body))
+        service.seen.note(path["task"], client, up=len(body), published=True)
         return _changed(service, path["task"], version)
 
     @app.delete(
@@ -61,8 +63,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
         grant = await service.enter(request, ("client", "admin"), path["task"])
         there = await service.open(path["task"])
         if grant.role == "client":
-            _check_client(service, grant, path["client"])
-        return _changed(service, path["task"], await service.run(there.board.withdraw, path["client"]))
+            check_client(service, grant, path["client"])
+        version = await service.run(there.board.withdraw, path["client"])
+        await service.run(forget, there, path["client"])
+        return _changed(service, path["task"], version)
 
     @app.get(
         "/v1/tasks/{task}/teacher",
@@ -87,9 +91,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
         version = await service.run(there.board.version)
         tag = _tag(there, version, client, wants)
         if tag in request.headers.get("if-none-match", ""):
+            service.seen.note(task, client)
             return Response(status_code=304, headers={"ETag": tag})
         body = await service.run(there.board.teach, client, wants)
         service.metrics.bytes_out.inc(len(body))
+        service.seen.note(task, client, down=len(body))
         return Response(body, media_type=BYTES, headers={"ETag": tag})
 
     @app.get(
@@ -114,10 +120,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
         return _version(await service.news.wait(task, since, wait, look))
 
 
-def _check_client(service: Service, grant: Grant, client: str) -> None:
+def check_client(service: Service, grant: Grant, client: str) -> None:
+    """Raise a Problem if this is not who asks, or cannot be."""
     if not service.options.insecure and client != grant.name:
         raise Problem("forbidden", f"{grant.name} publishes as itself, not as {client[:80]}")
-    if not is_name(client):
+    if not is_client_name(client):
         raise Problem("refused", f"{client[:80]!r} cannot name a client")
 
 
@@ -125,12 +132,12 @@ def _question(service: Service, request: Request, grant: Grant, there: Open) -> 
     query = request.query_params
     client = query.get("client")
     if service.options.insecure:
-        if client is None or not is_name(client):
+        if client is None or not is_client_name(client):
             raise Problem("invalid", "an open relay must be told which client asks: client=…")
     elif client is None:
         client = grant.name
     else:
-        _check_client(service, grant, client)
+        check_client(service, grant, client)
     classes = [_parse("classes", text, 0, there.entry.task.classes - 1) for text in query.getlist("classes")]
     peers = query.getlist("peers")
     if len(peers) > MOST_NAMES:

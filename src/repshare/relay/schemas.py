@@ -5,15 +5,16 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from repshare.aggregation import Aggregation
-from repshare.relay.names import PATTERN
+from repshare.relay.names import CLIENT_PATTERN, PATTERN
 from repshare.relay.problems import KINDS, MEDIA_TYPE
 from repshare.relay.tasks import LONGEST_AGE_SECONDS, MOST_CLASSES, MOST_NUMBERS
 
 BYTES = "application/octet-stream"
 DIGITS = {"classes": 10, "dimension": 84}
+LARGEST = 1e9  # of a number that a client tells
 
 
-def _example(**values: int) -> dict[str, Any]:
+def _example(**values: float) -> dict[str, Any]:
     return {"examples": [values]}
 
 
@@ -97,6 +98,43 @@ class Status(BaseModel):
     refusals: list[Refusal] | None = Field(None, description="the last ones at this relay; for viewers and admins")
 
 
+class Privacy(BaseModel):
+    """What a client says it has spent."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    epsilon: float = Field(ge=0, le=LARGEST)
+    delta: float | None = Field(None, ge=0, le=1)
+    mode: str | None = Field(None, max_length=40)
+
+
+class Report(BaseModel):
+    """How a round went, as far as a client likes to tell. Nothing about samples."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra=_example(round=7, test_accuracy=0.91)
+    )
+
+    round: int = Field(ge=1, le=2**24)
+    train_accuracy: float | None = Field(None, ge=0, le=1)
+    test_accuracy: float | None = Field(None, ge=0, le=1)
+    ce: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="cross-entropy")
+    kd: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="feature distillation loss")
+    disc: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="discriminator loss")
+    bound: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="on the mutual information, in nats")
+    bytes_up: int | None = Field(None, ge=0, le=2**53, description="in this round")
+    bytes_down: int | None = Field(None, ge=0, le=2**53, description="in this round")
+    model_bytes: int | None = Field(None, ge=0, le=2**53, description="the model's size, which FedAvg would send")
+    privacy: Privacy | None = Field(None)
+    model: str | None = Field(None, max_length=100, description="what it is, in some words")
+
+
+class Nothing(BaseModel):
+    """An empty object."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 class ProblemDetails(BaseModel):
     """What went wrong (RFC 9457)."""
 
@@ -114,7 +152,7 @@ class Health(BaseModel):
 
 def name(place: str, what: str, *, required: bool = True, inside: str = "path") -> dict[str, Any]:
     """The description of a parameter that is a name."""
-    schema = {"type": "string", "pattern": PATTERN}
+    schema = {"type": "string", "pattern": CLIENT_PATTERN if place == "client" else PATTERN}
     return {"name": place, "in": inside, "required": required, "description": what, "schema": schema}
 
 

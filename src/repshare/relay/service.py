@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import anyio.to_thread
@@ -18,12 +18,14 @@ from repshare.relay.names import is_name
 from repshare.relay.news import News
 from repshare.relay.options import Options
 from repshare.relay.problems import Problem
+from repshare.relay.seen import Seen
 from repshare.relay.tasks import Open, Tasks
 from repshare.stores import Database
 
 REFUSALS_KEPT = 100  # a task
 REFUSALS_LOGGED = 100  # a second, so that nobody can fill a disk with them
 ANYONE = Grant("admin", "anyone", None)  # what an insecure relay allows everyone
+VISITOR = Grant("viewer", "visitor", None)  # who looks at a public page
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -44,6 +46,7 @@ class Service:
     def __init__(self, database: Database, options: Options) -> None:
         self.database, self.options = database, options
         self.access, self.tasks, self.news = Access(database), Tasks(database), News()
+        self.seen = Seen()
         self.metrics = Metrics(lambda: self.news.waiting)
         self.refusals: dict[str, deque[Refusal]] = {}  # by task
         self._rates = Rates(options.rate, 2 * options.rate)
@@ -61,14 +64,19 @@ class Service:
         """Who asks, if one of these roles and of this task; and not too fast."""
         grant = await self._identify(request)
         request.scope["grant"] = grant
-        if wait := self._rates.take(request.path_params.get("client") if self.options.insecure else grant):
-            seconds = max(1, math.ceil(wait))
-            raise Problem("too-fast", f"try again in {seconds} s", {"Retry-After": str(seconds)})
+        self._slow_down(request.path_params.get("client") if self.options.insecure else grant)
         if grant.role not in roles and not self.options.insecure:
             raise Problem("forbidden", f"this is for {' and '.join(roles)}; the token's role is {grant.role}")
         if grant.task is not None and task is not None and grant.task != task:
             raise Problem("forbidden", f"the token is for the task {grant.task}, not for {task[:80]}")
         return grant
+
+    async def enter_page(self, request: Request, task: str | None = None) -> Grant:
+        """Who asks, if one who may look: viewers, admins, and with --public-page everyone without a token."""
+        if not self.options.public_page or "authorization" in request.headers:
+            return await self.enter(request, ("viewer", "admin"), task)
+        self._slow_down(("visitor", request.client.host if request.client else ""))
+        return VISITOR
 
     async def open(self, name: str) -> Open:
         """The task of this name and its board."""
@@ -93,6 +101,11 @@ class Service:
         if grant and isinstance(task, str) and self.tasks.recall(task):
             kept = self.refusals.setdefault(task, deque(maxlen=REFUSALS_KEPT))
             kept.append(Refusal(time.time(), str(client or "")[:80], problem.kind, problem.detail[:500]))
+
+    def _slow_down(self, who: Hashable) -> None:
+        if wait := self._rates.take(who):
+            seconds = max(1, math.ceil(wait))
+            raise Problem("too-fast", f"try again in {seconds} s", {"Retry-After": str(seconds)})
 
     async def _identify(self, request: Request) -> Grant:
         if self.options.insecure:

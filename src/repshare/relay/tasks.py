@@ -36,6 +36,7 @@ class Open:
 
     entry: Entry
     board: Board
+    notes: Store  # what the page shows besides the board
     until: float  # when to look at the registry again
 
 
@@ -49,7 +50,7 @@ class Tasks:
 
     def create(self, name: str, task: Task) -> bool:
         """Create a task; False if there is one with the same values already. Raises Refused if with others."""
-        check_name("task", name)
+        check_name(name)
         if task.classes > MOST_CLASSES or task.classes * task.dimension > MOST_NUMBERS:
             numbers = f"{task.classes} classes of {task.dimension} numbers"
             most = f"at most {MOST_CLASSES:,} classes, and {MOST_NUMBERS:,} numbers in all"
@@ -82,7 +83,7 @@ class Tasks:
             return None
         entry, there = _decode(name, kept), self._open.get(name)
         if there is None or there.entry.identity != entry.identity:
-            there = self._open[name] = Open(entry, Board(entry.task, self._store(entry)), 0.0)
+            there = self._open[name] = Open(entry, Board(entry.task, self._store(entry)), self._notes(entry), 0.0)
         there.until = self._clock() + REMEMBERED_SECONDS
         return there
 
@@ -104,6 +105,7 @@ class Tasks:
         self._open.pop(name, None)
         Access(self._database).revoke_all(name)
         self._store(there.entry).clear()
+        there.notes.clear()
 
     def export(self, name: str) -> bytes:
         """A task and its board as bytes, for `import_task`."""
@@ -129,6 +131,10 @@ class Tasks:
         # The identity is part of the name: a relay that has not noticed yet that a task was deleted and created
         # again writes into the old one.
         return self._database.store(f"task:{entry.name}:{entry.identity}")
+
+    def _notes(self, entry: Entry) -> Store:
+        # Apart from the board: writing one must never make a change to the other begin again.
+        return self._database.store(f"notes:{entry.name}:{entry.identity}")
 
 
 def differences(there: Task, wanted: Task) -> str:

@@ -1,0 +1,164 @@
+"""Snapshots of class means over the rounds: what the map is drawn from.
+
+frames       which there are, and whose rows are in which place
+frame/ROUND  float16: the global means, then each client's; NaN where a class has none
+"""
+
+import json
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.board import Board
+from repshare.books import read_members, read_releases
+from repshare.relay.reports import most_crowded, read_many
+from repshare.representations import Representations
+from repshare.stores import Store, Transaction
+from repshare.task import Task
+from repshare.totals import read_totals
+
+FRAMES = 100  # of a task
+CLIENTS = 32  # the first ones, in a frame
+CLASSES = 20  # the first ones: more colours than that nobody tells apart
+NUMBERS = 2**17  # in a frame: 256 kB
+
+Halves = NDArray[np.float16]
+
+
+class Index(NamedTuple):
+    """Which frames there are."""
+
+    rounds: list[int]  # ascending
+    clients: list[str | None]  # whose means are in row 1, 2, …; None: nobody's
+
+
+class Means(NamedTuple):
+    """What a frame is made of."""
+
+    round: int
+    everyone: Representations
+    clients: dict[str, Representations]
+
+
+def snap(board: Board, notes: Store) -> bool:
+    """Take a snapshot, if there is a later round than in the last one; whether there was."""
+    task, room = board.task, places(board.task)
+    if room < 0:
+        return False
+    means = _read_means(board, room)
+    if means is None:
+        return False
+    later: Means = means
+
+    def work(state: Transaction) -> bool:
+        index = read_index(state)
+        if index.rounds and later.round < index.rounds[-1] / 2:  # they began again: another film
+            state.delete([_key(number) for number in index.rounds])
+            index = Index([], [])
+        if index.rounds and index.rounds[-1] >= later.round:
+            return False
+        _seat(state, index, list(later.clients), room, task)
+        rows = [later.everyone, *(later.clients.get(client or "") for client in index.clients)]
+        frame = np.stack([_square(row, task) for row in rows])
+        index.rounds.append(later.round)
+        if len(index.rounds) > FRAMES:
+            dropped = index.rounds.pop(most_crowded(np.array(index.rounds, np.float32)))
+            state.delete([_key(dropped)])
+        state.set({"frames": json.dumps(index).encode(), _key(later.round): frame.tobytes()})
+        return True
+
+    return notes.transact(work)
+
+
+def places(task: Task) -> int:
+    """For how many clients a frame has room; −1 if not even for the global means."""
+    return min(CLIENTS, NUMBERS // (min(task.classes, CLASSES) * task.dimension) - 1)
+
+
+def read_index(state: Transaction) -> Index:
+    """Which frames there are."""
+    (kept,) = state.get(["frames"])
+    return Index(*json.loads(kept)) if kept else Index([], [])
+
+
+def read_frames(notes: Store, task: Task) -> tuple[Index, Halves]:
+    """All frames, (frames, 1 + clients, classes, d)."""
+    classes = min(task.classes, CLASSES)
+    index = notes.transact(read_index)
+    found = read_many(notes, "frame", map(str, index.rounds))
+    there = [(number, found[str(number)]) for number in index.rounds if str(number) in found]
+    frames = np.full((len(there), 1 + len(index.clients), classes, task.dimension), np.nan, np.float16)
+    for frame, (_, kept) in zip(frames, there, strict=True):
+        rows = np.frombuffer(kept, np.float16).reshape(-1, classes, task.dimension)[: len(frame)]
+        frame[: len(rows)] = rows
+    return Index([number for number, _ in there], index.clients), frames
+
+
+def forget(board: Board, notes: Store, client: str) -> None:
+    """Remove a client's means from all frames."""
+
+    def work(state: Transaction) -> None:
+        index = read_index(state)
+        if client in index.clients:
+            place = index.clients.index(client)
+            _empty(state, index, [place], board.task)
+            state.set({"frames": json.dumps(index).encode()})
+
+    notes.transact(work)
+
+
+def _read_means(board: Board, room: int) -> Means | None:
+    def work(state: Transaction) -> Means | None:
+        members = read_members(board.task, state, max(room, 1))
+        if not members:
+            return None
+        (kept,) = state.get(["totals"])
+        totals = read_totals(kept, board.task)
+        everyone = totals.means(np.flatnonzero(totals.clients[:CLASSES]).tolist())
+        shown = [member.name for member in members[:room]]
+        each = {name: release.means for name, release in zip(shown, read_releases(state, shown), strict=True)}
+        return Means(max(member.round for member in members), everyone, each)
+
+    return board.store.transact(work)
+
+
+def _seat(state: Transaction, index: Index, names: list[str], room: int, task: Task) -> None:
+    """Give everyone a place; who is gone gives its own up if it is needed."""
+    new = [name for name in names if name not in index.clients]
+    free = room - len(index.clients) + index.clients.count(None)
+    gone = [place for place, name in enumerate(index.clients) if name is not None and name not in names]
+    if len(new) > free:
+        _empty(state, index, gone[: len(new) - free], task)
+    for name in new:
+        if None in index.clients:
+            index.clients[index.clients.index(None)] = name
+        elif len(index.clients) < room:
+            index.clients.append(name)
+
+
+def _empty(state: Transaction, index: Index, places: Iterable[int], task: Task) -> None:
+    size = (-1, min(task.classes, CLASSES), task.dimension)
+    keys = [_key(number) for number in index.rounds]
+    for key, kept in zip(keys, state.get(keys), strict=True):
+        if kept is not None:
+            frame = np.frombuffer(kept, np.float16).reshape(size).copy()
+            for place in places:
+                frame[1 + place : 2 + place] = np.nan
+            state.set({key: frame.tobytes()})
+    for place in places:
+        index.clients[place] = None
+
+
+def _square(rows: Representations | None, task: Task) -> Halves:
+    square = np.full((min(task.classes, CLASSES), task.dimension), np.nan, np.float16)
+    if rows is not None:
+        shown = rows.labels < len(square)
+        with np.errstate(over="ignore"):  # a length that float16 has no number for
+            square[rows.labels[shown]] = rows.vectors[shown]
+    return square
+
+
+def _key(number: int) -> str:
+    return f"frame/{number}"

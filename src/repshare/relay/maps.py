@@ -1,0 +1,56 @@
+"""Frames as a map: class means of d' numbers as points in a plane (PCA), one plane for all rounds."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.relay.frames import Halves, Index
+
+SCALE = 1000  # coordinates are whole numbers from −SCALE to SCALE
+
+Floats = NDArray[np.float32]
+
+
+def make_map(index: Index, frames: Halves, before: Floats | None = None) -> tuple[dict[str, Any], Floats | None]:
+    """The map of these frames, and the plane it is drawn in: the next map is turned so that it continues this one.
+
+    The plane is that of the last frame, so that one sees how its clusters came about.
+    """
+    document: dict[str, Any] = {"rounds": index.rounds, "clients": index.clients, "points": [], "kept": None}
+    rows = frames.astype(np.float32)  # (frames, 1 + clients, classes, d)
+    there: NDArray[np.bool_] = np.all(np.isfinite(rows), axis=-1)  # (frames, 1 + clients, classes)
+    if not len(rows) or not there[-1].any():
+        return document, None
+    last = rows[-1][there[-1]]
+    centre = last.mean(axis=0)
+    plane, kept = _plane(last - centre)
+    if before is not None and before.shape == plane.shape:
+        plane = plane @ _turn(plane, before)
+    points = np.where(there[..., None], (rows - centre) @ plane, np.nan)  # (frames, 1 + clients, classes, 2)
+    size = max(float(np.nanmax(np.abs(points))), 1e-12)
+    whole = (points * (SCALE / size)).round()
+    document["points"] = [[_pairs(row) for row in frame] for frame in whole]
+    document["kept"] = round(kept, 3)
+    return document, plane
+
+
+def _plane(points: Floats) -> tuple[Floats, float]:
+    """The two directions in which these points spread most, (d, 2), and their part of all the spread."""
+    _, sizes, directions = np.linalg.svd(points, full_matrices=False)
+    plane = np.zeros((points.shape[1], 2), np.float32)
+    plane[:, : len(directions[:2])] = directions[:2].T
+    spread = float((sizes**2).sum())
+    return plane, float((sizes[:2] ** 2).sum()) / spread if spread else 1.0
+
+
+def _turn(plane: Floats, before: Floats) -> Floats:
+    """The turn, or mirroring, within a plane that brings it nearest to the one before (Procrustes)."""
+    left, _, right = np.linalg.svd(plane.T @ before)
+    turn: Floats = (left @ right).astype(np.float32)
+    return turn
+
+
+def _pairs(row: Floats) -> list[list[int] | None]:
+    """A point for each class, or None."""
+    return [None if np.isnan(x) else [int(x), int(y)] for x, y in row.tolist()]

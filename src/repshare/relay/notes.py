@@ -1,0 +1,43 @@
+"""What a relay notes down for the page, besides its boards: who was seen, what was told, how the means moved."""
+
+import asyncio
+import logging
+
+from repshare.errors import RepshareError
+from repshare.relay import frames, reports, seen
+from repshare.relay.service import Service
+from repshare.relay.tasks import Open
+
+NOTES_SECONDS = 1.0  # between writes of what was seen, and between snapshots
+
+
+def forget(there: Open, client: str) -> None:
+    """Remove all that the page has of a client."""
+    reports.forget(there.notes, client)
+    seen.forget(there.notes, client)
+    frames.forget(there.board, there.notes, client)
+
+
+async def keep_notes(service: Service) -> None:
+    """Write down what was seen, and take snapshots for the map, about once a second; a last time when it ends."""
+    try:
+        while True:
+            await asyncio.sleep(NOTES_SECONDS)
+            await _write_notes(service, snapshots=True)
+    finally:
+        await _write_notes(service, snapshots=False)
+
+
+async def _write_notes(service: Service, *, snapshots: bool) -> None:
+    for task, tallies in service.seen.take().items():
+        try:
+            there = await service.run(service.tasks.find, task)
+            if there is None:
+                continue
+            await service.run(seen.flush, there.notes, tallies)
+            if snapshots and any(tally.published for tally in tallies.values()):
+                await service.run(frames.snap, there.board, there.notes)
+        except RepshareError as error:
+            logging.getLogger(__name__).warning("could not write down what was seen: %s", error)
+        except Exception:  # the relay goes on without; the log says why
+            logging.getLogger(__name__).exception("could not write down what was seen")

@@ -1,0 +1,102 @@
+"""The page's files: ours, and plotly's own JavaScript from the installed package. Nothing comes from elsewhere."""
+
+import gzip
+import hashlib
+import re
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from fastapi import Request, Response
+
+from repshare.relay.problems import Problem
+
+FOLDER = Path(__file__).parent / "static"
+PLOTLY = "plotly.js"
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+}
+# Plotly writes styles through the CSSOM, which is no inline style; its rules are in page.css.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+YEAR_SECONDS = 31_536_000
+
+
+class File(NamedTuple):
+    """A file to serve."""
+
+    content: bytes
+    media_type: str
+    tag: str
+    packed: bytes | None = None  # gzip, where that is worth it
+
+
+@cache
+def find(name: str) -> File | None:
+    """A file of the page, by its name."""
+    if name == PLOTLY:
+        return _plotly()
+    names = {path.name: path for path in FOLDER.iterdir() if path.suffix in TYPES}
+    return _file(names[name].read_bytes(), names[name].suffix) if name in names else None
+
+
+@cache
+def front(*, needs_token: bool) -> File:
+    """The page itself: told whether to ask for a token, and where this version of plotly is."""
+    plotly = find(PLOTLY)
+    made = (FOLDER / "page.html").read_text()
+    for place, told in {
+        "NEEDS_TOKEN": "yes" if needs_token else "no",
+        "PLOTLY_VERSION": plotly.tag if plotly else "none",
+        "PLOTLY_STYLES": "".join(f'<meta id="{each}">' for each in _own_styles(plotly.content)) if plotly else "",
+    }.items():
+        made = made.replace(place, told)
+    return _file(made.encode(), ".html")
+
+
+def respond(file: File, request: Request) -> Response:
+    """A file as a response. What is asked for with its version never changes; the rest is asked for again."""
+    versioned = request.query_params.get("v") == file.tag
+    cached = f"public, max-age={YEAR_SECONDS}, immutable" if versioned else "no-cache"
+    headers = {**HEADERS, "ETag": f'"{file.tag}"', "Cache-Control": cached, "Vary": "Accept-Encoding"}
+    if file.tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    if file.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(file.packed, media_type=file.media_type, headers={**headers, "Content-Encoding": "gzip"})
+    return Response(file.content, media_type=file.media_type, headers=headers)
+
+
+def missing(name: str) -> Problem:
+    """What to say of a file that is not there."""
+    if name == PLOTLY:
+        return Problem("unknown", "the page's figures need plotly: pip install 'repshare[relay]'")
+    return Problem("unknown", f"there is no file {name[:80]!r}")
+
+
+def _plotly() -> File | None:
+    package = find_spec("plotly")  # found, not imported: its Python is large, and nothing here calls it
+    for folder in package.submodule_search_locations or () if package else ():
+        path = Path(folder) / "package_data" / "plotly.min.js"
+        if path.is_file():
+            content = path.read_bytes()
+            return _file(content, ".js")._replace(packed=gzip.compress(content, 6))
+    return None
+
+
+def _own_styles(script: bytes) -> list[str]:
+    """Under which ids plotly would add styles for kinds of figures that the page has not: those taken, it does not."""
+    return sorted({found.decode() for found in re.findall(rb'getElementById\("([0-9a-f]{64})"\)', script)})
+
+
+def _file(content: bytes, suffix: str) -> File:
+    return File(content, TYPES[suffix], hashlib.blake2b(content, digest_size=8).hexdigest())

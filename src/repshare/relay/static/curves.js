@@ -1,0 +1,91 @@
+// Learning curves: mean and range over clients, and the clients' own.
+
+import { calm, find, make, say } from "./elements.js";
+import { ink } from "./palette.js";
+import { literal, percent, plural, short } from "./words.js";
+
+const MEASURES = {
+  test_accuracy: { label: "Test accuracy", share: true },
+  train_accuracy: { label: "Training accuracy", chip: "Training", share: true },
+  ce: { label: "Cross-entropy", unit: "nats" },
+  bound: { label: "Information bound", chip: "Bound", unit: "nats", note: "A lower bound on the mutual information between a client’s representations and the others’." },
+};
+
+let measure = null;
+let drawn = null; // the last curves and who is chosen
+
+export function showCurves(curves, chosen) {
+  drawn = { curves, chosen };
+  const there = Object.keys(MEASURES).filter((key) => curves.all[key]);
+  if (!there.includes(measure)) measure = there[0] ?? null;
+  showChoice(there);
+  if (measure === null) {
+    if (find("curves").data) Plotly.purge("curves");
+    say("curves-words", "No client has told yet how it learns: repshare join … --report does.");
+    return;
+  }
+  paint();
+}
+
+export const repaintCurves = () => { if (drawn) showCurves(drawn.curves, drawn.chosen); };
+
+function showChoice(there) {
+  const group = find("measure");
+  if (group.dataset.there === there.join()) return;
+  group.dataset.there = there.join();
+  group.replaceChildren(...there.map((key) => {
+    const input = make("input", { type: "radio", name: "measure", value: key });
+    input.checked = key === measure;
+    input.addEventListener("change", () => { measure = key; paint(); });
+    return make("label", {}, input, make("span", {}, MEASURES[key].chip ?? MEASURES[key].label));
+  }));
+}
+
+function paint() {
+  const { curves, chosen } = drawn, colours = ink(), what = MEASURES[measure], all = curves.all[measure];
+  const own = Object.entries(curves.own).filter(([, values]) => values[measure]);
+  const traces = [
+    line(curves.rounds, all.low, { width: 0 }, { hoverinfo: "skip" }),
+    line(curves.rounds, all.high, { width: 0 }, { hoverinfo: "skip", fill: "tonexty", fillcolor: colours.accentSoft }),
+    ...own.map(([client, values]) => ownLine(client, values[measure], chosen, colours)),
+    line(curves.rounds, all.mean, { width: chosen ? 1.5 : 3, color: colours.accent }, hover(curves.rounds, all.mean, "mean")),
+  ];
+  Plotly.react("curves", traces, layout(what, colours), { displayModeBar: false, responsive: true });
+  say("curves-words", words(curves, all, what, own.length));
+}
+
+function ownLine(client, values, chosen, colours) {
+  const picked = client === chosen;
+  const style = { width: picked ? 3 : 1, color: picked ? colours.ink : colours.soft };
+  return { ...line(drawn.curves.rounds, values, style, hover(drawn.curves.rounds, values, client)), opacity: picked ? 1 : 0.45 };
+}
+
+const line = (x, y, style, more) => ({ type: "scatter", mode: x.length < 2 ? "markers" : "lines", x, y, line: style, marker: { size: 5, color: style.color ?? "rgba(0,0,0,0)" }, ...more });
+
+function hover(rounds, values, name) {
+  const texts = values.map((value, i) => value === null ? "" : `${literal(name)}: ${number(value)} in round ${rounds[i]}`);
+  return { hoverinfo: "text", hovertext: texts };
+}
+
+const number = (value) => MEASURES[measure].share ? percent(value) : short(value);
+
+function layout(what, colours) {
+  const axis = { gridcolor: colours.grid, linecolor: colours.line, zeroline: false, fixedrange: true, tickfont: { color: colours.soft, size: 12 }, automargin: true };
+  return {
+    margin: { l: 8, r: 12, t: 8, b: 8 },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: colours.font, color: colours.ink, size: 13 },
+    showlegend: false, dragmode: false, hovermode: "closest",
+    hoverlabel: { bgcolor: colours.raised, bordercolor: colours.line, font: { family: colours.font, color: colours.ink }, align: "left" },
+    xaxis: { ...axis, title: { text: "round", font: { color: colours.soft, size: 12 }, standoff: 6 }, showgrid: false, tickformat: ",d", nticks: 8, rangemode: "tozero" },
+    yaxis: { ...axis, tickformat: what.share ? ".0%" : undefined, ticksuffix: what.share ? "" : " ", title: what.unit ? { text: what.unit, font: { color: colours.soft, size: 12 } } : undefined },
+    transition: calm() ? undefined : { duration: 0 },
+  };
+}
+
+function words(curves, all, what, own) {
+  const last = all.mean.findLastIndex((value) => value !== null);
+  const range = `${number(all.mean[last])} in round ${curves.rounds[last]}, clients from ${number(all.low[last])} to ${number(all.high[last])}`;
+  const lines = own < curves.clients ? `; thin lines: ${own} of the ${plural(curves.clients, "client")} that report` : "; thin lines: each client that reports";
+  return `${what.label}: mean ${range}. Band: the range of all, each with its latest value${lines}. ${what.note ?? ""}`.trim();
+}

@@ -1,0 +1,142 @@
+// The map: class means of the global board and of clients, round by round.
+
+import { calm, draw, find, make, say } from "./elements.js";
+import { classColour, ink, mark, textColour } from "./palette.js";
+import { literal, plural } from "./words.js";
+
+const STEP_MILLISECONDS = 220; // a frame while playing
+
+let film = null; // the last answer of the relay
+let position = 0; // of the slider; between frames while playing
+let playing = null;
+let chosen = null;
+
+export function showMap(answer) {
+  const before = film, atEnd = !before || position >= before.points.length - 1;
+  film = answer;
+  const last = film.points.length - 1;
+  find("player").hidden = last < 1;
+  find("slider").max = Math.max(last, 0);
+  if (last < 0) { empty(); return; }
+  if (!playing) position = atEnd ? last : Math.min(nearest(before.rounds[Math.round(position)]), last);
+  showLegend();
+  paint();
+  explain();
+}
+
+export function choose(client) { chosen = client; if (film?.points.length) paint(); }
+
+export const repaintMap = () => { if (film?.points.length) { paint(); showLegend(); } };
+
+export function forgetMap() { stop(); film = null; position = 0; }
+
+find("slider").addEventListener("input", () => { stop(); position = Number(find("slider").value); paint(); });
+find("play").addEventListener("click", () => playing ? stop() : play());
+
+function play() {
+  if (position >= film.points.length - 1) position = 0;
+  let then = performance.now();
+  const step = (now) => {
+    if (!film) return;
+    const moved = position + (now - then) / STEP_MILLISECONDS;
+    if (!calm() || Math.floor(moved) > Math.floor(position)) {
+      position = Math.min(calm() ? Math.floor(moved) : moved, film.points.length - 1);
+      then = now;
+      paint();
+    }
+    if (position >= film.points.length - 1) stop();
+    else playing = requestAnimationFrame(step);
+  };
+  playing = requestAnimationFrame(step);
+  face("Stop", "M3.5 3h3v10h-3zM9.5 3h3v10h-3z");
+}
+
+function stop() {
+  if (playing) cancelAnimationFrame(playing);
+  playing = null;
+  face("Play the rounds", "M4 2.5v11l9-5.5z");
+}
+
+function face(label, shape) {
+  find("play").setAttribute("aria-label", label);
+  find("play-shape").setAttribute("d", shape);
+}
+
+function nearest(round) {
+  return film.rounds.reduce((best, each, i) => Math.abs(each - round) < Math.abs(film.rounds[best] - round) ? i : best, 0);
+}
+
+function paint() {
+  const frame = Math.round(position), colours = ink();
+  const traces = film.clients.map((client, n) => client === null ? null : clientTrace(client, n, colours)).filter(Boolean);
+  Plotly.react("map", [...traces, globalTrace(colours)], layout(colours), { displayModeBar: false, responsive: true });
+  const slider = find("slider"), round = film.rounds[frame];
+  slider.value = frame;
+  slider.setAttribute("aria-valuetext", `round ${round}`);
+  say("slider-round", `round ${round}`);
+}
+
+// Where row n's classes are now: between two frames while playing, if both have them.
+function places(n) {
+  const before = film.points[Math.floor(position)][n] ?? [], after = film.points[Math.ceil(position)][n] ?? [], part = position % 1;
+  const points = before.map((point, label) => {
+    const next = after[label] ?? point;
+    return point === null || !next ? next ?? null : [point[0] + part * (next[0] - point[0]), point[1] + part * (next[1] - point[1])];
+  });
+  return points.map((point, label) => ({ point, label })).filter(({ point }) => point);
+}
+
+function clientTrace(client, n, colours) {
+  const there = places(n + 1), { symbol, open } = mark(n), faint = chosen && chosen !== client;
+  const own = there.map(({ label }) => classColour(label));
+  return {
+    type: "scatter", mode: "markers", x: there.map(({ point }) => point[0]), y: there.map(({ point }) => point[1]),
+    marker: { symbol, size: chosen === client ? 12 : 9, color: own, opacity: faint ? 0.15 : 0.75, line: { width: open ? 1.75 : 0.75, color: open ? own : colours.raised } },
+    hoverinfo: "text", hovertext: there.map(({ label }) => `${literal(client)}, class ${label}`),
+  };
+}
+
+function globalTrace(colours) {
+  const there = places(0);
+  return {
+    type: "scatter", mode: "markers+text", x: there.map(({ point }) => point[0]), y: there.map(({ point }) => point[1]),
+    marker: { symbol: "circle", size: 22, color: there.map(({ label }) => classColour(label)), opacity: 1, line: { width: 2.5, color: colours.ink } },
+    text: there.map(({ label }) => String(label)), textfont: { color: there.map(({ label }) => textColour(label)), size: 12, weight: 700 },
+    hoverinfo: "text", hovertext: there.map(({ label }) => `everyone, class ${label}`),
+  };
+}
+
+function layout(colours) {
+  const axis = (all) => {
+    const low = Math.min(...all), high = Math.max(...all), margin = Math.max(0.09 * (high - low), 20);
+    return { visible: false, fixedrange: true, range: [low - margin, high + margin] };
+  };
+  const points = film.points.flat(2).filter(Boolean);
+  return {
+    margin: { l: 0, r: 0, t: 0, b: 0 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: colours.font }, showlegend: false, dragmode: false, hovermode: "closest",
+    hoverlabel: { bgcolor: colours.raised, bordercolor: colours.line, font: { family: colours.font, color: colours.ink } },
+    xaxis: axis(points.map(([x]) => x)), yaxis: { ...axis(points.map(([, y]) => y)), scaleanchor: "x" },
+  };
+}
+
+function showLegend() {
+  const everyone = draw("svg", { viewBox: "-1.4 -1.4 2.8 2.8", "aria-hidden": "true" }, draw("path", { d: mark(0).path, fill: "none", "stroke-width": 0.5 }));
+  const shapes = film.clients.map((client, n) => {
+    if (client === null) return null;
+    const { path, open } = mark(n), look = open ? { fill: "none", "stroke-width": 0.35 } : { stroke: "none" };
+    return make("li", {}, draw("svg", { viewBox: "-1.4 -1.4 2.8 2.8", "aria-hidden": "true" }, draw("path", { d: path, ...look })), client);
+  });
+  find("map-legend").replaceChildren(make("li", {}, everyone, "everyone’s mean, with the class’s number"), ...shapes.filter(Boolean));
+}
+
+function explain() {
+  const clients = film.clients.filter((client) => client !== null).length;
+  say("map-words", `Colours are classes, shapes are ${plural(clients, "client")}; two directions (PCA) that keep ${Math.round(100 * film.kept)} % of the spread in the last round. Marks of one colour that gather: the clients come to see that class alike.`);
+}
+
+function empty() {
+  if (find("map").data) Plotly.purge("map");
+  find("map-legend").replaceChildren();
+  say("map-words", film.room < 0 ? "This task’s representations are too large to keep their history." : "The map begins with the first release.");
+}

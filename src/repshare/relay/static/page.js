@@ -1,0 +1,213 @@
+// The page: which task, who may look, what has changed.
+
+import { choose as chooseOnMap, forgetMap, repaintMap, showMap } from "./map.js";
+import { repaintCurves, showCurves } from "./curves.js";
+import { showMembers, showRefusals, showTraffic } from "./clients.js";
+import { find, make, say, show } from "./elements.js";
+import { Away, Denied, Gone, ask, follow, keepToken, readToken } from "./feed.js";
+import { whenColoursChange } from "./palette.js";
+import { bytes, clock, percent, plural, times, whole } from "./words.js";
+
+const LEAST_MILLISECONDS = 1000; // between two questions for the page
+const MOST_MILLISECONDS = 5000; // time passes also where nothing happens: clients go away
+const ANNOUNCE_MILLISECONDS = 20000;
+
+let task = null, view = null, chosen = null, following = null;
+let drift = 0; // the relay's clock minus ours, in seconds
+let awaySince = null, answered = 0, announced = 0, mapRound = null;
+let asking = false, askAgain = false, timer = null;
+
+start();
+
+function start() {
+  const told = new URLSearchParams(location.hash.slice(1));
+  if (told.has("token")) {
+    keepToken(told.get("token"));
+    told.delete("token");
+    history.replaceState(null, "", `${location.pathname}${location.search}${told.size ? `#${told}` : ""}`);
+  }
+  find("token-form").addEventListener("submit", (event) => { event.preventDefault(); keepToken(find("token").value.trim()); find("token").value = ""; enter(); });
+  find("task").addEventListener("change", () => watch(find("task").value));
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+  whenColoursChange(() => { repaintCurves(); repaintMap(); if (view) showAll(); });
+  setInterval(() => { if (!document.hidden && view) showMembers(view, now(), chosen, choose); }, 1000);
+  setInterval(() => { if (!document.hidden && Date.now() - answered >= MOST_MILLISECONDS) refresh(); }, 1000);
+  if (document.documentElement.dataset.needsToken === "yes" && !readToken()) askForToken("");
+  else enter();
+}
+
+const now = () => Date.now() / 1000 + drift;
+
+async function enter() {
+  show("token-form", false);
+  let tasks;
+  try {
+    ({ tasks } = await ask("/v1/tasks"));
+  } catch (error) {
+    trouble(error);
+    if (error instanceof Away) setTimeout(enter, 2000);
+    return;
+  }
+  back();
+  const names = tasks.map(({ name }) => name), wanted = new URLSearchParams(location.hash.slice(1)).get("task");
+  find("task").replaceChildren(...names.map((name) => make("option", { value: name }, name)));
+  show("tasks", names.length > 1);
+  if (names.length) watch(names.includes(wanted) ? wanted : names[0]);
+  else { showNoTask(); setTimeout(enter, MOST_MILLISECONDS); }
+}
+
+function watch(name) {
+  following?.abort();
+  following = new AbortController();
+  [task, view, chosen, mapRound] = [name, null, null, null];
+  forgetMap();
+  find("task").value = name;
+  if (!find("tasks").hidden) history.replaceState(null, "", `#${new URLSearchParams({ task: name })}`);
+  follow(name, soon, following.signal);
+  refresh();
+}
+
+// Something has happened: look, but not more often than once a second.
+function soon() {
+  if (timer === null) timer = setTimeout(() => { timer = null; refresh(); }, Math.max(0, answered + LEAST_MILLISECONDS - Date.now()));
+}
+
+async function refresh() {
+  if (task === null || find("token-form").hidden === false) return;
+  if (asking) { askAgain = true; return; }
+  asking = true;
+  const asked = task, path = `/v1/tasks/${encodeURIComponent(task)}`;
+  try {
+    const answer = await ask(`${path}/page`);
+    if (asked === task) { take(answer); await refreshMap(path, asked); }
+  } catch (error) {
+    if (asked === task) trouble(error);
+  }
+  asking = false;
+  if (askAgain) { askAgain = false; soon(); }
+}
+
+function take(answer) {
+  const before = view;
+  view = answer;
+  drift = view.now - Date.now() / 1000;
+  answered = Date.now();
+  back();
+  showAll();
+  announce(before);
+}
+
+async function refreshMap(path, asked) {
+  const latest = view.frames[0] ?? null;
+  if (latest === null || latest === mapRound) return;
+  const answer = await ask(`${path}/map`);
+  if (asked === task && window.Plotly) { mapRound = latest; showMap(answer); }
+}
+
+function showAll() {
+  const someone = view.clients > 0;
+  show("board", someone);
+  show("empty", !someone);
+  document.title = `${view.name} · repshare`;
+  if (!someone) { showNobody(); return; }
+  say("name", view.name);
+  say("about", `${view.task.classes} classes, ${view.task.dimension} numbers in a representation, ${{ mean: "averaged", median: "combined by median", trimmed: "combined by trimmed mean", geometric: "combined by geometric median" }[view.task.aggregation]}`);
+  showSummary();
+  if (window.Plotly) showCurves(view.curves, chosen);
+  else say("curves-words", "The figures need plotly on the relay’s machine: pip install 'repshare[relay]'.");
+  showMembers(view, now(), chosen, choose);
+  showTraffic(view);
+  showRefusals(view.refusals, now());
+}
+
+function showSummary() {
+  const { traffic } = view, rounds = view.members.map(({ round }) => round);
+  say("sum-clients", whole(view.clients));
+  say("sum-clients-note", view.counted < view.clients ? `${whole(view.online)} of ${whole(view.counted)} looked at are online` : view.online === view.clients ? "all online" : `${whole(view.online)} online, ${whole(view.clients - view.online)} away`);
+  say("sum-round", whole(view.round));
+  const least = Math.min(...rounds);
+  say("sum-round-note", least < view.round ? `the slowest is in round ${whole(least)}` : "everyone");
+  const key = view.curves.all.test_accuracy ? "test_accuracy" : "train_accuracy", curve = view.curves.all[key];
+  say("sum-accuracy-label", key === "test_accuracy" || !curve ? "Test accuracy" : "Training accuracy");
+  const last = curve?.mean.findLastIndex((value) => value !== null) ?? -1;
+  say("sum-accuracy", last >= 0 ? percent(curve.mean[last]) : "–");
+  say("sum-accuracy-note", last >= 0 ? `mean; from ${percent(curve.low[last])} to ${percent(curve.high[last])}` : "nobody reports it");
+  say("sum-traffic", bytes(traffic.up + traffic.down));
+  const ratio = traffic.fedavg_bytes / traffic.sized_bytes;
+  say("sum-traffic-note", traffic.sized && traffic.sized_bytes ? `FedAvg: ${times(ratio)} as much` : `${bytes(traffic.up)} up, ${bytes(traffic.down)} down`);
+}
+
+function choose(name) {
+  chosen = chosen === name ? null : name;
+  showMembers(view, now(), chosen, choose);
+  if (window.Plotly) { showCurves(view.curves, chosen); chooseOnMap(chosen); }
+}
+
+function showNobody() {
+  say("empty-title", `Nobody has published in ${view.name} yet`);
+  say("empty-text", "Invite clients: this makes a token for one.");
+  say("empty-command", `repshare relay invite alice --task "${view.name}" > alice.token`);
+  say("empty-then", "Alice then takes part from her machine, and appears here after her first round:");
+  say("empty-join-command", `repshare join ${location.origin} --task party.py:alice --token-file alice.token --report`);
+  show("empty-join", true);
+}
+
+function showNoTask() {
+  show("board", false);
+  show("empty", true);
+  say("empty-title", "This relay has no task yet");
+  say("empty-text", "A task is what clients agree on: how many classes, and how long a representation is.");
+  say("empty-command", "repshare relay tasks create digits --classes 10 --dimension 84");
+  say("empty-then", "");
+  show("empty-join", false);
+}
+
+function askForToken(why) {
+  following?.abort();
+  task = null;
+  for (const id of ["board", "empty", "tasks", "away"]) show(id, false);
+  show("token-form", true);
+  say("token-problem", why);
+  state("waiting", "a token is needed");
+  find("token").focus();
+}
+
+function trouble(error) {
+  if (error instanceof Denied) {
+    keepToken(null);
+    askForToken(error.message.includes("role is client") ? "This is a client’s token: the page needs a viewer’s." : `${error.message}.`);
+  } else if (error instanceof Gone) {
+    following?.abort();
+    task = null;
+    enter();
+  } else {
+    const first = awaySince === null;
+    awaySince ??= now();
+    answered = Date.now();
+    state("away", "the relay is away");
+    show("away", true);
+    say("away", `The relay has not answered since ${clock(awaySince - drift)}. ${view ? "This is the last picture; the" : "The"} page goes on trying.`);
+    if (first) say("announce", "The relay is away.");
+  }
+}
+
+function back() {
+  if (awaySince !== null) say("announce", "The relay is back.");
+  awaySince = null;
+  show("away", false);
+  state("live", "live");
+}
+
+function state(kind, words) {
+  find("state").dataset.state = kind;
+  say("state-text", words);
+}
+
+function announce(before) {
+  const gone = view.members.filter((member) => !member.online && before?.members.some((each) => each.name === member.name && each.online));
+  if (gone.length) say("announce", `${gone.map(({ name }) => name).join(", ")} went away.`);
+  else if (Date.now() - announced > ANNOUNCE_MILLISECONDS && view.clients) {
+    announced = Date.now();
+    say("announce", `${plural(view.clients, "client")}, ${whole(view.online)} online, round ${whole(view.round)}, mean accuracy ${find("sum-accuracy").textContent}.`);
+  }
+}

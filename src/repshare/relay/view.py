@@ -1,0 +1,105 @@
+"""A task as the page shows it: one JSON document of bounded size, made now and then and handed to all who look."""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from repshare.board import Board
+from repshare.books import Member, read_members
+from repshare.relay.curves import make_curves
+from repshare.relay.frames import read_index
+from repshare.relay.reports import FIELDS, History, read_histories
+from repshare.relay.seen import Sight, read_sights, read_traffic
+from repshare.stores import Store
+
+SHOWN = 100  # members in the table
+COUNTED = 1000  # members that curves and sums are made of
+REFUSALS = 50
+_ROUNDED = ("test_accuracy", "train_accuracy", "ce", "bound")
+
+
+def make_view(
+    name: str, board: Board, notes: Store, refusals: Iterable[Mapping[str, Any]], away_seconds: float
+) -> bytes:
+    """The document."""
+    status = board.status(SHOWN)
+    members = status.shown
+    if status.clients > len(members):
+        members = board.store.transact(lambda state: read_members(board.task, state, COUNTED))
+    names = [member.name for member in members]
+    histories, sights = read_histories(notes, names), read_sights(notes, names)
+    outliers, now = set(status.outliers()), time.time()
+    shown = [
+        _member(member, histories.get(member.name), sights.get(member.name), now, away_seconds, board.task.classes)
+        | {"outlier": member.name in outliers}
+        for member in status.shown
+    ]
+    document = {
+        "name": name,
+        "task": asdict(board.task),
+        "now": now,
+        "version": status.version,
+        "clients": status.clients,
+        "counted": len(members),
+        "online": sum(_online(sights.get(each.name), each, now, away_seconds) for each in members),
+        "round": max((member.round for member in members), default=0),
+        "members": shown,
+        "curves": make_curves(histories),
+        "frames": notes.transact(read_index).rounds[-1:],
+        "traffic": _traffic(notes, members, histories, sights),
+        "refusals": list(refusals)[-REFUSALS:][::-1],
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _member(
+    member: Member, history: History | None, sight: Sight | None, now: float, away_seconds: float, classes: int
+) -> dict[str, Any]:
+    last = history.points[-1].tolist() if history is not None and len(history.points) else []
+    told = {
+        field: float(f"{value:.4g}")
+        for field, value in zip(FIELDS, last[1:], strict=False)
+        if value == value and field in _ROUNDED
+    }
+    said = history.said if history is not None else {}
+    return {
+        "name": member.name,
+        "round": member.round,
+        "seen": sight.last if sight else member.published,
+        "online": _online(sight, member, now, away_seconds),
+        "samples": [member.samples.get(label, 0) for label in range(classes)] if classes <= SHOWN else [],
+        "samples_total": sum(member.samples.values()),
+        "bytes_up": sight.up if sight else member.bytes,
+        "bytes_down": sight.down if sight else 0,
+        "model": said.get("model"),
+        "privacy": said.get("privacy"),
+        **told,
+    }
+
+
+def _online(sight: Sight | None, member: Member, now: float, away_seconds: float) -> bool:
+    if sight is None:
+        return now - member.published <= away_seconds
+    return now - sight.last <= sight.away_after(away_seconds)
+
+
+def _traffic(
+    notes: Store, members: list[Member], histories: Mapping[str, History], sights: Mapping[str, Sight]
+) -> dict[str, Any]:
+    """Bytes so far; and for those clients that told how large their models are, beside what FedAvg would have cost."""
+    up, down = read_traffic(notes)
+    sizes = {client: int(history.said.get("model_bytes", 0)) for client, history in histories.items()}
+    sized = [
+        (member, sizes[member.name], sights[member.name])
+        for member in members
+        if sizes.get(member.name) and member.name in sights
+    ]
+    return {
+        "up": up,
+        "down": down,
+        "sized": len(sized),
+        "sized_bytes": sum(sight.up + sight.down for _, _, sight in sized),
+        "fedavg_bytes": sum(2 * size * member.round for member, size, _ in sized),  # the model up and down each round
+    }
