@@ -1,0 +1,65 @@
+"""Whether a board's totals, buffers and members are exactly what its kept releases give."""
+
+import json
+from collections import Counter
+
+import numpy as np
+
+from repshare.board import Board
+from repshare.buffers import read_place
+from repshare.relay.tasks import Tasks
+from repshare.stores import open_database
+from repshare.totals import read_totals
+
+
+def audit(place, name="digits"):
+    """Each client's kept release, after everything else that is kept was made anew from these and compared."""
+    database = open_database(str(place))
+    try:
+        there = Tasks(database).get(name)
+        items = dict(there.board.store.items())
+    finally:
+        database.close()
+    task = there.entry.task
+    kept = {key.removeprefix("release/"): body for key, body in items.items() if key.startswith("release/")}
+    anew = Board(task)
+    for client, body in kept.items():
+        anew.accept(client, body)
+    assert describe(items, task) == describe(anew.store.items(), task)
+    check_places(items, kept)
+    return kept
+
+
+def describe(items, task):
+    """What a board keeps, apart from the order and the time at which it came."""
+    head = np.frombuffer(items["head"], np.int64) if "head" in items else np.zeros(4 + 2 * task.classes, np.int64)
+    rows = Counter()
+    for key, value in items.items():
+        if key.startswith("row/"):
+            buffer = int(key.split("/")[1])
+            owner, _, row = value.partition(b"\n")
+            rows[buffer, owner, timeless(row) if buffer == 2 * task.classes else row] += 1
+    sizes = head[3:].tolist()
+    assert [sum(n for (buffer, *_), n in rows.items() if buffer == b) for b in range(len(sizes))] == sizes
+    queue = {key for key in items if key.startswith("queue/")}
+    assert queue == {f"queue/{number}" for number in range(head[1], head[2])}
+    return read_totals(items.get("totals"), task).encode(), rows, sizes
+
+
+def timeless(row):
+    round, _, size, samples = json.loads(row)
+    return json.dumps([round, size, samples])
+
+
+def check_places(items, kept):
+    """Every row is in exactly one client's place, and that client is its owner."""
+    owned = Counter()
+    for key, value in items.items():
+        if key.startswith("place/"):
+            client = key.removeprefix("place/")
+            assert client in kept
+            for buffer, slots in read_place(value).slots.items():
+                for slot in slots:
+                    assert items[f"row/{buffer}/{slot}"].startswith(client.encode() + b"\n")
+                    owned[f"row/{buffer}/{slot}"] += 1
+    assert owned == Counter(key for key in items if key.startswith("row/"))
