@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help run test check bench format lock clean
+.PHONY: help run test soak check bench format lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -20,6 +20,9 @@ test: $(INSTALLED) ## Set up, run all tests
 		apt-get update -qq && apt-get install -y -qq chromium; } || { \
 		echo "cannot: install it yourself (apt-get install chromium, dnf install chromium, brew install chromium)"; exit 1; }
 	$(BIN)/pytest
+
+soak: $(INSTALLED) ## Kill, fuzz and abuse relays: ten minutes, writes docs/results/soak.md
+	cd tests && ../$(BIN)/python -m soak
 
 check: $(INSTALLED) ## Formatting, lint, types
 	$(BIN)/ruff format --check .
