@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 REPSHARE = [sys.executable, "-m", "repshare.cli"]
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120  # of a test on a busy machine
 
 
 def eventually(condition, what, seconds=PATIENCE_SECONDS):

@@ -17,6 +17,7 @@ from parties import Process, RelayProcess, eventually, records
 from repshare import Board, Client, LeNet5, LocalExchange, Policy, RelayExchange, Task, wire
 from repshare.cli import main
 from repshare.client import make_wants
+from repshare.commands.joining import default_folder
 from repshare.errors import CheckpointError, ConfigError
 from repshare.exchange.relay import Membership
 from repshare.joining import State, load_party, take_part
@@ -102,7 +103,7 @@ def test_two_processes_with_different_models_learn_more_together_than_alone(fold
     for name in ("alice", "bob"):
         alone[name] = mean_accuracy([record.test_accuracy for record in make(name).rounds(rounds)])
     for name, process in zip(("alice", "bob"), started[1:], strict=True):
-        assert process.process.wait(60) == 0, process.err.read_text()
+        assert process.process.wait(240) == 0, process.err.read_text()
         lines = records(folder / f"repshare-digits-{name}")
         assert [line["round"] for line in lines] == list(range(1, rounds + 1))
         assert [line["trouble"] for line in lines] == [None] * rounds
@@ -352,7 +353,7 @@ def test_joining_from_the_command_line(folder, relay, capsys, party):
     assert [(line["round"], line["trouble"]) for line in records("repshare-digits-alice")] == [(1, None)]
 
     narrow = party("return Party(LeNet5(dimension=50), (torch.zeros(4, 1, 8, 8), torch.arange(4)))")
-    said = run(capsys, "join", relay.url, "--task", narrow, "--token-file", "bob.token", expect=2).err
+    said = run(capsys, "join", relay.url, "--task", narrow, "--token-file", "bob.token", "--rounds", 1, expect=2).err
     assert "the model has 10 classes and d' = 50, but the task digits has 10 classes and d' = 84" in said
     assert not Path("repshare-digits-bob").exists()
 
@@ -376,6 +377,10 @@ def test_what_cannot_work_is_said_in_one_line_before_anything_is_written(options
     assert said in told.err
     assert told.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_name_that_a_relay_gives_leads_out_of_the_folder():
+    assert default_folder(Membership("my task", "../../etc/x", 10, 84)) == Path("repshare-my-task-..-..-etc-x")
 
 
 def test_an_open_relay_is_joined_by_name_and_flags_come_before_the_files_policy(tmp_path, started, party, capsys):

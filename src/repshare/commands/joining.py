@@ -161,6 +161,11 @@ def _report(exchange: "RelayExchange", client: "Client", record: "Record", conso
         _say(console, f"round {record.round} was not reported: {error}", "yellow")
 
 
+def default_folder(membership: "Membership") -> Path:
+    """Where a client keeps its state: below the current folder, whatever names a relay gives."""
+    return Path(re.sub(r"[^\w.\-]+", "-", f"repshare-{membership.task}-{membership.client}"))
+
+
 def _connect(url: str, access: Access) -> "RelayExchange":
     from repshare.exchange.relay import RelayExchange
 
