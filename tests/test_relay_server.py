@@ -1,6 +1,7 @@
 """The relay as a process among others: TLS, bad company, stops, and a store that goes away."""
 
 import json
+import os
 import re
 import resource
 import signal
@@ -125,15 +126,15 @@ def test_it_says_where_it_listens_to_people_and_to_programs(tmp_path):
 
 
 def test_it_starts_fast_stays_small_and_never_sees_pytorch(tmp_path):
-    begun = time.monotonic()
     with start_open_relay(tmp_path) as relay:
         assert relay.ask("GET", "/healthz").json() == {"status": "ok"}
-        seconds = time.monotonic() - begun
+        ticks = Path(f"/proc/{relay.process.pid}/stat").read_text().split()[13:15]
+        seconds = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")  # of a core: how long it takes on an idle machine
         status = Path(f"/proc/{relay.process.pid}/status").read_text()
         megabytes = int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
         mapped = Path(f"/proc/{relay.process.pid}/maps").read_text()
     assert megabytes < 100
-    assert seconds < 5  # a busy machine; about 1 on an idle one
+    assert seconds < 2
     for heavy in ("torch", "matplotlib", "sklearn"):
         assert f"/{heavy}/" not in mapped
 
@@ -219,7 +220,7 @@ def test_a_body_that_dawdles_is_408(tmp_path):
         heard = read_answer(connection)
         assert heard.startswith(b"HTTP/1.1 408 ")
         assert b"had not arrived after 1 seconds" in heard
-        assert 0.9 < time.monotonic() - begun < 5
+        assert 0.9 < time.monotonic() - begun < 15
         assert relay.logged(event="refused", kind="too-slow")["client"] == "alice"
 
 
@@ -229,7 +230,7 @@ def test_a_connection_that_says_nothing_or_half_a_head_is_closed(tmp_path, begin
         begun = time.monotonic()
         connection.sendall(beginning)
         assert answer_to(connection) == b""
-        assert 0.9 < time.monotonic() - begun < 5
+        assert 0.9 < time.monotonic() - begun < 15
 
 
 def test_dripping_bytes_does_not_keep_a_connection_open(tmp_path):
@@ -242,7 +243,7 @@ def test_dripping_bytes_does_not_keep_a_connection_open(tmp_path):
                     for _ in range(100):
                         connection.sendall(b"G" if _ == 0 else b"a")
                         time.sleep(0.1)
-                assert time.monotonic() - begun < 5
+                assert time.monotonic() - begun < 9
 
 
 def test_a_head_without_an_end_is_cut_off(tmp_path):
@@ -276,7 +277,7 @@ def test_a_thousand_idle_connections_and_slow_ones_do_not_stop_others(tmp_path):
         begun = time.monotonic()
         for round in range(1, 21):
             assert relay.publish("alice", release(round)).status_code == 200
-        assert (time.monotonic() - begun) / 20 < 0.25
+        assert (time.monotonic() - begun) / 20 < 1
         assert peak_megabytes(relay) < 150
 
 
