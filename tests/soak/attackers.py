@@ -36,7 +36,7 @@ def attacks(port, *, idle, slow, gigabytes):
 def _attack(port, idle, slow, gigabytes, told):
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
-    deeds = dict.fromkeys(("idle", "slow", "bytes", "refused", "large", "closed"), 0)
+    deeds = dict.fromkeys(("idle", "slow", "bytes", "refused", "large", "heads closed", "bodies closed"), 0)
     with ExitStack() as stack:
         idlers = [_connect(stack, port, ORDINARY) for _ in range(idle)]
         for connection in idlers:  # after an answer, a connection may be silent for a minute
@@ -51,7 +51,7 @@ def _attack(port, idle, slow, gigabytes, told):
         while not told.poll():
             for number, connection in enumerate(drips):
                 if not _drip(connection):  # the relay had enough: begin anew
-                    deeds["closed"] += 1
+                    deeds["heads closed" if number < slow else "bodies closed"] += 1
                     drips[number] = _connect(stack, port, SLOW_HEAD if number < slow else SLOW_BODY)
             until = time.monotonic() + 0.2
             while time.monotonic() < until:
