@@ -301,6 +301,13 @@ def test_no_release_is_forgotten_before_its_time():
         assert there <= {name for name, when in last.items() if clock.now - when < 80 * 1.25}
 
 
+def test_an_age_beyond_all_reason_forgets_nothing():
+    aging = Board(Task(3, 2, max_age=1e300), MemoryStore())
+    assert aging.expire() == 0
+    aging.accept("a", body([row(1, 0)]))
+    assert aging.expire() == 0
+
+
 def test_without_a_max_age_nothing_is_forgotten_and_no_queue_is_kept():
     clock = Clock()
     kept = Board(TASK, MemoryStore(), clock)

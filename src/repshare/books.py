@@ -143,11 +143,10 @@ class Books:
 
 def forget(task: Task, state: Transaction, latest: float, limit: int) -> int:
     """Remove clients that queued up until `latest` and have not published since: how many it was."""
-    forgotten = 0
-    while forgotten < limit:
-        head = read_head(task, state)
+    forgotten, head = 0, read_head(task, state)
+    while head.queue and forgotten < limit:
         (kept,) = state.get([f"queue/{head.queue.start}"])
-        client, queued = json.loads(kept) if kept else ("", latest + 1)
+        client, queued = json.loads(kept or "")
         if queued > latest:
             break
         state.delete([f"queue/{head.queue.start}"])
@@ -157,6 +156,7 @@ def forget(task: Task, state: Transaction, latest: float, limit: int) -> int:
         if books.body is not None and books.place.queued == queued:
             books.leave()
             forgotten += 1
+        head = read_head(task, state)
     return forgotten
 
 
