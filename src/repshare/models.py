@@ -93,7 +93,7 @@ class Residual(nn.Module):
 
 
 class Halving(nn.Module):
-    """MaxPool2d(2), to the same bits. Its kernel goes number by number where there are fewer than 16 channels."""
+    """MaxPool2d(2), to the same bits, for so few channels that they do not fill a vector: there its kernel is slow."""
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (n, channels, h, w) to (n, channels, h / 2, w / 2)."""
