@@ -1,7 +1,7 @@
 """Algorithm 2, one client's local update. Read this first."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -15,15 +15,10 @@ from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, Malformed, ModelError
 from repshare.models import split
 from repshare.objective import Lesson, Terms
+from repshare.optimizers import OPTIMIZERS, Descent
 from repshare.randomness import numpy_stream, torch_stream
 from repshare.representations import Floats, Integers, Representations, Teacher
 from repshare.samples import EVALUATION_BATCH, Samples
-
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-}
 
 
 class Losses(NamedTuple):
@@ -61,6 +56,7 @@ class Learner:
         self.shares_logits = False  # FD distils logits where the paper distils features
         self.lesson: Lesson | None = None
         self.optimizer = OPTIMIZERS[policy.optimizer](model.parameters(), lr=policy.learning_rate, fused=True)
+        self.descent = Descent(self.optimizer)
         self.batches = torch_stream(seed, name, "batches")
         self.pairing = torch_stream(seed, name, "pairing")
         self.averaging = numpy_stream(seed, name, "averaging")
@@ -75,11 +71,11 @@ class Learner:
         """Local epochs of gradient descent on L = L_CE + λ_KD · L_KD + λ_disc · L_disc."""
         averages = _Averages()
         self.network.model.train()
+        self.optimizer.zero_grad()  # whoever made the model may have left some
         with self._own_noise():
             for _ in range(self.policy.epochs):
                 for inputs, labels in self.samples.shuffled(self.policy.batch_size, self.batches):
                     averages.add(*self._step(inputs, labels), labels)
-        self.optimizer.zero_grad()  # gradients of resting clients would take a quarter of their memory
         return averages.result()
 
     def _step(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
@@ -94,9 +90,8 @@ class Learner:
             loss = loss + policy.lambda_kd * terms.kd
         if terms.disc is not None and policy.lambda_disc:
             loss = loss + policy.lambda_disc * terms.disc
-        self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
+        self.descent.step()
         return terms, logits
 
     @contextmanager
