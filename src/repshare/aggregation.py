@@ -28,7 +28,7 @@ def aggregate(vectors: NDArray[np.floating], how: Aggregation) -> Vectors:
         return _trimmed_mean(rows)
     if how == "geometric":
         return _geometric_median(rows)
-    return rows.mean(axis=0)
+    return np.asarray(rows.mean(axis=0))
 
 
 def strangeness(vectors: NDArray[np.floating]) -> Vectors:
