@@ -7,16 +7,16 @@ aggregate is made from at most SAMPLED clients' means of a class.
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from repshare import buffers, wire
 from repshare.aggregation import aggregate, strangeness
-from repshare.books import SLACK, Books, Member, forget, read_head, read_members, read_releases, read_rows
-from repshare.errors import Outdated, Refused
-from repshare.representations import Representations, Teacher, stack
+from repshare.books import SLACK, Books, Member, forget, keys_of, read_head, read_members, read_releases, read_rows
+from repshare.errors import Outdated, Refused, RepshareError
+from repshare.representations import Release, Representations, Teacher, stack
 from repshare.stores import MemoryStore, Store, Transaction
 from repshare.task import Task
 from repshare.totals import read_totals
@@ -50,6 +50,13 @@ class Status(NamedTuple):
         return [member.name for member, score in pairs if score is not None and score > STRANGE]
 
 
+class _Draw(NamedTuple):
+    """Which observations a client will see."""
+
+    books: Books
+    slots: list[tuple[int, int]]  # class, place in its buffer
+
+
 class Board:
     """One task's state over a store; without one, in memory."""
 
@@ -61,20 +68,47 @@ class Board:
 
         Repeating it changes nothing; a refused one neither.
         """
+        (outcome,) = self.accept_all([(client, body)])
+        if isinstance(outcome, RepshareError):
+            raise outcome
+        return outcome
+
+    def accept_all(self, bodies: Sequence[tuple[str, bytes]]) -> list[int | RepshareError]:
+        """Accept each client's release, all in one transaction: the version after it, or why it was not accepted."""
+        outcomes: list[int | RepshareError] = [0] * len(bodies)
+        good: dict[int, Release] = {}
+        for number, (client, body) in enumerate(bodies):
+            try:
+                good[number] = self._checked(client, body)
+            except RepshareError as error:
+                outcomes[number] = error
+
+        def work(state: Transaction) -> None:
+            state.get([key for number in good for key in keys_of(bodies[number][0])])  # at once what each will need
+            for number, release in good.items():
+                try:
+                    outcomes[number] = self._enter(state, *bodies[number], release)
+                except Refused as error:  # before it has changed anything
+                    outcomes[number] = error
+
+        if good:
+            self.store.transact(work)
+        return outcomes
+
+    def _checked(self, client: str, body: bytes) -> Release:
         if not isinstance(client, str) or not client or "\n" in client:
             raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
-        release, now = wire.decode_release(body), self.clock()
+        release = wire.decode_release(body)
         self.task.check(release)
+        return release
 
-        def work(state: Transaction) -> int:
-            books = Books(self.task, state, client)
-            if books.body == body:
-                return books.version
-            if books.release and books.release.round > release.round:
-                raise Outdated(f"{client} published round {books.release.round} already: {release.round} is older")
-            return books.enter(release, body, now)
-
-        return self.store.transact(work)
+    def _enter(self, state: Transaction, client: str, body: bytes, release: Release) -> int:
+        books = Books(self.task, state, client)
+        if books.body == body:
+            return books.version
+        if books.release and books.release.round > release.round:
+            raise Outdated(f"{client} published round {books.release.round} already: {release.round} is older")
+        return books.enter(release, body, self.clock())
 
     def withdraw(self, client: str) -> int:
         """Forget the client's release, and say the board's version."""
@@ -82,12 +116,30 @@ class Board:
 
     def teach(self, client: str, wants: Wants) -> bytes:
         """A teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
-        make = self._from_everyone if wants.peers is None else self._from_peers
-        return wire.encode_teacher(self.store.transact(lambda state: make(state, client, wants)))
+        ((_, body),) = self.teach_all([(client, wants)])
+        return body
+
+    def teach_all(self, questions: Sequence[tuple[str, Wants]]) -> list[tuple[int, bytes]]:
+        """Each client's teacher, all of one state of the board, whose version is said with them."""
+
+        def work(state: Transaction) -> tuple[int, list[Teacher]]:
+            state.get([key for client, _ in questions for key in keys_of(client)[:3]])  # at once what each will need
+            drawn = [self._draw(Books(self.task, state, client, reading=True), wants) for client, wants in questions]
+            state.get(buffers.keys_of([slot for draw in drawn for slot in draw.slots]))
+            teachers = [
+                self._from_everyone(state, draw, wants)
+                if wants.peers is None
+                else self._from_peers(state, client, wants)
+                for draw, (client, wants) in zip(drawn, questions, strict=True)
+            ]
+            return read_head(self.task, state).version, teachers
+
+        version, teachers = self.store.read(work)
+        return [(version, wire.encode_teacher(teacher)) for teacher in teachers]
 
     def version(self) -> int:
         """A number that grows with every change."""
-        return self.store.transact(lambda state: read_head(self.task, state).version)
+        return self.store.read(lambda state: read_head(self.task, state).version)
 
     def expire(self, limit: int = 1000) -> int:
         """Forget releases older than the task's max_age, at most so many, and say how many it was."""
@@ -104,7 +156,7 @@ class Board:
             releases = read_releases(state, [member.name for member in members])
             return Status(head.version, head.members, members, _strangeness([release.means for release in releases]))
 
-        return self.store.transact(work)
+        return self.store.read(work)
 
     def save(self) -> bytes:
         """All that is kept, as bytes."""
@@ -115,16 +167,21 @@ class Board:
         items = wire.decode_items(saved)
         self.store.transact(lambda state: state.set(items))
 
-    def _from_everyone(self, state: Transaction, client: str, wants: Wants) -> Teacher:
-        books, rng = Books(self.task, state, client, reading=True), random.Random(wants.seed)
+    def _draw(self, books: Books, wants: Wants) -> "_Draw":
+        rng, sizes = random.Random(wants.seed), books.sizes.tolist()
+        labels = _chosen(range(self.task.classes), wants) if wants.peers is None else []
+        slots = [
+            (label, slot)
+            for label in labels
+            for slot in buffers.draw(books.place, label, sizes[label], wants.observations, rng)
+        ]
+        return _Draw(books, slots)
+
+    def _from_everyone(self, state: Transaction, draw: "_Draw", wants: Wants) -> Teacher:
+        books, slots = draw
         others = books.totals.clients.copy()
         others[books.place.classes] -= 1
         taught = _chosen(np.flatnonzero(others).tolist(), wants)
-        slots = [
-            (label, slot)
-            for label in _chosen(range(self.task.classes), wants)
-            for slot in buffers.draw(books.place, label, int(books.sizes[label]), wants.observations, rng)
-        ]
         drawn = [row for _, row in buffers.read(state, slots)]
         means = books.totals.means(taught) if self.task.aggregation == "mean" else self._robust(books, state, taught)
         return Teacher(means, read_rows(drawn, [label for label, _ in slots], self.task.dimension))

@@ -68,8 +68,13 @@ def draw(place: Place, buffer: int, size: int, wanted: int, rng: random.Random) 
 
 def read(state: Transaction, slots: Sequence[tuple[int, int]]) -> list[tuple[str, bytes]]:
     """The owner and the contents of each (buffer, slot)."""
-    found = state.get([_key(*slot) for slot in slots])
+    found = state.get(keys_of(slots))
     return [_whose(row) for row in found if row is not None]
+
+
+def keys_of(slots: Sequence[tuple[int, int]]) -> list[str]:
+    """Under which the contents of each (buffer, slot) are kept."""
+    return [_key(*slot) for slot in slots]
 
 
 def _free(state: Transaction, client: str, place: Place, buffer: int, sizes: NDArray[np.int64]) -> None:

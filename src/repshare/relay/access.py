@@ -110,7 +110,7 @@ class Access:
         return sorted(found, key=lambda entry: entry.created)
 
     def _remember(self, token_id: str) -> Entry | None:
-        (kept,) = self._store.transact(lambda state: state.get([f"token/{token_id}"]))
+        (kept,) = self._store.read(lambda state: state.get([f"token/{token_id}"]))
         if kept is None:
             self._remembered.pop(token_id, None)
             return None

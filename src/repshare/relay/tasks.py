@@ -77,7 +77,7 @@ class Tasks:
 
     def find(self, name: str) -> Open | None:
         """The task of this name and its board; None if there is none."""
-        (kept,) = self._registry.transact(lambda state: state.get([name]))
+        (kept,) = self._registry.read(lambda state: state.get([name]))
         if kept is None:
             self._open.pop(name, None)
             return None

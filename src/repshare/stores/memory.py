@@ -26,6 +26,10 @@ class MemoryStore:
                     self._kept[key] = value
             return result
 
+    def read(self, work: Callable[[Transaction], Result]) -> Result:
+        """Do work that only reads."""
+        return self.transact(work)
+
     def items(self) -> Mapping[str, bytes]:
         """Everything kept."""
         with self._alone:
@@ -39,6 +43,8 @@ class MemoryStore:
 
 class MemoryDatabase:
     """Stores by name, in this process."""
+
+    slow_reads = slow_writes = False
 
     def __init__(self) -> None:
         self._stores: dict[str, MemoryStore] = defaultdict(MemoryStore)
@@ -55,24 +61,27 @@ class MemoryDatabase:
 
 
 class Changes:
-    """A transaction that collects what is to be written; what it has not written it reads from outside."""
+    """A transaction that collects what is to be written, and reads nothing twice."""
 
     def __init__(self, read: Callable[[Sequence[str]], Sequence[bytes | None]]) -> None:
         self._read = read
+        self._known: dict[str, bytes | None] = {}  # None: nothing there
         self.made: dict[str, bytes | None] = {}  # None: deleted
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
         """What stands under each of these keys."""
-        if not self.made:
-            return list(self._read(keys))
-        unknown = [key for key in keys if key not in self.made]
-        found = dict(zip(unknown, self._read(unknown), strict=True)) if unknown else {}
-        return [self.made[key] if key in self.made else found[key] for key in keys]
+        known = self._known
+        if unknown := list(dict.fromkeys(key for key in keys if key not in known)):
+            known.update(zip(unknown, self._read(unknown), strict=True))
+        return [known[key] for key in keys]
 
     def set(self, items: Mapping[str, bytes]) -> None:
         """Put each of these under its key."""
+        self._known.update(items)
         self.made.update(items)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Remove what stands under these keys."""
-        self.made.update(dict.fromkeys(keys))
+        gone = dict.fromkeys(keys)
+        self._known.update(gone)
+        self.made.update(gone)

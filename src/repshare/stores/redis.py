@@ -36,6 +36,8 @@ return 1
 class RedisDatabase:
     """One Redis server, or cluster node, as `redis://host:port/number`. Durable as far as that server is (AOF)."""
 
+    slow_reads = slow_writes = True
+
     def __init__(self, url: str, prefix: str = "repshare") -> None:
         self.prefix = prefix
         try:
@@ -88,6 +90,10 @@ class RedisStore:
                     if time.monotonic() > end:
                         raise StoreError(f"Redis: too many changes at once, gave up after {tries} tries") from None
                     time.sleep(random.uniform(0, 0.0005 * min(tries, 40)))
+
+    def read(self, work: Callable[[Transaction], Result]) -> Result:
+        """Do work that only reads; again, if another changed the store in between."""
+        return self.transact(work)
 
     def items(self) -> Mapping[str, bytes]:
         """Everything kept."""

@@ -20,18 +20,20 @@ PRAGMA wal_autocheckpoint = 4000;
 CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 """
 
+# A row that is replaced stays where it is, beside those that were first written with it: fewer pages change.
+UPSERT = "INSERT INTO kept VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+
 
 class SqliteDatabase:
     """One file. A transaction is on the disk when it ends, and survives a crash and a power cut."""
 
+    slow_reads, slow_writes = False, True
+
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._alone = threading.Lock()
         try:
-            self._connection = sqlite3.connect(
-                path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=1000
-            )
-            self._connection.executescript(SETUP)
+            # One for each way: who reads does not wait until what another thread writes is on the disk.
+            self._writing, self._reading = _Connection(path), _Connection(path)
         except sqlite3.Error as error:
             raise StoreError(f"{path}: {error}") from error
 
@@ -47,29 +49,53 @@ class SqliteDatabase:
 
     def close(self) -> None:
         """Let go of the file."""
-        with self._alone:
-            self._connection.close()
+        for connection in (self._writing, self._reading):
+            connection.close()
 
     @contextmanager
-    def begin(self, how: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
+    def begin(self, how: str = "IMMEDIATE", *, reading: bool = False) -> Iterator[sqlite3.Connection]:
         """A transaction of SQLite's: kept if the block ends without an error."""
-        with self._alone:
+        with (self._reading if reading else self._writing).alone() as connection:
             try:
-                self._connection.execute(f"BEGIN {how}")
-                yield self._connection
-                self._connection.execute("COMMIT")
+                connection.execute(f"BEGIN {how}")
+                yield connection
+                connection.execute("COMMIT")
             except sqlite3.Error as error:
-                self._roll_back()
-                if how == "DEFERRED" and getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY"):
+                _roll_back(connection)
+                busy = getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY")
+                if busy and how == "DEFERRED" and not reading:
                     raise _Busy from error
                 raise StoreError(f"{self.path}: {error}") from error
             except BaseException:
-                self._roll_back()
+                _roll_back(connection)
                 raise
 
-    def _roll_back(self) -> None:
-        with suppress(sqlite3.Error):  # SQLite may have done so itself; a closed file has nothing to roll back
-            self._connection.execute("ROLLBACK")
+
+class _Connection:
+    """A connection, for one thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._alone = threading.Lock()
+        self._connection = sqlite3.connect(
+            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=1000
+        )
+        self._connection.executescript(SETUP)
+
+    @contextmanager
+    def alone(self) -> Iterator[sqlite3.Connection]:
+        """The connection, while nobody else has it."""
+        with self._alone:
+            yield self._connection
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._alone:
+            self._connection.close()
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    with suppress(sqlite3.Error):  # SQLite may have done so itself; a closed file has nothing to roll back
+        connection.execute("ROLLBACK")
 
 
 class _Busy(Exception):
@@ -89,9 +115,14 @@ class SqliteStore:
         except _Busy:  # another process writes, or wrote after this one had read: begin again, as a writer
             return self._transact(work, "IMMEDIATE")
 
+    def read(self, work: Callable[[Transaction], Result]) -> Result:
+        """Do work that only reads, beside one that writes."""
+        with self.database.begin("DEFERRED", reading=True) as connection:
+            return work(Changes(lambda keys: self._read(connection, keys)))
+
     def items(self) -> Mapping[str, bytes]:
         """Everything kept."""
-        with self.database.begin("DEFERRED") as connection:
+        with self.database.begin("DEFERRED", reading=True) as connection:
             rows = connection.execute("SELECT key, value FROM kept WHERE key >= ? AND key < ?", self._range())
             return {key.removeprefix(self.prefix): value for key, value in rows}
 
@@ -107,7 +138,7 @@ class SqliteStore:
             kept = [(self.prefix + key, value) for key, value in changes.made.items() if value is not None]
             gone = [(self.prefix + key,) for key, value in changes.made.items() if value is None]
             if kept:
-                connection.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", kept)
+                connection.executemany(UPSERT, kept)
             if gone:
                 connection.executemany("DELETE FROM kept WHERE key = ?", gone)
             return result

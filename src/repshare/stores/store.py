@@ -25,6 +25,9 @@ class Store(Protocol):
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Do this work alone, all of it or nothing, durable on return; begin it again if another came in between."""
 
+    def read(self, work: Callable[[Transaction], Result]) -> Result:
+        """Do work that only reads: on one state, and without waiting for others that write, where that can be had."""
+
     def items(self) -> Mapping[str, bytes]:
         """Everything kept."""
 
@@ -37,6 +40,11 @@ class Database(Protocol):
 
     A change that was under way is then made or not, but never in part: over a network, an answer can get lost.
     """
+
+    slow_reads: bool
+    """Whether reading waits for more than this processor."""
+    slow_writes: bool
+    """Whether writing does."""
 
     def store(self, name: str) -> Store:
         """The store of this name; it need not exist before."""
