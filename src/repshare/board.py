@@ -179,9 +179,10 @@ class Board:
 
     def _from_everyone(self, state: Transaction, draw: "_Draw", wants: Wants) -> Teacher:
         books, slots = draw
-        others = books.totals.clients.copy()
-        others[books.place.classes] -= 1
-        taught = _chosen(np.flatnonzero(others).tolist(), wants)
+        others = books.totals.clients.tolist()
+        for label in books.place.classes:
+            others[label] -= 1
+        taught = _chosen((label for label, clients in enumerate(others) if clients), wants)
         drawn = [row for _, row in buffers.read(state, slots)]
         means = books.totals.means(taught) if self.task.aggregation == "mean" else self._robust(books, state, taught)
         return Teacher(means, read_rows(drawn, [label for label, _ in slots], self.task.dimension))

@@ -5,6 +5,7 @@ two numbers of workers) would disagree. Here a number is a whole multiple of 2â
 exactly in any order.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ LIMIT = 2.0**62  # in steps: half of what an int64 holds, so that one more addit
 
 def fits(largest: float, weight: int) -> bool:
     """Whether `weight` numbers as large as `largest` can be summed."""
-    return bool(np.isfinite(largest)) and abs(largest) / STEP * weight < LIMIT
+    return math.isfinite(largest) and abs(largest) / STEP * weight < LIMIT
 
 
 def overflows(total: NDArray[np.int64]) -> bool:
@@ -26,7 +27,7 @@ def overflows(total: NDArray[np.int64]) -> bool:
 
 def weigh(values: NDArray[Any], weight: int | NDArray[np.int64]) -> NDArray[np.int64]:
     """values Ã— weight, in steps. Ask `fits` first."""
-    return np.rint(np.asarray(values, np.float64) / STEP).astype(np.int64) * weight
+    return np.rint(np.asarray(values, np.float64) * (1 / STEP)).astype(np.int64) * weight
 
 
 def mean(total: NDArray[np.int64], weight: int | NDArray[np.int64]) -> NDArray[np.float64]:

@@ -1,6 +1,7 @@
 """A task: what the clients of one collaboration agree on, and the check that every release passes at the door."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +54,7 @@ class Task:
             self._check(rows)
         if len(set(release.means.labels.tolist())) < len(release.means.labels):
             raise Refused("two means of one class")
-        most = int(np.unique(release.observations.labels, return_counts=True)[1].max(initial=0))
+        most = max(Counter(release.observations.labels.tolist()).values(), default=0)
         if most > MOST_OBSERVATIONS:
             raise Refused(f"{most:,} observations of one class; at most {MOST_OBSERVATIONS:,} are taken")
 
@@ -68,10 +69,11 @@ class Task:
                 raise Refused(f"class {label} is unknown; the task's are 0 to {self.classes - 1}")
         if (fewest := min(counts)) < self.minimum_count:
             raise Refused(f"an average of {fewest} samples; the task wants {self.minimum_count}")
-        vectors = rows.vectors.astype(np.float64)  # in which the square of a float32 is exact enough, and finite
-        longest = math.sqrt(np.einsum("ij,ij->i", vectors, vectors).max())
+        longest = float(np.abs(rows.vectors).max()) * math.sqrt(self.dimension)  # no vector is longer
         if not math.isfinite(longest):
             raise Refused("a vector is not finite")
+        if longest > self.norm_bound or not sums.fits(longest, max(counts)):  # look closer
+            longest = float(np.linalg.norm(rows.vectors.astype(np.float64), axis=1).max())
         if longest > self.norm_bound:
             raise Refused(f"a vector of length {longest:.4g}; the task's norm_bound is {self.norm_bound:.4g}")
         if not sums.fits(longest, max(counts)):

@@ -41,16 +41,17 @@ class Totals(NamedTuple):
     def add(self, means: Representations, sign: int, *, weighted: bool) -> None:
         """Count a client's class means in (+1) or out (−1)."""
         rows = np.empty((len(means.labels), self.numbers.shape[1]), np.int64)
-        weights = means.counts if weighted else np.ones_like(means.counts)  # (n,)
-        rows[:, :-3] = sums.weigh(means.vectors, weights[:, None])
-        rows[:, -3], rows[:, -2], rows[:, -1] = weights, means.counts, 1
-        self.numbers[means.labels] += sign * rows
+        counts = sign * means.counts  # (n,)
+        rows[:, -3], rows[:, -2], rows[:, -1] = counts if weighted else sign, counts, sign
+        rows[:, :-3] = sums.weigh(means.vectors, rows[:, -3, None])
+        self.numbers[means.labels] += rows
 
     def means(self, among: Sequence[int]) -> Representations:
         """The mean of each of these classes."""
-        rows = self.numbers[np.array(among, np.int64)]
+        labels = np.array(among, np.int64)
+        rows = self.numbers[labels]
         vectors = sums.mean(rows[:, :-3], rows[:, -3, None])
-        return Representations(vectors.astype(np.float32), np.array(among, np.int64), rows[:, -2])
+        return Representations(vectors.astype(np.float32), labels, rows[:, -2])
 
     def encode(self) -> bytes:
         """As bytes."""

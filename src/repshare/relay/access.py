@@ -9,7 +9,7 @@ import hmac
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from repshare.errors import ConfigError
@@ -91,9 +91,18 @@ class Access:
 
     def find(self, token: str) -> Grant | None:
         """What this token allows; None if it is not one of ours, or not any more."""
-        token_id, secret = split(token)
-        entry = self._remember(token_id)
-        return entry.grant if entry and hmac.compare_digest(entry.digest, _digest(secret)) else None
+        return self.find_all([token])[0]
+
+    def find_all(self, tokens: Sequence[str]) -> list[Grant | None]:
+        """What each of these tokens allows."""
+        parts = [split(token) for token in tokens]
+        kept = self._store.read(lambda state: state.get([f"token/{token_id}" for token_id, _ in parts]))
+        found = []
+        for (token_id, secret), each in zip(parts, kept, strict=True):
+            entry = self._remember(token_id, each)
+            good = entry and hmac.compare_digest(entry.digest, _digest(secret))
+            found.append(entry.grant if entry and good else None)
+        return found
 
     def recall(self, token: str) -> Grant | None:
         """What `find` said a moment ago, without asking the database; None if it must be asked."""
@@ -109,8 +118,7 @@ class Access:
         found = [_decode(key[6:], value) for key, value in kept.items() if key.startswith("token/")]
         return sorted(found, key=lambda entry: entry.created)
 
-    def _remember(self, token_id: str) -> Entry | None:
-        (kept,) = self._store.read(lambda state: state.get([f"token/{token_id}"]))
+    def _remember(self, token_id: str, kept: bytes | None) -> Entry | None:
         if kept is None:
             self._remembered.pop(token_id, None)
             return None

@@ -54,8 +54,12 @@ async def read_body(request: Request, most_bytes: int, seconds: float) -> bytes:
 
 
 async def _read(request: Request, most_bytes: int) -> bytes:
-    size, parts = 0, []
-    async for part in request.stream():
+    size, parts, more = 0, [], True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part, more = message.get("body", b""), message.get("more_body", False)
         size += len(part)
         if size > most_bytes:
             raise Problem("too-large", f"the body is longer than the {most_bytes:,} bytes that are taken")

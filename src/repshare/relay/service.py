@@ -4,13 +4,14 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import anyio.to_thread
 from starlette.requests import Request
 
 from repshare.relay.access import Access, Grant, Role
+from repshare.relay.desk import Desk
 from repshare.relay.limits import Rates
 from repshare.relay.logs import say
 from repshare.relay.metrics import Metrics
@@ -28,7 +29,9 @@ ANYONE = Grant("admin", "anyone", None)  # what an insecure relay allows everyon
 VISITOR = Grant("viewer", "visitor", None)  # who looks at a public page
 
 Arguments = ParamSpec("Arguments")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
+Together = Callable[[Sequence[Item]], Sequence[Result | Exception]]  # what each of several items gives, or raises
 
 
 class Refusal(NamedTuple):
@@ -50,6 +53,8 @@ class Service:
         self.metrics = Metrics(lambda: self.news.waiting)
         self.refusals: dict[str, deque[Refusal]] = {}  # by task
         self._rates = Rates(options.rate, 2 * options.rate)
+        self._reading = Desk() if database.slow_reads else None
+        self._writing = Desk() if database.slow_writes else None
         self._log_rate = Rates(REFUSALS_LOGGED, REFUSALS_LOGGED)
 
     async def run(
@@ -59,6 +64,14 @@ class Service:
         if not self.options.threads:
             return function(*args, **kwargs)
         return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs))
+
+    async def read(self, function: Together[Item, Result], item: Item) -> Result:
+        """Do something that reads from the store, where that is slow together with what others want of it."""
+        return await self._reading.do(function, item) if self._reading else _alone(function, item)
+
+    async def write(self, function: Together[Item, Result], item: Item) -> Result:
+        """Do something that writes to the store, likewise."""
+        return await self._writing.do(function, item) if self._writing else _alone(function, item)
 
     async def enter(self, request: Request, roles: tuple[Role, ...], task: str | None = None) -> Grant:
         """Who asks, if one of these roles and of this task; and not too fast."""
@@ -113,10 +126,17 @@ class Service:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             raise _unauthorised("no token was sent: Authorization: Bearer <token>")
-        grant = self.access.recall(token) or await self.run(self.access.find, token)
+        grant = self.access.recall(token) or await self.read(self.access.find_all, token)
         if grant is None:
             raise _unauthorised("the token is unknown or revoked")
         return grant
+
+
+def _alone(function: Together[Item, Result], item: Item) -> Result:
+    (outcome,) = function([item])
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def _unauthorised(detail: str) -> Problem:

@@ -1,0 +1,61 @@
+"""A desk: a thread to which requests bring work that waits for a disk or a network, and which does it by the pile."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
+
+MOST_AT_ONCE = 128
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class _Work(NamedTuple):
+    function: Callable[[Sequence[Any]], Sequence[Any]]
+    item: Any
+    outcome: asyncio.Future[Any]
+
+
+class Desk:
+    """Items that came for the same function while it was busy are handed to it together. Used from one event loop."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "desk")
+        self._waiting: list[_Work] = []
+        self._busy = False
+
+    async def do(self, function: Callable[[Sequence[Item]], Sequence[Result | Exception]], item: Item) -> Result:
+        """What the function gives for this item, or raises for it, or for all."""
+        outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Work(function, item, outcome))
+        if not self._busy:
+            self._begin()
+        return await outcome
+
+    def _begin(self) -> None:
+        self._busy = bool(self._waiting)
+        if not self._busy:
+            return
+        function = self._waiting[0].function
+        pile = [work for work in self._waiting if work.function == function][:MOST_AT_ONCE]
+        taken = set(map(id, pile))
+        self._waiting = [work for work in self._waiting if id(work) not in taken]
+        self._thread.submit(self._work, asyncio.get_running_loop(), function, pile)
+
+    def _work(self, loop: asyncio.AbstractEventLoop, function: Callable[..., Sequence[Any]], pile: list[_Work]) -> None:
+        try:
+            outcomes = function([work.item for work in pile])
+        except Exception as error:
+            outcomes = [error] * len(pile)
+        loop.call_soon_threadsafe(self._end, pile, outcomes)
+
+    def _end(self, pile: list[_Work], outcomes: Sequence[Any]) -> None:
+        self._begin()
+        for work, outcome in zip(pile, outcomes, strict=True):
+            if work.outcome.done():  # whoever asked is gone
+                continue
+            if isinstance(outcome, Exception):
+                work.outcome.set_exception(outcome)
+            else:
+                work.outcome.set_result(outcome)
