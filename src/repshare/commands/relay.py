@@ -5,7 +5,6 @@ A relay keeps everything in one file (--db) or in Redis (--redis); all commands 
 
 import shlex
 import sys
-from dataclasses import replace
 from typing import Literal
 
 from repshare.commands.tasks import Name, Place, Values, create_task, opened, print_json
@@ -48,7 +47,7 @@ def serve(
     with opened(place) as database:
         if task is not None:
             create_task(database, task, values)
-        server.serve(database, replace(options, threads=place.redis is not None), address)
+        server.serve(database, options, address)
 
 
 def invite(

@@ -1,9 +1,6 @@
 """How a relay serves."""
 
 from dataclasses import dataclass
-from typing import Annotated
-
-import tyro
 
 from repshare.errors import ConfigError
 
@@ -26,8 +23,6 @@ class Options:
     """Let everyone who can reach the relay see its page, without a token."""
     away_seconds: float = 30.0
     """Silence after which the page calls a client away; at least three times its usual time between releases."""
-    threads: Annotated[bool, tyro.conf.Suppress] = False
-    """Whether the store is asked from threads: worth it where an answer comes over a network."""
 
     def __post_init__(self) -> None:
         seconds = [(f"{what}_seconds", 0.001) for what in ("body", "head", "away")]

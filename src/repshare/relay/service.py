@@ -60,8 +60,8 @@ class Service:
     async def run(
         self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Result:
-        """Do something with the store: here, or in a thread where others would have to wait for the network."""
-        if not self.options.threads:
+        """Do something with the store: here, or in a thread where others would have to wait for disk or network."""
+        if not self.database.slow_writes:
             return function(*args, **kwargs)
         return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs))
 

@@ -21,7 +21,8 @@ CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 """
 
 # A row that is replaced stays where it is, beside those that were first written with it: fewer pages change.
-UPSERT = "INSERT INTO kept VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+INSTEAD = "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+ROWS = 64  # in one statement: between statements, and rows of executemany, another thread takes its turn
 
 
 class SqliteDatabase:
@@ -122,7 +123,7 @@ class SqliteStore:
 
     def items(self) -> Mapping[str, bytes]:
         """Everything kept."""
-        with self.database.begin("DEFERRED", reading=True) as connection:
+        with self.database.begin("DEFERRED") as connection:  # it may take long: those who only read go on
             rows = connection.execute("SELECT key, value FROM kept WHERE key >= ? AND key < ?", self._range())
             return {key.removeprefix(self.prefix): value for key, value in rows}
 
@@ -137,8 +138,10 @@ class SqliteStore:
             result = work(changes)
             kept = [(self.prefix + key, value) for key, value in changes.made.items() if value is not None]
             gone = [(self.prefix + key,) for key, value in changes.made.items() if value is None]
-            if kept:
-                connection.executemany(UPSERT, kept)
+            for start in range(0, len(kept), ROWS):
+                part = kept[start : start + ROWS]
+                marks = ",".join(["(?,?)"] * len(part))
+                connection.execute(f"INSERT INTO kept VALUES {marks} {INSTEAD}", [x for row in part for x in row])
             if gone:
                 connection.executemany("DELETE FROM kept WHERE key = ?", gone)
             return result
