@@ -15,7 +15,7 @@ BEYOND_A_SCHEMA = "positive_data_acceptance,negative_data_rejection"
 KNOWN = '[parameters]\ntask = "digits"\nclient = "alice"\n'  # names that are there, so that more than 404 is seen
 
 
-def explore(folder, *, examples, roles=(None, "viewer", "client", "admin"), seed=1):
+def explore(folder, *, examples, roles=(None, *ROLES), names=("any", "known"), seed=1):
     """Ask with no token and with one of each role, with names that are there and with any: requests by role."""
     create_task(folder)
     tokens = {role: invite(folder, {"client": "alice"}.get(role, role), "--role", role, *ROLES[role]) for role in ROLES}
@@ -24,9 +24,9 @@ def explore(folder, *, examples, roles=(None, "viewer", "client", "admin"), seed
         for number in range(20):
             assert relay.publish("alice", release(number), tokens["client"]).status_code == 200
         for role in roles:
-            for names in ("any", "known") if role else ("any",):
-                (folder / "schemathesis.toml").write_text(KNOWN if names == "known" else "")
-                asked[f"{role or 'no token'}, {names} names"] = ask_all(relay, tokens.get(role), examples, seed)
+            for which in names if role else ("any",):
+                (folder / "schemathesis.toml").write_text(KNOWN if which == "known" else "")
+                asked[f"{role or 'no token'}, {which} names"] = ask_all(relay, tokens.get(role), examples, seed)
         assert relay.ask("GET", "/healthz").status_code == 200
         assert not [line for line in relay.log() if line["level"] == "error"]
     return {**asked, "5xx": 0, "otherwise than described": 0}
