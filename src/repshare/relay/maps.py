@@ -27,7 +27,8 @@ def make_map(index: Index, frames: Halves, before: Floats | None = None) -> tupl
     plane, kept = _plane(last - centre)
     if before is not None and before.shape == plane.shape:
         plane = plane @ _turn(plane, before)
-    points = np.where(there[..., None], (rows - centre) @ plane, np.nan)  # (frames, 1 + clients, classes, 2)
+    known = np.where(there[..., None], rows, centre)
+    points = np.where(there[..., None], (known - centre) @ plane, np.nan)  # (frames, 1 + clients, classes, 2)
     size = max(float(np.nanmax(np.abs(points))), 1e-12)
     whole = (points * (SCALE / size)).round()
     document["points"] = [[_pairs(row) for row in frame] for frame in whole]

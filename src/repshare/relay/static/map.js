@@ -35,9 +35,10 @@ find("play").addEventListener("click", () => playing ? stop() : play());
 
 function play() {
   if (position >= film.points.length - 1) position = 0;
-  let then = performance.now();
+  let then = null; // of the first picture: it may lie before the moment at which it was asked for
   const step = (now) => {
     if (!film) return;
+    then ??= now;
     const moved = position + (now - then) / STEP_MILLISECONDS;
     if (!calm() || Math.floor(moved) > Math.floor(position)) {
       position = Math.min(calm() ? Math.floor(moved) : moved, film.points.length - 1);
