@@ -1,5 +1,6 @@
 """Stores in one SQLite file: durable, nothing to install, open to several processes at once."""
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,8 +45,9 @@ class SqliteDatabase:
 
     def check(self) -> None:
         """Write something and read it back."""
-        self.store("check").transact(lambda state: state.set({"alive": b"yes"}))
-        if self.store("check").transact(lambda state: state.get(["alive"])) != [b"yes"]:
+        something = os.urandom(8)  # SQLite does not write what is there already
+        self.store("check").transact(lambda state: state.set({"alive": something}))
+        if self.store("check").read(lambda state: state.get(["alive"])) != [something]:
             raise StoreError(f"{self.path}: what was written is not there")
 
     def close(self) -> None:
