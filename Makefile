@@ -29,8 +29,9 @@ check: $(INSTALLED) ## Formatting, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(INSTALLED) ## Compare simulators: half an hour, writes benchmarks/simulation.md
+bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; writes benchmarks/simulation.md and relay.md
 	$(BIN)/python benchmarks/simulation.py
+	$(BIN)/python benchmarks/relay.py
 
 format: $(INSTALLED) ## Put the formatting right
 	$(BIN)/ruff format .

@@ -43,7 +43,7 @@ def main() -> None:
             cases.append(case)
     text = report(cases)
     print(text)
-    if len(sys.argv) == 1:
+    if not arguments.quick:
         Path(__file__).with_suffix(".md").write_text(text)
 
 
@@ -59,9 +59,7 @@ def measure(
             loads: dict[int, list[Load]] = {number: [] for number in (0, *relays)}
             for _ in range(turns):
                 for number, (server, pairs) in {**relays, 0: (echo, bare)}.items():
-                    found = run(
-                        server.port, pairs, clients=clients, seconds=seconds, processor=server.processor
-                    )
+                    found = run(server.port, pairs, clients=clients, seconds=seconds, processor=server.processor)
                     loads[number].append(found)
             for number, (server, _) in relays.items():
                 used, sync = memory([server.pid]), disk_seconds(Path(folder))
@@ -69,9 +67,7 @@ def measure(
 
 
 @contextmanager
-def start_relays(
-    store: str, registered: Sequence[int], folder: Path
-) -> Iterator[dict[int, tuple[Server, list[Pair]]]]:
+def start_relays(store: str, registered: Sequence[int], folder: Path) -> Iterator[dict[int, tuple[Server, list[Pair]]]]:
     """A relay for each number of registered clients, with the requests that its active clients make."""
     with ExitStack() as stack:
         url, redis = stack.enter_context(start_redis(folder)) if store == "Redis" else ("", 0)

@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
 
 
 def run(port: int, pairs: Sequence[Pair], *, clients: int, seconds: float, processor: Callable[[], float]) -> Load:
-    """Let so many clients at a time make round trips; after a short run-up, count. `processor`: the server's seconds."""
+    """Let so many clients at a time make round trips; after a run-up, count. `processor`: the server's seconds."""
     return uvloop.run(_run(port, pairs, clients, seconds, processor))
 
 
@@ -96,9 +96,7 @@ def answer_sizes(port: int, pair: Pair) -> list[int]:
     return uvloop.run(ask())
 
 
-async def _run(
-    port: int, pairs: Sequence[Pair], clients: int, seconds: float, processor: Callable[[], float]
-) -> Load:
+async def _run(port: int, pairs: Sequence[Pair], clients: int, seconds: float, processor: Callable[[], float]) -> Load:
     loop, load, over = asyncio.get_running_loop(), Load(), asyncio.Event()
     opened = [await loop.create_connection(Connection, "127.0.0.1", port) for _ in range(clients)]
     work = [

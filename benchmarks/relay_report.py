@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
+
 from relay_load import Load
 
 HEADINGS = (
@@ -33,14 +34,15 @@ VALUES = 2 * 10 * 84 * 4  # (M + 1) · C · d' · 4 bytes
 INTRODUCTION = """\
 # The relay beside a bare endpoint
 
-A round trip is a publish and a collect of MNIST's size (C = 10, d' = 84, M↑ = M↓ = 1, fp32), with a token, by one of up to 1,000
-active clients at random. *Bare* is a FastAPI endpoint under the same uvicorn that reads and answers as many bytes in as many
-requests, and does nothing else. One process each, one load generator; all took turns. Made by `benchmarks/relay.py`.
+A round trip is a publish and a collect of MNIST's size (C = 10, d' = 84, M↑ = M↓ = 1, fp32), with a token, by one of up
+to 1,000 active clients at random. *Bare* is a FastAPI endpoint under the same uvicorn that reads and answers as many
+bytes in as many requests, and does nothing else. One process each, one load generator; all took turns. Made by
+`benchmarks/relay.py`.
 """
 NOTES = """\
-Medians over turns; *of bare* is the ratio within a turn, median (lowest–highest). *CPU ms*: of the server's processes, Redis
-included, a round trip. *Memory*: of the relay's process after the turns; the store in memory keeps the releases there. SQLite
-(synchronous = FULL) and Redis (appendfsync always) have a publish on the disk before it is answered.
+Medians over turns; *of bare* is the ratio within a turn, median (lowest–highest). *CPU ms*: of the server's processes,
+Redis included, a round trip. *Memory*: of the relay's process after the turns; the store in memory keeps the releases
+there. SQLite (synchronous = FULL) and Redis (appendfsync always) have a publish on the disk before it is answered.
 """
 
 
@@ -77,7 +79,10 @@ class Case:
             *(milliseconds([percentile(load.trips, q) for load in self.relay]) for q in (50, 99)),
             *(milliseconds([percentile(load.collects, q) for load in self.relay]) for q in (50, 99)),
             milliseconds([percentile(load.trips, 50) for load in self.bare]),
-            *(milliseconds([load.processor / max(1, len(load.collects)) for load in of]) for of in (self.relay, self.bare)),
+            *(
+                milliseconds([load.processor / max(1, len(load.collects)) for load in of])
+                for of in (self.relay, self.bare)
+            ),
             f"{self.memory / 1e6:,.0f}",
         )
 
@@ -95,7 +100,20 @@ def report(cases: list[Case]) -> str:
     reading = [*read_shares(cases), *read_growth(cases), read_bytes(cases)]
     machine = [f"- {name}: {value}" for name, value in describe_machine(cases).items()]
     return "\n".join(
-        [INTRODUCTION, *table, "", NOTES, "## Reading", "", *(f"- {line}" for line in reading), "", "## Machine", "", *machine, ""]
+        [
+            INTRODUCTION,
+            *table,
+            "",
+            NOTES,
+            "## Reading",
+            "",
+            *(f"- {line}" for line in reading),
+            "",
+            "## Machine",
+            "",
+            *machine,
+            "",
+        ]
     )
 
 
@@ -126,7 +144,9 @@ def read_growth(cases: list[Case]) -> list[str]:
         factors = {clients: times[many, clients] / times[few, clients] for _, clients in times}
         listed = ", ".join(f"{factor:.2f} with {clients}" for clients, factor in factors.items())
         good = verdict(max(factors.values()) <= GROWTH)
-        lines.append(f"{store}: a collect at {many:,} registered takes × that at {few:,}: {listed}; target {GROWTH}: {good}.")
+        lines.append(
+            f"{store}: a collect at {many:,} registered takes × that at {few:,}: {listed}; target {GROWTH}: {good}."
+        )
     return lines
 
 
@@ -135,8 +155,9 @@ def read_bytes(cases: list[Case]) -> str:
     load = cases[0].relay[0]
     sent, received = (total / len(load.collects) for total in (load.sent, load.received))
     return (
-        f"On the wire a round trip sends {sent:,.0f} bytes and receives {received:,.0f}, heads of both requests and answers "
-        f"included; the formula (M + 1)·C·d'·4 says {VALUES:,} each way ({sent / VALUES - 1:+.0%}, {received / VALUES - 1:+.0%})."
+        f"On the wire a round trip sends {sent:,.0f} bytes and receives {received:,.0f}, heads of both requests and "
+        f"answers included; the formula (M + 1)·C·d'·4 says {VALUES:,} each way ({sent / VALUES - 1:+.0%}, "
+        f"{received / VALUES - 1:+.0%})."
     )
 
 

@@ -1,12 +1,11 @@
 """The servers that are compared, each a process of its own: relays filled with clients, and a bare endpoint.
 
-`python benchmarks/relay_servers.py echo PORT` serves the bare endpoint, `… memory PORT CLIENTS TOKENS` a relay in memory: `repshare
-relay serve` cannot begin with a filled memory. Both get the relay's settings of uvicorn.
+`python benchmarks/relay_servers.py echo PORT` serves the bare endpoint, `… memory PORT CLIENTS TOKENS` a relay in
+memory: `repshare relay serve` cannot begin with a filled memory. Both get the relay's settings of uvicorn.
 """
 
 import json
 import os
-import random
 import shutil
 import socket
 import subprocess
@@ -23,7 +22,7 @@ from repshare.board import Board
 from repshare.relay.access import Access, Grant
 from repshare.relay.tasks import Tasks
 from repshare.representations import Release, Representations
-from repshare.stores import Database, Store, open_database
+from repshare.stores import Database, open_database
 from repshare.task import Task
 from repshare.wire import encode_release
 
@@ -88,7 +87,9 @@ def start_redis(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def start_relay(folder: Path, place: str, clients: int, others: tuple[int, ...]) -> Iterator[tuple[Server, dict[str, str]]]:
+def start_relay(
+    folder: Path, place: str, clients: int, others: tuple[int, ...]
+) -> Iterator[tuple[Server, dict[str, str]]]:
     """A relay over this place with so many clients in it, and the active ones' tokens."""
     port = _free_port()
     if place == "memory":
@@ -200,7 +201,8 @@ def _serve(what: str, port: str, clients: str = "0", told: str = "") -> None:
     if what == "echo":
         import uvicorn
 
-        uvicorn.run(make_echo(), port=int(port), log_config=None, access_log=False, server_header=False, ws="none")
+        same = {"log_config": None, "access_log": False, "server_header": False, "ws": "none", "proxy_headers": False}
+        uvicorn.run(make_echo(), port=int(port), timeout_keep_alive=75, **same)
         return
     from repshare.relay import logs, server
     from repshare.relay.address import Address
