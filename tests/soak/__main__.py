@@ -36,8 +36,10 @@ HEAD = """# Faults, fuzz and abuse of the relay
 of them pass. `make test` does shorter runs of the same code (`tests/soak/`).
 
 What is checked after every fault: each client's kept release is, byte for byte, the one that was acknowledged last, or
-one that was asked for and never answered; the totals, buffers and members are exactly those of a fresh board that is
+one that was asked for and not acknowledged; the totals, buffers and members are exactly those of a fresh board that is
 given the kept releases. A teacher is torn if its class means are not, to the last bit, those of its observations.
+Zeros (lost, torn, changes, …) are what a run insists on: with any other number it fails. Times depend on what else the
+machine does.
 """
 
 
