@@ -1,4 +1,5 @@
 import random
+import re
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from repshare import wire
 from repshare.board import Board, Wants
-from repshare.errors import ConfigError, Outdated, Refused
+from repshare.errors import ConfigError, Malformed, Outdated, Refused, RepshareError
 from repshare.representations import Release, nothing, stack
 from repshare.stores import MemoryStore
 from repshare.task import Task
@@ -377,3 +378,27 @@ def test_what_was_saved_is_loaded_with_everything():
     new.load(old.save())
     assert new.store.items() == old.store.items()
     assert new.teach("a", Wants(1, 3)) == old.teach("a", Wants(1, 3))
+
+
+def test_a_pile_of_releases_gives_what_they_give_one_by_one():
+    pile = [
+        ("a", body([row(1, 0)], [row(1, 0), row(2, 0)], round=1)),
+        ("b", body([row(9, 9, label=7)])),
+        ("b", b"nonsense"),
+        ("b", body([row(4, 3, count=2)], [row(4, 3)], round=1)),
+        ("a", body([row(2, 1, label=1)], [row(2, 1, label=1)], round=2)),
+        ("a", body([row(1, 0)], round=1)),
+        ("b", body([row(4, 3, count=2)], [row(4, 3)], round=1)),
+    ]
+    together, apart = Board(TASK, clock=Clock()), Board(TASK, clock=Clock())
+    outcomes = together.accept_all(pile)
+    for one, outcome in zip(pile, outcomes, strict=True):
+        if isinstance(outcome, RepshareError):
+            with pytest.raises(type(outcome), match=re.escape(str(outcome))):
+                apart.accept(*one)
+        else:
+            assert apart.accept(*one) == outcome
+    assert [type(outcome) for outcome in outcomes] == [int, Refused, Malformed, int, int, Outdated, int]
+    assert together.store.items() == apart.store.items()
+    questions = [("a", Wants(2, 1)), ("b", Wants(1, 2)), ("c", Wants(5, 3, ("a",))), ("a", Wants(2, 4, ()))]
+    assert together.teach_all(questions) == [(apart.version(), apart.teach(*question)) for question in questions]

@@ -9,6 +9,7 @@ import pytest
 from repshare.errors import ConfigError, StoreError
 from repshare.stores import MemoryDatabase, SqliteDatabase, open_database
 from repshare.stores.redis import RedisDatabase
+from repshare.stores.sqlite import SqliteStore
 
 DATABASES = ["memory", "sqlite", "redis"]
 
@@ -239,3 +240,15 @@ def test_memory_is_private_to_its_database():
     one, two = MemoryDatabase().store("t"), MemoryDatabase().store("t")
     put(one, a="1")
     assert two.items() == {}
+
+
+def test_reading_sees_what_was_written_and_not_what_is_under_way(store):
+    put(store, a="old")
+
+    def work(state):
+        state.set({"a": b"new"})
+        if isinstance(store, SqliteStore):  # beside the writer; elsewhere a reader waits, or sees the state before
+            assert store.read(lambda inside: inside.get(["a"])) == [b"old"]
+
+    store.transact(work)
+    assert store.read(lambda state: state.get(["a"])) == [b"new"]
