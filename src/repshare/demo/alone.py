@@ -1,0 +1,38 @@
+"""The demo's parties without each other: what the table compares with. `python alone.py RECORDS ROUNDS SHARES`."""
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from repshare.client import Client
+from repshare.config import Policy
+from repshare.demo.party import Share, make_party
+from repshare.randomness import derive
+from repshare.results import Journal
+
+
+def learn_alone(journal: Journal, rounds: int, shares: dict[str, Share]) -> None:
+    """Train each of them with the weights and batches that it has in company, but nobody to learn from."""
+    clients = [_make_client(name, share) for name, share in shares.items()]
+    for _ in range(rounds):
+        for client in clients:
+            journal.add([asdict(client.round())])
+
+
+def _make_client(name: str, share: Share) -> Client:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(share.seed, name, "model"))  # as `repshare join` does
+        party = make_party(share)
+    alone = replace(party.policy or Policy(), lambda_kd=0.0, lambda_disc=0.0)
+    return Client(party.model, party.data, name=name, policy=alone, test=party.test, seed=share.seed)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    records, rounds, shares = sys.argv[1:]
+    learn_alone(
+        Journal(Path(records)), int(rounds), {name: Share(**share) for name, share in json.loads(shares).items()}
+    )
