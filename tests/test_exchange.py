@@ -5,12 +5,14 @@ import uuid
 import numpy as np
 import pytest
 
-from parties import RelayProcess
+from parties import RelayProcess, eventually
 from repshare import wire
 from repshare.board import Board, Task, Wants
 from repshare.errors import Malformed, Outdated, Refused
 from repshare.exchange import LocalExchange
+from repshare.exchange.peer import PeerExchange
 from repshare.exchange.relay import RelayExchange
+from repshare.keys import Key, Trust
 from repshare.relay.access import Access, Grant
 from repshare.relay.tasks import Tasks
 from repshare.representations import Release, stack
@@ -41,6 +43,27 @@ def relay(request):
     return join
 
 
+def peer(request):
+    """Clients that know each other's keys, connected over loopback without a server."""
+    exchanges, trust = [], Trust()
+
+    def join(client):
+        key = Key.new()
+        trust.add(client, key.public)
+        connect = [place for exchange in exchanges for place in exchange.listening]
+        exchange = PeerExchange(
+            TASK, client, "task", key=key, trust=trust, listen=["tcp/127.0.0.1:0"], connect=connect, timeout=20
+        )
+        exchanges.append(exchange)
+        names = {exchange.name for exchange in exchanges}
+        for each in exchanges:
+            eventually(lambda each=each: {each.name, *each.live()} == names, "everyone is there for everyone")
+        return exchange
+
+    request.addfinalizer(lambda: [exchange.close() for exchange in exchanges])
+    return join
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("relay")
@@ -51,10 +74,16 @@ def served(tmp_path_factory):
     process.stop()
 
 
-@pytest.fixture(params=[local, relay])
+@pytest.fixture(params=[local, relay, peer])
 def join(request):
     """A function from a client's name to its exchange; all of one test's meet each other."""
     return request.param(request)
+
+
+@pytest.fixture
+def own_counts(join, request):
+    """Whether global means are over everyone: peers average only what they download, which is the others'."""
+    return request.node.callspec.params["join"] is not peer
 
 
 def release(value, label=0, round=1):
@@ -62,7 +91,11 @@ def release(value, label=0, round=1):
     return wire.encode_release(Release(round, rows, rows))
 
 
-def collect(exchange, observations=1):
+# M↓. A board draws that many observations a class; peers ask that many of each other.
+MANY = 8
+
+
+def collect(exchange, observations=MANY):
     return wire.decode_teacher(exchange.collect(Wants(observations, seed=0)))
 
 
@@ -72,13 +105,14 @@ def test_a_client_alone_collects_a_teacher_without_rows(join):
     assert len(collect(alone).means.labels) == 0
 
 
-def test_two_clients_are_enough(join):
+def test_two_clients_are_enough(join, own_counts):
     a, b = join("a"), join("b")
     a.publish(release(1.0))
     b.publish(release(3.0))
     for exchange, others in ((a, 3.0), (b, 1.0)):
         teacher = collect(exchange)
-        assert teacher.means.vectors.tolist() == [[2.0, 2.0]]
+        mean = 2.0 if own_counts else others
+        assert teacher.means.vectors.tolist() == [[mean, mean]]
         assert teacher.observations.vectors.tolist() == [[others, others]]
 
 
@@ -95,12 +129,12 @@ def test_a_client_may_collect_before_it_has_published(join):
     assert collect(join("b")).means.vectors.tolist() == [[1.0, 1.0]]
 
 
-def test_publishing_twice_changes_nothing(join):
+def test_publishing_twice_changes_nothing(join, own_counts):
     a, b = join("a"), join("b")
     for _ in range(3):
         a.publish(release(1.0))
     b.publish(release(3.0))
-    assert collect(b).means.counts.tolist() == [8]
+    assert collect(b).means.counts.tolist() == [8 if own_counts else 4]
 
 
 def test_a_newer_release_replaces_the_older_one(join):
@@ -137,7 +171,7 @@ def test_a_client_is_taught_by_the_peers_and_classes_it_names(join):
     b.publish(release(3.0, label=1))
 
     def taught(**wanted):
-        return wire.decode_teacher(c.collect(Wants(1, 0, **wanted))).means.labels.tolist()
+        return wire.decode_teacher(c.collect(Wants(MANY, 0, **wanted))).means.labels.tolist()
 
     assert taught() == [0, 1]
     assert taught(peers=("b", "nobody")) == [1]
@@ -149,7 +183,7 @@ def test_a_client_is_taught_by_the_peers_and_classes_it_names(join):
 def test_the_same_question_has_the_same_answer_until_something_changes(join):
     a, b, c = join("a"), join("b"), join("c")
     a.publish(release(1.0))
-    first = c.collect(Wants(1, 0))
-    assert c.collect(Wants(1, 0)) == first
+    first = c.collect(Wants(MANY, 0))
+    assert c.collect(Wants(MANY, 0)) == first
     b.publish(release(3.0))
-    assert c.collect(Wants(1, 0)) != first
+    assert c.collect(Wants(MANY, 0)) != first

@@ -8,6 +8,7 @@ EXTRAS = {
     "relay": ("fastapi", "starlette", "uvicorn", "httptools", "prometheus_client"),
     "redis": ("redis",),
     "ray": ("ray",),
+    "peer": ("zenoh", "cryptography"),
 }
 
 

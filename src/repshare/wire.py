@@ -7,13 +7,15 @@ code. What it means is one JSON object in the header's metadata:
                                   and the others observations; int8 adds scales (n,), one a row
     kind "weights"                a model's tensors by name, and the number of samples they were trained on
     kind "items"                  what a store keeps, for checkpoints
+    kind "signed"                 a release's bytes, signature (64,) and public key (32,), with whose release of which
+                                  task it is, when that client's rounds began, and the round: see `keys`
 """
 
 import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.numpy
@@ -26,8 +28,21 @@ from repshare.representations import Release, Representations, Teacher
 PRECISIONS = ("fp32", "fp16", "int8")
 VERSION = 1
 LONGEST_HEADER_BYTES = 10_000  # of a release or teacher, which have four tensors: a longer one is not even parsed
+_SIGNED = ("release", "key", "signature")
 
 Arrays = Mapping[str, NDArray[Any]]
+
+
+class Signed(NamedTuple):
+    """A release that says who made it. Nothing in it is true before `keys.verify` has said so."""
+
+    task: str
+    client: str
+    began: int  # milliseconds since 1970: which of the client's runs this is, should it have begun anew
+    round: int
+    release: bytes
+    key: bytes
+    signature: bytes
 
 
 def encode_release(release: Release, precision: str = "fp32") -> bytes:
@@ -74,6 +89,28 @@ def decode_items(body: bytes) -> dict[str, bytes]:
     return {key: array.tobytes() for key, array in arrays.items()}
 
 
+def encode_signed(signed: Signed) -> bytes:
+    """A signed release as bytes."""
+    arrays = {name: np.frombuffer(bytearray(getattr(signed, name)), np.uint8) for name in _SIGNED}
+    meta = {"task": signed.task, "client": signed.client, "began": signed.began, "round": signed.round}
+    return _pack(arrays, {"kind": "signed", **meta})
+
+
+def decode_signed(body: bytes) -> Signed:
+    """The signed release in these bytes, or Malformed."""
+    _bound_header("signed", body)
+    arrays, meta = _unpack(body, "signed")
+    rows = {name: _array(arrays, name) for name in _SIGNED}
+    for name, row in rows.items():
+        if row.dtype != np.uint8 or row.ndim != 1:
+            raise Malformed(f"{name!r} must be a row of bytes, not {row.dtype} {row.shape}")
+    task, client = (meta.get(name) for name in ("task", "client"))
+    if not isinstance(task, str) or not isinstance(client, str):
+        raise Malformed("a signed release must say of which task and client it is")
+    parts = (row.tobytes() for row in rows.values())
+    return Signed(task, client, _whole(meta, "began"), _whole(meta, "round"), *parts)
+
+
 def _encode(kind: str, means: Representations, others: Representations, precision: str, **meta: int) -> bytes:
     vectors = np.concatenate([means.vectors, others.vectors])  # (n, d)
     arrays: dict[str, NDArray[Any]] = {
@@ -92,8 +129,7 @@ def _encode(kind: str, means: Representations, others: Representations, precisio
 
 
 def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, dict[str, Any]]:
-    if (length := int.from_bytes(body[:8], "little")) > LONGEST_HEADER_BYTES:
-        raise Malformed(f"a header of {length:,} bytes; a {kind}'s has at most {LONGEST_HEADER_BYTES:,}")
+    _bound_header(kind, body)
     arrays, meta = _view(body, kind)
     vectors, labels, counts = (_array(arrays, name) for name in ("vectors", "labels", "counts"))
     if vectors.dtype == np.int8:
@@ -110,6 +146,11 @@ def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, d
     if cut > len(vectors):
         raise Malformed(f"{cut} class means announced in {len(vectors)} rows")
     return rows.part(slice(cut)), rows.part(slice(cut, None)), meta
+
+
+def _bound_header(kind: str, body: bytes) -> None:
+    if (length := int.from_bytes(body[:8], "little")) > LONGEST_HEADER_BYTES:
+        raise Malformed(f"a header of {length:,} bytes; a {kind}'s has at most {LONGEST_HEADER_BYTES:,}")
 
 
 def _pack(arrays: Arrays, meta: Mapping[str, Any]) -> bytes:

@@ -1,0 +1,256 @@
+"""No server: every client answers for its own release, and learns from some of the others'.
+
+What a teacher calls global means is then the count-weighted average of what was downloaded just now, without the
+client's own: the paper's proxy for what a relay computes over everyone.
+"""
+
+import json
+import logging
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from repshare import wire
+from repshare.board import Board, Wants
+from repshare.errors import ConfigError, ExchangeError, Outdated, StoreError, Unreachable
+from repshare.exchange.network import Network, Question, Tls, check_name
+from repshare.keys import Key, Seen, Trust, seal, unseal
+from repshare.representations import Release, Teacher, nothing
+from repshare.stores import MemoryStore, Store
+from repshare.task import MOST_OBSERVATIONS, Task
+
+TIMEOUT_SECONDS = 5.0
+REPLY_LIMIT = 16 * 2**20  # bytes
+OVERHEAD = 32 * 1024  # bytes around the rows of a signed release
+log = logging.getLogger("repshare.peer")
+
+
+class _Met(NamedTuple):
+    """A release that a peer gave so many collects ago."""
+
+    release: Release
+    age: int
+
+
+class PeerExchange:
+    """One client's way to its peers: see `Exchange`.
+
+    >>> with PeerExchange(task, "alice", "digits", key=key, trust=trust, connect=["tcp/example.org:7447"]) as exchange:
+    ...     for record in Client(model, data, exchange, name="alice").rounds(20):
+    ...         print(record.round, record.trouble)
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        name: str,
+        task_name: str,
+        *,
+        key: Key,
+        trust: Trust,
+        listen: Sequence[str] = (),
+        connect: Sequence[str] = (),
+        multicast: bool = False,
+        tls: Tls | None = None,
+        store: Store | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+        memory: float = 0.0,
+    ) -> None:
+        """`listen` and `connect` are Zenoh's endpoints: tcp/host:port, tls/host:port. `timeout` is for a whole collect.
+
+        `store` keeps what must outlast the process: the own release, and what was seen of others. `memory` from 0 to 1
+        keeps the class means of peers met earlier: after k collects they count as memory**k of their samples.
+        """
+        for each in (name, task_name):
+            check_name(each)
+        if not 0 <= memory <= 1:
+            raise ConfigError(f"memory must be from 0 to 1, not {memory}")
+        if memory and (not task.weighted or task.aggregation != "mean"):
+            raise ConfigError("memory fades by counting fewer samples: it needs a weighted task and the mean")
+        if not 0 < timeout < 1e6:
+            raise ConfigError(f"timeout must be above 0 seconds and below a million, not {timeout}")
+        self.task, self.name, self.task_name = task, name, task_name
+        self.key, self.trust, self.timeout, self.memory = key, trust, timeout, memory
+        self.store = store or MemoryStore()
+        self.seen = Seen(self.store)
+        self.received = 0  # bytes, of releases
+        self._met: dict[str, _Met] = {}
+        self._company = False  # whether anyone was ever there
+        self._began, self._release, self._sealed = self._recall()
+        limit = min(REPLY_LIMIT, _longest(task))
+        self.network = Network(
+            task_name, name, lambda: self._sealed,
+            listen=listen, connect=connect, multicast=multicast, tls=tls or Tls(), limit=limit,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"PeerExchange({self.name!r}, {self.task_name!r}, listening={self.listening})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def listening(self) -> tuple[str, ...]:
+        """Where others can connect to this one."""
+        return self.network.listening
+
+    def live(self) -> list[str]:
+        """The other peers that are there now."""
+        return self.network.live()
+
+    def close(self) -> None:
+        """Leave the others."""
+        self.network.close()
+
+    def publish(self, body: bytes) -> None:
+        """Sign this release and answer with it from now on. It is checked as any peer will check it."""
+        release = wire.decode_release(body)
+        self.task.check(release)
+        if self._release is not None and release.round < self._release.round:
+            raise Outdated(f"{self.name} published round {self._release.round} already: {release.round} is older")
+        sealed = seal(self.key, self.task_name, self.name, body, began=self._began)
+        self._remember({"own": sealed})
+        self._release, self._sealed = release, sealed
+
+    def withdraw(self) -> None:
+        """Answer with nothing from now on. What is published next may begin at round 1 again."""
+        self._began, self._release, self._sealed = max(_now(), self._began + 1), None, b""
+        self._remember({"own": b"", "began": json.dumps(self._began).encode()})
+
+    def collect(self, wants: Wants) -> bytes:
+        """Ask M↓ random peers that are there, or those named, and make a teacher of what they give."""
+        names = self._candidates(wants)
+        wanted = max(1, wants.observations) if wants.peers is None else len(names)
+        fresh, failed = self._download(names, wanted)
+        if failed and not fresh:
+            raise Unreachable(
+                f"none of the peers gave a release that could be taken, {', '.join(failed)[:200]} among them"
+            )
+        if not names and self._company and wants.peers != ():
+            raise Unreachable("none of the peers is there")
+        return self._teach(fresh, wants)
+
+    def _candidates(self, wants: Wants) -> list[str]:
+        live = self.live()
+        self._company = self._company or bool(live)
+        if wants.peers is not None:
+            return [name for name in live if name in wants.peers]
+        return random.Random(wants.seed).sample(live, len(live))
+
+    def _download(self, names: Sequence[str], wanted: int) -> tuple[dict[str, Release], list[str]]:
+        """The releases of the first so many of these that have a good one, and who failed to give one.
+
+        Where one has nothing to give, or nothing that can be taken, the next is asked, as long as there is time.
+        """
+        fresh: dict[str, Release] = {}
+        pending: set[str] = set()
+        empty, failed, rest = set[str](), list[str](), iter(names)
+        with closing(self.network.question(time.monotonic() + self.timeout)) as question:
+            _ask(question, rest, pending, wanted)
+            for name, body, trouble, last in question.answers() if pending else ():
+                if name not in pending:
+                    continue
+                if body == b"":
+                    empty.add(name)  # it has shared nothing yet; or an impostor says so: wait for all who answer
+                elif trouble:
+                    log.warning("%s: %s", name, trouble)
+                elif body is not None and (release := self._admit(name, body)) is not None:
+                    fresh[name] = release
+                if name in fresh or last:
+                    pending.discard(name)
+                    if name not in fresh and name not in empty:
+                        log.warning("%s: no answer that could be taken", name)
+                        failed.append(name)
+                    _ask(question, rest, pending, wanted - len(fresh))
+                if not pending:
+                    break
+        for name in sorted(pending):
+            log.warning("%s: no answer within %g s", name, self.timeout)
+        return fresh, failed + sorted(pending)
+
+    def _admit(self, name: str, body: bytes) -> Release | None:
+        """A peer's release, if it may come in."""
+        try:
+            signed = unseal(body, self.task_name, name, self.trust)
+            release = wire.decode_release(signed.release)
+            self.task.check(release)
+            self.seen.advance(signed)
+        except (ExchangeError, StoreError) as error:
+            log.warning("%s: refused: %s", name, error)
+            return None
+        self.received += len(body)
+        return release
+
+    def _teach(self, fresh: dict[str, Release], wants: Wants) -> bytes:
+        """The teacher that a board makes of what was downloaded, and of what is remembered."""
+        if wants.peers == ():
+            return wire.encode_teacher(Teacher(nothing(self.task.dimension), nothing(self.task.dimension)))
+        board = Board(replace(self.task, minimum_count=1, max_age=None))  # what was remembered counts less and less
+        among = {**self._remembered(fresh, wants), **fresh}
+        for name, release in among.items():
+            board.accept(name, wire.encode_release(release))
+        return board.teach(self.name, wants._replace(peers=tuple(among)))
+
+    def _remembered(self, fresh: dict[str, Release], wants: Wants) -> dict[str, Release]:
+        """The fading class means of those met earlier who are not among the fresh ones."""
+        if not self.memory:
+            return {}
+        self._met = {name: _Met(release, age + 1) for name, (release, age) in self._met.items() if name not in fresh}
+        faded = {name: _fade(met.release, self.memory**met.age) for name, met in self._met.items()}
+        self._met = {name: self._met[name] for name, release in faded.items() if len(release.means.labels)}
+        self._met |= {name: _Met(release, 0) for name, release in fresh.items()}
+        return {
+            name: release
+            for name, release in faded.items()
+            if name in self._met and (wants.peers is None or name in wants.peers)
+        }
+
+    def _recall(self) -> tuple[int, Release | None, bytes]:
+        """When the own rounds began, and the own release, from before this process."""
+        began, own = self.store.read(lambda state: state.get(["began", "own"]))
+        start = _now() if began is None else int(json.loads(began))
+        if began is None:
+            self._remember({"began": json.dumps(start).encode()})
+        if own:
+            signed = wire.decode_signed(own)
+            release = wire.decode_release(signed.release)
+            return start, release, own
+        return start, None, b""
+
+    def _remember(self, items: dict[str, bytes]) -> None:
+        try:
+            self.store.transact(lambda state: state.set(items))
+        except StoreError as error:
+            raise Unreachable(f"what was to be published could not be kept: {error}") from error
+
+
+def _ask(question: Question, rest: Iterator[str], pending: set[str], wanted: int) -> None:
+    """Ask on until so many answers are under way."""
+    while len(pending) < wanted and (name := next(rest, None)) is not None:
+        pending.add(name)
+        question.ask(name)
+
+
+def _fade(release: Release, share: float) -> Release:
+    """Class means that count as only this share of their samples; those that count as none are gone."""
+    counts = np.rint(release.means.counts * share).astype(np.int64)
+    means = release.means._replace(counts=counts).part(counts > 0)
+    return Release(release.round, means, nothing(means.vectors.shape[1]))
+
+
+def _longest(task: Task) -> int:
+    """Bytes that a signed release of this task can have."""
+    return OVERHEAD + task.classes * (1 + MOST_OBSERVATIONS) * (4 * task.dimension + 12)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

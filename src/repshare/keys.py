@@ -1,0 +1,212 @@
+"""Authenticity without a server: Ed25519 keys, whom to trust, and signed releases.
+
+A peer signs its release together with the task's name, its own, when its rounds began, and the round. Whoever
+receives one refuses it unless it is signed with the key that belongs to the name, and not older than what was seen
+of that peer before. Names and keys meet in a trust file, or, where that is asked for, on first use.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+from repshare import wire
+from repshare.errors import ConfigError, Outdated, Refused
+from repshare.stores import MemoryStore, Store, Transaction
+from repshare.wire import Signed
+
+CONTEXT = b"repshare release 1\0"  # so that a signature of ours can never be taken for one of something else
+KEY_BYTES = 32
+MOST_TRUSTED = 10_000  # names in a trust file: on first use anyone can bring any number
+
+
+class Key:
+    """A client's private key. Whoever has it can publish in the client's name."""
+
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        self._private = private
+        self.public = private.public_key().public_bytes_raw()
+
+    @classmethod
+    def new(cls) -> Self:
+        """A key that nobody else has."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The key in a file that nobody but its owner may read."""
+        try:
+            if path.stat().st_mode & 0o077:
+                raise ConfigError(f"others may read the key in {path}: chmod 600 {path}")
+            private = load_pem_private_key(path.read_bytes(), None)
+        except OSError as error:
+            raise ConfigError(f"the key {path} cannot be read: {error.strerror}") from error
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{path} is not a key of `repshare keys new`") from error
+        if not isinstance(private, Ed25519PrivateKey):
+            raise ConfigError(f"{path} is not an Ed25519 key")
+        return cls(private)
+
+    def write(self, path: Path) -> None:
+        """Keep it in a new file that nobody else may read. One that is there already is never replaced."""
+        text = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        try:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(text)
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise ConfigError(f"the key cannot be kept in {path}: {error.strerror}") from error
+
+    def sign(self, message: bytes) -> bytes:
+        """This key's signature of a message."""
+        return self._private.sign(message)
+
+
+class Trust:
+    """Which public key belongs to which name: a line {"name": …, "key": …} each in a file, or only in memory."""
+
+    def __init__(self, path: Path | None = None, *, first_use: bool = False) -> None:
+        """`first_use`: believe whoever comes first under a name that is not in the file, and remember the key."""
+        self.path, self.first_use = path, first_use
+        self._keys: dict[str, bytes] = dict(_read(path)) if path is not None and path.exists() else {}
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        return iter(sorted(self._keys.items()))
+
+    def get(self, name: str) -> bytes | None:
+        """The key of this name, if it is known."""
+        return self._keys.get(name)
+
+    def add(self, name: str, key: bytes) -> None:
+        """Trust this key to speak for this name. A name that has another key is refused."""
+        known = self._keys.get(name)
+        if known == key:
+            return
+        if known is not None:
+            raise Refused(
+                f"{name} is known by the key {known.hex()}, not {key.hex()}: take its line out of the trust file first"
+            )
+        if len(self._keys) >= MOST_TRUSTED:
+            raise Refused(f"{MOST_TRUSTED:,} names are trusted already: {name} is one too many")
+        if self.path is not None:
+            _append(self.path, json.dumps({"name": name, "key": key.hex()}))
+        self._keys[name] = key
+
+    def admit(self, name: str, key: bytes) -> None:
+        """Refused, unless this key may speak for this name."""
+        if self._keys.get(name) == key:
+            return
+        if name not in self._keys and not self.first_use:
+            raise Refused(f"its key {key.hex()} is not known: `repshare keys trust` makes it so")
+        self.add(name, key)
+
+
+class Seen:
+    """The newest release seen of each peer, so that an older one is never taken for news; durable if its store is."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self.store = store or MemoryStore()
+
+    def advance(self, signed: Signed) -> None:
+        """Outdated, if something newer of that client was seen; otherwise this is now the newest."""
+        key, now = f"seen/{signed.client}", [signed.began, signed.round]
+
+        def work(state: Transaction) -> list[int]:
+            (kept,) = state.get([key])
+            before: list[int] = json.loads(kept) if kept else [0, 0]
+            if now > before:
+                state.set({key: json.dumps(now).encode()})
+            return before
+
+        before = self.store.transact(work)
+        if now < before:
+            raise Outdated(f"its round {signed.round} is older than round {before[1]}, which was seen already")
+
+
+def parse_public(text: str) -> bytes:
+    """A public key from 64 hexadecimal digits."""
+    with contextlib.suppress(ValueError):
+        key = bytes.fromhex(text.strip())
+        if len(key) == KEY_BYTES:
+            return key
+    raise ConfigError(f"{text[:80]!r} is not a public key: it must be {2 * KEY_BYTES} hexadecimal digits")
+
+
+def seal(key: Key, task: str, client: str, release: bytes, *, began: int = 0) -> bytes:
+    """A signed release, as bytes."""
+    unsigned = Signed(task, client, began, wire.decode_release(release).round, release, key.public, b"")
+    return wire.encode_signed(unsigned._replace(signature=key.sign(_message(unsigned))))
+
+
+def unseal(body: bytes, task: str, client: str, trust: Trust) -> Signed:
+    """The release in these bytes, if it is this client's, of this task; Malformed or Refused otherwise."""
+    signed = wire.decode_signed(body)
+    if signed.task != task:
+        raise Refused(f"it is for the task {signed.task[:80]!r}, not for {task!r}")
+    if signed.client != client:
+        raise Refused(f"it is by {signed.client[:80]!r}, not by {client!r}")
+    verify(signed)
+    if wire.decode_release(signed.release).round != signed.round:
+        raise Refused(f"it says round {signed.round}, but the release in it another")
+    trust.admit(client, signed.key)  # after the signature: on first use only what the key's owner made counts
+    return signed
+
+
+def verify(signed: Signed) -> None:
+    """Refused, unless this was signed with the key that it names."""
+    try:
+        Ed25519PublicKey.from_public_bytes(signed.key).verify(signed.signature, _message(signed))
+    except (InvalidSignature, ValueError) as error:
+        raise Refused("its signature is not its key's") from error
+
+
+def _message(signed: Signed) -> bytes:
+    """What is signed. JSON has no zero byte in it, so that no two releases have the same message."""
+    said = json.dumps([signed.task, signed.client, signed.began, signed.round]).encode()
+    return CONTEXT + said + b"\0" + signed.release
+
+
+def _read(path: Path) -> Iterator[tuple[str, bytes]]:
+    try:
+        lines = path.read_text().splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the trust file {path} cannot be read: {getattr(error, 'strerror', 'not text')}") from error
+    seen = set()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            name, key = entry["name"], parse_public(entry["key"])
+        except (ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
+            if not line.endswith("\n"):
+                return  # a crash cut it off: whoever it was is a stranger again
+            raise ConfigError(f'{path}, line {number}: must be like {{"name": "bob", "key": "…"}}') from error
+        if not isinstance(name, str) or name in seen:
+            raise ConfigError(f"{path}, line {number}: {name!r} is not a name, or is there twice")
+        seen.add(name)
+        yield name, key
+
+
+def _append(path: Path, line: str) -> None:
+    """Add a line, durably. One before it that a crash cut off goes."""
+    try:
+        before = path.read_text() if path.exists() else ""
+        whole, _, cut = before.rpartition("\n")
+        with contextlib.suppress(ValueError):
+            json.loads(cut)
+            whole = before  # whoever wrote it by hand only left the end of the line out
+        new = path.with_name(f"{path.name}.new")
+        with new.open("w") as file:
+            file.write("".join(f"{each}\n" for each in [*whole.splitlines(), line]))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{path} cannot be written: {getattr(error, 'strerror', 'not text')}") from error
