@@ -186,7 +186,7 @@ def _configure(listen: Sequence[str], connect: Sequence[str], *, multicast: bool
         "mode": "router",
         "listen/endpoints": list(listen),
         "connect/endpoints": list(connect),
-        "connect/timeout_ms": 0,  # go on at once, and go on trying
+        "connect/timeout_ms": -1,  # go on at once, and never give up
         "connect/exit_on_failure": False,
         "scouting/multicast/enabled": multicast,
         "scouting/multicast/autoconnect": both,

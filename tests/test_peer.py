@@ -1,0 +1,354 @@
+"""Peers among themselves: liars, the silent and the dead cost nobody more than the deadline."""
+
+import logging
+import time
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+import trustme
+import zenoh
+
+from parties import eventually
+from redises import find_port
+from repshare import wire
+from repshare.board import Task, Wants
+from repshare.errors import ConfigError, Unreachable
+from repshare.exchange.network import Tls
+from repshare.exchange.peer import PeerExchange
+from repshare.keys import Key, Trust, seal
+from repshare.representations import Release, stack
+from repshare.stores import open_database
+
+TASK = Task(classes=2, dimension=2)
+MANY = Wants(8, seed=0)
+DEADLINE = 2.0
+SLACK = 3.0  # seconds of a busy machine
+EVE = Key.new()
+
+
+def release(value=1.0, label=0, round=1, dimension=2, count=4):
+    rows = stack([(np.full(dimension, value), label, count)], dimension)
+    return wire.encode_release(Release(round, rows, rows))
+
+
+def means(exchange, wants=MANY):
+    return wire.decode_teacher(exchange.collect(wants)).means.vectors[:, 0].tolist()
+
+
+class Net:
+    """Peers of one test. All trust the same keys, and listen on loopback."""
+
+    def __init__(self, stack):
+        self.stack, self.trust, self.exchanges = stack, Trust(), {}
+
+    def join(self, name, connect=(), key=None, **options):
+        key = key or Key.new()
+        self.trust.add(name, key.public)
+        options = {"listen": ["tcp/127.0.0.1:0"], "timeout": DEADLINE, **options}
+        places = [place for other in connect for place in self.exchanges[other].listening]
+        exchange = PeerExchange(TASK, name, "task", key=key, trust=self.trust, connect=places, **options)
+        self.exchanges[name] = self.stack.enter_context(exchange)
+        return exchange
+
+    def meet(self, *names):
+        """Wait until each of these sees the others, whoever else is there."""
+        for name in names:
+            eventually(lambda name=name: {*names} <= {name, *self.exchanges[name].live()}, f"{name} sees {names}")
+
+    def liar(self, name, answer, connect):
+        """A node of Zenoh's that answers under this name with whatever `answer` says."""
+        config = zenoh.Config()
+        config.insert_json5("mode", '"router"')
+        config.insert_json5("scouting/multicast/enabled", "false")
+        config.insert_json5("listen/endpoints", "[]")
+        config.insert_json5("connect/endpoints", f'["{self.exchanges[connect].listening[0]}"]')
+        session = self.stack.enter_context(zenoh.open(config))
+        place = f"repshare/task/{name}/release"
+        kept = [
+            session.declare_queryable(place, lambda query: answer(query, place)),
+            session.liveliness().declare_token(f"repshare/task/{name}/live"),
+        ]
+        self.stack.callback(kept.clear)
+        eventually(lambda: name in self.exchanges[connect].live(), f"{name} is there")
+
+
+@pytest.fixture
+def net():
+    with ExitStack() as stack:
+        yield Net(stack)
+
+
+@pytest.fixture
+def honest(net):
+    """Alice and Bob, connected; Bob has shared 5."""
+    net.join("alice")
+    net.join("bob", connect=["alice"]).publish(release(5.0))
+    net.meet("alice", "bob")
+    return net
+
+
+def reply(body):
+    return lambda query, place: query.reply(place, body)
+
+
+LIES = {
+    "unsigned": (release(), "expected a signed"),
+    "forged": (
+        wire.encode_signed(wire.decode_signed(seal(EVE, "task", "eve", release()))._replace(signature=bytes(64))),
+        "signature",
+    ),
+    "another's": (seal(EVE, "task", "bob", release()), "by 'bob'"),
+    "a stranger's": (seal(Key.new(), "task", "eve", release()), "known by the key"),
+    "another task's": (seal(EVE, "faces", "eve", release()), "'faces'"),
+    "wrong d'": (seal(EVE, "task", "eve", release(dimension=3)), "3 numbers"),
+    "not finite": (seal(EVE, "task", "eve", release(float("nan"))), "not finite"),
+    "unknown class": (seal(EVE, "task", "eve", release(label=7)), "class 7"),
+    "too long": (bytes(100_000), "100,000 bytes"),
+    "rubbish": (b"rubbish", "refused"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_is_refused_by_name_and_the_others_go_on_teaching(honest, caplog, lie):
+    body, reason = LIES[lie]
+    honest.trust.add("eve", EVE.public)
+    honest.liar("eve", reply(body), connect="alice")
+    assert means(honest.exchanges["alice"]) == [5.0]
+    assert len([line for line in caplog.messages if line.startswith("eve: ") and reason in line]) == 1
+
+
+def test_a_reply_of_100_megabytes_is_refused_within_the_deadline(honest, caplog):
+    honest.liar("eve", reply(bytes(100_000_000)), connect="alice")
+    started = time.monotonic()
+    assert means(honest.exchanges["alice"]) == [5.0]
+    assert time.monotonic() - started < DEADLINE + SLACK
+    assert any(line.startswith("eve: ") for line in caplog.messages)
+    assert means(honest.exchanges["alice"]) == [5.0]  # the link to Bob is as it was
+
+
+def test_one_who_never_answers_costs_the_deadline_and_no_more(honest, caplog):
+    kept = []
+    honest.liar("eve", lambda query, _: kept.append(query), connect="alice")
+    started = time.monotonic()
+    assert means(honest.exchanges["alice"]) == [5.0]
+    assert DEADLINE - 0.5 < time.monotonic() - started < DEADLINE + SLACK
+    assert kept
+    assert any(line.startswith("eve: no answer") for line in caplog.messages)
+    for query in kept:
+        query.drop()
+
+
+def test_one_who_answers_without_end_is_not_listened_to(honest):
+    def chatter(query, place):
+        for _ in range(1000):
+            query.reply(place, b"again")
+
+    honest.liar("eve", chatter, connect="alice")
+    started = time.monotonic()
+    assert means(honest.exchanges["alice"]) == [5.0]
+    assert time.monotonic() - started < DEADLINE + SLACK
+
+
+def test_an_impostor_cannot_keep_the_true_one_from_being_heard(honest):
+    honest.liar("bob", reply(b""), connect="alice")
+    honest.liar("bob", reply(seal(EVE, "task", "bob", release(9.0))), connect="alice")
+    assert means(honest.exchanges["alice"]) == [5.0]
+
+
+def test_a_replayed_release_is_refused_also_by_a_peer_that_was_restarted(net, tmp_path, caplog):
+    key = Key.new()
+    place = str(tmp_path / "peers.db")
+    with ExitStack() as first:
+        database = open_database(place)
+        early = Net(first)
+        early.join("alice", store=database.store("peers"))
+        early.join("bob", connect=["alice"], key=key).publish(release(5.0, round=7))
+        early.meet("alice", "bob")
+        began = wire.decode_signed(early.exchanges["bob"]._sealed).began
+        assert means(early.exchanges["alice"]) == [5.0]
+        database.close()
+    database = open_database(place)
+    net.stack.callback(database.close)
+    alice = net.join("alice", store=database.store("peers"))
+    net.trust.add("bob", key.public)
+    net.liar("bob", reply(seal(key, "task", "bob", release(1.0, round=6), began=began)), connect="alice")
+    with pytest.raises(Unreachable):
+        alice.collect(MANY)
+    assert any(line.startswith("bob: refused") and "older" in line for line in caplog.messages)
+
+
+def test_a_peer_started_again_answers_at_once_with_what_it_had_published(net, tmp_path):
+    net.join("alice")
+    key = Key.new()
+    for number in (1, 2):
+        database = open_database(str(tmp_path / "bob.db"))
+        with net.join("bob", connect=["alice"], key=key, store=database.store("peers")) as bob:
+            if number == 1:
+                bob.publish(release(5.0, round=3))
+            net.meet("alice", "bob")
+            assert means(net.exchanges["alice"]) == [5.0]
+        eventually(lambda: not net.exchanges["alice"].live(), "bob is gone")
+        database.close()
+
+
+def test_a_peer_that_begins_anew_is_heard_at_round_1(honest):
+    alice, bob = honest.exchanges["alice"], honest.exchanges["bob"]
+    bob.publish(release(6.0, round=9))
+    assert means(alice) == [6.0]
+    bob.withdraw()
+    assert means(alice) == []
+    bob.publish(release(7.0, round=1))
+    assert means(alice) == [7.0]
+
+
+def test_a_chain_of_peers_that_do_not_know_each_other_carries_releases_from_end_to_end(net):
+    net.join("b")
+    net.join("c", connect=["b"])
+    net.join("a", connect=["b"], listen=[])  # nobody can connect to a and d: they meet only through b and c
+    net.join("d", connect=["c"], listen=[])
+    net.meet("a", "b", "c", "d")
+    for name, value in (("a", 1.0), ("d", 4.0)):
+        net.exchanges[name].publish(release(value))
+    assert means(net.exchanges["d"], MANY._replace(peers=("a",))) == [1.0]
+    assert means(net.exchanges["a"], MANY._replace(peers=("d",))) == [4.0]
+
+
+def test_those_introduced_by_one_who_leaves_stay_together(net):
+    net.join("hub")
+    a, b = net.join("a", connect=["hub"]), net.join("b", connect=["hub"])
+    net.meet("a", "b", "hub")
+    b.publish(release(5.0))
+    eventually(lambda: len(a.network.session.info.links()) >= 2, "a has a link to b of its own")
+    net.exchanges["hub"].close()
+    eventually(lambda: a.live() == ["b"], "only b is there")
+    assert means(a) == [5.0]
+
+
+def test_as_many_random_peers_are_asked_as_observations_are_wanted(net):
+    names = ["a", "b", "c", "d"]
+    for number, name in enumerate(names):
+        net.join(name, connect=names[:number]).publish(release(2.0**number))
+    net.meet(*names)
+    chosen = set()
+    for seed in range(20):
+        (mean,) = means(net.exchanges["a"], Wants(1, seed))
+        chosen.add(mean)
+    assert chosen == {2.0, 4.0, 8.0}
+    pairs = {means(net.exchanges["a"], Wants(2, seed))[0] for seed in range(20)}
+    assert pairs == {3.0, 5.0, 6.0}
+
+
+def test_where_one_has_nothing_the_next_is_asked(net):
+    names = ["a", "b", "c", "d"]
+    for number, name in enumerate(names):
+        net.join(name, connect=names[:number])
+    net.meet(*names)
+    net.exchanges["d"].publish(release(5.0))
+    assert [means(net.exchanges["a"], Wants(1, seed)) for seed in range(5)] == [[5.0]] * 5
+
+
+def test_class_means_are_weighted_by_their_samples(net):
+    net.join("a")
+    net.join("b", connect=["a"]).publish(release(1.0, count=30))
+    net.join("c", connect=["a"]).publish(release(5.0, count=10))
+    net.meet("a", "b", "c")
+    assert means(net.exchanges["a"]) == [2.0]
+
+
+def test_peers_met_earlier_are_remembered_with_less_and_less_weight(net):
+    a = net.join("a", memory=0.5)
+    net.join("b", connect=["a"]).publish(release(1.0, count=80))
+    net.join("c", connect=["a"]).publish(release(5.0, count=40))
+    net.meet("a", "b", "c")
+
+    def ask(name):
+        return means(a, Wants(1, 0, ("b", "c") if name is None else (name,)))
+
+    assert ask("b") == [1.0]
+    net.exchanges["b"].close()
+    eventually(lambda: a.live() == ["c"], "b is gone")
+    assert ask(None) == [3.0]  # b counts 40 now, c 40
+    assert ask(None) == [pytest.approx((20 * 1 + 40 * 5) / 60)]
+
+
+def test_without_anyone_who_can_be_taken_the_last_teacher_stays(honest):
+    alice, bob = honest.exchanges["alice"], honest.exchanges["bob"]
+    assert means(alice) == [5.0]
+    bob.close()
+    eventually(lambda: not alice.live(), "bob is gone")
+    with pytest.raises(Unreachable, match="none of the peers"):
+        alice.collect(MANY)
+
+
+def test_a_client_may_start_before_those_it_connects_to(net):
+    port = find_port()
+    key = Key.new()
+    net.trust.add("early", key.public)
+    early = PeerExchange(
+        TASK, "early", "task", key=key, trust=net.trust, connect=[f"tcp/127.0.0.1:{port}"], timeout=DEADLINE
+    )
+    with early:
+        assert wire.decode_teacher(early.collect(MANY)).means.labels.tolist() == []
+        net.join("late", listen=[f"tcp/127.0.0.1:{port}"]).publish(release(5.0))
+        eventually(lambda: early.live() == ["late"], "early finds late")
+        assert means(early) == [5.0]
+
+
+def test_names_may_have_any_printable_letter(net):
+    name = "Zoë *$?#%2F& Söhne"
+    net.join("alice")
+    net.join(name, connect=["alice"]).publish(release(5.0))
+    net.meet("alice", name)
+    assert means(net.exchanges["alice"], MANY._replace(peers=(name,))) == [5.0]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """An authority, a certificate of its for this machine, and one of another authority's."""
+    folder = tmp_path_factory.mktemp("tls")
+    made = {}
+    for who in ("ours", "theirs"):
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(folder / f"{who}.ca")
+        issued = authority.issue_cert("127.0.0.1", "localhost")
+        issued.private_key_pem.write_to_path(folder / f"{who}.key")
+        (folder / f"{who}.cert").write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        made[who] = Tls(folder / f"{who}.ca", folder / f"{who}.cert", folder / f"{who}.key")
+    return made
+
+
+def test_tls_and_mutual_tls_let_in_those_with_the_right_certificates_alone(net, files):
+    ours, theirs = (
+        Tls(files[who].ca, files[who].cert, files[who].key, mutual=True) for who in ("ours", "theirs")
+    )  # fmt: skip
+    net.join("alice", listen=["tls/127.0.0.1:0"], tls=ours)
+    net.join("bob", listen=[], connect=["alice"], tls=ours).publish(release(5.0))
+    net.meet("alice", "bob")
+    assert means(net.exchanges["alice"]) == [5.0]
+    assert net.exchanges["bob"].network.session.info.links()[0].dst.startswith("tls/")
+    mixed = Tls(ours.ca, theirs.cert, theirs.key, mutual=True)  # it knows whom it talks to, but is not known itself
+    eve = net.join("eve", listen=[], connect=["alice"], tls=mixed)
+    mallory = net.join("mallory", listen=[], connect=["alice"], tls=theirs)
+    time.sleep(2)
+    assert eve.live() == mallory.live() == []
+    assert net.exchanges["alice"].live() == ["bob"]
+
+
+def test_what_cannot_be_used_is_said_before_anything_starts(net, tmp_path):
+    for wrong in (
+        {"listen": ["tcp/nowhere"]},
+        {"listen": ["tcp/256.0.0.1:0"]},
+        {"memory": 1.5},
+        {"timeout": 0},
+        {"tls": Tls(ca=tmp_path / "missing")},
+    ):
+        with pytest.raises(ConfigError):
+            net.join("alice", key=EVE, **wrong)
+    with pytest.raises(ConfigError):
+        PeerExchange(TASK, "a/b", "task", key=EVE, trust=Trust())
+
+
+@pytest.fixture(autouse=True)
+def hear_warnings(caplog):
+    caplog.set_level(logging.WARNING, "repshare.peer")
