@@ -17,7 +17,7 @@ from parties import Process, RelayProcess, eventually, records
 from repshare import Board, Client, LeNet5, LocalExchange, Policy, RelayExchange, Task, wire
 from repshare.cli import main
 from repshare.client import make_wants
-from repshare.commands.joining import default_folder
+from repshare.commands.rounds import default_folder
 from repshare.errors import CheckpointError, ConfigError
 from repshare.exchange.relay import Membership
 from repshare.joining import State, load_party, take_part

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tyro
 
 from repshare import extras
-from repshare.commands import data, demo, joining, learning, relay, tasks
+from repshare.commands import data, demo, joining, learning, peering, relay, tasks
 from repshare.errors import RepshareError, StoreError, WorkerFailed
 from repshare.interrupts import Interrupted
 
@@ -29,6 +29,8 @@ COMMANDS: Commands = {
     "run": learning.run,
     "reproduce": learning.reproduce,
     "join": joining.join,
+    "peer": peering.peer,
+    "keys": Group(peering.KEYS, {"new": peering.new, "show": peering.show, "trust": peering.trust}),
     "demo": demo.demo,
     "data": data.data,
     "relay": Group(

@@ -1,4 +1,4 @@
-"""A party's own run at a relay: what it trains, and a folder from which it goes on after any end."""
+"""A party's own run among others: what it trains, and a folder from which it goes on after any end."""
 
 import hashlib
 import json
@@ -116,7 +116,11 @@ class State:
         self.client, self._path, self._teacher = client, path / "client.state", path / "teacher"
         self.folder = Folder(path, _describe(client, membership), resume=True, option="--state")
         if client.exchange is not None:
-            client.exchange = Remembering(client.exchange, self._teacher)
+            self.attach(client.exchange)
+
+    def attach(self, exchange: Exchange) -> None:
+        """Learn with others through this."""
+        self.client.exchange = Remembering(exchange, self._teacher)
 
     @property
     def records(self) -> Journal:

@@ -1,0 +1,202 @@
+"""What `repshare join` and `repshare peer` have in common: a party's rounds, and what the terminal shows of them."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.console import Console
+
+from repshare import screen
+from repshare.config import Policy
+from repshare.errors import ConfigError
+from repshare.interrupts import interruptible, pause
+
+if TYPE_CHECKING:
+    from repshare.client import Client, Record
+    from repshare.exchange.relay import Membership
+    from repshare.joining import Party, State
+
+
+@dataclass(frozen=True)
+class Work:
+    """How to go about it."""
+
+    rounds: int | None = None
+    """Stop after this round. Default: go on until Ctrl-C."""
+    state: Path | None = None
+    """The folder from which the same command goes on. Default: repshare-TASK-CLIENT."""
+    restart: bool = False
+    """Forget the rounds in the state folder, withdraw what was shared, and begin at round 1."""
+    dry_run: bool = False
+    """Only show what would leave this machine in a round. Contacts nobody and writes nothing."""
+    seed: int = 0
+    """Of the starting weights and all that is drawn."""
+    eval_every: int = 1
+    """Test after every so many rounds, if the party has test data."""
+    pace: float = 0.0
+    """Seconds that a round takes at least, so that slower parties can keep up."""
+    device: str = "cpu"
+    """Where to train, as PyTorch names it."""
+    threads: int | None = None
+    """Threads to compute with. Default: PyTorch's choice."""
+    report: bool = False
+    """Tell the relay's page after each round how it went: accuracies, losses, bytes, and the model's size and type.
+    Nothing of it is needed to take part."""
+    json: bool = False
+    """Print one JSON object a round on standard output, and a last one about all, and nothing else there."""
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "eval_every", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, not {value}")
+        if not 0 <= self.pace < 1e6:
+            raise ConfigError(f"pace must be from 0 to a million seconds, not {self.pace}")
+
+
+class Withdrawing(Protocol):
+    """An exchange that can take back what was shared."""
+
+    def withdraw(self) -> None:
+        """Take this client's release back."""
+
+
+def carry_on(
+    state: "State",
+    exchange: Withdrawing,
+    membership: "Membership",
+    work: Work,
+    console: Console,
+    *,
+    back: str,
+    after: Callable[["Record"], None] | None = None,
+) -> None:
+    """Round after round from where the state is. `back` is what to say when the others are there again."""
+    from repshare.joining import take_part
+    from repshare.results import to_json
+
+    client = state.client
+    with interruptible("the same command goes on from here") as until_asked:
+        if work.restart:
+            exchange.withdraw()
+            state.clear()
+        state.restore()
+        say(console, _opening(client, membership, state.folder.path))
+        before = None
+        for record in until_asked(take_part(state, work.rounds, eval_every=work.eval_every)):
+            if work.json:
+                print(to_json(asdict(record)), end="", flush=True)
+            else:
+                say(console, _line(record), "yellow" if record.trouble else "")
+            if before is not None and before.trouble and not record.trouble:
+                say(console, back)
+            before = record
+            if after is not None and not record.trouble:
+                after(record)
+            if record.round != work.rounds:
+                pause(work.pace - record.seconds)
+        _close(state, console, as_json=work.json)
+
+
+def default_folder(membership: "Membership") -> Path:
+    """Where a client keeps its state: below the current folder, whatever names a relay gives."""
+    return Path(re.sub(r"[^\w.\-]+", "-", f"repshare-{membership.task}-{membership.client}"))
+
+
+def make_client(task: str, name: str, work: Work, policy: Policy) -> "Client":
+    """The client of `file.py:function`."""
+    import torch
+
+    from repshare.client import Client
+    from repshare.joining import load_party
+    from repshare.randomness import derive
+
+    if work.threads is not None:
+        torch.set_num_threads(work.threads)
+    party = load_party(task, derive(work.seed, name, "model"))
+    return Client(
+        party.model,
+        party.data,
+        name=name,
+        policy=_combine(party, policy),
+        test=party.test,
+        seed=work.seed,
+        device=work.device,
+        head=party.head,
+    )
+
+
+def _combine(party: "Party", given: Policy) -> Policy:
+    """The party's policy with what the command line sets otherwise than the default."""
+    default = Policy()
+    names = [field.name for field in fields(Policy)]
+    changed = {name: getattr(given, name) for name in names if getattr(given, name) != getattr(default, name)}
+    return replace(party.policy or default, **changed)
+
+
+def _opening(client: "Client", membership: "Membership", folder: Path) -> str:
+    learner = client.learner
+    goes_on = f", going on after round {client.round_number}" if client.round_number else ""
+    return (
+        f"{client.name} in {membership.task} ({membership.classes} classes, d' = {membership.dimension}) with "
+        f"{type(learner.network.model).__name__} and {len(learner.samples):,} samples{goes_on}; state in {folder}"
+    )
+
+
+def _line(record: "Record") -> str:
+    parts = [f"round {record.round:4}", f"loss {record.ce:6.3f}", f"train {record.train_accuracy:6.1%}"]
+    if record.test_accuracy is not None:
+        parts.append(f"test {record.test_accuracy:6.1%}")
+    parts += [f"up {screen.traffic(record.bytes_up)}", f"down {screen.traffic(record.bytes_down)}"]
+    return "   ".join([*parts, *([record.trouble] if record.trouble else [])])
+
+
+def _close(state: "State", console: Console, *, as_json: bool) -> None:
+    """Say in a line what came of it, from the records alone."""
+    lines = state.records.read()
+    tested = [line["test_accuracy"] for line in lines if line["test_accuracy"] is not None]
+    up, down = (sum(line[way] for line in lines) for way in ("bytes_up", "bytes_down"))
+    troubled = sum(line["trouble"] is not None for line in lines)
+    rounds = state.client.round_number
+    if as_json:
+        summary = {"client": state.client.name, "rounds": rounds, "test_accuracy": tested[-1] if tested else None}
+        print(json.dumps({**summary, "bytes_up": up, "bytes_down": down, "troubled_rounds": troubled}), flush=True)
+        return
+    accuracy = f"test accuracy {tested[-1]:.2%}; " if tested else ""
+    trouble = f"; trouble in {troubled} of them" if troubled else ""
+    sent = f"sent {screen.traffic(up)} and received {screen.traffic(down)} in all"
+    say(console, f"{state.client.name} after {rounds} rounds: {accuracy}{sent}{trouble}", "bold")
+    if lines and not lines[-1]["bytes_up"]:
+        say(console, "the last release was not sent", "yellow")
+
+
+def show_preview(client: "Client", console: Console, *, as_json: bool, also: str) -> None:
+    """What would leave in a round, and what `also` would."""
+    from repshare.joining import preview
+
+    shown = preview(client)
+    if as_json:
+        print(json.dumps(shown, indent=2))
+        return
+    console.print(screen.release_table(_rows(shown["classes"])))
+    vectors, numbers = shown["vectors"], f"{shown['dimension']} numbers ({shown['precision']})"
+    say(console, f"{vectors} vectors of {numbers}, their classes and counts: {shown['bytes']:,} bytes a round")
+    say(console, f"Nothing else leaves but {also}. Nothing has been sent now.")
+
+
+def _rows(classes: Mapping[int, Mapping[str, Any]]) -> dict[str, tuple[str, str, str]]:
+    rows = {}
+    for label, held in classes.items():
+        over = held["observations_over"]
+        mean = f"1 over {held['mean_over']} samples" if held["mean_over"] else "–"
+        observed = f"{len(over)} over {over[0]} samples" if over else "–"
+        rows[str(label)] = (f"{held['samples']}", mean, observed)
+    return rows
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    """A line on the terminal, as it is."""
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
