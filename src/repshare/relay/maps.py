@@ -27,11 +27,13 @@ def make_map(index: Index, frames: Halves, before: Floats | None = None) -> tupl
     plane, kept = _plane(last - centre)
     if before is not None and before.shape == plane.shape:
         plane = plane @ _turn(plane, before)
-    known = np.where(there[..., None], rows, centre)
-    points = np.where(there[..., None], (known - centre) @ plane, np.nan)  # (frames, 1 + clients, classes, 2)
-    size = max(float(np.nanmax(np.abs(points))), 1e-12)
-    whole = (points * (SCALE / size)).round()
-    document["points"] = [[_pairs(row) for row in frame] for frame in whole]
+    rows[~there] = centre
+    points = ((rows.reshape(-1, rows.shape[-1]) - centre) @ plane).reshape(*there.shape, 2)
+    size = max(float(np.abs(points).max()), 1e-12)
+    whole = (points * (SCALE / size)).round().astype(np.int64).tolist()
+    for frame, row, label in np.argwhere(~there).tolist():
+        whole[frame][row][label] = None
+    document["points"] = whole
     document["kept"] = round(kept, 3)
     return document, plane
 
@@ -50,8 +52,3 @@ def _turn(plane: Floats, before: Floats) -> Floats:
     left, _, right = np.linalg.svd(plane.T @ before)
     turn: Floats = (left @ right).astype(np.float32)
     return turn
-
-
-def _pairs(row: Floats) -> list[list[int] | None]:
-    """A point for each class, or None."""
-    return [None if np.isnan(x) else [int(x), int(y)] for x, y in row.tolist()]
