@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tyro
 
 from repshare import extras
-from repshare.commands import data, demo, joining, learning, relay, tasks
+from repshare.commands import data, demo, joining, learning, relay, reporting, tasks
 from repshare.errors import RepshareError, StoreError, WorkerFailed
 from repshare.interrupts import Interrupted
 
@@ -30,6 +30,7 @@ COMMANDS: Commands = {
     "reproduce": learning.reproduce,
     "join": joining.join,
     "demo": demo.demo,
+    "report": reporting.report,
     "data": data.data,
     "relay": Group(
         relay.__doc__ or "",
