@@ -7,6 +7,7 @@ and the map after each new snapshot.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -196,6 +197,7 @@ def report(answers: list[Answer], alone: list[Load], watched: list[Load]) -> str
         "",
         f"{CLIENTS:,} clients with {ROUNDS} rounds noted down, {TASK.classes} classes of {TASK.dimension} numbers, "
         "SQLite (its file in memory), two cores shared with the load generator. Made by `python benchmarks/page.py`.",
+        f"Niceness {os.getpriority(os.PRIO_PROCESS, 0)}; the machine's load at the end: {os.getloadavg()[0]:.0f}.",
         "",
         "| document | size | made anew: median | slowest | from before: median |",
         "|---|---:|---:|---:|---:|",
