@@ -70,12 +70,14 @@ def measure(
 def start_relays(store: str, registered: Sequence[int], folder: Path) -> Iterator[dict[int, tuple[Server, list[Pair]]]]:
     """A relay for each number of registered clients, with the requests that its active clients make."""
     with ExitStack() as stack:
-        url, redis = stack.enter_context(start_redis(folder)) if store == "Redis" else ("", 0)
         relays = {}
-        for turn, number in enumerate(registered):
-            place = {"memory": "memory", "SQLite": str(folder / f"{number}.db"), "Redis": f"{url}/{turn}"}[store]
+        for number in registered:
+            own = folder / str(number)  # a Redis for each, too: a busy one must not slow another relay's
+            own.mkdir()
+            url, redis = stack.enter_context(start_redis(own)) if store == "Redis" else ("", 0)
+            place = {"memory": "memory", "SQLite": str(own / "relay.db"), "Redis": f"{url}/0"}[store]
             others = (redis,) if redis else ()
-            server, tokens = stack.enter_context(start_relay(folder, place, number, others))
+            server, tokens = stack.enter_context(start_relay(own, place, number, others))
             relays[number] = (server, relay_pairs(tokens))
         yield relays
 

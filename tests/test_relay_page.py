@@ -3,13 +3,15 @@
 import sqlite3
 import threading
 from contextlib import closing
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 from parties import eventually
 from relays import DIGITS, create_task, invite, release, repshare, start_open_relay, start_relay
-from repshare.errors import ConfigError
+from repshare.errors import ConfigError, Refused
+from repshare.exchange.relay import RelayExchange
 from repshare.relay.names import check_client_name
 
 PAGE = "/v1/tasks/digits/page"
@@ -249,3 +251,24 @@ def test_a_client_may_be_called_anything_printable(guarded, name):
 def test_a_client_may_not_be_called_what_cannot_be_shown_or_be_a_path(name):
     with pytest.raises(ConfigError, match="cannot name a client"):
         check_client_name(name)
+
+
+def test_a_client_tells_nothing_of_its_training_unless_it_says_so(tmp_path):
+    party = Path(__file__).parent.parent / "examples" / "party.py"
+    with start_open_relay(tmp_path, "--dimension", 84) as relay:
+        for rounds, *options in ((2,), (3, "--report")):
+            access = ("--name", "alice", "--task-name", "digits", "--rounds", rounds, "--threads", 1, *options)
+            repshare("join", relay.url, "--task", f"{party}:alice", *access, cwd=tmp_path)
+        told = eventually(lambda: (now := page(relay))["curves"]["clients"] and now, "alice reported")
+        assert told["curves"]["rounds"] == [3]
+        assert set(told["curves"]["all"]) >= {"test_accuracy", "train_accuracy", "ce"}
+        (alice,) = told["members"]
+        assert alice["model"] == "LeNet5, 30,986 parameters"
+        assert told["traffic"]["fedavg_bytes"] >= 2 * 3 * 4 * 30_986
+
+
+def test_a_report_that_the_relay_refuses_is_an_error_that_says_why(tmp_path):
+    with start_open_relay(tmp_path) as relay, RelayExchange(relay.url, "digits", client="alice") as exchange:
+        exchange.report({"round": 1, "ce": None})
+        with pytest.raises(Refused, match="test_accuracy"):
+            exchange.report({"round": 1, "test_accuracy": 7.0})

@@ -182,8 +182,9 @@ def test_clients_that_begin_again_begin_another_film():
 
 
 def test_a_task_too_large_for_snapshots_has_none():
-    large = Task(classes=20, dimension=100_000)
+    large = Task(classes=2, dimension=frames.NUMBERS // 2 + 1)
     board, notes = Board(large), MemoryStore()
+    publish(board, "a", 1, np.ones((1, large.dimension)))
     assert frames.places(large) == -1
     assert not frames.snap(board, notes)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tyro
 
 from repshare import extras
-from repshare.commands import data, demo, joining, learning, peering, relay, tasks
+from repshare.commands import data, demo, joining, learning, peering, relay, reporting, tasks
 from repshare.errors import RepshareError, StoreError, WorkerFailed
 from repshare.interrupts import Interrupted
 
@@ -32,6 +32,7 @@ COMMANDS: Commands = {
     "peer": peering.peer,
     "keys": Group(peering.KEYS, {"new": peering.new, "show": peering.show, "trust": peering.trust}),
     "demo": demo.demo,
+    "report": reporting.report,
     "data": data.data,
     "relay": Group(
         relay.__doc__ or "",

@@ -4,7 +4,7 @@ from repshare.errors import ConfigError
 
 # The packages that each extra of pyproject.toml brings, by the names under which they are imported.
 EXTRAS = {
-    "learn": ("torch", "sklearn", "pooch", "PIL", "matplotlib"),
+    "learn": ("torch", "sklearn", "pooch", "PIL", "matplotlib", "plotly"),
     "relay": ("fastapi", "starlette", "uvicorn", "httptools", "prometheus_client"),
     "redis": ("redis",),
     "ray": ("ray",),

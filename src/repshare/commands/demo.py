@@ -105,7 +105,8 @@ def _show(rounds: "list[Rounds]", cast: "Cast", console: Console, *, as_json: bo
         return
     console.print(final_table(rounds, cast))
     console.print("[bold]alone[/]      the same network, weights and images, with nobody to learn from")
-    console.print("[bold]together[/]   with class averages of the others' representations, from the relay\n")
+    console.print("[bold]together[/]   with class averages of the others' representations, from the relay")
+    console.print("[bold]up, down[/]   what it sent and received in all rounds\n")
     console.print(FOR_REAL, markup=False)
 
 

@@ -1,7 +1,8 @@
-"""The demo's parties without each other: what the table compares with. `python alone.py RECORDS ROUNDS SHARES`."""
+"""The demo's parties without each other: what the table compares with. `alone RECORDS ROUNDS PACE SHARES`."""
 
 import json
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from repshare.randomness import derive
 from repshare.results import Journal
 
 
-def learn_alone(journal: Journal, rounds: int, shares: dict[str, Share]) -> None:
+def learn_alone(journal: Journal, rounds: int, pace: float, shares: dict[str, Share]) -> None:
     """Train each of them with the weights and batches that it has in company, but nobody to learn from."""
     clients = [_make_client(name, share) for name, share in shares.items()]
     for _ in range(rounds):
+        began = time.monotonic()
         for client in clients:
             journal.add([asdict(client.round())])
+        time.sleep(max(pace - (time.monotonic() - began), 0))
 
 
 def _make_client(name: str, share: Share) -> Client:
@@ -32,7 +35,6 @@ def _make_client(name: str, share: Share) -> Client:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    records, rounds, shares = sys.argv[1:]
-    learn_alone(
-        Journal(Path(records)), int(rounds), {name: Share(**share) for name, share in json.loads(shares).items()}
-    )
+    records, rounds, pace, shares = sys.argv[1:]
+    parties = {name: Share(**share) for name, share in json.loads(shares).items()}
+    learn_alone(Journal(Path(records)), int(rounds), float(pace), parties)

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from repshare import LeNet5, Party, Policy, load
@@ -111,14 +113,19 @@ def party() -> Party:
 def make_party(share: Share) -> Party:
     """A network and a few images of its own. The same share has the same ones wherever it is made."""
     train, test, classes = load(share.dataset).normalised()
-    order = numpy_stream(share.seed, "demo").permutation(len(train.labels))
-    mine = order[share.place * share.samples : (share.place + 1) * share.samples]
+    mine = choose(share, len(train.labels))
     return Party(
         model=NETWORKS[network_of(share.place)](classes),
         data=(train.images[mine], train.labels[mine]),
         test=(test.images[:TESTED], test.labels[:TESTED]),
         policy=Policy(learning_rate=0.003),  # three times the usual: a demo is short
     )
+
+
+def choose(share: Share, of: int) -> NDArray[np.int64]:
+    """Which of the training samples this party has."""
+    order = numpy_stream(share.seed, "demo").permutation(of)
+    return order[share.place * share.samples : (share.place + 1) * share.samples]
 
 
 def _meet(door: Path, share: Share) -> None:

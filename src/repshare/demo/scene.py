@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from repshare.data import load
-from repshare.demo.party import DIMENSION, Share, network_of
+from repshare.data import histogram, load
+from repshare.demo.party import DIMENSION, Share, choose, network_of
 from repshare.demo.processes import Processes
 from repshare.errors import ConfigError, WorkerFailed
 from repshare.relay.access import Access, Grant
 from repshare.relay.tasks import Tasks
-from repshare.results import Folder, Journal, Line
+from repshare.results import Folder, Line
 from repshare.stores import open_database
 from repshare.task import Task
 
@@ -62,18 +62,37 @@ class Rounds(NamedTuple):
     together: list[Line]
 
 
+class Growing:
+    """A file of records that grows, each line read once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._lines, self._place = path, list[Line](), 0
+
+    def read(self) -> list[Line]:
+        """All whole lines so far."""
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                file.seek(self._place)
+                new, end, _ = file.read().rpartition(b"\n")
+            self._lines += map(json.loads, new.splitlines())
+            self._place += len(new) + len(end)
+        return self._lines
+
+
 class Scene:
     """A relay and its clients, under way."""
 
     def __init__(self, cast: Cast, folder: Path, processes: Processes) -> None:
         """Start the relay; `begin` starts the clients."""
         self.cast, self.folder, self._processes = cast, folder, processes
+        self._alone = Growing(folder / "alone.jsonl")
+        self._own = {name: Growing(folder / name / "records.jsonl") for name in cast.names}
         classes = _check_data(cast)
-        tokens = _make_tokens(cast, classes, folder)
+        token = _make_tokens(cast, classes, folder)
         place = ("--db", str(folder / "relay.db"), "--port", "0", "--log-level", "info")
         processes.start(RELAY, ["-m", "repshare.cli", "relay", "serve", *place])
         self.url = self._wait_for_relay()
-        self.page = f"{self.url}/#token={tokens}"
+        self.page = f"{self.url}/#token={token}"
 
     def begin(self) -> None:
         """Start the clients, together and alone."""
@@ -83,7 +102,14 @@ class Scene:
             environment = {**ONE_THREAD, **cast.share(place, door).environment()}
             self._processes.start(name, ["-m", "repshare.cli", *self._join(name)], environment)
         shares = {name: asdict(cast.share(place)) for place, name in enumerate(cast.names)}
-        alone = ["-m", "repshare.demo.alone", str(self._alone.path), str(cast.rounds), json.dumps(shares)]
+        alone = [
+            "-m",
+            "repshare.demo.alone",
+            str(self._alone.path),
+            str(cast.rounds),
+            str(cast.pace),
+            json.dumps(shares),
+        ]
         self._processes.start(ALONE, alone, ONE_THREAD)
 
     def watch(self) -> Iterator[list[Rounds]]:
@@ -102,28 +128,24 @@ class Scene:
         """How far everyone is, from the records that the clients keep."""
         alone = self._alone.read()
         return [
-            Rounds(
-                name,
-                network_of(place),
-                [line for line in alone if line["client"] == name],
-                Journal(self.folder / name / "records.jsonl").read(),
-            )
+            Rounds(name, network_of(place), [line for line in alone if line["client"] == name], self._own[name].read())
             for place, name in enumerate(self.cast.names)
         ]
 
     def keep(self) -> None:
         """Write what happened as a run of two methods, for `repshare report`."""
         setting = {**asdict(self.cast), "model": [network_of(place) for place in range(self.cast.clients)]}
-        described = {"methods": ["IL", "RS"], "seeds": [self.cast.seed], "setting": setting}
+        described = {
+            "methods": ["IL", "RS"],
+            "seeds": [self.cast.seed],
+            "setting": setting,
+            "counts": _count(self.cast),
+        }
         folder = Folder(self.folder / "run", described, resume=True)
         rounds = self.look()
         for method, own in (("IL", [each.alone for each in rounds]), ("RS", [each.together for each in rounds])):
             folder.records.add({"method": method, "seed": self.cast.seed, **line} for lines in own for line in lines)
             folder.finish(method, self.cast.seed)
-
-    @property
-    def _alone(self) -> Journal:
-        return Journal(self.folder / "alone.jsonl")
 
     def _join(self, name: str) -> list[str]:
         """What follows `repshare` where this client joins."""
@@ -143,6 +165,13 @@ class Scene:
                 break
             time.sleep(0.05)
         raise WorkerFailed(f"the relay did not begin to listen within {START_SECONDS:.0f} s")
+
+
+def _count(cast: Cast) -> list[list[int]]:
+    """Who has what: samples by client and class."""
+    train, _, classes = load(cast.dataset)
+    parts = [choose(cast.share(place), len(train.labels)) for place in range(cast.clients)]
+    return histogram(train.labels, parts, classes).tolist()  # type: ignore[no-any-return]
 
 
 def _check_data(cast: Cast) -> int:

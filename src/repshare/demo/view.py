@@ -16,15 +16,15 @@ def live_table(rounds: Sequence[Rounds], cast: Cast) -> Table:
     table = _table(f"{cast.clients} clients learn from {cast.samples} images of {cast.dataset} each: accuracy now [%]")
     for heading in ("client", "network"):
         table.add_column(heading, no_wrap=True)
-    table.add_column("round", justify="right", no_wrap=True, min_width=8)
+    table.add_column("round", justify="right", no_wrap=True, min_width=7)
     for heading in ("alone", "together"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("by round", no_wrap=True, min_width=CURVE_WIDTH)
-    for heading in ("sent", "received"):
-        table.add_column(heading, justify="right", no_wrap=True, min_width=7)
+    for heading in ("up", "down"):
+        table.add_column(heading, justify="right", no_wrap=True, min_width=6)
     for each in rounds:
         here = len(each.together)
-        state = f"{here}/{cast.rounds}" if here else "starting"
+        state = f"{here}/{cast.rounds}" if here else "–"
         style = "yellow" if here and each.together[-1]["trouble"] else ""
         table.add_row(f"[bold]{each.name}[/]", each.model, state, *_accuracies(each), *_traffic(each), style=style)
     return table
@@ -38,7 +38,7 @@ def final_table(rounds: Sequence[Rounds], cast: Cast) -> Table:
     for heading in ("alone", "together", "gain"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("by round", no_wrap=True)
-    for heading in ("sent", "received"):
+    for heading in ("up", "down"):
         table.add_column(heading, justify="right", no_wrap=True)
     for each in rounds:
         _add_row(table, f"[bold]{each.name}[/]", each.model, last(each.alone), last(each.together), _traffic(each))

@@ -86,7 +86,7 @@ def read_index(state: Transaction) -> Index:
 def read_frames(notes: Store, task: Task) -> tuple[Index, Halves]:
     """All frames, (frames, 1 + clients, classes, d)."""
     classes = min(task.classes, CLASSES)
-    index = notes.transact(read_index)
+    index = notes.read(read_index)
     found = read_many(notes, "frame", map(str, index.rounds))
     there = [(number, found[str(number)]) for number in index.rounds if str(number) in found]
     frames = np.full((len(there), 1 + len(index.clients), classes, task.dimension), np.nan, np.float16)
@@ -121,7 +121,7 @@ def _read_means(board: Board, room: int) -> Means | None:
         each = {name: release.means for name, release in zip(shown, read_releases(state, shown), strict=True)}
         return Means(max(member.round for member in members), everyone, each)
 
-    return board.store.transact(work)
+    return board.store.read(work)
 
 
 def _seat(state: Transaction, index: Index, names: list[str], room: int, task: Task) -> None:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from repshare.relay.frames import Halves, Index
 
 SCALE = 1000  # coordinates are whole numbers from −SCALE to SCALE
+PART = 16  # rows that are multiplied at once
 
 Floats = NDArray[np.float32]
 
@@ -27,22 +28,31 @@ def make_map(index: Index, frames: Halves, before: Floats | None = None) -> tupl
     plane, kept = _plane(last - centre)
     if before is not None and before.shape == plane.shape:
         plane = plane @ _turn(plane, before)
-    known = np.where(there[..., None], rows, centre)
-    points = np.where(there[..., None], (known - centre) @ plane, np.nan)  # (frames, 1 + clients, classes, 2)
-    size = max(float(np.nanmax(np.abs(points))), 1e-12)
-    whole = (points * (SCALE / size)).round()
-    document["points"] = [[_pairs(row) for row in frame] for frame in whole]
+    rows[~there] = centre
+    points = np.stack([(frame - centre) @ plane for frame in rows])  # (frames, 1 + clients, classes, 2)
+    size = max(float(np.abs(points).max()), 1e-12)
+    whole = (points * (SCALE / size)).round().astype(np.int64).tolist()
+    for frame, row, label in np.argwhere(~there).tolist():
+        whole[frame][row][label] = None
+    document["points"] = whole
     document["kept"] = round(kept, 3)
     return document, plane
 
 
 def _plane(points: Floats) -> tuple[Floats, float]:
     """The two directions in which these points spread most, (d, 2), and their part of all the spread."""
-    _, sizes, directions = np.linalg.svd(points, full_matrices=False)
-    plane = np.zeros((points.shape[1], 2), np.float32)
-    plane[:, : len(directions[:2])] = directions[:2].T
-    spread = float((sizes**2).sum())
-    return plane, float((sizes[:2] ** 2).sum()) / spread if spread else 1.0
+    # By the smaller of the two Gram matrices, added up from small parts: a large product or an SVD is shared among
+    # threads, which wait for each other where the machine has other things to do.
+    tall = len(points) > points.shape[1]
+    sides = points if tall else points.T
+    parts = np.array_split(sides.astype(np.float64), max(1, len(sides) // PART))
+    sizes, directions = np.linalg.eigh(np.sum([part.T @ part for part in parts], axis=0))
+    best = directions[:, ::-1][:, :2]  # (smaller side, 2)
+    plane = np.zeros((points.shape[1], 2))
+    plane[:, : best.shape[1]] = best if tall else points.T @ best
+    plane /= np.maximum(np.linalg.norm(plane, axis=0), 1e-12)
+    spread = float(sizes.sum())
+    return plane.astype(np.float32), float(sizes[-2:].sum()) / spread if spread > 0 else 1.0
 
 
 def _turn(plane: Floats, before: Floats) -> Floats:
@@ -50,8 +60,3 @@ def _turn(plane: Floats, before: Floats) -> Floats:
     left, _, right = np.linalg.svd(plane.T @ before)
     turn: Floats = (left @ right).astype(np.float32)
     return turn
-
-
-def _pairs(row: Floats) -> list[list[int] | None]:
-    """A point for each class, or None."""
-    return [None if np.isnan(x) else [int(x), int(y)] for x, y in row.tolist()]

@@ -72,7 +72,7 @@ def read_many(notes: Store, kind: str, clients: Iterable[str]) -> dict[str, byte
     found: list[bytes | None] = []
     for start in range(0, len(names), AT_ONCE):
         keys = [f"{kind}/{name}" for name in names[start : start + AT_ONCE]]
-        found += notes.transact(partial(_get, keys))
+        found += notes.read(partial(_get, keys))
     return {name: kept for name, kept in zip(names, found, strict=True) if kept is not None}
 
 

@@ -89,7 +89,7 @@ def read_sights(notes: Store, clients: Iterable[str]) -> dict[str, Sight]:
 
 def read_traffic(notes: Store) -> tuple[int, int]:
     """Bytes up and down of all clients."""
-    (kept,) = notes.transact(lambda state: state.get(["traffic"]))
+    (kept,) = notes.read(lambda state: state.get(["traffic"]))
     return _traffic(kept)
 
 

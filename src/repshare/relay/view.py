@@ -27,7 +27,7 @@ def make_view(
     status = board.status(SHOWN)
     members = status.shown
     if status.clients > len(members):
-        members = board.store.transact(lambda state: read_members(board.task, state, COUNTED))
+        members = board.store.read(lambda state: read_members(board.task, state, COUNTED))
     names = [member.name for member in members]
     histories, sights = read_histories(notes, names), read_sights(notes, names)
     outliers, now = set(status.outliers()), time.time()
@@ -47,7 +47,7 @@ def make_view(
         "round": max((member.round for member in members), default=0),
         "members": shown,
         "curves": make_curves(histories),
-        "frames": notes.transact(read_index).rounds[-1:],
+        "frames": notes.read(read_index).rounds[-1:],
         "traffic": _traffic(notes, members, histories, sights),
         "refusals": list(refusals)[-REFUSALS:][::-1],
     }

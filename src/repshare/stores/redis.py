@@ -2,7 +2,7 @@
 
 A store has a version that every change adds to. A transaction reads what it needs, then hands its changes to a script
 on the server, which makes them only if the version is still the one that was read; otherwise the work begins again.
-All keys of a store carry its name as a hash tag, so that they live on one node of a cluster.
+A store is one Redis hash, so that it lives on one node of a cluster; the name in its key is a hash tag.
 """
 
 import random
@@ -20,16 +20,23 @@ from repshare.stores.memory import Changes
 from repshare.stores.store import Result, Transaction
 
 SECONDS = 5.0  # to connect, to wait for an answer, and to keep trying while others change the same store
-AT_ONCE = 1000  # keys in one command
+VERSION = "#"  # the field of a store's version; those of keys begin with a dot
 
-# KEYS: version, those to set, those to delete. ARGV: the version read, how many to set, their values.
+# KEYS: the hash. ARGV: the version read, how many to set, each with its value, then those to delete.
 CHANGE = """
-if (redis.call('GET', KEYS[1]) or '0') ~= ARGV[1] then return 0 end
-redis.call('INCR', KEYS[1])
-local set = tonumber(ARGV[2])
-for i = 1, set do redis.call('SET', KEYS[1 + i], ARGV[2 + i]) end
-for i = set + 2, #KEYS do redis.call('DEL', KEYS[i]) end
+if (redis.call('HGET', KEYS[1], '#') or '0') ~= ARGV[1] then return 0 end
+redis.call('HINCRBY', KEYS[1], '#', 1)
+local last = 2 + 2 * tonumber(ARGV[2])
+for i = 3, last, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
 return 1
+"""
+
+# The version goes on: whoever has read something before it was cleared must notice.
+CLEAR = """
+local version = redis.call('HGET', KEYS[1], '#')
+redis.call('UNLINK', KEYS[1])
+if version then redis.call('HSET', KEYS[1], '#', version + 1) end
 """
 
 
@@ -52,6 +59,7 @@ class RedisDatabase:
         except (redis.RedisError, ValueError) as error:
             raise StoreError(f"{url}: {error}") from error
         self.change = self.connection.register_script(CHANGE)
+        self.clear = self.connection.register_script(CLEAR)
 
     def store(self, name: str) -> "RedisStore":
         """The store of this name."""
@@ -73,10 +81,10 @@ class _Conflict(Exception):
 
 
 class RedisStore:
-    """The keys `PREFIX:{NAME}:…`."""
+    """The hash `PREFIX:{NAME}`."""
 
     def __init__(self, database: RedisDatabase, name: str) -> None:
-        self.database, self.tag = database, f"{database.prefix}:{{{name}}}:"
+        self.database, self.hash = database, f"{database.prefix}:{{{name}}}"
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Do this work alone, all of it or nothing; again, if another changed the store in between."""
@@ -98,25 +106,21 @@ class RedisStore:
     def items(self) -> Mapping[str, bytes]:
         """Everything kept."""
         with _errors():
-            keys = sorted(set(self._keys()))
-            found = [
-                value for start in range(0, len(keys), AT_ONCE) for value in self._many(keys[start : start + AT_ONCE])
-            ]
-        pairs = zip((key.removeprefix(self.tag) for key in keys), found, strict=True)
-        return {key: value for key, value in pairs if value is not None and key != "#"}
+            kept: Any = self.database.connection.hgetall(self.hash)
+        return {key[1:].decode(): value for key, value in kept.items() if key != VERSION.encode()}
 
     def clear(self) -> None:
         """Forget everything."""
         with _errors():
-            keys = list(self._keys())
-            for start in range(0, len(keys), AT_ONCE):
-                self.database.connection.delete(*keys[start : start + AT_ONCE])
+            self.database.clear(keys=[self.hash])
 
     def _transact(self, work: Callable[[Transaction], Result]) -> Result:
         version: list[bytes | None] = []
 
         def read(keys: Sequence[str]) -> list[bytes | None]:
-            now, *found = self._many([self.tag + "#", *(self.tag + key for key in keys)])
+            answer: Any = self.database.connection.hmget(self.hash, [VERSION, *map(_field, keys)])
+            found: list[bytes | None]
+            now, *found = answer
             if version and version[0] != now:
                 raise _Conflict
             version[:] = [now]
@@ -131,20 +135,14 @@ class RedisStore:
         return result
 
     def _change(self, version: bytes, made: Mapping[str, bytes | None]) -> None:
-        kept = {key: value for key, value in made.items() if value is not None}
-        gone = [key for key, value in made.items() if value is None]
-        keys = [self.tag + key for key in ("#", *kept, *gone)]
-        if not self.database.change(keys=keys, args=[version, len(kept), *kept.values()]):
+        kept = [part for key, value in made.items() if value is not None for part in (_field(key), value)]
+        gone = [_field(key) for key, value in made.items() if value is None]
+        if not self.database.change(keys=[self.hash], args=[version, len(kept) // 2, *kept, *gone]):
             raise _Conflict
 
-    def _many(self, keys: Sequence[str]) -> list[bytes | None]:
-        found: Any = self.database.connection.mget(keys)
-        return list(found)
 
-    def _keys(self) -> Iterator[str]:
-        pattern = "".join(f"\\{char}" if char in "*?[]\\" else char for char in self.tag) + "*"
-        for key in self.database.connection.scan_iter(match=pattern, count=AT_ONCE):
-            yield key.decode()
+def _field(key: str) -> str:
+    return f".{key}"
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 // The map: class means of the global board and of clients, round by round.
 
 import { calm, draw, find, make, say } from "./elements.js";
-import { classColour, ink, mark, textColour } from "./palette.js";
+import { classColour, ink, mark } from "./palette.js";
 import { literal, plural } from "./words.js";
 
 const STEP_MILLISECONDS = 220; // a frame while playing
@@ -70,7 +70,7 @@ function nearest(round) {
 function paint() {
   const frame = Math.round(position), colours = ink();
   const traces = film.clients.map((client, n) => client === null ? null : clientTrace(client, n, colours)).filter(Boolean);
-  Plotly.react("map", [...traces, globalTrace(colours)], layout(colours), { displayModeBar: false, responsive: true });
+  Plotly.react("map", [globalTrace(colours), ...traces], layout(colours), { displayModeBar: false, responsive: true });
   const slider = find("slider"), round = film.rounds[frame];
   slider.value = frame;
   slider.setAttribute("aria-valuetext", `round ${round}`);
@@ -92,7 +92,7 @@ function clientTrace(client, n, colours) {
   const own = there.map(({ label }) => classColour(label));
   return {
     type: "scatter", mode: "markers", x: there.map(({ point }) => point[0]), y: there.map(({ point }) => point[1]),
-    marker: { symbol, size: chosen === client ? 12 : 9, color: own, opacity: faint ? 0.15 : 0.75, line: { width: open ? 1.75 : 0.75, color: open ? own : colours.raised } },
+    marker: { symbol, size: chosen === client ? 12 : 9, color: own, opacity: faint ? 0.15 : 0.9, line: { width: open ? 1.75 : 1, color: open ? own : colours.raised } },
     hoverinfo: "text", hovertext: there.map(({ label }) => `${literal(client)}, class ${label}`),
   };
 }
@@ -101,8 +101,8 @@ function globalTrace(colours) {
   const there = places(0);
   return {
     type: "scatter", mode: "markers+text", x: there.map(({ point }) => point[0]), y: there.map(({ point }) => point[1]),
-    marker: { symbol: "circle", size: 22, color: there.map(({ label }) => classColour(label)), opacity: 1, line: { width: 2.5, color: colours.ink } },
-    text: there.map(({ label }) => String(label)), textfont: { color: there.map(({ label }) => textColour(label)), size: 12, weight: 700 },
+    marker: { symbol: "circle", size: 26, color: there.map(({ label }) => `${classColour(label)}59`), opacity: 1, line: { width: 2, color: there.map(({ label }) => classColour(label)) } },
+    text: there.map(({ label }) => String(label)), textposition: "top right", textfont: { color: colours.ink, size: 13, weight: 700 }, cliponaxis: false,
     hoverinfo: "text", hovertext: there.map(({ label }) => `everyone, class ${label}`),
   };
 }
@@ -133,7 +133,7 @@ function showLegend() {
 
 function explain() {
   const clients = film.clients.filter((client) => client !== null).length;
-  say("map-words", `Colours are classes, shapes are ${plural(clients, "client")}; two directions (PCA) that keep ${Math.round(100 * film.kept)} % of the spread in the last round. Marks of one colour that gather: the clients come to see that class alike.`);
+  say("map-words", `Colours are classes, shapes are ${plural(clients, "client")}; two directions (PCA) that keep ${Math.round(100 * film.kept)}\u00a0% of the spread in the last round. Marks of one colour that gather: the clients come to see that class alike.`);
 }
 
 function empty() {

@@ -69,7 +69,7 @@ function watch(name) {
 
 // Something has happened: look, but not more often than once a second.
 function soon() {
-  if (timer === null) timer = setTimeout(() => { timer = null; refresh(); }, Math.max(0, answered + LEAST_MILLISECONDS - Date.now()));
+  if (timer === null && !document.hidden) timer = setTimeout(() => { timer = null; refresh(); }, Math.max(0, answered + LEAST_MILLISECONDS - Date.now()));
 }
 
 async function refresh() {
@@ -99,9 +99,9 @@ function take(answer) {
 
 async function refreshMap(path, asked) {
   const latest = view.frames[0] ?? null;
-  if (latest === null || latest === mapRound) return;
+  if (latest === null || (mapRound !== null && latest <= mapRound && latest >= mapRound / 2)) return; // below: another film
   const answer = await ask(`${path}/map`);
-  if (asked === task && window.Plotly) { mapRound = latest; showMap(answer); }
+  if (asked === task && window.Plotly) { mapRound = answer.rounds.at(-1) ?? null; showMap(answer); }
 }
 
 function showAll() {

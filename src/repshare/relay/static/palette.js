@@ -22,12 +22,6 @@ export function classColour(label) {
   return night.matches ? DARK[colour] ?? colour : colour;
 }
 
-// Black or white, whichever reads better on a class's colour.
-export function textColour(label) {
-  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(classColour(label).slice(at, at + 2), 16));
-  return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#111111" : "#ffffff";
-}
-
 export function mark(place) {
   const [name, path] = SHAPES[place % SHAPES.length], open = Math.floor(place / SHAPES.length) % 2 === 1;
   return { symbol: open ? `${name}-open` : name, path, open };
