@@ -7,6 +7,7 @@ from typing import Literal, get_args, get_type_hints
 
 from repshare.aggregation import Aggregation
 from repshare.errors import ConfigError
+from repshare.topology import Topology
 
 Attack = Literal["flip", "scale"]
 
@@ -115,6 +116,15 @@ class Setting:
     stragglers: float = 0.0
     """The chance that a client's round takes one to three rounds longer: its release arrives late (FL goes on without
     it), and it is busy until then."""
+    topology: Topology | None = None
+    """Share without a server (RS and FD only): each round, a client learns from M↓ of its neighbours, drawn anew, and
+    global means are the average of theirs. complete: everyone is everyone's neighbour; ring; regular: `degree`
+    neighbours each, at random; random: each pair with the chance `link_chance`; star: all are the first one's;
+    small_world: the nearest `degree` in a ring, each link moved with the chance `link_chance`. Default: a relay."""
+    degree: int = 4
+    """regular, small_world: neighbours of a client."""
+    link_chance: float = 0.3
+    """random: the chance that two clients are neighbours; small_world: that a link leads elsewhere."""
     eval_every: int = 10
     """Test the clients that were there after every so many rounds; always after the last."""
     device: str = "cpu"
@@ -123,11 +133,12 @@ class Setting:
     """Every client's policy."""
 
     def __post_init__(self) -> None:
-        for name in ("clients", "eval_every"):
+        for name in ("clients", "eval_every", "degree"):
             _whole(self, name, 1)
+        self._check_topology()
         for name in ("partition", "aggregation", "attack"):
             _one_of(self, name)
-        for name in ("late_joiners", "leavers", "stragglers", "attackers"):
+        for name in ("late_joiners", "leavers", "stragglers", "attackers", "link_chance"):
             _within(self, name, 0, 1)
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout must be at least 0 and below 1, not {self.dropout}")
@@ -136,6 +147,17 @@ class Setting:
         for name in ("samples", "rounds", "dimension"):
             if getattr(self, name) is not None:
                 _whole(self, name, 1)
+
+    def _check_topology(self) -> None:
+        if self.topology is None:
+            return
+        if self.topology not in get_args(Topology):
+            raise ConfigError(f"topology must be one of {', '.join(get_args(Topology))}, not {self.topology!r}")
+        if self.topology in ("regular", "small_world"):
+            if self.degree >= self.clients:
+                raise ConfigError(f"degree must be below the number of clients, {self.clients}, not {self.degree}")
+            if self.degree % 2 and self.clients % 2:
+                raise ConfigError(f"{self.clients} clients cannot have {self.degree} neighbours each: both are odd")
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,27 @@
 """Algorithm 1 over many clients: everyone there downloads, trains and uploads; then the server makes its part of it."""
 
+import random
 import time
 from collections.abc import Generator
 from dataclasses import replace
 from itertools import islice
 
 from repshare import wire
-from repshare.board import Wants
+from repshare.board import Board, Wants
+from repshare.books import keys_of
 from repshare.client import Record, make_wants
 from repshare.config import Run, Setting
 from repshare.data import Splits
 from repshare.errors import Refused
 from repshare.exchange.local import Server
 from repshare.methods import find_method
+from repshare.randomness import derive
 from repshare.simulation.attacks import choose_attackers, poison
 from repshare.simulation.checkpoint import Checkpoint
 from repshare.simulation.plan import agree, common_start, make_plan
 from repshare.simulation.schedule import Attendance, attend
 from repshare.simulation.workers import Workers
+from repshare.topology import Graph, make_graph
 
 CHECKPOINT_SECONDS = 60.0
 
@@ -64,6 +68,7 @@ class Simulation:
         self.attended = Setting(rounds=run.setting.rounds) if self.method.pools_data else run.setting
         self.attackers = choose_attackers(run.setting, run.seed, self.plan.clients)
         self.done = 0
+        self.graph = self._connect()
         self._held: dict[str, bytes] = {}  # "round client": a straggler's release, on its way until that round
         if checkpoint is None:
             workers.begin(self.plan, None, {})
@@ -76,7 +81,10 @@ class Simulation:
     def play(self, attendance: Attendance) -> list[Record]:
         """The next round."""
         number, (present, delays) = self.done + 1, attendance
-        report = self.workers.round(number, {client: self._teach(client, number) for client in present}, tuple(delays))
+        gossip = {client: self._gossip(client, number) for client in present} if self.graph else {}
+        downloaded = {client: self._weigh(wants) for client, wants in gossip.items()}
+        teachers = {client: self._teach(client, number, gossip.get(client)) for client in present}
+        report = self.workers.round(number, teachers, tuple(delays))
         for part in report.sums:
             self.server.accept_sum(part)  # type: ignore[union-attr]
         for client, release in report.releases.items():
@@ -89,6 +97,9 @@ class Simulation:
         self._deliver(number)
         self.done = number
         records = [report.records[client] for client in present]
+        if downloaded:
+            pairs = zip(present, records, strict=True)
+            records = [replace(record, bytes_down=downloaded[client]) for client, record in pairs]
         if number % self.run.setting.eval_every == 0 or number == self.run.setting.rounds:
             records = self._test(present, records)
         return records
@@ -112,11 +123,39 @@ class Simulation:
         common = self.method.one_model and not self.run.setting.independent_starts
         return self.method.serve(task, common_start(self.plan) if common else None)
 
-    def _teach(self, client: int, number: int) -> bytes | None:
+    def _connect(self) -> Graph | None:
+        """Who is whose neighbour, if clients do without a server."""
+        setting, seed = self.run.setting, self.run.seed
+        if setting.topology is None or not isinstance(self.server, Board):
+            return None
+        rng = random.Random(derive(seed, "topology"))
+        chance, degree = setting.link_chance, setting.degree
+        return make_graph(setting.topology, self.plan.clients, rng, degree=degree, chance=chance)
+
+    def _teach(self, client: int, number: int, wants: Wants | None) -> bytes | None:
         if self.server is None:
             return None
-        name, policy = self.plan.name(client), self.method.adapt(self.run.setting.policy)
-        return self.server.teach(name, make_wants(policy, self.run.seed, name, number))
+        return self.server.teach(self.plan.name(client), wants or self._wants(client, number))
+
+    def _wants(self, client: int, number: int) -> Wants:
+        policy = self.method.adapt(self.run.setting.policy)
+        return make_wants(policy, self.run.seed, self.plan.name(client), number)
+
+    def _gossip(self, client: int, number: int) -> Wants:
+        """The same from M↓ neighbours only. A board then averages these alone: what a peer does by itself."""
+        wants, name = self._wants(client, number), self.plan.name(client)
+        among = [self.plan.name(other) for other in self.graph[client]] if self.graph else []
+        if wants.peers is not None:
+            among = [other for other in among if other in wants.peers]
+        rng = random.Random(derive(self.run.seed, name, "gossip", number))
+        return wants._replace(peers=tuple(rng.sample(among, min(max(1, wants.observations), len(among)))))
+
+    def _weigh(self, wants: Wants) -> int:
+        """Bytes of the releases that a client downloads from its peers."""
+        keys = [keys_of(name)[3] for name in wants.peers or ()]
+        if not isinstance(self.server, Board):
+            return 0
+        return sum(len(body or b"") for body in self.server.store.read(lambda state: state.get(keys)))
 
     def _deliver(self, number: int) -> None:
         """Hand over what stragglers sent, client by client. A sum over one round has gone on without them."""
