@@ -66,7 +66,7 @@ class Net:
         session = self.stack.enter_context(zenoh.open(config))
         place = f"repshare/task/{name}/release"
         kept = [
-            session.declare_queryable(place, lambda query: answer(query, place)),
+            session.declare_queryable(place, lambda query: answer(query, place), complete=True),
             session.liveliness().declare_token(f"repshare/task/{name}/live"),
         ]
         self.stack.callback(kept.clear)
