@@ -303,6 +303,21 @@ def test_names_may_have_any_printable_letter(net):
     assert means(net.exchanges["alice"], MANY._replace(peers=(name,))) == [5.0]
 
 
+def test_leaving_is_quiet_and_hurts_nobody(net, capfd):
+    for time_over in range(4):
+        names = [f"{name}{time_over}" for name in "abcd"]
+        for number, name in enumerate(names):
+            net.join(name, connect=names[:1] if number else []).publish(release(5.0))
+        net.meet(*names)
+        net.exchanges[names[3]].close()
+        net.exchanges[names[3]].close()
+        eventually(lambda names=names: names[3] not in net.exchanges[names[1]].live(), "it is gone")
+        assert means(net.exchanges[names[1]]) == [5.0]
+        for name in names[:3]:
+            net.exchanges[name].close()
+    assert "panicked" not in capfd.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """An authority, a certificate of its for this machine, and one of another authority's."""

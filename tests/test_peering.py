@@ -45,6 +45,7 @@ def start(folder):
     yield start
     for process in processes:
         process.stop()
+        assert "panicked" not in process.err.read_text()
 
 
 def listening(folder, name):

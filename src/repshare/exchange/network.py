@@ -25,6 +25,8 @@ LONGEST_NAME = 64  # characters
 MOST_LIVE = 10_000  # names remembered as live, whoever invents them
 MOST_REPLIES = 8  # to one question under one name: more than one is somebody else's
 TRIES = 5  # to listen at a port that was free a moment ago
+ASKS = 3  # of one that nobody answers for: a peer can be known a moment before the way to it is
+PAUSE_SECONDS = 0.1  # before it is asked again
 OWN_LINK_SECONDS = 1.0  # that a neighbour may keep this one from sending to it, before the link is closed
 
 
@@ -89,6 +91,11 @@ class Network:
 
     def close(self) -> None:
         """Leave."""
+        with suppress(zenoh.ZError):  # it was closed before
+            # A router of Zenoh 1.10 that closes with something declared can panic.
+            self._token.undeclare()
+            self._queryable.undeclare()
+            self._watching.undeclare()
         with suppress(zenoh.ZError):
             self.session.close()
 
@@ -121,7 +128,7 @@ class Question:
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._over = zenoh.CancellationToken()
 
-    def ask(self, name: str) -> None:
+    def ask(self, name: str, *, again: int = ASKS - 1) -> None:
         """Ask this peer, too."""
         heard = 0
 
@@ -131,12 +138,18 @@ class Question:
             if heard <= MOST_REPLIES:
                 self._answers.put(self._judge(name, reply))
 
+        def end() -> None:
+            if heard or not again or self._over.is_cancelled:
+                self._answers.put(Answer(name, None, last=True))
+            else:
+                self._later(lambda: self.ask(name, again=again - 1), name)
+
         # Everyone who answers under this name is heard, so that an impostor cannot keep the true one from it.
         left = max(self._deadline - time.monotonic(), 0.001)
         try:
             self._session.get(
                 self._place(name),
-                Callback(hear, lambda: self._answers.put(Answer(name, None, last=True))),
+                Callback(hear, end),
                 target=zenoh.QueryTarget.ALL,
                 consolidation=zenoh.ConsolidationMode.NONE,
                 timeout=left,
@@ -144,6 +157,17 @@ class Question:
             )
         except zenoh.ZError as error:
             raise Unreachable(f"the network of peers is closed: {error}") from error
+
+    def _later(self, ask: Callable[[], None], name: str) -> None:
+        def work() -> None:
+            try:
+                ask()
+            except Unreachable:
+                self._answers.put(Answer(name, None, last=True))
+
+        timer = threading.Timer(PAUSE_SECONDS, work)
+        timer.daemon = True
+        timer.start()
 
     def answers(self) -> Iterator[Answer]:
         """What comes, as it comes; it ends at the deadline."""
