@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from repshare.config import Policy
     from repshare.data import load
     from repshare.exchange import Exchange, LocalExchange
+    from repshare.exchange.peer import PeerExchange
     from repshare.exchange.relay import RelayExchange
     from repshare.joining import Party
     from repshare.models import LeNet5, ResNet9, ResNet18, split
@@ -37,6 +38,7 @@ __all__ = [
     "LocalExchange",
     "MemoryStore",
     "Party",
+    "PeerExchange",
     "Policy",
     "Record",
     "RelayExchange",
@@ -55,6 +57,7 @@ _HOMES = {
     "repshare.config": ("Policy",),
     "repshare.data": ("load",),
     "repshare.exchange": ("Exchange", "LocalExchange"),
+    "repshare.exchange.peer": ("PeerExchange",),
     "repshare.exchange.relay": ("RelayExchange",),
     "repshare.joining": ("Party",),
     "repshare.models": ("LeNet5", "ResNet9", "ResNet18", "split"),
