@@ -19,7 +19,7 @@ test: $(INSTALLED) ## Set up, run all tests
 		echo "installing chromium, which tests of the relay's page need"; \
 		apt-get update -qq && apt-get install -y -qq chromium; } || { \
 		echo "cannot: install it yourself (apt-get install chromium, dnf install chromium, brew install chromium)"; exit 1; }
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 soak: $(INSTALLED) ## Kill, fuzz and abuse relays: ten minutes, writes docs/results/soak.md
 	cd tests && ../$(BIN)/python -m soak

@@ -60,6 +60,7 @@ def main() -> int:
     text = report(results)
     print(text)
     if not options.quick:
+        options.folder.mkdir(parents=True, exist_ok=True)
         options.folder.joinpath("simulation.md").write_text(text)
         options.folder.joinpath("simulation.json").write_text(json.dumps(results.as_json(), indent=1) + "\n")
     return 1 if results.failures else 0

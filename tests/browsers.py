@@ -1,5 +1,6 @@
 """A real browser for tests of the relay's page: the system's Chromium, driven by Playwright."""
 
+import json
 import os
 import shutil
 import time
@@ -53,6 +54,12 @@ class Visit:
         while not self.page.evaluate(condition):
             assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS} s: {condition}; errors: {self.errors}"
             self.page.wait_for_timeout(50)
+
+    def wait_text(self, selector, pattern):
+        """Wait until the text of what is there matches: figures on a page come as they are known."""
+        self.wait(
+            f"RegExp({json.dumps(pattern)}).test(document.querySelector({json.dumps(selector)})?.innerText ?? '')"
+        )
 
     def close(self):
         self.context.close()

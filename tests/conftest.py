@@ -5,8 +5,8 @@ import signal
 import hypothesis
 import pytest
 import torch
-from redises import Redis, find_port
 
+from redises import Redis, find_port
 from repshare.data import load
 
 hypothesis.settings.register_profile("patient", deadline=None)  # a busy machine is no failure

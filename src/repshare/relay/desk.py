@@ -46,7 +46,7 @@ class Desk:
     def _work(self, loop: asyncio.AbstractEventLoop, function: Callable[..., Sequence[Any]], pile: list[_Work]) -> None:
         try:
             outcomes = function([work.item for work in pile])
-        except Exception as error:
+        except Exception as error:  # whatever it is, everyone who waits for the pile must hear of it
             outcomes = [error] * len(pile)
         loop.call_soon_threadsafe(self._end, pile, outcomes)
 
