@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 CONFIDENCE = 0.95
-CANDIDATES = 400  # thresholds that are tried on the first half of the trials
 
 Scores = NDArray[np.float64]
 
@@ -58,11 +57,18 @@ def true_positives(worlds: Worlds, false_positives: float = 0.01) -> float:
 
 
 def least_epsilon(worlds: Worlds, delta: float) -> float:
-    """The largest ε that the second half of the trials disproves, by the threshold that was best in the first."""
+    """The largest ε that the second half of the trials disproves, by the test that was best in the first.
+
+    A test says "with" above a threshold, or "without" below one: the promise is the same for both worlds.
+    """
     first, second = (Worlds(*(scores[part::2] for scores in worlds)) for part in (0, 1))
-    tests = [(sign, threshold) for sign in (1, -1) for threshold in _thresholds(first, sign)]
-    best = max(tests, key=lambda test: _proves(first, *test, delta))
-    return max(0.0, _proves(second, *best, delta))
+    found = []
+    for turn in (lambda each: each, lambda each: Worlds(-each.within, -each.without)):
+        thresholds = np.unique(np.concatenate(turn(first)))
+        proofs = _proofs(turn(first), thresholds, delta)
+        best = thresholds[proofs.argmax()]
+        found.append((proofs.max(), float(_proofs(turn(second), np.array([best]), delta)[0])))
+    return max(0.0, max(found)[1])
 
 
 def gaussian_epsilon(worlds: Worlds, delta: float) -> tuple[float, float]:
@@ -70,30 +76,27 @@ def gaussian_epsilon(worlds: Worlds, delta: float) -> tuple[float, float]:
 
     A Gaussian mechanism tells two worlds apart as well as N(0, 1) from N(μ, 1), so that one threshold gives μ.
     """
-    threshold = float(np.median(np.concatenate(worlds)))
-    (low_false, high_false), (low_true, high_true) = (_rate(scores, threshold) for scores in worlds)
+    threshold, tail = np.median(np.concatenate(worlds)), (1 - CONFIDENCE) / 4
+    (low_false, high_false), (low_true, high_true) = (_rates(scores, threshold, tail) for scores in worlds)
     least = float(stats.norm.ppf(low_true) - stats.norm.ppf(high_false))
     most = float(stats.norm.ppf(high_true) - stats.norm.ppf(low_false))
     return _epsilon(least, delta), _epsilon(most, delta)
 
 
-def _thresholds(worlds: Worlds, sign: int) -> Scores:
-    return np.unique(np.quantile(sign * np.concatenate(worlds), np.linspace(0, 1, CANDIDATES)))
+def _proofs(worlds: Worlds, thresholds: Scores, delta: float) -> Scores:
+    """ε that a test with each of these thresholds disproves."""
+    tail = (1 - CONFIDENCE) / 2  # of each of the two rates, so that both hold together
+    false, true = _rates(worlds.without, thresholds, tail)[1], _rates(worlds.within, thresholds, tail)[0]
+    return np.asarray(np.log(np.maximum(true - delta, 1e-300) / false))
 
 
-def _proves(worlds: Worlds, sign: int, threshold: float, delta: float) -> float:
-    """ε that this test disproves: whoever says "with" above the threshold, or of the other world below it."""
-    wrong, right = worlds if sign > 0 else (-worlds.within, -worlds.without)
-    true, false = _rate(right, threshold)[0], _rate(wrong, threshold)[1]
-    return math.log((true - delta) / false) if true > delta else -math.inf
-
-
-def _rate(scores: Scores, threshold: float) -> tuple[float, float]:
-    """The share of scores above the threshold: both rates of a test hold together with 95 % confidence."""
-    each = (1 - CONFIDENCE) / 2
-    above = int((scores > threshold).sum())
-    interval = stats.binomtest(above, len(scores)).proportion_ci(1 - each, method="exact")
-    return float(interval.low), float(interval.high)
+def _rates(scores: Scores, thresholds: Scores, tail: float) -> tuple[Scores, Scores]:
+    """The least and the greatest share of scores above each threshold that trials leave possible."""
+    count = len(scores)
+    above = count - np.searchsorted(np.sort(scores), thresholds, side="right")
+    low = np.where(above == 0, 0.0, stats.beta.ppf(tail, above, count - above + 1))
+    high = np.where(above == count, 1.0, stats.beta.ppf(1 - tail, above + 1, count - above))
+    return low, high
 
 
 def _epsilon(mu: float, delta: float) -> float:
