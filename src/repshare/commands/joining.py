@@ -100,7 +100,7 @@ def join(
         return
     with closing(_connect(url, access)) as exchange:
         membership = exchange.describe()
-        client = make_client(task, membership.client, work, policy)
+        client = make_client(task, membership.client, work, policy, least=membership.minimum_count)
         client.exchange = _secure(exchange, membership, secrecy, client.policy) if secrecy.group else exchange
         _run(client, membership, exchange, work, console)
 
