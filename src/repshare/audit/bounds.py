@@ -76,10 +76,10 @@ def gaussian_epsilon(worlds: Worlds, delta: float) -> tuple[float, float]:
 
     A Gaussian mechanism tells two worlds apart as well as N(0, 1) from N(μ, 1), so that one threshold gives μ.
     """
-    threshold, tail = np.median(np.concatenate(worlds)), (1 - CONFIDENCE) / 4
+    threshold, tail = np.atleast_1d(np.median(np.concatenate(worlds))), (1 - CONFIDENCE) / 4
     (low_false, high_false), (low_true, high_true) = (_rates(scores, threshold, tail) for scores in worlds)
-    least = float(stats.norm.ppf(low_true) - stats.norm.ppf(high_false))
-    most = float(stats.norm.ppf(high_true) - stats.norm.ppf(low_false))
+    least = float((stats.norm.ppf(low_true) - stats.norm.ppf(high_false))[0])
+    most = float((stats.norm.ppf(high_true) - stats.norm.ppf(low_false))[0])
     return _epsilon(least, delta), _epsilon(most, delta)
 
 

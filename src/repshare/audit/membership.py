@@ -76,7 +76,7 @@ class Scoring:
         return seen
 
     def _sums(self, rows: Representations) -> NDArray[np.float64]:
-        return rows.vectors.astype(np.float64) @ self.direction * rows.counts  # type: ignore[no-any-return]
+        return rows.vectors.astype(np.float64) @ self.direction * rows.counts
 
     def _of_all(self, value: float) -> float:
         rest = value - self.total
