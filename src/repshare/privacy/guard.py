@@ -116,9 +116,7 @@ class Guard:
 
     def _pay(self, smallest: int, shape: Shape) -> float:
         """Charge a release whose smallest class has so many samples; its noise multiplier."""
-        charge = Charge(0.0, shape.repeats, shape.n_avg, smallest)
-        planned = self.policy.planned_releases
-        charge = charge._replace(noise=accounting.noise_for(self.epsilon, self.delta, planned, charge))
+        charge = Charge(common_noise(self.policy, shape, smallest), shape.repeats, shape.n_avg, smallest)
         charges = Counter(Charge(*entry["charge"]) for entry in self.ledger.entries)
         charges[charge] += 1
         cost = accounting.epsilon(charges, self.delta)
@@ -136,11 +134,11 @@ class Guard:
             raise BudgetExhausted(
                 "the privacy budget is spent: by their noisy counts, no class is told from an empty one"
             )
-        noise, lengths = self._individual_noise(shape), np.zeros(len(self.labels))
+        noise, lengths = individual_noise(self.policy, shape), np.zeros(len(self.labels))
         lengths[rows] = mechanism.measure(clipped)
         squares = lengths**2 / (2 * noise**2)
-        active = own.admits(squares + self._count_cost(noise)) & _among(rows, len(lengths))
-        costs = np.where(active, squares + self._count_cost(noise), 0.0)
+        active = own.admits(squares + _count_cost(noise)) & _among(rows, len(lengths))
+        costs = np.where(active, squares + _count_cost(noise), 0.0)
         means, observed = [], []
         for label in self.classes:
             members = active[rows] & (labels == label)
@@ -166,14 +164,6 @@ class Guard:
         packed = base64.b64encode(costs.tobytes()).decode()
         self.ledger.add({"round": shape.round, "epsilon": spent, "noise": noise, "classes": classes, "costs": packed})
 
-    def _individual_noise(self, shape: Shape) -> float:
-        """With which a sample that is as long as the bound and in everything lasts for the planned releases."""
-        each = (1 + shape.repeats) / 2 + self._count_cost(1.0)
-        return math.sqrt(self.policy.planned_releases * each / accounting.rho_for(self.epsilon, self.delta))
-
-    def _count_cost(self, noise: float) -> float:
-        return 1 / (2 * (noise * COUNT_NOISE) ** 2)
-
     def _release(self, means: list[Row], observed: list[Row], dimension: int, shape: Shape) -> Release:
         return Release(shape.round, stack(means, dimension), stack(observed, dimension), self.source.name)
 
@@ -187,6 +177,22 @@ class Guard:
     def _about(self) -> dict[str, Any]:
         digest = hashlib.sha256(np.ascontiguousarray(self.labels, np.int64).tobytes()).hexdigest()[:16]
         return {"adjacency": self.policy.adjacency, "samples": len(self.labels), "labels": digest}
+
+
+def common_noise(policy: Policy, shape: Shape, smallest: int) -> float:
+    """The noise multiplier with which the planned releases of classes that are no smaller keep to the budget."""
+    charge = Charge(0.0, shape.repeats, shape.n_avg, smallest)
+    return accounting.noise_for(policy.epsilon or 0.0, policy.delta, policy.planned_releases, charge)
+
+
+def individual_noise(policy: Policy, shape: Shape) -> float:
+    """The one with which a sample that is as long as the bound and in everything lasts for the planned releases."""
+    each = (1 + shape.repeats) / 2 + _count_cost(1.0)
+    return math.sqrt(policy.planned_releases * each / accounting.rho_for(policy.epsilon or 0.0, policy.delta))
+
+
+def _count_cost(noise: float) -> float:
+    return 1 / (2 * (noise * COUNT_NOISE) ** 2)
 
 
 def _among(rows: Integers, count: int) -> NDArray[np.bool_]:
