@@ -1,13 +1,22 @@
 """The audit: what attacks prove stays below what the accounting says, and rises above it when the noise is broken."""
 
+import json
 import math
 
 import dp_accounting
 import numpy as np
 import pytest
+import torch
 
 from repshare.audit.bounds import Worlds, area, gaussian_epsilon, judge, least_epsilon, true_positives
+from repshare.audit.campaign import Grid
+from repshare.audit.inversion import compare, invert
 from repshare.audit.membership import Scoring, attack, farthest, worst_case
+from repshare.audit.subject import guarded, train
+from repshare.cli import main
+from repshare.config import Policy
+from repshare.data import load
+from repshare.errors import ConfigError
 from repshare.representations import nothing, stack
 
 DELTA = 1e-5
@@ -131,3 +140,90 @@ def test_the_farthest_two_are_the_candidates_and_the_others_are_all_the_rest():
     assert {tuple(case.out), tuple(case.within)} == {(0, 0), (9, 0)}
     assert sorted(map(tuple, case.others)) == [(1, 0), (2, 0)]
     assert len(case.world(case.out)) == 3
+
+
+def shipped(epsilon, n_avg, share=1.0, size=10, dimension=4, trials=1000):
+    """The guard that ships against the worst case: what was proved, and what was accounted."""
+    policy = Policy(epsilon=epsilon, n_avg=n_avg, planned_releases=2, clip=BOUND, seeded_noise=True)
+    released = guarded(policy, size, dimension, share=share)
+    case = worst_case(size, dimension, BOUND)
+    worlds = attack(case, released.release, released.deviation, policy.planned_releases, trials)
+    return judge(worlds, policy.delta), released.accounted
+
+
+@pytest.mark.parametrize("n_avg", [1, 5, 10])
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+def test_the_guard_that_ships_keeps_its_promise(epsilon, n_avg):
+    verdict, accounted = shipped(epsilon, n_avg)
+    assert accounted == pytest.approx(epsilon, rel=1e-2)
+    assert verdict.epsilon < accounted
+    assert verdict.gaussian[0] < accounted
+
+
+@pytest.mark.parametrize("epsilon", [2.0, 8.0])
+def test_the_guard_that_ships_is_caught_when_half_of_its_noise_is_left_out(epsilon):
+    right, accounted = shipped(epsilon, 10, trials=2000)
+    broken, _ = shipped(epsilon, 10, share=0.5, trials=2000)
+    assert right.gaussian[0] < accounted < broken.gaussian[0]
+
+
+def test_inversion_finds_an_input_with_the_wanted_features():
+    splits = load("digits").normalised()
+    trained = train(splits.train, 10, 6, 10, "lenet5")
+    vectors, labels = trained.represent()
+    limits = float(splits.train.images.min()), float(splits.train.images.max())
+    images = invert(trained.network, vectors[:10], (1, 8, 8), limits)
+    with torch.no_grad():
+        features, _ = trained.network(images)
+        blank, _ = trained.network(torch.zeros(1, 1, 8, 8))
+    wanted = torch.from_numpy(vectors[:10])
+    assert (features - wanted).square().sum() < 0.2 * (blank - wanted).square().sum()
+    assert limits[0] <= images.min()
+    assert images.max() <= limits[1]
+    assert len(labels) == 60
+
+
+def test_likeness_is_that_of_a_plain_loop():
+    among = np.array([[0.0, 0.0], [2.0, 2.0], [0.0, 4.0]], np.float32)
+    images = torch.tensor([[1.9, 2.0]])
+    likeness = compare(images, [np.array([1])], among)
+    variance = among.var()
+    assert likeness.error == pytest.approx(0.005 / variance, rel=1e-4)
+    assert likeness.elsewhere == pytest.approx(((3.61 + 4) / 2 + (3.61 + 4) / 2) / 2 / variance, rel=1e-4)
+    assert (likeness.found, likeness.chance) == (1.0, pytest.approx(1 / 3))
+    assert compare(images, [np.array([0])], among).found == 0.0
+
+
+def test_the_command_writes_its_figures_and_says_what_it_found(tmp_path, capsys):
+    small = ["--class-sizes", "6", "--n-avgs", "2", "--epsilons", "8", "--trials", "100", "--epochs", "1"]
+    main(
+        [
+            "privacy",
+            "audit",
+            "--dataset",
+            "digits",
+            *small,
+            "--releases",
+            "1",
+            "--output",
+            str(tmp_path / "a"),
+            "--json",
+        ]
+    )
+    document = json.loads(capsys.readouterr().out)
+    assert document == json.loads((tmp_path / "a/audit.json").read_text())
+    lines = document["membership"]
+    assert [(line["case"], line["epsilon"]) for line in lines] == [
+        ("worst", None), ("real", None), ("worst", 8.0), ("real", 8.0)
+    ]  # fmt: skip
+    assert [line["auc"] for line in lines[:2]] == [1.0, 1.0], "without noise, who knows the others knows all"
+    assert all(line["proved"] < line["accounted"] for line in lines[2:])
+    assert [(line["averaged"], line["epsilon"]) for line in document["inversion"]] == [(2, None), (6, None), (6, 8.0)]
+    for name in ("audit.png", "inversion.png"):
+        assert (tmp_path / "a" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_grid_that_makes_no_sense_is_refused():
+    for wrong in ({"trials": 1}, {"epsilons": ()}, {"epsilons": (0.0,)}, {"class_sizes": (2,)}, {"delta": 1.0}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            Grid(**wrong)
