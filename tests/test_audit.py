@@ -96,8 +96,7 @@ def test_the_likelihood_ratio_is_that_of_the_densities():
     assert scoring.score(nothing(3), seen) == pytest.approx(math.log(with_it / without))
 
 
-@pytest.mark.parametrize("n_avg", [0, 10], ids=["means", "means and observations"])
-@pytest.mark.parametrize("epsilon", [1.0, 3.0, 8.0])
+@pytest.mark.parametrize(("epsilon", "n_avg"), [(1.0, 0), (8.0, 10)])
 def test_the_proof_stays_below_the_accounting_and_rises_above_it_when_the_noise_is_halved(epsilon, n_avg):
     rounds, size = 2, 10
     sums = rounds * (2 if n_avg else 1)
@@ -142,7 +141,7 @@ def test_the_farthest_two_are_the_candidates_and_the_others_are_all_the_rest():
     assert len(case.world(case.out)) == 3
 
 
-def shipped(epsilon, n_avg, share=1.0, size=10, dimension=4, trials=1000):
+def shipped(epsilon, n_avg, share=1.0, size=10, dimension=4, trials=500):
     """The guard that ships against the worst case: what was proved, and what was accounted."""
     policy = Policy(epsilon=epsilon, n_avg=n_avg, planned_releases=2, clip=BOUND, seeded_noise=True)
     released = guarded(policy, size, dimension, share=share)
@@ -151,8 +150,7 @@ def shipped(epsilon, n_avg, share=1.0, size=10, dimension=4, trials=1000):
     return judge(worlds, policy.delta), released.accounted
 
 
-@pytest.mark.parametrize("n_avg", [1, 5, 10])
-@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+@pytest.mark.parametrize(("epsilon", "n_avg"), [(1.0, 5), (8.0, 1), (8.0, 10)])
 def test_the_guard_that_ships_keeps_its_promise(epsilon, n_avg):
     verdict, accounted = shipped(epsilon, n_avg)
     assert accounted == pytest.approx(epsilon, rel=1e-2)
@@ -160,19 +158,18 @@ def test_the_guard_that_ships_keeps_its_promise(epsilon, n_avg):
     assert verdict.gaussian[0] < accounted
 
 
-@pytest.mark.parametrize("epsilon", [2.0, 8.0])
-def test_the_guard_that_ships_is_caught_when_half_of_its_noise_is_left_out(epsilon):
-    right, accounted = shipped(epsilon, 10, trials=2000)
-    broken, _ = shipped(epsilon, 10, share=0.5, trials=2000)
+def test_the_guard_that_ships_is_caught_when_half_of_its_noise_is_left_out():
+    right, accounted = shipped(4.0, 10, trials=1000)
+    broken, _ = shipped(4.0, 10, share=0.5, trials=1000)
     assert right.gaussian[0] < accounted < broken.gaussian[0]
 
 
 def test_inversion_finds_an_input_with_the_wanted_features():
     splits = load("digits").normalised()
-    trained = train(splits.train, 10, 6, 10, "lenet5")
+    trained = train(splits.train, 10, 6, 5, "lenet5")
     vectors, labels = trained.represent()
     limits = float(splits.train.images.min()), float(splits.train.images.max())
-    images = invert(trained.network, vectors[:10], (1, 8, 8), limits)
+    images = invert(trained.network, vectors[:10], (1, 8, 8), limits, steps=150)
     with torch.no_grad():
         features, _ = trained.network(images)
         blank, _ = trained.network(torch.zeros(1, 1, 8, 8))

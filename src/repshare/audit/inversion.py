@@ -12,7 +12,7 @@ from repshare.representations import Floats
 
 STEPS = 400
 STEP_SIZE = 0.05
-SMOOTHNESS = 0.02  # how much neighbouring pixels must agree
+SMOOTHNESS = 1e-4  # what a squared difference of neighbouring pixels costs, where features not met at all cost 1
 
 
 class Likeness(NamedTuple):
@@ -28,16 +28,18 @@ class Likeness(NamedTuple):
     """How often it would be by chance."""
 
 
-def invert(network: Network, targets: Floats, shape: tuple[int, ...], limits: tuple[float, float]) -> Tensor:
+def invert(
+    network: Network, targets: Floats, shape: tuple[int, ...], limits: tuple[float, float], steps: int = STEPS
+) -> Tensor:
     """Inputs (n, …) whose representations are as near to these (n, d) as can be found, with smooth pixels."""
     network.model.eval()
     wanted = torch.from_numpy(targets)
     images = torch.zeros(len(targets), *shape, requires_grad=True)
     optimizer = torch.optim.Adam([images], lr=STEP_SIZE * (limits[1] - limits[0]))
-    for _ in range(STEPS):
+    for _ in range(steps):
         optimizer.zero_grad()
         features, _ = network(images)
-        misfit = (features - wanted).square().sum(dim=1)  # (n,)
+        misfit = (features - wanted).square().sum(dim=1) / wanted.square().sum(dim=1)  # (n,)
         (gradient,) = torch.autograd.grad((misfit + SMOOTHNESS * _roughness(images)).sum(), images)
         images.grad = gradient
         optimizer.step()

@@ -91,8 +91,9 @@ def audit(
 def membership_table(lines: Sequence[dict[str, Any]], releases: int) -> Table:
     """A row for each attack."""
     title = f"whose sample is in it? After {releases} releases"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("case", "class of", "n_avg", "AUC", "TPR at 1 % FPR", "ε proved", "if Gaussian", "ε accounted"):
+    caption = "class: its samples; TPR: at 1 % false positives; ε ≥: proved, whatever the mechanism"
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("case", "class", "n_avg", "AUC", "TPR", "ε ≥", "if Gaussian", "accounted"):
         table.add_column(name, justify="left" if name == "case" else "right")
     for line in lines:
         low, high = line["gaussian"]
@@ -102,8 +103,8 @@ def membership_table(lines: Sequence[dict[str, Any]], releases: int) -> Table:
             f"{line['n_avg']}",
             f"{line['auc']:.3f}",
             f"{line['tpr']:.1%}",
-            f"≥ {line['proved']:.2f}",
-            f"{low:.2f} … {high:.2f}",
+            f"{line['proved']:.2f}",
+            f"{low:.2f} … " + ("∞" if math.isinf(high) else f"{high:.2f}"),
             "no noise" if math.isinf(line["accounted"]) else f"{line['accounted']:.2f}",
             style="bold red" if is_broken(line) else "",
         )
@@ -112,9 +113,10 @@ def membership_table(lines: Sequence[dict[str, Any]], releases: int) -> Table:
 
 def inversion_table(lines: Sequence[dict[str, Any]], size: int) -> Table:
     """A row for each kind of release."""
-    title = f"what does it look like? Classes of {size}, means over classes"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("averaged", "ε", "error", "from others of the class", "found", "by chance"):
+    title = f"what does it look like? Classes of {size}"
+    caption = "error: mean squared, in variances; found: the nearest of the class's images is one that was averaged"
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("averaged", "ε", "error", "from others", "found", "by chance"):
         table.add_column(name, justify="right")
     for line in lines:
         table.add_row(
