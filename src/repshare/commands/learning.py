@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
+from repshare.commands.privacy import cautions
 from repshare.config import Setting
 from repshare.errors import ConfigError, DataError
 from repshare.interrupts import interruptible
@@ -160,6 +161,8 @@ def _compare(
     _check_seeds(seeds)
     console = Console(stderr=output.json)
     splits, setting = _load(setting, fallback, console)
+    for warning in cautions(setting.policy):
+        console.print(warning, style="yellow", highlight=False, markup=False)
     runs = experiments.plan_comparison(setting, methods, seeds, splits)
     pool = _workers(output, setting.clients)
     folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)

@@ -116,6 +116,24 @@ def ledger(
     _say(console, f"{len(told)} releases charged: ε = {spent:.4g} for {whose} of {about['samples']:,}")
 
 
+def cautions(policy: Policy) -> list[str]:
+    """What somebody with this policy should know."""
+    found = []
+    if policy.n_avg == 1 and policy.m_up and policy.minimum_count == 1 and policy.epsilon is None:
+        found.append(
+            "warning: with n_avg = 1 and no epsilon, every observation that you release is a single sample's features, "
+            "from which the sample may be recognised or rebuilt"
+        )
+    if policy.epsilon is not None:
+        found.append(
+            f"releases are (ε = {policy.epsilon:g}, δ = {policy.delta:g})-differentially private, given the model: "
+            "release-only mode; training itself is not private"
+        )
+    if policy.epsilon is not None and policy.seeded_noise:
+        found.append("warning: the noise is drawn from the seed: it protects nobody")
+    return found
+
+
 def _noise(entry: dict[str, object]) -> object:
     charge = entry.get("charge")
     return charge[0] if isinstance(charge, list) else entry["noise"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 
 from repshare import screen
+from repshare.commands.privacy import cautions
 from repshare.config import Policy
 from repshare.errors import ConfigError, ExchangeError
 from repshare.interrupts import interruptible, pause
@@ -141,24 +142,6 @@ def _combine(party: "Party", given: Policy, least: int) -> Policy:
     if policy.m_up and policy.n_avg < least:
         raise ConfigError(f"the task takes no average of fewer than {least} samples, but n_avg is {policy.n_avg}")
     return replace(policy, minimum_count=max(policy.minimum_count, least))
-
-
-def cautions(policy: Policy) -> list[str]:
-    """What somebody with this policy should know."""
-    found = []
-    if policy.n_avg == 1 and policy.m_up and policy.minimum_count == 1 and policy.epsilon is None:
-        found.append(
-            "warning: with n_avg = 1 and no epsilon, every observation that you release is a single sample's features, "
-            "from which the sample may be recognised or rebuilt"
-        )
-    if policy.epsilon is not None:
-        found.append(
-            f"releases are (ε = {policy.epsilon:g}, δ = {policy.delta:g})-differentially private, given the model: "
-            "release-only mode; training itself is not private"
-        )
-    if policy.epsilon is not None and policy.seeded_noise:
-        found.append("warning: the noise is drawn from the seed: it protects nobody")
-    return found
 
 
 def _opening(client: "Client", membership: "Membership", folder: Path) -> str:

@@ -135,8 +135,8 @@ class RelayExchange:
             if ours is not None and given != ours:
                 raise ConfigError(f"the token is for the {name} {given!r}, not for {ours!r}")
         self.task, self.client = str(said["task"]), str(said["client"])
-        agreed = (_whole(reply, name) for name in ("classes", "dimension", "minimum_count"))
-        return Membership(self.task, self.client, *agreed)
+        named = ["classes", "dimension", *(["minimum_count"] if "minimum_count" in reply.json() else [])]
+        return Membership(self.task, self.client, *(_whole(reply, name) for name in named))
 
     def _query(self, wants: Wants) -> dict[str, Any]:
         query: dict[str, Any] = {"observations": wants.observations, "seed": wants.seed}

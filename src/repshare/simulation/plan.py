@@ -123,6 +123,8 @@ def agree(plan: Plan) -> Task:
     """The task that all clients' models fit, or what is in the way of one."""
     method, setting = find_method(plan.run.method), plan.run.setting
     method.adapt(setting.policy)
+    if setting.policy.epsilon is not None and not setting.policy.seeded_noise:
+        raise ConfigError("a simulation can only be repeated with seeded_noise, and nothing leaves it")
     names = [plan.model(client) for client in range(plan.clients)]
     everyone = {plan.name(client) for client in range(plan.clients)}
     if strangers := set(setting.policy.peers or ()) - everyone:
