@@ -17,14 +17,13 @@ class Clock:
         return self.now
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 def kept(request, tmp_path):
     """Meetings over each kind of store, and their clock."""
     clock = Clock()
-    if request.param == "memory":
-        yield Meetings(clock=clock), clock
-        return
-    database = open_database(str(tmp_path / "relay.db"))
+    places = {"memory": lambda: "memory", "sqlite": lambda: str(tmp_path / "relay.db")}
+    place = places.get(request.param, lambda: request.getfixturevalue("redis_url"))()
+    database = open_database(place)
     yield Meetings(database.store("meetings"), clock), clock
     database.close()
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from repshare.audit.bounds import judge
-from repshare.audit.inversion import compare, invert
+from repshare.audit.inversion import compare, invert, look_at
 from repshare.audit.membership import Case, attack, farthest, worst_case
 from repshare.audit.subject import Released, Trained, guarded, train, unguarded
 from repshare.config import Policy
@@ -19,6 +19,7 @@ from repshare.errors import ConfigError
 from repshare.representations import Floats, Integers
 
 Line = dict[str, Any]
+KNOWN = 2000  # other samples that the attacker has, to know what inputs look like
 STRANGERS = 200  # samples of a class that were not trained on, for reconstructions to be mistaken for
 BROKEN = 0.5  # of the noise
 
@@ -133,8 +134,9 @@ class Gallery(NamedTuple):
 
 def reconstruct(splits: Splits, subject: Subject, size: int, grid: Grid) -> Generator[Gallery]:
     """Inputs from one release of each class: of observations of ever more samples, of the mean, of noisy means."""
-    limits = float(splits.train.images.min()), float(splits.train.images.max())
-    shape, classes = splits.train.images.shape[1:], splits.classes
+    known = np.setdiff1d(np.arange(len(splits.train.labels)), subject.trained.rows)[-KNOWN:]
+    prior = look_at(splits.train.images[known].astype(np.float32))
+    network, classes = subject.trained.network, splits.classes
     members = [np.flatnonzero(subject.labels == label) for label in range(classes)]
     images = splits.train.images[subject.trained.rows]
     first = torch.from_numpy(np.stack([images[own[0]] for own in members]))
@@ -142,13 +144,12 @@ def reconstruct(splits: Splits, subject: Subject, size: int, grid: Grid) -> Gene
     for count in sorted({*(n for n in grid.n_avgs if n < size), size}):
         chosen = [own[:count] for own in members]
         targets = np.stack([subject.vectors[own].mean(axis=0) for own in chosen])
-        yield _gallery(splits, subject, count, None, invert(subject.trained.network, targets, shape, limits), chosen)
+        yield _gallery(splits, subject, count, None, invert(network, targets, prior), chosen)
     for epsilon in sorted(grid.epsilons, reverse=True):
         released = guarded(grid.policy(epsilon, size), size, subject.vectors.shape[1])
         chosen = [own[:size] for own in members]
         targets = np.concatenate([released.release(subject.vectors[own])[0].vectors for own in chosen])
-        images_ = invert(subject.trained.network, targets, shape, limits)
-        yield _gallery(splits, subject, size, epsilon, images_, chosen)
+        yield _gallery(splits, subject, size, epsilon, invert(network, targets, prior), chosen)
 
 
 def _gallery(

@@ -10,9 +10,21 @@ from torch import Tensor
 from repshare.models import Network
 from repshare.representations import Floats
 
-STEPS = 400
-STEP_SIZE = 0.05
-SMOOTHNESS = 1e-4  # what a squared difference of neighbouring pixels costs, where features not met at all cost 1
+STEPS = 300
+STEP_SIZE = 0.1
+PLAUSIBILITY = 1e-3  # what an unlikely coordinate costs, where features not met at all cost 1
+COORDINATES = 60
+
+
+class Prior(NamedTuple):
+    """What inputs look like, from the attacker's own data: a mean, and directions as long as data vary in them."""
+
+    mean: Tensor  # (channels, h, w)
+    directions: Tensor  # (k, channels · h · w)
+
+    def draw(self, coordinates: Tensor) -> Tensor:
+        """Inputs (n, channels, h, w) at these coordinates (n, k)."""
+        return self.mean + (coordinates @ self.directions).view(-1, *self.mean.shape)
 
 
 class Likeness(NamedTuple):
@@ -28,24 +40,29 @@ class Likeness(NamedTuple):
     """How often it would be by chance."""
 
 
-def invert(
-    network: Network, targets: Floats, shape: tuple[int, ...], limits: tuple[float, float], steps: int = STEPS
-) -> Tensor:
-    """Inputs (n, …) whose representations are as near to these (n, d) as can be found, with smooth pixels."""
+def look_at(images: NDArray[np.float32]) -> Prior:
+    """A prior from images (n, channels, h, w): their principal components."""
+    flat = images.reshape(len(images), -1).astype(np.float64)
+    mean = flat.mean(axis=0)
+    _, lengths, directions = np.linalg.svd(flat - mean, full_matrices=False)
+    scaled = (directions * lengths[:, None] / len(images) ** 0.5)[:COORDINATES]
+    return Prior(torch.from_numpy(mean).float().view(images.shape[1:]), torch.from_numpy(scaled).float())
+
+
+def invert(network: Network, targets: Floats, prior: Prior, steps: int = STEPS) -> Tensor:
+    """Plausible inputs (n, …) whose representations are as near to these (n, d) as gradient descent gets."""
     network.model.eval()
     wanted = torch.from_numpy(targets)
-    images = torch.zeros(len(targets), *shape, requires_grad=True)
-    optimizer = torch.optim.Adam([images], lr=STEP_SIZE * (limits[1] - limits[0]))
+    coordinates = torch.zeros(len(targets), len(prior.directions), requires_grad=True)
+    optimizer = torch.optim.Adam([coordinates], lr=STEP_SIZE)
     for _ in range(steps):
-        optimizer.zero_grad()
-        features, _ = network(images)
+        features, _ = network(prior.draw(coordinates))
         misfit = (features - wanted).square().sum(dim=1) / wanted.square().sum(dim=1)  # (n,)
-        (gradient,) = torch.autograd.grad((misfit + SMOOTHNESS * _roughness(images)).sum(), images)
-        images.grad = gradient
+        unlikely = coordinates.square().mean(dim=1)  # (n,)
+        (gradient,) = torch.autograd.grad((misfit + PLAUSIBILITY * unlikely).sum(), coordinates)
+        coordinates.grad = gradient
         optimizer.step()
-        with torch.no_grad():
-            images.clamp_(*limits)
-    return images.detach()
+    return prior.draw(coordinates.detach())
 
 
 def compare(images: Tensor, averaged: list[NDArray[np.int64]], among: NDArray[np.float32]) -> Likeness:
@@ -57,9 +74,3 @@ def compare(images: Tensor, averaged: list[NDArray[np.int64]], among: NDArray[np
         row[members] = True
     found = own[np.arange(len(own)), errors.argmin(axis=1)]
     return Likeness(float(errors[own].mean()), float(errors[~own].mean()), float(found.mean()), float(own.mean()))
-
-
-def _roughness(images: Tensor) -> Tensor:
-    """Squared differences of neighbouring pixels (n,)."""
-    across, down = images.diff(dim=-1).square(), images.diff(dim=-2).square()
-    return across.flatten(1).sum(dim=1) + down.flatten(1).sum(dim=1)

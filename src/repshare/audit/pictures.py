@@ -16,37 +16,29 @@ LEAST = 0.1  # ε below this is drawn here
 
 
 def draw_bounds(lines: Sequence[Line], path: Path, title: str) -> None:
-    """ε that attacks prove against ε that is accounted: no point may be above the line."""
+    """ε that attacks prove, and ε that is accounted: no mark may be above its bar."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 5.0), layout="constrained")
+    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.add_subplot()
     noisy = [line for line in lines if math.isfinite(line["accounted"])]
-    ends = [LEAST, 1.6 * max(max(line["accounted"], line["gaussian"][1]) for line in noisy)]
-    axes.plot(ends, ends, color="black", linewidth=1)
-    axes.fill_between(ends, ends, [ends[1]] * 2, color="black", alpha=0.07, linewidth=0)
-    axes.annotate("up here, the promise is broken", (0.05, 0.93), xycoords="axes fraction", fontsize=9)
-    for case, colour in COLOURS.items():
-        own = [line for line in noisy if line["case"] == case]
-        beside = {"worst": -1, "real": 1}[case]
-        for place, line in enumerate(own):
-            earlier = sum(math.isclose(line["epsilon"], other["epsilon"]) for other in own[:place])
-            x = line["accounted"] * 1.06 ** (beside * (0.5 + earlier))  # side by side
+    budgets = sorted({line["epsilon"] for line in noisy})
+    for place, epsilon in enumerate(budgets):
+        at = [line for line in noisy if line["epsilon"] == epsilon]
+        ends, accounted = [place - 0.4, place + 0.4], max(line["accounted"] for line in at)
+        axes.plot(ends, [accounted] * 2, color="black", linewidth=2, label="accounted" if place == 0 else None)
+        for number, line in enumerate(sorted(at, key=lambda line: line["case"], reverse=True)):
+            x = place + 0.7 * ((number + 0.5) / len(at) - 0.5)
             low, high = (max(LEAST, end) for end in line["gaussian"])
-            axes.plot([x, x], [low, high], color=colour, linewidth=1, alpha=0.6)
-            label = NAMES[case] if place == 0 else None
-            axes.plot(x, low, MARKS[case], color=colour, markersize=5, label=label)
+            axes.plot([x, x], [low, high], color=COLOURS[line["case"]], linewidth=1, alpha=0.6)
+            axes.plot(x, low, MARKS[line["case"]], color=COLOURS[line["case"]], markersize=5)
+    for case, name in NAMES.items():
+        axes.plot([], [], MARKS[case], color=COLOURS[case], label=f"proved: {name}")
     axes.set_title(title, parse_math=False)
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlim=ends,
-        ylim=ends,
-        xlabel="ε accounted",
-        ylabel="ε proved: lower bound, and its interval",
-    )
-    axes.legend(loc="lower right", frameon=False)
-    axes.grid(visible=True, alpha=0.25)
+    axes.set_xticks(range(len(budgets)), [f"ε = {epsilon:g}" for epsilon in budgets])
+    axes.set(yscale="log", ylabel="ε: lower bound, up to its interval's other end")
+    axes.legend(loc="upper left", frameon=False)
+    axes.grid(visible=True, axis="y", alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=150)
 
