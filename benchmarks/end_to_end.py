@@ -4,8 +4,8 @@
 
 Nothing was tuned: one setting, chosen before looking at any result. Batches are of 60 on average (half of the paper's
 120 samples of a client: DP-SGD wants large ones), there is a release every 5 rounds, and observations are of whole
-classes. There are 40 rounds, not the paper's 100, since each costs privacy; with ten times the data 10, each of which has
-ten times as many steps.
+classes. There are 40 rounds, not the paper's 100, since each costs privacy; with ten times the data 10, each of which
+has ten times as many steps.
 """
 
 import json

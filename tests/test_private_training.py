@@ -12,7 +12,10 @@ from scipy import stats
 from torch import nn
 
 from repshare import Board, Client, LeNet5, LocalExchange, Policy, Task
+from repshare.cli import main
+from repshare.commands.privacy import cautions
 from repshare.errors import ConfigError
+from repshare.joining import make_report
 from repshare.methods import IL
 from repshare.models import ResNet9
 from repshare.objective import Lesson
@@ -186,3 +189,15 @@ def test_what_does_not_fit_is_refused(data):
         Policy(training_share=1.0)
     with pytest.raises(ConfigError, match="adjacency replace"):
         client(data, Policy(epsilon=1.0, end_to_end=True, adjacency="add-remove"))
+
+
+def test_it_says_which_mode_it_is(data, tmp_path, capsys):
+    assert any("end to end" in line for line in cautions(WHOLE))
+    assert any("release-only mode" in line for line in cautions(Policy(epsilon=1.0)))
+    one = client(data, board=Board(Task(10, 84)), ledger=tmp_path / "privacy.jsonl")
+    one.round()
+    main(["privacy", "ledger", str(tmp_path / "privacy.jsonl")])
+    assert "end to end" in capsys.readouterr().out
+    told = make_report(one, one.round())
+    assert told["privacy"]["mode"] == "end to end, replace"
+    assert not {"train_accuracy", "ce", "kd", "disc", "bound"} & set(told), "of training samples nothing is told"
