@@ -111,6 +111,10 @@ class PeerExchange:
         """Leave the others."""
         self.network.close()
 
+    def leave(self) -> None:
+        """Leave the others as the last thing that the process does: see `Network.leave`."""
+        self.network.leave()
+
     def publish(self, body: bytes) -> None:
         """Sign this release and answer with it from now on. It is checked as any peer will check it."""
         release = wire.decode_release(body)
