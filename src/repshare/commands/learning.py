@@ -146,7 +146,14 @@ def reproduce(
 
 
 def _study(
-    setting: Setting, seeds: int, splits: "Splits", output: Path, workers: int | None, console: Console, *, as_json: bool
+    setting: Setting,
+    seeds: int,
+    splits: "Splits",
+    output: Path,
+    workers: int | None,
+    console: Console,
+    *,
+    as_json: bool,
 ) -> None:
     from repshare import gossip
     from repshare.results import Folder, write_atomically

@@ -130,7 +130,6 @@ def peer(
             if exchange.listening:
                 say(console, f"listening at {', '.join(exchange.listening)}")
             carry_on(state, exchange, membership, work, console, back="peers are back")
-            say(console, f"{exchange.received:,} bytes of peers' releases came in")
             pause(place.linger)
         finally:
             exchange.leave()

@@ -79,7 +79,7 @@ class PeerExchange:
         self.key, self.trust, self.timeout, self.memory = key, trust, timeout, memory
         self.store = store or MemoryStore()
         self.seen = Seen(self.store)
-        self.received = 0  # bytes, of releases
+        self.received = 0  # bytes of what peers answered
         self._met: dict[str, _Met] = {}
         self._company = False  # whether anyone was ever there
         self._began, self._release, self._sealed = self._recall()
@@ -161,6 +161,7 @@ class PeerExchange:
         with closing(self.network.question(time.monotonic() + self.timeout)) as question:
             _ask(question, rest, pending, wanted)
             for name, body, trouble, last in question.answers() if pending else ():
+                self.received += len(body or b"")
                 if name not in pending:
                     continue
                 if body == b"":
@@ -191,7 +192,6 @@ class PeerExchange:
         except (ExchangeError, StoreError) as error:
             log.warning("%s: refused: %s", name, error)
             return None
-        self.received += len(body)
         return release
 
     def _teach(self, fresh: dict[str, Release], wants: Wants) -> bytes:
