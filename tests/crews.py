@@ -29,7 +29,12 @@ class Crew:
             "--listen", listen, *(["--connect", *places] if places else []), *PATIENT, *options,
             cwd=self.folder, name=name, prefix=prefix,
         )  # fmt: skip
-        eventually(lambda: len(self.listening(name)) > before, f"{name} listens")
+
+        def listens():
+            assert process.process.poll() is None, process.err.read_text()
+            return len(self.listening(name)) > before
+
+        eventually(listens, f"{name} listens")
         return process
 
     def stop(self):

@@ -144,13 +144,15 @@ def draw_study(dataset: str, lines: Sequence[Line], path: Path) -> None:
     sizes.set(xlabel="clients", ylabel="test accuracy [%]")
     traffic.set(xlabel="clients", ylabel="kB down, a client and round", ylim=(0, None))
     figure.legend(*sizes.get_legend_handles_labels(), loc="outside lower right", ncols=len(STYLES), frameon=False)
+    for axes in (sizes, traffic):
+        axes.set_xticks(sorted({line["clients"] for line in lines}))
     for axes in (ways, sizes, traffic):
         axes.grid(visible=True, alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(
         f"{dataset}: learning together with a relay, without one, and alone; mean ± std over seeds", parse_math=False
     )
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def _draw_ways(axes: "Axes", lines: Sequence[Line]) -> None:
@@ -176,4 +178,3 @@ def _draw_sizes(axes: "Axes", title: str, lines: Sequence[Line], of: Callable[[L
     axes.errorbar(
         sizes, list(map(statistics.fmean, found)), yerr=spread, color=colour, marker=marker, capsize=3, label=title
     )
-    axes.set_xticks(sizes)
