@@ -1,9 +1,13 @@
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
+from repshare.commands.reproducing import What
 from repshare.config import Setting
 from repshare.experiments import EXPERIMENTS, PUBLISHED, fill
+from repshare.experiments.ablation import gains
+from repshare.experiments.estimate import estimate, in_words
 from repshare.results import Folder
 from repshare.screen import table_markdown
 from repshare.simulation import Inline, resolve
@@ -63,6 +67,32 @@ def test_an_interrupted_experiment_remembers_what_it_saw(tmp_path, splits):
     assert not carry_out(EXPERIMENTS["bound"], tmp_path / "cut", splits, seeds=1, setting=setting, stop=2)
     assert carry_out(EXPERIMENTS["bound"], tmp_path / "cut", splits, seeds=1, setting=setting) == whole
     assert [line["round"] for line in whole if line["curve"] == "IL"] == [1, 2, 3, 5]
+
+
+def test_gains_are_over_learning_alone_on_the_same_split():
+    lines = [
+        {"lambda_kd": kd, "lambda_disc": 0.0, "seed": seed, "accuracy": 80.0 + 3 * seed + kd / (1 + seed)}
+        for seed in (0, 1)
+        for kd in (0.0, 10.0)
+    ]
+    assert gains(lines)[10.0, 0.0] == (pytest.approx(7.5), pytest.approx(12.5**0.5))
+    assert gains(lines)[0.0, 0.0] == (0.0, 0.0)
+
+
+def test_the_command_line_knows_every_experiment():
+    assert get_args(What) == tuple(EXPERIMENTS)
+
+
+def test_an_estimate_counts_only_what_is_left(splits):
+    cells = TABLE.plan(resolve(TINY, 1200), 1)
+    one, ten = (estimate(cells[:count], lambda _: splits, 2) for count in (1, 10))
+    assert 0 < one < ten < 60
+    assert [in_words(seconds) for seconds in (0.1, 100, 600, 20_000)] == [
+        "1 seconds",
+        "100 seconds",
+        "10 minutes",
+        "6 hours",
+    ]
 
 
 def test_the_published_numbers_stand_beside_ours():
