@@ -1,4 +1,6 @@
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -9,10 +11,11 @@ from repshare.errors import ConfigError
 from repshare.experiments import EXPERIMENTS, PUBLISHED, choose, fill
 from repshare.experiments.ablation import gains
 from repshare.experiments.estimate import estimate, in_words
-from repshare.results import Folder
+from repshare.results import Folder, Journal
 from repshare.screen import table_markdown
 from repshare.simulation import Inline, resolve
 
+RESULTS = Path(__file__).parent.parent / "docs/results"
 TINY = Setting(dataset="digits", samples=60, rounds=2)
 TABLE, TRAFFIC = EXPERIMENTS["table"], EXPERIMENTS["traffic"]
 
@@ -120,6 +123,17 @@ def test_an_estimate_counts_only_what_is_left(splits):
         "10 minutes",
         "6 hours",
     ]
+
+
+@pytest.mark.parametrize("table", sorted(RESULTS.glob("*/table.md")), ids=lambda path: path.parent.name)
+def test_committed_tables_come_from_committed_records(tmp_path, table):
+    described = json.loads((table.parent / "run.json").read_text())
+    setting = Setting(dataset=described["setting"].get("dataset", "mnist"))
+    lines = Journal(table.parent / "records.jsonl").read()
+    EXPERIMENTS[described["experiment"]].show(lines, tmp_path, setting)
+    assert (tmp_path / "table.md").read_text() == table.read_text()
+    for row in table.read_text().splitlines():
+        assert row in (RESULTS.parent / "results.md").read_text()
 
 
 def test_the_published_numbers_stand_beside_ours():
