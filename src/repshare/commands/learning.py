@@ -19,7 +19,8 @@ from repshare.interrupts import interruptible
 
 if TYPE_CHECKING:
     from repshare.data import Splits
-    from repshare.results import Summary
+    from repshare.experiments import Cell
+    from repshare.results import Folder, Line, Summary
     from repshare.simulation import Workers
 
 
@@ -96,7 +97,7 @@ def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: 
 
 
 def reproduce(
-    what: Annotated[Literal["table"], tyro.conf.Positional],
+    what: Annotated[Literal["table", "topologies"], tyro.conf.Positional],
     dataset: str = "mnist",
     seeds: int = 5,
     rounds: int | None = None,
@@ -105,12 +106,15 @@ def reproduce(
     workers: int | None = None,
     json: bool = False,
 ) -> None:
-    """Reproduce the paper's table beside the published numbers. Goes on where it was interrupted.
+    """Reproduce the paper's table beside the published numbers, or the study of what it costs to have no server.
+    Goes on where it was interrupted.
 
     repshare reproduce table --dataset mnist --seeds 5
 
+    repshare reproduce topologies --dataset mnist --seeds 5
+
     Args:
-        what: The table, one data set at a time.
+        what: The table, or the study of topologies; one data set at a time.
         dataset: mnist, fashion_mnist or cifar10.
         seeds: How many, numbered from 0. Each has its own split and starting weights.
         rounds: Communication rounds. Default: the paper's.
@@ -127,28 +131,67 @@ def reproduce(
     _check_seeds(seeds)
     console = Console(stderr=json)
     splits, _ = _load(Setting(dataset=dataset, data_folder=data_folder), None, console)
-    cells = experiments.plan_table(Setting(dataset=dataset, rounds=rounds, data_folder=data_folder), seeds, splits)
+    setting = Setting(dataset=dataset, rounds=rounds, data_folder=data_folder)
+    if what == "topologies":
+        _study(setting, seeds, splits, output, workers, console, as_json=json)
+        return
+    cells = experiments.plan_table(setting, seeds, splits)
     folder = Folder(experiments.table_folder(output, dataset), experiments.describe_table(cells), resume=True)
-    hint = "the same command goes on from here"
-    with (
-        folder,
-        _workers(Output(workers=workers), max(experiments.SIZES)) as pool,
-        screen.progress(console) as bar,
-        interruptible(hint) as until_asked,
-    ):
-        task = bar.add_task(f"table {dataset}", total=sum(cell.run.setting.rounds or 0 for cell in cells))
-        done = 0
-        for cell, round in until_asked(experiments.fill_table(cells, splits, folder, pool)):
-            title, clients, seed = cell.key
-            bar.update(task, completed=done + round, description=f"{title}, {clients} clients, seed {seed}")
-            done += round if round == cell.run.setting.rounds else 0
-    lines = [line for line in folder.records.read() if line["seed"] < seeds]
+    lines = _fill(cells, splits, folder, workers, console, seeds)
     write_atomically(folder.path / "table.md", screen.table_markdown(dataset, lines, experiments.PUBLISHED[dataset]))
     if json:
         _print_json({"table": dataset, "cells": lines, "published": experiments.PUBLISHED[dataset]})
     else:
         console.print(screen.paper_table(dataset, lines, experiments.PUBLISHED[dataset]))
         console.print(f"{len(lines)} cells in {folder.path}", highlight=False, markup=False)
+
+
+def _study(
+    setting: Setting,
+    seeds: int,
+    splits: "Splits",
+    output: Path,
+    workers: int | None,
+    console: Console,
+    *,
+    as_json: bool,
+) -> None:
+    from repshare import gossip
+    from repshare.results import Folder, write_atomically
+
+    cells = gossip.plan_study(setting, seeds, splits)
+    folder = Folder(output / f"topologies-{setting.dataset}", gossip.describe_study(cells), resume=True)
+    lines = _fill(cells, splits, folder, workers, console, seeds)
+    table = gossip.study_markdown(setting.dataset, lines)
+    write_atomically(folder.path / "table.md", table)
+    for kind in ("png", "svg"):
+        gossip.draw_study(setting.dataset, lines, folder.path / f"figure.{kind}")
+    if as_json:
+        _print_json({"topologies": setting.dataset, "cells": lines})
+    else:
+        console.print(f"{table}\n{len(lines)} cells in {folder.path}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _fill(
+    cells: "Sequence[Cell]", splits: "Splits", folder: "Folder", workers: int | None, console: Console, seeds: int
+) -> "list[Line]":
+    """Do what is missing, and give the lines of these seeds."""
+    from repshare import experiments, screen
+
+    most = max(cell.run.setting.clients for cell in cells)
+    with (
+        folder,
+        _workers(Output(workers=workers), most) as pool,
+        screen.progress(console) as bar,
+        interruptible("the same command goes on from here") as until_asked,
+    ):
+        task = bar.add_task(folder.path.name, total=sum(cell.run.setting.rounds or 0 for cell in cells))
+        done = 0
+        for cell, round in until_asked(experiments.fill_table(cells, splits, folder, pool)):
+            title, clients, seed = cell.key
+            bar.update(task, completed=done + round, description=f"{title}, {clients} clients, seed {seed}")
+            done += round if round == cell.run.setting.rounds else 0
+    return [line for line in folder.records.read() if line["seed"] < seeds]
 
 
 def _compare(
