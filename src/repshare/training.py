@@ -17,7 +17,7 @@ from repshare.models import split
 from repshare.objective import Lesson, Terms
 from repshare.optimizers import OPTIMIZERS, Descent
 from repshare.randomness import numpy_stream, torch_stream
-from repshare.representations import Floats, Integers, Representations, Teacher
+from repshare.representations import Floats, Integers, Protection, Representations, Teacher
 from repshare.samples import EVALUATION_BATCH, Samples
 
 
@@ -72,6 +72,7 @@ class Learner:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         self.samples, self.policy, self.name = samples, policy, name
         self.shares_logits = False  # FD distils logits where the paper distils features
+        self.guard: Protection | None = None  # with one, releases are differentially private
         self.lesson: Lesson | None = None
         self.across: Across | None = None  # split learning has the head at the server
         self.optimizer = OPTIMIZERS[policy.optimizer](model.parameters(), lr=policy.learning_rate, fused=True)
