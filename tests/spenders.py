@@ -13,7 +13,7 @@ from test_privacy import make_guard, release
 
 def spend(folder):
     """Charge, then let the release leave, as fast as can be."""
-    guard = make_guard(seed=None, planned_releases=200)
+    guard = make_guard(seed=None, planned_releases=120)
     guard.keep_in(folder / "privacy.jsonl")
     left = os.open(folder / "left", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     while True:
@@ -26,7 +26,7 @@ def spend(folder):
 
 def main():
     folder, kills, ended = Path(sys.argv[1]), 0, 0
-    release(make_guard(planned_releases=200))  # so that children need not work the noise out
+    release(make_guard(planned_releases=120))  # so that children need not work the noise out
     rng = random.Random(5)
     while not ended:
         child = os.fork()

@@ -10,7 +10,7 @@ import torch
 
 from repshare.audit.bounds import Worlds, area, gaussian_epsilon, judge, least_epsilon, true_positives
 from repshare.audit.campaign import Grid
-from repshare.audit.inversion import compare, invert, look_at
+from repshare.audit.inversion import compare, invert, look_at, miss
 from repshare.audit.membership import Scoring, attack, farthest, worst_case
 from repshare.audit.subject import guarded, train
 from repshare.cli import main
@@ -170,23 +170,21 @@ def test_inversion_finds_an_input_with_the_wanted_features():
     vectors, labels = trained.represent()
     prior = look_at(splits.train.images[600:].astype(np.float32))
     images = invert(trained.network, vectors[:10], prior, steps=150)
-    with torch.no_grad():
-        features, _ = trained.network(images)
-        blank, _ = trained.network(prior.mean[None])
-    wanted = torch.from_numpy(vectors[:10])
-    assert (features - wanted).square().sum() < 0.2 * (blank - wanted).square().sum()
+    blank = prior.mean.expand(10, -1, -1, -1)
+    assert sum(miss(trained.network, images, vectors[:10])) < 0.2 * sum(miss(trained.network, blank, vectors[:10]))
     assert len(labels) == 60
 
 
 def test_likeness_is_that_of_a_plain_loop():
     among = np.array([[0.0, 0.0], [2.0, 2.0], [0.0, 4.0]], np.float32)
     images = torch.tensor([[1.9, 2.0]])
-    likeness = compare(images, [np.array([1])], among)
+    likeness = compare(images, [np.array([1])], among, 0.25)
     variance = among.var()
+    assert likeness.missed == 0.25
     assert likeness.error == pytest.approx(0.005 / variance, rel=1e-4)
     assert likeness.elsewhere == pytest.approx(((3.61 + 4) / 2 + (3.61 + 4) / 2) / 2 / variance, rel=1e-4)
     assert (likeness.found, likeness.chance) == (1.0, pytest.approx(1 / 3))
-    assert compare(images, [np.array([0])], among).found == 0.0
+    assert compare(images, [np.array([0])], among, 0.0).found == 0.0
 
 
 def test_the_command_writes_its_figures_and_says_what_it_found(tmp_path, capsys):

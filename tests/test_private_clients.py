@@ -166,7 +166,7 @@ def test_joining_with_a_budget(tmp_path, monkeypatch, capsys):
     assert member["privacy"]["mode"] == "releases only, replace"
     assert member["privacy"]["epsilon"] == pytest.approx(3, abs=0.01)
     shown = run(capsys, "privacy", "ledger", "repshare-digits-alice").out
-    assert "2 releases charged: ε = 3 for every sample of 100" in shown
+    assert "2 releases charged: ε = 3 for each of 100 samples" in shown
     document = json.loads(run(capsys, "privacy", "ledger", "repshare-digits-alice/privacy.jsonl", "--json").out)
     assert [entry["round"] for entry in document["releases"]] == [1, 1]
     assert "there is no ledger at" in run(capsys, "privacy", "ledger", tmp_path, expect=2).err

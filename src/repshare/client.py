@@ -13,7 +13,7 @@ from torch import nn
 from repshare.board import Wants
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
-from repshare.exchange import Exchange
+from repshare.exchange import Counting, Exchange
 from repshare.methods import RS, Method
 from repshare.randomness import derive, numpy_stream
 from repshare.samples import Labelled, Samples
@@ -85,6 +85,8 @@ class Client:
         samples = data if isinstance(data, Samples) else Samples(data, device=device)
         self.learner = self._make_learner(model, samples, head)
         self.learner.shares_logits = method.shares_logits
+        if method.begin is not None:
+            method.begin(self.learner, seed)
         self.test = Samples(test, device=device) if test is not None and not isinstance(test, Samples) else test
         if self.test is not None:
             self.test.check_labels(self.learner.network.classes)
@@ -113,6 +115,8 @@ class Client:
         down = self._collect()
         losses = self.learner.train()
         up = self._publish()
+        if self.learner.across is not None:  # what is collected and published is then the server's own
+            up, down = self.learner.across.crossed()
         seconds = time.perf_counter() - started
         return Record(
             round=self.round_number,
@@ -155,13 +159,16 @@ class Client:
     def _collect(self) -> int:
         if self.exchange is None or self.method.absorb is None:
             return 0
+        counting = self.exchange if isinstance(self.exchange, Counting) else None
+        before = counting.received if counting else 0
+        length = 0
         try:
             body = self.exchange.collect(make_wants(self.policy, self.seed, self.name, self.round_number))
             self.method.absorb(self.learner, body)
+            length = len(body)
         except ExchangeError as error:
             self.trouble = error
-            return 0
-        return len(body)
+        return counting.received - before if counting else length
 
     def _publish(self) -> int:
         if self.exchange is None or self.method.share is None or self.round_number % self.policy.release_every:

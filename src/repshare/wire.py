@@ -1,4 +1,4 @@
-"""Releases, teachers and (for FedAvg) weights <-> bytes: the only file that knows the format.
+"""Releases, teachers, weights (FedAvg) and batches (split learning) <-> bytes: the only file that knows the format.
 
 A message is a safetensors file: a header that says names, types and shapes, then the numbers. It cannot carry
 code. What it means is one JSON object in the header's metadata:
@@ -7,6 +7,7 @@ code. What it means is one JSON object in the header's metadata:
                                   and the others observations; int8 adds scales (n,), one a row; a release with noise
                                   says where from: "os", or "seeded" for simulations, where it protects nobody
     kind "weights"                a model's tensors by name, and the number of samples they were trained on
+    kind "batch"                  for split learning: vectors (n, d), features or gradients, and labels (n,) of features
     kind "items"                  what a store keeps, for checkpoints
     kind "signed"                 a release's bytes, signature (64,) and public key (32,), with whose release of which
                                   task it is, when that client's rounds began, and the round: see `keys`
@@ -83,6 +84,21 @@ def decode_weights(body: bytes) -> tuple[dict[str, NDArray[Any]], int, int]:
     return arrays, _whole(meta, "round"), _whole(meta, "samples")
 
 
+def encode_batch(vectors: NDArray[np.float32], labels: NDArray[np.int64] | None = None) -> bytes:
+    """A batch's features with their labels, or its gradients, as bytes."""
+    rows = {"vectors": vectors} if labels is None else {"vectors": vectors, "labels": labels.astype(np.int32)}
+    return _pack(rows, {"kind": "batch"})
+
+
+def decode_batch(body: bytes) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The vectors in these bytes, and the labels if there are any; or Malformed."""
+    arrays, _ = _unpack(body, "batch")
+    vectors, labels = _array(arrays, "vectors"), arrays.get("labels", np.zeros(0, np.int32))
+    if vectors.dtype != np.float32 or vectors.ndim != 2 or labels.dtype != np.int32 or labels.ndim != 1:
+        raise Malformed(f"a batch of {vectors.dtype} {vectors.shape} with labels {labels.dtype} {labels.shape}")
+    return vectors, labels.astype(np.int64)
+
+
 def encode_items(items: Mapping[str, bytes]) -> bytes:
     """What a store keeps, as bytes."""
     return _pack({key: np.frombuffer(bytearray(value), np.uint8) for key, value in items.items()}, {"kind": "items"})
@@ -117,17 +133,17 @@ def decode_signed(body: bytes) -> Signed:
 
 
 def _encode(kind: str, means: Representations, others: Representations, precision: str, **meta: Any) -> bytes:
-    vectors = np.concatenate([means.vectors, others.vectors])  # (n, d)
+    vectors = np.concatenate([means.vectors, others.vectors], dtype=np.float32)  # (n, d)
     arrays: dict[str, NDArray[Any]] = {
-        "labels": np.concatenate([means.labels, others.labels]).astype(np.int32),
-        "counts": np.concatenate([means.counts, others.counts]).astype(np.int32),
+        "labels": np.concatenate([means.labels, others.labels], dtype=np.int32, casting="same_kind"),
+        "counts": np.concatenate([means.counts, others.counts], dtype=np.int32, casting="same_kind"),
     }
     if precision == "int8":
         scales = np.abs(vectors).max(axis=1, initial=0.0) / 127  # (n,)
         arrays["scales"] = scales.astype(np.float32)
         arrays["vectors"] = np.rint(vectors / np.maximum(arrays["scales"], 1e-30)[:, None]).astype(np.int8)
     else:
-        arrays["vectors"] = vectors.astype(np.float16 if precision == "fp16" else np.float32)
+        arrays["vectors"] = vectors.astype(np.float16) if precision == "fp16" else vectors
     described = tuple((name, array.dtype.str, array.shape) for name, array in arrays.items())
     head, order = _head(described, (("kind", kind), ("means", len(means.labels)), *meta.items()))
     return b"".join([head, *(arrays[name].tobytes() for name in order)])
@@ -150,7 +166,7 @@ def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, d
         raise Malformed(f"shapes do not fit: {vectors.shape}, labels {labels.shape}, counts {counts.shape}")
     if vectors.dtype not in (np.float32, np.float16) or {labels.dtype, counts.dtype} != {np.dtype(np.int32)}:
         raise Malformed(f"types do not fit: {vectors.dtype}, labels {labels.dtype}, counts {counts.dtype}")
-    rows = Representations(vectors.astype(np.float32), labels.astype(np.int64), counts.astype(np.int64))
+    rows = Representations(vectors.astype(np.float32, copy=False), labels.astype(np.int64), counts.astype(np.int64))
     cut = _whole(meta, "means")
     if cut > len(vectors):
         raise Malformed(f"{cut} class means announced in {len(vectors)} rows")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from repshare.audit.bounds import judge
-from repshare.audit.inversion import compare, invert, look_at
+from repshare.audit.inversion import compare, invert, look_at, miss
 from repshare.audit.membership import Case, attack, farthest, worst_case
 from repshare.audit.subject import Released, Trained, guarded, train, unguarded
 from repshare.config import Policy
@@ -144,25 +144,26 @@ def reconstruct(splits: Splits, subject: Subject, size: int, grid: Grid) -> Gene
     for count in sorted({*(n for n in grid.n_avgs if n < size), size}):
         chosen = [own[:count] for own in members]
         targets = np.stack([subject.vectors[own].mean(axis=0) for own in chosen])
-        yield _gallery(splits, subject, count, None, invert(network, targets, prior), chosen)
+        yield _gallery(splits, subject, None, targets, invert(network, targets, prior), chosen)
     for epsilon in sorted(grid.epsilons, reverse=True):
         released = guarded(grid.policy(epsilon, size), size, subject.vectors.shape[1])
         chosen = [own[:size] for own in members]
         targets = np.concatenate([released.release(subject.vectors[own])[0].vectors for own in chosen])
-        yield _gallery(splits, subject, size, epsilon, invert(network, targets, prior), chosen)
+        yield _gallery(splits, subject, epsilon, targets, invert(network, targets, prior), chosen)
 
 
 def _gallery(
-    splits: Splits, subject: Subject, count: int, epsilon: float | None, images: Tensor, chosen: list[Integers]
+    splits: Splits, subject: Subject, epsilon: float | None, targets: Floats, images: Tensor, chosen: list[Integers]
 ) -> Gallery:
     """Compared class by class with all samples that were trained on, and some that were not."""
-    likeness = []
+    likeness, count = [], len(chosen[0])
+    missed = miss(subject.trained.network, images, targets)
     for label, own in enumerate(chosen):
         trained = subject.trained.rows[subject.labels == label]
         strangers = np.setdiff1d(np.flatnonzero(splits.train.labels == label), trained)[:STRANGERS]
         among: NDArray[np.float32] = splits.train.images[np.concatenate([trained, strangers])].astype(np.float32)
         averaged = np.flatnonzero(np.isin(trained, subject.trained.rows[own]))
-        likeness.append(compare(images[label : label + 1], [averaged], among))
+        likeness.append(compare(images[label : label + 1], [averaged], among, missed[label]))
     means = dict(zip(likeness[0]._fields, np.mean(likeness, axis=0).tolist(), strict=True))
     title = "1 sample" if count == 1 else f"mean of {count}"
     title = title if epsilon is None else f"{title}, ε = {epsilon:g}"

@@ -30,6 +30,8 @@ class Prior(NamedTuple):
 class Likeness(NamedTuple):
     """How well reconstructions show whose features they were made from."""
 
+    missed: float
+    """How far features stayed from those released, squared, of these squared: 0 if they were met."""
     error: float
     """Mean squared difference from the samples that were averaged, in variances of the data."""
     elsewhere: float
@@ -65,7 +67,16 @@ def invert(network: Network, targets: Floats, prior: Prior, steps: int = STEPS) 
     return prior.draw(coordinates.detach())
 
 
-def compare(images: Tensor, averaged: list[NDArray[np.int64]], among: NDArray[np.float32]) -> Likeness:
+def miss(network: Network, images: Tensor, targets: Floats) -> list[float]:
+    """How far each input's features are from those wanted."""
+    network.model.eval()
+    with torch.no_grad():
+        features, _ = network(images)
+    wanted = torch.from_numpy(targets)
+    return list(((features - wanted).square().sum(dim=1) / wanted.square().sum(dim=1)).tolist())
+
+
+def compare(images: Tensor, averaged: list[NDArray[np.int64]], among: NDArray[np.float32], missed: float) -> Likeness:
     """Compare each reconstruction with all samples of its class (m, …), of which some were averaged in it."""
     flat, samples = images.flatten(1).numpy(), among.reshape(len(among), -1)
     errors = np.square(flat[:, None] - samples[None]).mean(axis=2) / samples.var()  # (n, m)
@@ -73,4 +84,5 @@ def compare(images: Tensor, averaged: list[NDArray[np.int64]], among: NDArray[np
     for row, members in zip(own, averaged, strict=True):
         row[members] = True
     found = own[np.arange(len(own)), errors.argmin(axis=1)]
-    return Likeness(float(errors[own].mean()), float(errors[~own].mean()), float(found.mean()), float(own.mean()))
+    near, far = float(errors[own].mean()), float(errors[~own].mean())
+    return Likeness(missed, near, far, float(found.mean()), float(own.mean()))

@@ -48,11 +48,12 @@ def draw_galleries(galleries: Sequence[Gallery], path: Path, title: str) -> None
     from matplotlib.figure import Figure
 
     columns = len(galleries[0].images)
+    limits = float(galleries[0].images.min()), float(galleries[0].images.max())
     figure = Figure(figsize=(2.4 + 0.72 * columns, 0.5 + 0.78 * len(galleries)), layout="constrained")
     grid = figure.subplots(len(galleries), columns, squeeze=False)
     for row, gallery in zip(grid, galleries, strict=True):
         for axes, image in zip(row, gallery.images, strict=True):
-            axes.imshow(image.mean(dim=0).numpy(), cmap="gray")
+            axes.imshow(image.mean(dim=0).numpy(), cmap="gray", vmin=limits[0], vmax=limits[1])
             axes.set_xticks([])
             axes.set_yticks([])
         found = f"\nfound {gallery.line['found']:.0%}" if gallery.line else "\n(not released)"

@@ -112,9 +112,9 @@ def ledger(
         table.add_row(str(number), str(entry["round"]), f"{entry['noise']:.4g}", f"{entry['epsilon']:.4g}")
     console.print(table)
     spent = told[-1]["epsilon"] if told else 0.0
-    whose = "the sample that has spent most" if about["adjacency"] == "add-remove" else "every sample"
+    whose = "at most, for each" if about["adjacency"] == "add-remove" else "for each"
     mode = about.get("mode", "release-only")
-    _say(console, f"{len(told)} releases charged: ε = {spent:.4g} for {whose} of {about['samples']:,}, {mode}")
+    _say(console, f"{len(told)} releases charged: ε = {spent:.4g} {whose} of {about['samples']:,} samples, {mode}")
 
 
 def cautions(policy: Policy) -> list[str]:

@@ -78,7 +78,7 @@ class Guard:
 
     @property
     def spent(self) -> float:
-        """ε so far; with individual budgets, that of the sample that has spent most."""
+        """ε so far, for the sample that may have spent most: it depends on nobody's features, so it may be told."""
         return float(self.ledger.entries[-1]["epsilon"]) if self.ledger.entries else 0.0
 
     def state(self) -> dict[str, str]:
@@ -99,7 +99,9 @@ class Guard:
         """A sample may be replaced by another of its class: counts are public, and all samples pay the same."""
         members = {int(label): np.flatnonzero(labels == label) for label in np.unique(labels)}
         members = {label: own for label, own in members.items() if len(own) >= shape.minimum}
-        noise = self._pay(min(map(len, members.values()), default=1), shape)
+        if not members:
+            return self._release([], [], clipped.shape[1], shape)
+        noise = self._pay(min(map(len, members.values())), shape)
         deviation = noise * 2 * self.bound
 
         def average(chosen: Integers, label: int) -> Row:
@@ -155,14 +157,24 @@ class Guard:
                 costs[rows[drawn]] += squares[rows[drawn]]
                 total = mechanism.noisy_sum(clipped[drawn], self.bound, noise * self.bound, self.source)
                 observed.append((mechanism.shorten(total / size, self.bound), label, size))
-        self._charge(own, costs, noise, len(means), shape)
+        self._keep(own, costs, noise, len(means), shape)
         return self._release(means, observed, clipped.shape[1], shape)
 
-    def _charge(self, own: Filter, costs: Costs, noise: float, classes: int, shape: Shape) -> None:
+    def _keep(self, own: Filter, costs: Costs, noise: float, classes: int, shape: Shape) -> None:
         own.charge(costs)
-        spent = accounting.epsilon_of(own.most, self.delta)
-        packed = base64.b64encode(costs.tobytes()).decode()
-        self.ledger.add({"round": shape.round, "epsilon": spent, "noise": noise, "classes": classes, "costs": packed})
+        rho = _full_cost(shape) / noise**2  # of a sample as long as the bound that is in everything
+        total = rho + sum(entry["rho"] for entry in self.ledger.entries)
+        largest = float(own.budgets[np.isfinite(own.budgets)].max(initial=0.0))
+        self.ledger.add(
+            {
+                "round": shape.round,
+                "epsilon": accounting.epsilon_of(min(total, largest), self.delta),
+                "noise": noise,
+                "rho": rho,
+                "classes": classes,
+                "costs": base64.b64encode(costs.tobytes()).decode(),
+            }
+        )
 
     def _release(self, means: list[Row], observed: list[Row], dimension: int, shape: Shape) -> Release:
         return Release(shape.round, stack(means, dimension), stack(observed, dimension), self.source.name)
@@ -187,8 +199,13 @@ def common_noise(policy: Policy, shape: Shape, smallest: int) -> float:
 
 def individual_noise(policy: Policy, shape: Shape) -> float:
     """The one with which a sample that is as long as the bound and in everything lasts for the planned releases."""
-    each = (1 + shape.repeats) / 2 + _count_cost(1.0)
-    return math.sqrt(policy.planned_releases * each / accounting.rho_for(policy.epsilon or 0.0, policy.delta))
+    budget = accounting.rho_for(policy.epsilon or 0.0, policy.delta)
+    return math.sqrt(policy.planned_releases * _full_cost(shape) / budget)
+
+
+def _full_cost(shape: Shape) -> float:
+    """ρ of a release for a sample as long as the bound that is in all of it, at a noise multiplier of 1."""
+    return (1 + shape.repeats) / 2 + _count_cost(1.0)
 
 
 def _count_cost(noise: float) -> float:

@@ -36,11 +36,6 @@ class Filter:
             raise ValueError("a sample would spend more than its budget")
         self.spent = self.spent + costs
 
-    @property
-    def most(self) -> float:
-        """The most that a sample with a budget has spent."""
-        return float(self.spent[np.isfinite(self.budgets)].max(initial=0.0))
-
 
 def budgets(levels: Sequence[Level] | None, count: int, epsilon: float, delta: float) -> Costs:
     """Budgets in ρ for so many samples; ε for all, if they have no levels of their own."""
