@@ -56,7 +56,7 @@ def draw_galleries(galleries: Sequence[Gallery], path: Path, title: str) -> None
             axes.imshow(image.mean(dim=0).numpy(), cmap="gray", vmin=limits[0], vmax=limits[1])
             axes.set_xticks([])
             axes.set_yticks([])
-        found = f"\nfound {gallery.line['found']:.0%}" if gallery.line else "\n(not released)"
-        row[0].set_ylabel(gallery.title + found, rotation=0, ha="right", va="center", fontsize=9)
+        met = f"\nfeatures missed: {gallery.line['missed']:.1%}" if gallery.line else "\n(not released)"
+        row[0].set_ylabel(gallery.title + met, rotation=0, ha="right", va="center", fontsize=9)
     figure.suptitle(title, parse_math=False)
     figure.savefig(path, dpi=150)

@@ -114,7 +114,10 @@ def membership_table(lines: Sequence[dict[str, Any]], releases: int) -> Table:
 def inversion_table(lines: Sequence[dict[str, Any]], size: int) -> Table:
     """A row for each kind of release."""
     title = f"what does it look like? Classes of {size}"
-    caption = "missed: of the features; error: of the pixels, mean squared, in variances; found: the nearest of the class's images is one that was averaged"
+    caption = (
+        "missed: of the features; error: of pixels, squared, in variances; found: the nearest of the class's images is "
+        "one that was averaged"
+    )
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
     for name in ("averaged", "ε", "missed", "error", "from others", "found", "by chance"):
         table.add_column(name, justify="right")
