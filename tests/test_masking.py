@@ -37,13 +37,14 @@ class Sum:
         there = members(among)
 
         def present(step):
-            order = ["announce", "deal", "mask", "open"]
+            order = ["announce", "deal", "mask", "confirm", "open"]
             return {n: m for n, m in there.items() if n not in gone or order.index(gone[n]) > order.index(step)}
 
         self.announced = {name: member.announce() for name, member in present("announce").items()}
         self.dealt = {name: member.deal(self.announced) for name, member in present("deal").items()}
         self.masked = {name: member.mask(self.dealt, vectors[name]) for name, member in present("mask").items()}
-        self.opened = {name: member.open(self.masked) for name, member in present("open").items()}
+        self.confirmed = {name: member.confirm(self.masked) for name, member in present("confirm").items()}
+        self.opened = {name: member.open(self.confirmed) for name, member in present("open").items()}
         self.members = there
 
     def total(self, **changed):
@@ -62,12 +63,12 @@ def test_the_total_is_exact_whoever_drops_out_as_long_as_enough_stay(data):
     count = data.draw(st.integers(3, 7))
     threshold = data.draw(st.integers(count // 2 + 1, count))
     among = group(count, threshold=threshold)
-    steps = st.sampled_from(["announce", "deal", "mask", "open"])
+    steps = st.sampled_from(["announce", "deal", "mask", "confirm", "open"])
     leaving = data.draw(st.lists(st.sampled_from(sorted(among.keys)), unique=True, max_size=count - threshold))
     gone = {name: data.draw(steps) for name in leaving}
     vectors = numbers(among.keys, seed=data.draw(st.integers(0, 2**32)))
     done = Sum(among, vectors, gone)
-    counted = [name for name in among.keys if gone.get(name, "open") == "open"]
+    counted = [name for name in among.keys if gone.get(name, "open") in ("confirm", "open")]
     assert sorted(done.masked) == counted
     assert np.array_equal(done.total(), sum(vectors[name] for name in counted))
 
@@ -77,7 +78,7 @@ def test_the_total_is_exact_whoever_drops_out_as_long_as_enough_stay(data):
 def test_with_too_few_left_nothing_is_opened(count, data):
     among = group(count)
     gone = dict.fromkeys(
-        sorted(among.keys)[: count - among.threshold + 1], data.draw(st.sampled_from(["deal", "mask"]))
+        sorted(among.keys)[: count - among.threshold + 1], data.draw(st.sampled_from(["deal", "mask", "confirm"]))
     )
     with pytest.raises(Refused, match=f"{among.threshold} are needed"):
         Sum(among, numbers(among.keys), gone)
@@ -135,11 +136,28 @@ def test_every_step_is_taken_once_and_in_order():
     among = group(3)
     done = Sum(among, numbers(among.keys))
     alice = done.members["a"]
-    for again in (alice.announce, lambda: alice.deal(done.announced), lambda: alice.open(["a", "b", "c"])):
+    for again in (alice.announce, lambda: alice.deal(done.announced), lambda: alice.open(done.confirmed)):
         with pytest.raises(Refused, match="twice"):
             again()
     with pytest.raises(Refused, match="now"):
-        Member(among, "a", KEYS["a"]).open(["a", "b", "c"])
+        Member(among, "a", KEYS["a"]).open(done.confirmed)
+
+
+def test_nothing_is_opened_unless_enough_were_told_the_same():
+    """Or else a relay could tell some that one dropped out and others that it did not, and have both its secrets."""
+    among = group(4, threshold=3)
+    vectors = numbers(among.keys)
+    there = members(among)
+    announced = {name: member.announce() for name, member in there.items()}
+    dealt = {name: member.deal(announced) for name, member in there.items()}
+    masked = {name: member.mask(dealt, vectors[name]) for name, member in there.items()}
+    stories = {"a": masked, "b": masked, "c": {name: masked[name] for name in "abc"}, "d": masked}
+    confirmed = {name: there[name].confirm(stories[name]) for name in there}
+    assert there["a"].open(confirmed), "three were told the same"
+    with pytest.raises(Refused, match="only 1 members were told the same"):
+        there["c"].open(confirmed)
+    with pytest.raises(Refused, match="only 2 members were told the same"):
+        there["b"].open({**confirmed, "d": confirmed["c"]})
 
 
 def test_an_announcement_counts_only_with_its_members_signature_for_this_sum():
@@ -171,7 +189,7 @@ def test_shares_that_were_touched_or_meant_for_another_are_refused():
     vector = np.zeros(4, np.int64)
     for wrong in ({**sealed, "b": touched}, {**sealed, "b": sealed["c"]}, {"c": sealed["c"]}, {**sealed, "b": b""}):
         bob = Member(among, "b", KEYS["b"])
-        bob.__dict__.update({**there["b"].__dict__, "_steps": ["mask", "open"]})
+        bob.__dict__.update({**there["b"].__dict__, "_steps": ["mask", "confirm", "open"]})
         with pytest.raises(Malformed, match="a dealt to b"):
             bob.mask({**dealt, "a": wire.encode_items(wrong)}, vector)
     with pytest.raises(Malformed):

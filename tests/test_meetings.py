@@ -82,8 +82,8 @@ def test_steps_come_one_after_the_other(kept):
     put(place, "alice")
     with pytest.raises(Refused, match="step 0 is not over"):
         put(place, "alice", 1)
-    with pytest.raises(Refused, match="steps are 0 to 3"):
-        put(place, "alice", 4)
+    with pytest.raises(Refused, match="steps are 0 to 4"):
+        put(place, "alice", 5)
 
 
 def test_strangers_and_odd_groups_stay_out(kept):
@@ -112,7 +112,7 @@ def test_only_the_last_meetings_are_kept(kept):
     place, _ = kept
     sizes = []
     for number in range(1, 6):
-        for step in range(4):
+        for step in range(5):
             for name in GROUP:
                 put(place, name, step, number)
         sizes.append(len(place.store.items()))

@@ -1,11 +1,12 @@
 """Secure sums: whoever adds up what a group's members say learns their total, and nothing else about any of them.
 
-After Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning" (2017). Four steps, in
+After Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning" (2017). Five steps, in
 each of which some members may be missing from then on:
 
     announce   two public keys, fresh for this sum and signed, and a commitment to a seed
     deal       for every other member, encrypted for it, a share of the seed and one of the second private key
     mask       the vector, plus a mask from the seed, plus or minus one for every other member, which cancel in pairs
+    confirm    with a signature, who dealt and who sent a vector: all must have been told the same
     open       of everyone whose vector is there, a share of the seed; of those who dropped out before, of the key
 
 Enough shares (`threshold`) give a seed or a key back, so that the masks which do not cancel can be taken away. Of one
@@ -114,7 +115,8 @@ class Member:
         self._seed = secrets.token_bytes(SECRET_BYTES)
         self._announced: dict[str, Announced] = {}
         self._shares: dict[str, bytes] = {}  # by whose they are: of its seed, then of its key
-        self._steps = ["announce", "deal", "mask", "open"]
+        self._masked: frozenset[str] = frozenset()  # whose vectors are there
+        self._steps = ["announce", "deal", "mask", "confirm", "open"]
 
     def announce(self) -> bytes:
         """Say the public keys, and commit to the seed."""
@@ -147,12 +149,21 @@ class Member:
             masked += self._pairwise(other)
         return masked.astype("<u8").tobytes()
 
-    def open(self, masked: Collection[str]) -> bytes:
-        """Shares for taking the masks away, given whose vectors are there."""
-        self._take("open")
+    def confirm(self, masked: Collection[str]) -> bytes:
+        """Sign whose vectors are there, as this member was told."""
+        self._take("confirm")
         self.group.check_enough(masked, "sent a vector")
         if unknown := set(masked) - set(self._shares):
             raise Refused(f"{min(unknown)} sent a vector but dealt no shares")
+        self._masked = frozenset(masked)
+        return self.key.sign(self._present())
+
+    def open(self, confirmed: Messages) -> bytes:
+        """Shares for taking the masks away, once enough have confirmed what this member was told."""
+        self._take("open")
+        alike = [name for name, signature in confirmed.items() if self._confirms(name, signature)]
+        self.group.check_enough(alike, "were told the same about who is there")
+        masked = self._masked
         cut = {name: slice(SHARE_BYTES) if name in masked else slice(SHARE_BYTES, None) for name in self._shares}
         return wire.encode_items({name: shares[cut[name]] for name, shares in self._shares.items()})
 
@@ -165,6 +176,17 @@ class Member:
         self.group.check_enough(names, what)
         if self.name not in names:
             raise Refused(f"the sum went on without {self.name}")
+
+    def _present(self) -> bytes:
+        return self.group.context + json.dumps(["present", sorted(self._shares), sorted(self._masked)]).encode()
+
+    def _confirms(self, name: str, signature: bytes) -> bool:
+        """Whether a member was told the same as this one."""
+        try:
+            Ed25519PublicKey.from_public_bytes(self.group.keys[name]).verify(signature, self._present())
+        except (KeyError, InvalidSignature, ValueError):
+            return False
+        return True
 
     def _pairwise(self, other: str) -> NDArray[np.uint64]:
         mask = pairwise_mask(self.group, self._masking, self._announced[other].masking)

@@ -14,7 +14,7 @@ from typing import Any
 from repshare.errors import Refused
 from repshare.stores import MemoryStore, Store, Transaction
 
-STEPS = 4
+STEPS = 5
 MOST_MEMBERS = 100
 MOST_GROUPS = 100  # of a task; one that has not met for a while makes room
 IDLE_SECONDS = 3600.0

@@ -54,7 +54,7 @@ class Secrecy:
     threshold: int = 0
     """How many members must stay to the end of a sum. Default: more than two thirds."""
     step_patience: float = 60.0
-    """Seconds to wait for slower members in each of a sum's four steps; without those who are missing it goes on."""
+    """Seconds to wait for slower members in each of a sum's five steps; without those who are missing it goes on."""
 
     def __post_init__(self) -> None:
         if (self.group is None) != (self.signing_key is None):

@@ -129,7 +129,8 @@ class SecureExchange:
         announced = self._meet(number, 0, member.announce())
         dealt = self._meet(number, 1, member.deal(announced))
         masked = self._meet(number, 2, member.mask(dealt, vector))
-        opened = self._meet(number, 3, member.open(masked))
+        confirmed = self._meet(number, 3, member.confirm(masked))
+        opened = self._meet(number, 4, member.open(confirmed))
         return add_up(group, announced, dealt, masked, opened)
 
     def _meet(self, number: int, step: int, body: bytes) -> dict[str, bytes]:
