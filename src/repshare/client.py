@@ -85,6 +85,8 @@ class Client:
         samples = data if isinstance(data, Samples) else Samples(data, device=device)
         self.learner = Learner(model, samples, self.policy, name=name, seed=seed, head=head)
         self.learner.shares_logits = method.shares_logits
+        if method.begin is not None:
+            method.begin(self.learner, seed)
         self.test = Samples(test, device=device) if test is not None and not isinstance(test, Samples) else test
         if self.test is not None:
             self.test.check_labels(self.learner.network.classes)
@@ -113,6 +115,8 @@ class Client:
         down = self._collect()
         losses = self.learner.train()
         up = self._publish()
+        if self.learner.across is not None:  # what is collected and published is then the server's own
+            up, down = self.learner.across.crossed()
         seconds = time.perf_counter() - started
         return Record(
             round=self.round_number,

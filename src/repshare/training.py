@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -31,6 +31,24 @@ class Losses(NamedTuple):
     accuracy: float
 
 
+class View(NamedTuple):
+    """How one client sees some samples: its features of them, and its linear head."""
+
+    features: Floats  # (n, d')
+    weight: Floats  # (C, d')
+    bias: Floats  # (C,)  zeros where the head has none
+
+
+class Across(Protocol):
+    """The other half of a network whose head is elsewhere."""
+
+    def gradients(self, features: Tensor, labels: Tensor) -> tuple[Terms, Tensor]:
+        """Leave both halves with their gradients of a batch; its loss and logits."""
+
+    def crossed(self) -> tuple[int, int]:
+        """Bytes up and down since this was last asked."""
+
+
 class Learner:
     """One client's network, optimizer, data and random streams: all that local training needs."""
 
@@ -56,6 +74,7 @@ class Learner:
         self.shares_logits = False  # FD distils logits where the paper distils features
         self.guard: Protection | None = None  # with one, releases are differentially private
         self.lesson: Lesson | None = None
+        self.across: Across | None = None  # split learning has the head at the server
         self.optimizer = OPTIMIZERS[policy.optimizer](model.parameters(), lr=policy.learning_rate, fused=True)
         self.descent = Descent(self.optimizer)
         self.batches = torch_stream(seed, name, "batches")
@@ -80,20 +99,25 @@ class Learner:
         return averages.result()
 
     def _step(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
-        policy = self.policy
         try:
             features, logits = self.network(inputs)
         except ValueError as error:  # batch normalisation says so of a single value
             raise DataError(f"{self.name} cannot train on a batch of {len(labels)}: {error}") from error
-        terms = self.terms(features, logits, labels)
-        loss = terms.ce
+        if self.across is not None:
+            terms, logits = self.across.gradients(features, labels)
+        else:
+            terms = self.terms(features, logits, labels)
+            self._weigh(terms).backward()  # type: ignore[no-untyped-call]
+        self.descent.step()
+        return terms, logits
+
+    def _weigh(self, terms: Terms) -> Tensor:
+        policy, loss = self.policy, terms.ce
         if terms.kd is not None and policy.lambda_kd:
             loss = loss + policy.lambda_kd * terms.kd
         if terms.disc is not None and policy.lambda_disc:
             loss = loss + policy.lambda_disc * terms.disc
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.descent.step()
-        return terms, logits
+        return loss
 
     @contextmanager
     def _own_noise(self) -> Iterator[None]:
@@ -128,6 +152,13 @@ class Learner:
         """A vector (d,) for every sample, and its label; nothing random takes part."""
         rows = [self.represented(*outputs) for outputs, _ in self._outputs(self.samples)]
         return torch.cat(rows).float().cpu().numpy(), self.samples.labels.numpy()
+
+    def look(self, samples: Samples) -> View:
+        """How these samples look from here."""
+        features = torch.cat([features for (features, _), _ in self._outputs(samples)])
+        head = self.network.head
+        bias = torch.zeros(self.network.classes) if head.bias is None else head.bias
+        return View(*(tensor.detach().float().cpu().numpy().copy() for tensor in (features, head.weight, bias)))
 
     def evaluate(self, samples: Samples) -> float:
         """Accuracy, from 0 to 1."""

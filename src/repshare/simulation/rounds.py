@@ -120,7 +120,8 @@ class Simulation:
         task = agree(self.plan)
         if self.method.serve is None:
             return None
-        common = self.method.one_model and not self.run.setting.independent_starts
+        apart = self.method.one_model and self.run.setting.independent_starts
+        common = self.method.server_part is not None and not apart
         return self.method.serve(task, common_start(self.plan) if common else None)
 
     def _connect(self) -> Graph | None:
@@ -180,7 +181,11 @@ class Simulation:
             client = present[0]
             accuracy = self.workers.evaluate({client: self.server.teach(self.plan.name(client), Wants(0, 0))})[client]
             return [replace(record, test_accuracy=accuracy) for record in records]
-        accuracies = self.workers.evaluate(dict.fromkeys(present))
+        if self.method.server_part is not None and self.server is not None:
+            bodies = {client: self.server.teach(self.plan.name(client), Wants(0, 0)) for client in present}
+            accuracies = self.workers.evaluate(bodies)
+        else:
+            accuracies = self.workers.evaluate(dict.fromkeys(present))
         return [
             replace(record, test_accuracy=accuracies[client]) for client, record in zip(present, records, strict=True)
         ]
