@@ -37,6 +37,8 @@ def reproduce(
     per client and round beside the paper's formulas. bound: the mutual-information bound by round. topologies: what it
     costs to have no server.
 
+    topologies: what it costs to have no server.
+
     Each has a folder of its own with its description (run.json), a line or more for each cell (records.jsonl), and
     what is made from these alone: a figure (PNG and SVG), a table (Markdown). Interrupted, it goes on where it was;
     cells that are there are never done again, so that seeds may be added later.
