@@ -2,6 +2,7 @@ import os
 import signal
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from repshare.config import Policy, Run, Setting
@@ -65,6 +66,17 @@ def test_centralized_learning_never_misses_a_round(splits, inline):
 def test_tests_happen_at_their_cadence_and_after_the_last_round(splits, inline):
     tested = [records[0].test_accuracy is not None for records in bits(Run("IL", 0, SMALL), splits, inline)]
     assert tested == [False, True, True]
+
+
+@pytest.mark.parametrize("method", ["IL", "FL"])
+def test_accuracy_by_class_is_recorded_when_asked_for(method, splits, inline):
+    setting = replace(SMALL, by_class=True)
+    (*_, last), (*_, usual) = (list(simulate(Run(method, 0, each), splits, inline)) for each in (setting, SMALL))
+    totals = np.bincount(splits.test.labels, minlength=splits.classes)
+    for record, without in zip(last, usual, strict=True):
+        right = np.array(record.test_by_class) * totals
+        assert right.sum() / totals.sum() == pytest.approx(record.test_accuracy)
+        assert replace(record, test_by_class=None, seconds=0) == replace(without, seconds=0)
 
 
 def test_traffic_is_counted_to_the_byte(splits, inline):

@@ -42,6 +42,8 @@ class Record:
     """Of this client's own work, testing apart."""
     trouble: str | None = None
     """Why not all was exchanged, if the exchange was away, said no, or gave what does not fit. Training went on."""
+    test_by_class: tuple[float | None, ...] | None = None
+    """The same on each class, where a simulation was asked for it."""
 
 
 class Client:
@@ -114,7 +116,7 @@ class Client:
         """Accuracy on the test data, from 0 to 1."""
         if self.test is None:
             raise ValueError("this client was given no test data")
-        return self.learner.evaluate(self.test)
+        return self.learner.evaluate(self.test).accuracy
 
     def save(self) -> bytes:
         """All that the same client, built anew, needs to go on to the same bits: see `load`."""

@@ -20,6 +20,9 @@ class Policy:
     """λ_KD: how strongly features are pulled to the global mean of their class. 0 switches it off."""
     lambda_disc: float = 1.0
     """λ_disc: how much the contrastive discriminator counts. 0 switches it off."""
+    discriminator: Literal["classifier", "external"] = "classifier"
+    """What tells whether two representations are of one class: the model's own classifier, or two linear maps of
+    their own, trained beside it."""
     summed: bool = False
     """Sum the two terms over features and classes, as the paper's formulas do, instead of averaging."""
     n_avg: int = 10
@@ -55,7 +58,7 @@ class Policy:
             _whole(self, name, 1)
         for name in ("m_up", "m_down"):
             _whole(self, name, 0)
-        for name in ("precision", "optimizer"):
+        for name in ("discriminator", "precision", "optimizer"):
             _one_of(self, name)
         if not 0 < self.learning_rate < math.inf:
             raise ConfigError(f"learning_rate must be above 0 and finite, not {self.learning_rate}")
@@ -78,8 +81,8 @@ class Setting:
     rounds: int | None = None
     """Communication rounds. Default: the paper's number for the data set, else 20."""
     model: tuple[str, ...] = ()
-    """lenet5, resnet9, resnet18, or your own as file.py:function. Several are dealt out in turn. Default: the
-    paper's for the data set."""
+    """lenet5, convnet, mlp, resnet9, resnet18, or your own as file.py:function. Several are dealt out in turn.
+    Default: the paper's for the data set."""
     dimension: int | None = None
     """d', the length of a representation. Default: the model's own. Different models must agree on one."""
     partition: Literal["uniform", "dirichlet", "shards", "unequal"] = "uniform"
@@ -127,6 +130,8 @@ class Setting:
     """random: the chance that two clients are neighbours; small_world: that a link leads elsewhere."""
     eval_every: int = 10
     """Test the clients that were there after every so many rounds; always after the last."""
+    by_class: bool = False
+    """Record the test accuracy on each class, too."""
     device: str = "cpu"
     """Where models train, as PyTorch names it."""
     policy: Policy = field(default_factory=Policy)

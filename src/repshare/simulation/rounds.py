@@ -22,6 +22,7 @@ from repshare.simulation.plan import agree, common_start, make_plan
 from repshare.simulation.schedule import Attendance, attend
 from repshare.simulation.workers import Workers
 from repshare.topology import Graph, make_graph
+from repshare.training import Score
 
 CHECKPOINT_SECONDS = 60.0
 
@@ -178,9 +179,11 @@ class Simulation:
         if self.method.one_model and self.server is not None and present:
             # All will go on from the average: test that, once.
             client = present[0]
-            accuracy = self.workers.evaluate({client: self.server.teach(self.plan.name(client), Wants(0, 0))})[client]
-            return [replace(record, test_accuracy=accuracy) for record in records]
-        accuracies = self.workers.evaluate(dict.fromkeys(present))
-        return [
-            replace(record, test_accuracy=accuracies[client]) for client, record in zip(present, records, strict=True)
-        ]
+            score = self.workers.evaluate({client: self.server.teach(self.plan.name(client), Wants(0, 0))})[client]
+            return [self._note(score, record) for record in records]
+        scores = self.workers.evaluate(dict.fromkeys(present))
+        return [self._note(scores[client], record) for client, record in zip(present, records, strict=True)]
+
+    def _note(self, score: Score, record: Record) -> Record:
+        by_class = score.by_class if self.run.setting.by_class else None
+        return replace(record, test_accuracy=score.accuracy, test_by_class=by_class)
