@@ -1,38 +1,42 @@
 from repshare.config import Setting
-from repshare.experiments import PUBLISHED, describe_table, fill_table, plan_table
+from repshare.experiments import EXPERIMENTS, PUBLISHED, fill
 from repshare.results import Folder
 from repshare.screen import table_markdown
-from repshare.simulation import Inline
+from repshare.simulation import Inline, resolve
 
 TINY = Setting(dataset="digits", samples=60, rounds=2)
+TABLE = EXPERIMENTS["table"]
 
 
-def fill(tmp_path, splits, seeds, stop=None):
-    cells = plan_table(TINY, seeds, splits)
-    folder = Folder(tmp_path / "table", describe_table(cells), resume=True)
+def carry_out(experiment, path, splits, seeds, stop=None, setting=TINY):
+    """The experiment's lines, timings aside."""
+    splits = splits.tested_on(experiment.tests)
+    setting = resolve(setting, len(splits.train.labels))
+    folder = Folder(path / experiment.name, experiment.describe(setting), resume=True)
     with Inline() as workers:
-        for number, _ in enumerate(fill_table(cells, splits, folder, workers)):
+        cells = experiment.plan(setting, seeds)
+        for number, _ in enumerate(fill(experiment, cells, lambda _: splits, folder, workers)):
             if number == stop:
                 break
     return [{key: value for key, value in line.items() if key != "seconds"} for line in folder.records.read()]
 
 
 def test_the_table_has_every_cell_once_for_each_seed(tmp_path, splits):
-    lines = fill(tmp_path, splits, seeds=2)
-    assert len(lines) == 2 * (1 + 5 * 3)
+    lines = carry_out(TABLE, tmp_path, splits, seeds=2)
+    assert len(lines) == 2 * (1 + 6 * 3)
     assert {line["row"] for line in lines} >= set(PUBLISHED["mnist"])
     assert {(line["row"], line["clients"]) for line in lines} >= {("FL (fair)", 10), ("FL (as published)", 10)}
 
 
 def test_an_interrupted_table_goes_on_to_the_same_cells(tmp_path, splits):
-    whole = fill(tmp_path / "whole", splits, seeds=1)
-    assert 0 < len(fill(tmp_path / "cut", splits, seeds=1, stop=9)) < len(whole)
-    assert fill(tmp_path / "cut", splits, seeds=1) == whole
-    assert fill(tmp_path / "cut", splits, seeds=2)[: len(whole)] == whole  # more seeds may be added later
+    whole = carry_out(TABLE, tmp_path / "whole", splits, seeds=1)
+    assert 0 < len(carry_out(TABLE, tmp_path / "cut", splits, seeds=1, stop=9)) < len(whole)
+    assert carry_out(TABLE, tmp_path / "cut", splits, seeds=1) == whole
+    assert carry_out(TABLE, tmp_path / "cut", splits, seeds=2)[: len(whole)] == whole  # more seeds may be added later
 
 
 def test_the_two_fedavg_rows_differ(tmp_path, splits):
-    lines = fill(tmp_path, splits, seeds=1)
+    lines = carry_out(TABLE, tmp_path, splits, seeds=1)
     fair, published = ([x for x in lines if x["row"] == row] for row in ("FL (fair)", "FL (as published)"))
     assert [line["accuracy"] for line in fair] != [line["accuracy"] for line in published]
     assert fair[0]["bytes_down"] > published[0]["bytes_down"]  # the common start is a download, too

@@ -2,7 +2,6 @@ import os
 import signal
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from repshare.config import Policy, Run, Setting
@@ -69,14 +68,18 @@ def test_tests_happen_at_their_cadence_and_after_the_last_round(splits, inline):
 
 
 @pytest.mark.parametrize("method", ["IL", "FL"])
-def test_accuracy_by_class_is_recorded_when_asked_for(method, splits, inline):
-    setting = replace(SMALL, by_class=True)
-    (*_, last), (*_, usual) = (list(simulate(Run(method, 0, each), splits, inline)) for each in (setting, SMALL))
-    totals = np.bincount(splits.test.labels, minlength=splits.classes)
-    for record, without in zip(last, usual, strict=True):
-        right = np.array(record.test_by_class) * totals
-        assert right.sum() / totals.sum() == pytest.approx(record.test_accuracy)
-        assert replace(record, test_by_class=None, seconds=0) == replace(without, seconds=0)
+def test_clients_are_tested_on_what_they_have_and_on_what_they_lack(method, splits, inline):
+    setting = replace(SMALL, clients=5, partition="shards", classes_per_client=2, rounds=20, eval_every=20)
+    *_, last = simulate(Run(method, 0, setting), splits, inline)
+    for record in last:
+        assert record.test_own is not None
+        assert 0 <= record.test_unseen <= 1
+        if method == "IL":  # it knows two classes of ten
+            assert record.test_unseen == 0
+            assert record.test_own > 2 * record.test_accuracy
+    uniform = list(simulate(Run(method, 0, SMALL), splits, inline))[-1]
+    assert {record.test_unseen for record in uniform} == {None}
+    assert uniform[0].test_own == pytest.approx(uniform[0].test_accuracy, abs=0.1)
 
 
 def test_traffic_is_counted_to_the_byte(splits, inline):

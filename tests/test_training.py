@@ -12,7 +12,7 @@ from repshare.errors import ConfigError, DataError, Malformed, ModelError
 from repshare.models import LeNet5
 from repshare.representations import Teacher, nothing, stack
 from repshare.samples import Samples
-from repshare.training import Learner, lay_out
+from repshare.training import Learner, Score, lay_out
 
 
 def learner(data, policy=None, model=None, **options):
@@ -145,8 +145,15 @@ def test_a_test_counts_each_class_apart(few):
     mine.train()
     score = mine.evaluate(Samples((images, labels)))
     right = mine.network.model.eval()(images).argmax(1) == labels
-    expected = [float(right[labels == c].float().mean()) if c != 3 else None for c in range(10)]
-    assert score.by_class == pytest.approx(expected)
+    assert score.right.tolist() == [int(right[labels == c].sum()) for c in range(10)]
+    assert score.totals.tolist() == [int((labels == c).sum()) for c in range(10)]
+
+
+def test_a_score_can_be_weighted_by_what_someone_has():
+    score = Score(np.array([3, 1, 0]), np.array([4, 2, 0]))
+    assert score.accuracy == 4 / 6
+    assert score.weighted(np.array([1, 3, 5])) == pytest.approx((0.75 + 3 * 0.5) / 4)  # nobody can test the last
+    assert score.weighted(np.array([0, 0, 5])) is None
 
 
 def test_one_sample_is_enough_to_train_on(few):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tyro
 
 from repshare import extras
-from repshare.commands import data, demo, joining, learning, peering, relay, reporting, tasks
+from repshare.commands import data, demo, joining, learning, peering, relay, reporting, reproducing, tasks
 from repshare.errors import RepshareError, StoreError, WorkerFailed
 from repshare.interrupts import Interrupted
 
@@ -27,7 +27,7 @@ Commands = Mapping[str, Callable[..., Any] | Group]
 COMMANDS: Commands = {
     "compare": learning.compare,
     "run": learning.run,
-    "reproduce": learning.reproduce,
+    "reproduce": reproducing.reproduce,
     "join": joining.join,
     "peer": peering.peer,
     "keys": Group(peering.KEYS, {"new": peering.new, "show": peering.show, "trust": peering.trust}),

@@ -42,8 +42,10 @@ class Record:
     """Of this client's own work, testing apart."""
     trouble: str | None = None
     """Why not all was exchanged, if the exchange was away, said no, or gave what does not fit. Training went on."""
-    test_by_class: tuple[float | None, ...] | None = None
-    """The same on each class, where a simulation was asked for it."""
+    test_own: float | None = None
+    """Test accuracy with classes weighted as in the client's own data, in a simulation."""
+    test_unseen: float | None = None
+    """Test accuracy on the classes of which the client has no sample, in a simulation; None where it has of all."""
 
 
 class Client:
@@ -72,6 +74,8 @@ class Client:
         samples = data if isinstance(data, Samples) else Samples(data, device=device)
         self.learner = Learner(model, samples, self.policy, name=name, seed=seed, head=head)
         self.learner.shares_logits = method.shares_logits
+        if method.begin is not None:
+            method.begin(self.learner, seed)
         self.test = Samples(test, device=device) if test is not None and not isinstance(test, Samples) else test
         if self.test is not None:
             self.test.check_labels(self.learner.network.classes)
@@ -96,6 +100,8 @@ class Client:
         down = self._collect()
         losses = self.learner.train()
         up = self._publish()
+        if self.learner.across is not None:  # what is collected and published is then the server's own
+            up, down = self.learner.across.crossed()
         seconds = time.perf_counter() - started
         return Record(
             round=self.round_number,

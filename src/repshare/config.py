@@ -130,8 +130,6 @@ class Setting:
     """random: the chance that two clients are neighbours; small_world: that a link leads elsewhere."""
     eval_every: int = 10
     """Test the clients that were there after every so many rounds; always after the last."""
-    by_class: bool = False
-    """Record the test accuracy on each class, too."""
     device: str = "cpu"
     """Where models train, as PyTorch names it."""
     policy: Policy = field(default_factory=Policy)

@@ -1,7 +1,7 @@
 """Results -> figures. Reads lines of results and nothing else."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,24 @@ from repshare.results import Line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 matplotlib.use("Agg")
+matplotlib.rcParams["svg.hashsalt"] = "repshare"  # else every drawing gives other names to its parts
 
 # Okabe and Ito's colours, distinguishable by everyone; a method has the same one in every figure.
-COLOURS = {"CL": "#000000", "IL": "#E69F00", "FL": "#0072B2", "FD": "#009E73", "RS": "#D55E00"}
+COLOURS = {
+    "CL": "#000000",
+    "IL": "#E69F00",
+    "FL": "#0072B2",
+    "FD": "#009E73",
+    "RS": "#D55E00",
+    "FC": "#CC79A7",
+    "SL": "#56B4E9",
+}
 NUMBERED_CELLS, NAMED_CLIENTS = 400, 40  # more than these would not be readable
-DASHES = {"CL": ":", "IL": "--", "FL": "-.", "FD": (0, (5, 1)), "RS": "-"}
+DASHES = {"CL": ":", "IL": "--", "FL": "-.", "FD": (0, (5, 1)), "RS": "-", "FC": (0, (1, 1)), "SL": (0, (3, 1, 1, 1))}
+MARKERS = {"CL": "_", "IL": "v", "FL": "s", "FD": "D", "RS": "o", "FC": "P", "SL": "X"}
 
 
 def draw_accuracy(lines: Sequence[Line], path: Path, title: str) -> None:
@@ -88,3 +99,48 @@ def draw_partition(counts: NDArray[Any], path: Path, title: str) -> None:
     axes.set_title(f"samples of each class: {title}", parse_math=False)
     axes.set(xlabel="class", ylabel="client")
     figure.savefig(path, dpi=150)
+
+
+def save(figure: "Figure", folder: Path, name: str = "figure") -> list[Path]:
+    """The figure as PNG and SVG, the same bytes each time."""
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    figure.savefig(png, dpi=150)
+    figure.savefig(svg, metadata={"Date": None})
+    return [png, svg]
+
+
+def tidy(axes: "Axes", title: str, x: str, y: str) -> None:
+    """Name the axes, draw a light grid, and no frame where there is nothing to read."""
+    axes.set_title(title, parse_math=False)
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid(visible=True, alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_table(
+    lines: Sequence[Line], folder: Path, dataset: str, published: Mapping[str, tuple[float, ...]]
+) -> list[Path]:
+    """Accuracy by number of clients: a line for each row of the table, crosses for what was published."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+    axes = figure.add_subplot()
+    sizes = sorted({line["clients"] for line in lines})
+    for row in dict.fromkeys(line["row"] for line in lines):
+        method, own = row.partition(" ")[0], [line for line in lines if line["row"] == row]
+        held = [size for size in sizes if any(line["clients"] == size for line in own)]
+        by_size = [[line["accuracy"] for line in own if line["clients"] == size] for size in held]
+        means = [statistics.fmean(each) for each in by_size]
+        spread = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in by_size]
+        style = ":" if row.endswith("published)") else "-"
+        shown = {"color": COLOURS.get(method, "#777777"), "label": row}
+        if len(sizes) > 1 and len(held) == 1:  # CL does not depend on N
+            axes.axhline(means[0], linestyle=":", linewidth=1.4, **shown)
+        else:
+            axes.errorbar(held, means, spread, linestyle=style, marker=MARKERS.get(method), capsize=3, **shown)
+        if row in published and len(held) > 1:
+            axes.plot(sizes[: len(published[row])], published[row], "x", color=shown["color"], markersize=9)
+    tidy(axes, f"{dataset}: crosses are the published numbers", "clients N", "test accuracy [%], mean ± std over seeds")
+    axes.set_xticks(sizes)
+    axes.legend(frameon=False)
+    return save(figure, folder)

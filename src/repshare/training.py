@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -32,10 +32,40 @@ class Losses(NamedTuple):
 
 
 class Score(NamedTuple):
-    """Accuracies, from 0 to 1."""
+    """How many samples of each class a model got right, and how many there were."""
 
-    accuracy: float
-    by_class: tuple[float | None, ...]  # None where there is no sample of a class
+    right: Integers  # (C,)
+    totals: Integers  # (C,)
+
+    @property
+    def accuracy(self) -> float:
+        """From 0 to 1."""
+        return int(self.right.sum()) / int(self.totals.sum())
+
+    def weighted(self, classes: Integers) -> float | None:
+        """Accuracy, had there been so many samples of each class; None where none of those could be tested."""
+        tested = (self.totals > 0) & (classes > 0)
+        if not tested.any():
+            return None
+        return float(np.average(self.right[tested] / self.totals[tested], weights=classes[tested]))
+
+
+class View(NamedTuple):
+    """How one client sees some samples: its features of them, and its linear head."""
+
+    features: Floats  # (n, d')
+    weight: Floats  # (C, d')
+    bias: Floats  # (C,)  zeros where the head has none
+
+
+class Across(Protocol):
+    """The other half of a network whose head is elsewhere."""
+
+    def gradients(self, features: Tensor, labels: Tensor) -> tuple[Terms, Tensor]:
+        """Leave both halves with their gradients of a batch; its loss and logits."""
+
+    def crossed(self) -> tuple[int, int]:
+        """Bytes up and down since this was last asked."""
 
 
 class Learner:
@@ -62,6 +92,7 @@ class Learner:
         self.samples, self.policy, self.name = samples, policy, name
         self.shares_logits = False  # FD distils logits where the paper distils features
         self.lesson: Lesson | None = None
+        self.across: Across | None = None  # split learning has the head at the server
         self.external = self._external(seed) if policy.discriminator == "external" else None
         trained = [*model.parameters(), *(self.external.parameters() if self.external else ())]
         self.optimizer = OPTIMIZERS[policy.optimizer](trained, lr=policy.learning_rate, fused=True)
@@ -88,20 +119,25 @@ class Learner:
         return averages.result()
 
     def _step(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
-        policy = self.policy
         try:
             features, logits = self.network(inputs)
         except ValueError as error:  # batch normalisation says so of a single value
             raise DataError(f"{self.name} cannot train on a batch of {len(labels)}: {error}") from error
-        terms = self.terms(features, logits, labels)
-        loss = terms.ce
+        if self.across is not None:
+            terms, logits = self.across.gradients(features, labels)
+        else:
+            terms = self.terms(features, logits, labels)
+            self._weigh(terms).backward()  # type: ignore[no-untyped-call]
+        self.descent.step()
+        return terms, logits
+
+    def _weigh(self, terms: Terms) -> Tensor:
+        policy, loss = self.policy, terms.ce
         if terms.kd is not None and policy.lambda_kd:
             loss = loss + policy.lambda_kd * terms.kd
         if terms.disc is not None and policy.lambda_disc:
             loss = loss + policy.lambda_disc * terms.disc
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.descent.step()
-        return terms, logits
+        return loss
 
     @contextmanager
     def _own_noise(self) -> Iterator[None]:
@@ -145,15 +181,17 @@ class Learner:
 
     def evaluate(self, samples: Samples) -> Score:
         """How well the model does on these samples."""
+        hits = [labels[logits.argmax(1) == labels] for (_, logits), labels in self._outputs(samples)]
         classes = self.network.classes
-        right = torch.zeros(classes, dtype=torch.int64)
-        for (_, logits), labels in self._outputs(samples):
-            right += torch.bincount(labels[logits.argmax(1) == labels], minlength=classes).cpu()
-        totals = torch.bincount(samples.labels, minlength=classes)
-        by_class = [
-            hits / total if total else None for hits, total in zip(right.tolist(), totals.tolist(), strict=True)
-        ]
-        return Score(int(right.sum()) / len(samples), tuple(by_class))
+        right, totals = (torch.bincount(each.cpu(), minlength=classes) for each in (torch.cat(hits), samples.labels))
+        return Score(right.numpy(), totals.numpy())
+
+    def look(self, samples: Samples) -> View:
+        """How these samples look from here."""
+        features = torch.cat([features for (features, _), _ in self._outputs(samples)])
+        head = self.network.head
+        bias = torch.zeros(self.network.classes) if head.bias is None else head.bias
+        return View(*(tensor.detach().float().cpu().numpy().copy() for tensor in (features, head.weight, bias)))
 
     def state(self) -> dict[str, Any]:
         """All that another learner of the same make needs to go on to the same bits."""

@@ -1,4 +1,4 @@
-"""Releases, teachers and (for FedAvg) weights <-> bytes: the only file that knows the format.
+"""Releases, teachers, weights (FedAvg) and batches (split learning) <-> bytes: the only file that knows the format.
 
 A message is a safetensors file: a header that says names, types and shapes, then the numbers. It cannot carry
 code. What it means is one JSON object in the header's metadata:
@@ -6,6 +6,7 @@ code. What it means is one JSON object in the header's metadata:
     kind "release" or "teacher"   vectors (n, d), labels (n,), counts (n,); the first `means` rows are class means
                                   and the others observations; int8 adds scales (n,), one a row
     kind "weights"                a model's tensors by name, and the number of samples they were trained on
+    kind "batch"                  for split learning: vectors (n, d), features or gradients, and labels (n,) of features
     kind "items"                  what a store keeps, for checkpoints
     kind "signed"                 a release's bytes, signature (64,) and public key (32,), with whose release of which
                                   task it is, when that client's rounds began, and the round: see `keys`
@@ -76,6 +77,21 @@ def decode_weights(body: bytes) -> tuple[dict[str, NDArray[Any]], int, int]:
     """The tensors in these bytes, their round, and how many samples they were trained on; or Malformed."""
     arrays, meta = _unpack(body, "weights")
     return arrays, _whole(meta, "round"), _whole(meta, "samples")
+
+
+def encode_batch(vectors: NDArray[np.float32], labels: NDArray[np.int64] | None = None) -> bytes:
+    """A batch's features with their labels, or its gradients, as bytes."""
+    rows = {"vectors": vectors} if labels is None else {"vectors": vectors, "labels": labels.astype(np.int32)}
+    return _pack(rows, {"kind": "batch"})
+
+
+def decode_batch(body: bytes) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The vectors in these bytes, and the labels if there are any; or Malformed."""
+    arrays, _ = _unpack(body, "batch")
+    vectors, labels = _array(arrays, "vectors"), arrays.get("labels", np.zeros(0, np.int32))
+    if vectors.dtype != np.float32 or vectors.ndim != 2 or labels.dtype != np.int32 or labels.ndim != 1:
+        raise Malformed(f"a batch of {vectors.dtype} {vectors.shape} with labels {labels.dtype} {labels.shape}")
+    return vectors, labels.astype(np.int64)
 
 
 def encode_items(items: Mapping[str, bytes]) -> bytes:

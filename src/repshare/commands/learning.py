@@ -1,4 +1,4 @@
-"""`repshare compare`, `run` and `reproduce`: learning, simulated on one machine or a cluster."""
+"""`repshare compare` and `run`: learning, simulated on one machine or a cluster."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -62,7 +62,8 @@ def compare(
     """Compare methods on the same split and seeds: a table, a figure, and all records.
 
     CL has everyone's data in one place, in IL everyone is alone, FL averages weights (FedAvg), FD shares mean
-    logits, and RS, the paper's method, shares mean representations.
+    logits, and RS, the paper's method, shares mean representations. Besides there are SL, split learning, and FC, a
+    control that learns towards fixed class codes and shares nothing.
 
     repshare compare --dataset digits --clients 3 --rounds 10
 
@@ -71,7 +72,7 @@ def compare(
     Args:
         setting: What all methods have in common.
         output: Where results go.
-        methods: Any of CL, IL, FL, FD, RS.
+        methods: Any of CL, IL, FL, FD, RS, SL, FC.
         seeds: How many, numbered from 0. Each has its own split and starting weights.
         fallback: A data set to use instead, and say so, if the first cannot be had.
     """
@@ -79,75 +80,19 @@ def compare(
 
 
 def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: Output, seeds: int = 1) -> None:
-    """Run one method: CL, IL, FL, FD or RS.
+    """Run one method: CL, IL, FL, FD, RS, SL or FC.
 
     repshare run RS --dataset mnist --clients 10
 
     repshare run FL --independent-starts
 
     Args:
-        method: One of CL, IL, FL, FD, RS.
+        method: One of CL, IL, FL, FD, RS, SL, FC.
         setting: What to run it on.
         output: Where results go.
         seeds: How many, numbered from 0. Each has its own split and starting weights.
     """
     _compare(f"run-{method}", setting, output, (method,), seeds, None)
-
-
-def reproduce(
-    what: Annotated[Literal["table"], tyro.conf.Positional],
-    dataset: str = "mnist",
-    seeds: int = 5,
-    rounds: int | None = None,
-    data_folder: str | None = None,
-    output: Path = Path("docs/results"),
-    workers: int | None = None,
-    json: bool = False,
-) -> None:
-    """Reproduce the paper's table beside the published numbers. Goes on where it was interrupted.
-
-    repshare reproduce table --dataset mnist --seeds 5
-
-    Args:
-        what: The table, one data set at a time.
-        dataset: mnist, fashion_mnist or cifar10.
-        seeds: How many, numbered from 0. Each has its own split and starting weights.
-        rounds: Communication rounds. Default: the paper's.
-        data_folder: A folder that already holds the data set, as torchvision lays it out.
-        output: Where the results are kept.
-        workers: Processes to share the clients among. Default: one for each core.
-        json: Print one JSON document on standard output and nothing else there.
-    """
-    from repshare import experiments, screen
-    from repshare.results import Folder, write_atomically
-
-    if dataset not in experiments.PUBLISHED:
-        raise ConfigError(f"the paper has no {dataset!r}: choose {', '.join(experiments.PUBLISHED)}")
-    _check_seeds(seeds)
-    console = Console(stderr=json)
-    splits, _ = _load(Setting(dataset=dataset, data_folder=data_folder), None, console)
-    cells = experiments.plan_table(Setting(dataset=dataset, rounds=rounds, data_folder=data_folder), seeds, splits)
-    folder = Folder(experiments.table_folder(output, dataset), experiments.describe_table(cells), resume=True)
-    hint = "the same command goes on from here"
-    with (
-        folder,
-        _workers(Output(workers=workers), max(experiments.SIZES)) as pool,
-        screen.progress(console) as bar,
-        interruptible(hint) as until_asked,
-    ):
-        task = bar.add_task(f"table {dataset}", total=sum(cell.run.setting.rounds or 0 for cell in cells))
-        done = 0
-        for cell, round in until_asked(experiments.fill_table(cells, splits, folder, pool)):
-            title, clients, seed = cell.key
-            bar.update(task, completed=done + round, description=f"{title}, {clients} clients, seed {seed}")
-            done += round if round == cell.run.setting.rounds else 0
-    lines = [line for line in folder.records.read() if line["seed"] < seeds]
-    write_atomically(folder.path / "table.md", screen.table_markdown(dataset, lines, experiments.PUBLISHED[dataset]))
-    if json:
-        _print_json({"table": dataset, "cells": lines, "published": experiments.PUBLISHED[dataset]})
-    else:
-        console.print(screen.paper_table(dataset, lines, experiments.PUBLISHED[dataset]))
-        console.print(f"{len(lines)} cells in {folder.path}", highlight=False, markup=False)
 
 
 def _compare(
@@ -157,11 +102,11 @@ def _compare(
     from repshare.methods import METHODS
     from repshare.results import Folder
 
-    _check_seeds(seeds)
+    check_seeds(seeds)
     console = Console(stderr=output.json)
-    splits, setting = _load(setting, fallback, console)
+    splits, setting = load(setting, fallback, console)
     runs = experiments.plan_comparison(setting, methods, seeds, splits)
-    pool = _workers(output, setting.clients)
+    pool = make_workers(output, setting.clients)
     folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
     hint = f"go on with --name {folder.path.name} --resume"
     with folder, pool as workers, screen.progress(console) as bar, interruptible(hint) as until_asked:
@@ -176,7 +121,7 @@ def _compare(
     title = f"{Path(setting.dataset).name}, {setting.clients} clients"
     if output.json:
         results = {name: _summary(summary) for name, summary in summaries.items()}
-        _print_json({"methods": results, "config": experiments.describe(runs)})
+        print_json({"methods": results, "config": experiments.describe(runs)})
     else:
         heading = f"{title}, {setting.rounds} rounds: test accuracy at the end"
         console.print(screen.comparison(summaries, lines, heading))
@@ -204,21 +149,23 @@ def _folder(output: Output, command: str, setting: Setting) -> Path:
     return path
 
 
-def _load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Splits, Setting]":
-    from repshare.data import load
+def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Splits, Setting]":
+    """Fetch the setting's data set, or the one to use instead; say so if it is that one."""
+    from repshare.data import load as fetch
 
     folder = Path(setting.data_folder).expanduser() if setting.data_folder else None
     try:
-        return load(setting.dataset, folder=folder, progress=True), setting
+        return fetch(setting.dataset, folder=folder, progress=True), setting
     except DataError as error:
         if fallback is None:
             raise
         said = f"{error}\nUsing {fallback} instead of {setting.dataset}."
         console.print(said, style="yellow", highlight=False, markup=False)
-        return load(fallback), replace(setting, dataset=fallback)
+        return fetch(fallback), replace(setting, dataset=fallback)
 
 
-def _workers(output: Output, clients: int) -> "AbstractContextManager[Workers]":
+def make_workers(output: Output, clients: int) -> "AbstractContextManager[Workers]":
+    """Processes, a cluster, or this process, for so many clients."""
     from repshare.simulation import Inline, Processes
 
     if (output.workers or 0) > clients:
@@ -232,10 +179,12 @@ def _workers(output: Output, clients: int) -> "AbstractContextManager[Workers]":
     return Processes(output.workers or min(clients, os.cpu_count() or 1), output.resident)
 
 
-def _check_seeds(seeds: int) -> None:
+def check_seeds(seeds: int) -> None:
+    """Refuse to run none."""
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}")
 
 
-def _print_json(document: Any) -> None:
+def print_json(document: Any) -> None:
+    """One document on standard output."""
     print(json.dumps(document, indent=2))

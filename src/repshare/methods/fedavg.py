@@ -22,8 +22,13 @@ def share(learner: Learner, round: int) -> bytes:
 
 def absorb(learner: Learner, body: bytes) -> None:
     """Go on from the average."""
+    take_over(learner.network.model, body)
+
+
+def take_over(module: torch.nn.Module, body: bytes) -> None:
+    """Let a module have these weights, if there are any."""
     weights, _, _ = wire.decode_weights(body)
-    own = learner.network.model.state_dict()
+    own = module.state_dict()
     if not weights:
         return  # nobody has sent any yet
     if {name: array.shape for name, array in weights.items()} != {name: tensor.shape for name, tensor in own.items()}:
@@ -129,4 +134,13 @@ def serve(_: Task, initial: Weights | None) -> Average:
     return Average(initial)
 
 
-FL = Method("FL", "federated averaging", share, serve, absorb, add_up=add_up, one_model=True)
+FL = Method(
+    "FL",
+    "federated averaging",
+    share,
+    serve,
+    absorb,
+    add_up=add_up,
+    server_part=lambda network: network.model,
+    one_model=True,
+)

@@ -136,15 +136,16 @@ def agree(plan: Plan) -> Task:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
         raise ConfigError(f"clients' representations have different lengths: {listed}; give one with --dimension")
     dimension = plan.classes if method.shares_logits else widths[names[0]]
-    if setting.attackers and method.serve is not None and method.one_model:
+    if setting.attackers and method.server_part is not None:
         raise ConfigError(f"attackers lie about representations: {method.name} shares none, leave it out")
     return Task(plan.classes, dimension, setting.norm_bound, weighted=setting.weighted, aggregation=setting.aggregation)
 
 
 def common_start(plan: Plan) -> Weights:
     """The weights that a server hands out before the first round."""
-    seed = derive(plan.run.seed, "server", "model")
-    return read_weights(_network(plan, plan.model(0), seed).model)
+    network = _network(plan, plan.model(0), derive(plan.run.seed, "server", "model"))
+    part = find_method(plan.run.method).server_part
+    return read_weights(network.model if part is None else part(network))
 
 
 def build_model(plan: Plan, name: str, seed: int) -> nn.Module:

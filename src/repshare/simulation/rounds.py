@@ -6,6 +6,8 @@ from collections.abc import Generator
 from dataclasses import replace
 from itertools import islice
 
+import numpy as np
+
 from repshare import wire
 from repshare.board import Board, Wants
 from repshare.books import keys_of
@@ -121,7 +123,8 @@ class Simulation:
         task = agree(self.plan)
         if self.method.serve is None:
             return None
-        common = self.method.one_model and not self.run.setting.independent_starts
+        apart = self.method.one_model and self.run.setting.independent_starts
+        common = self.method.server_part is not None and not apart
         return self.method.serve(task, common_start(self.plan) if common else None)
 
     def _connect(self) -> Graph | None:
@@ -180,10 +183,20 @@ class Simulation:
             # All will go on from the average: test that, once.
             client = present[0]
             score = self.workers.evaluate({client: self.server.teach(self.plan.name(client), Wants(0, 0))})[client]
-            return [self._note(score, record) for record in records]
-        scores = self.workers.evaluate(dict.fromkeys(present))
-        return [self._note(scores[client], record) for client, record in zip(present, records, strict=True)]
+            scores = dict.fromkeys(present, score)
+        elif self.method.server_part is not None and self.server is not None:
+            bodies = {client: self.server.teach(self.plan.name(client), Wants(0, 0)) for client in present}
+            scores = self.workers.evaluate(bodies)
+        else:
+            scores = self.workers.evaluate(dict.fromkeys(present))
+        return [self._note(client, scores[client], record) for client, record in zip(present, records, strict=True)]
 
-    def _note(self, score: Score, record: Record) -> Record:
-        by_class = score.by_class if self.run.setting.by_class else None
-        return replace(record, test_accuracy=score.accuracy, test_by_class=by_class)
+    def _note(self, client: int, score: Score, record: Record) -> Record:
+        labels = self.plan.train_labels[self.plan.part(client)]
+        counts = np.bincount(labels, minlength=self.plan.classes)
+        return replace(
+            record,
+            test_accuracy=score.accuracy,
+            test_own=score.weighted(counts),
+            test_unseen=score.weighted(score.totals * (counts == 0)),
+        )

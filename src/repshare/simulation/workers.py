@@ -1,7 +1,7 @@
 """A worker holds some of a run's clients: those that are active in memory, the others on disk."""
 
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -14,7 +14,7 @@ from repshare.randomness import derive
 from repshare.samples import Samples
 from repshare.simulation.checkpoint import States, Version
 from repshare.simulation.plan import Plan, build_model
-from repshare.training import Score
+from repshare.training import Score, View
 
 RESIDENT = 1000  # clients that a worker keeps in memory: about half a gigabyte of LeNet5s
 
@@ -41,6 +41,9 @@ class Workers(Protocol):
 
     def evaluate(self, bodies: Bodies) -> dict[int, Score]:
         """How each of these clients does on the test data, after it has taken in what it downloads, if anything."""
+
+    def look(self) -> dict[int, View]:
+        """How every client sees the test samples."""
 
     def save(self) -> dict[int, Version]:
         """Write the state of every client that has changed since the last time."""
@@ -94,6 +97,10 @@ class Worker:
     def evaluate(self, bodies: Bodies) -> dict[int, Score]:
         """How each of these clients does on the test data."""
         return {index: self._test(index, body) for index, body in bodies.items()}
+
+    def look(self, indices: Iterable[int]) -> dict[int, View]:
+        """How each of these clients sees the test samples."""
+        return {index: self._client(index).learner.look(self.test) for index in indices}
 
     def save(self) -> dict[int, Version]:
         """Write the state of every client that has changed since the last time."""

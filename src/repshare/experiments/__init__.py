@@ -1,0 +1,29 @@
+"""Lists of runs: comparisons, and the evidence, each table or figure by its name."""
+
+from repshare.experiments.comparison import (
+    Progress,
+    carry_out,
+    describe,
+    plan_comparison,
+    summaries,
+    who_has_what,
+)
+from repshare.experiments.experiment import Cell, Experiment, fill, missing
+from repshare.experiments.table import PUBLISHED, TABLE
+
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (TABLE,)}
+
+__all__ = [
+    "EXPERIMENTS",
+    "PUBLISHED",
+    "Cell",
+    "Experiment",
+    "Progress",
+    "carry_out",
+    "describe",
+    "fill",
+    "missing",
+    "plan_comparison",
+    "summaries",
+    "who_has_what",
+]
