@@ -16,7 +16,9 @@ from repshare.interrupts import interruptible
 if TYPE_CHECKING:
     from repshare.data import Splits
 
-What = Literal["table"]
+What = Literal[
+    "table", "skew", "absence", "precision", "unseen", "discriminator", "averages", "models", "clients"
+]  # fmt: skip
 
 
 def reproduce(
@@ -32,6 +34,11 @@ def reproduce(
     """Reproduce a table or figure: say how long it will take, then do what is not there yet, cell by cell.
 
     table: the paper's table beside the published numbers.
+
+    Studies beyond the paper, each beside IL and FL. skew: clients whose classes differ. absence: half of them away or
+    late in each round. precision: fewer bits on the wire. unseen: classes that a client lacks. discriminator: the
+    classifier, an external one, none. averages: n_avg, M↑ and M↓. models: three kinds of network together. clients: up
+    to 100.
 
     Each has a folder of its own with its description (run.json), a line or more for each cell (records.jsonl), and
     what is made from these alone: a figure (PNG and SVG), a table (Markdown). Interrupted, it goes on where it was;

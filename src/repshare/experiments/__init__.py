@@ -9,9 +9,10 @@ from repshare.experiments.comparison import (
     who_has_what,
 )
 from repshare.experiments.experiment import Cell, Experiment, fill, missing
+from repshare.experiments.studies import STUDIES
 from repshare.experiments.table import PUBLISHED, TABLE
 
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (TABLE,)}
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (TABLE, *STUDIES)}
 
 __all__ = [
     "EXPERIMENTS",
