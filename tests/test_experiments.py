@@ -1,3 +1,7 @@
+from dataclasses import replace
+
+import pytest
+
 from repshare.config import Setting
 from repshare.experiments import EXPERIMENTS, PUBLISHED, fill
 from repshare.results import Folder
@@ -10,7 +14,7 @@ TABLE = EXPERIMENTS["table"]
 
 def carry_out(experiment, path, splits, seeds, stop=None, setting=TINY):
     """The experiment's lines, timings aside."""
-    splits = splits.tested_on(experiment.tests)
+    splits = splits.tested_on(60)
     setting = resolve(setting, len(splits.train.labels))
     folder = Folder(path / experiment.name, experiment.describe(setting), resume=True)
     with Inline() as workers:
@@ -40,6 +44,25 @@ def test_the_two_fedavg_rows_differ(tmp_path, splits):
     fair, published = ([x for x in lines if x["row"] == row] for row in ("FL (fair)", "FL (as published)"))
     assert [line["accuracy"] for line in fair] != [line["accuracy"] for line in published]
     assert fair[0]["bytes_down"] > published[0]["bytes_down"]  # the common start is a download, too
+
+
+@pytest.mark.parametrize("name", ["curves", "tsne", "bound"])
+def test_an_experiment_done_twice_leaves_the_same_files(tmp_path, splits, name):
+    experiment, files = EXPERIMENTS[name], []
+    for attempt in ("one", "two"):
+        lines = carry_out(experiment, tmp_path / attempt, splits, seeds=1)
+        shown = experiment.show(lines, tmp_path / attempt, TINY)
+        assert {path.suffix for path in shown} == {".png", ".svg"}
+        files.append([*map(str, lines), *(path.read_bytes() for path in shown)])
+    assert files[0] == files[1]
+
+
+def test_an_interrupted_experiment_remembers_what_it_saw(tmp_path, splits):
+    setting = replace(TINY, rounds=5)
+    whole = carry_out(EXPERIMENTS["bound"], tmp_path / "whole", splits, seeds=1, setting=setting)
+    assert not carry_out(EXPERIMENTS["bound"], tmp_path / "cut", splits, seeds=1, setting=setting, stop=2)
+    assert carry_out(EXPERIMENTS["bound"], tmp_path / "cut", splits, seeds=1, setting=setting) == whole
+    assert [line["round"] for line in whole if line["curve"] == "IL"] == [1, 2, 3, 5]
 
 
 def test_the_published_numbers_stand_beside_ours():

@@ -41,7 +41,7 @@ def draw_accuracy(lines: Sequence[Line], path: Path, title: str) -> None:
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.add_subplot()
     ends = [_draw_method(axes, method, lines) for method in dict.fromkeys(line["method"] for line in lines)]
-    _label_ends(axes, ends)
+    label_ends(axes, [(method, COLOURS.get(method, "#777777"), x, y) for method, x, y in ends])
     axes.set_title(title, parse_math=False)
     axes.set(xlabel="communication round", ylabel="test accuracy [%], mean ± std over clients")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -69,15 +69,15 @@ def _spread_over_clients(lines: Sequence[Line]) -> float:
     )
 
 
-def _label_ends(axes: "Axes", ends: list[tuple[str, float, float]]) -> None:
-    """Name each line where it ends, moved apart where two ends meet."""
+def label_ends(axes: "Axes", ends: list[tuple[str, str, float, float]]) -> None:
+    """Name each line (name, colour, x, y) where it ends, moved apart where two ends meet."""
     low, high = axes.get_ylim()
     gap, place = 0.055 * (high - low), float("inf")
-    for method, x, y in sorted(ends, key=lambda end: -end[2]):
+    for name, colour, x, y in sorted(ends, key=lambda end: -end[3]):
         place = min(y, place - gap)
         axes.annotate(
-            f"{method} {y:.1f}", (x, place), (8, 0), textcoords="offset points", va="center",
-            color=COLOURS.get(method, "#777777"), fontweight="bold", annotation_clip=False,
+            f"{name} {y:.1f}", (x, place), (8, 0), textcoords="offset points", va="center",
+            color=colour, fontweight="bold", annotation_clip=False,
         )  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """Lists of runs: comparisons, and the evidence, each table or figure by its name."""
 
+from repshare.experiments.ablation import ABLATION
+from repshare.experiments.bound import BOUND
 from repshare.experiments.comparison import (
     Progress,
     carry_out,
@@ -8,11 +10,16 @@ from repshare.experiments.comparison import (
     summaries,
     who_has_what,
 )
+from repshare.experiments.curves import CURVES
 from repshare.experiments.experiment import Cell, Experiment, fill, missing
 from repshare.experiments.studies import STUDIES
 from repshare.experiments.table import PUBLISHED, TABLE
+from repshare.experiments.traffic import TRAFFIC
+from repshare.experiments.tsne import TSNE_FIGURE
 
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (TABLE, *STUDIES)}
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment for experiment in (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND, *STUDIES)
+}
 
 __all__ = [
     "EXPERIMENTS",

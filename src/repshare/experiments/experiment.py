@@ -106,6 +106,6 @@ def _holds(lines: Sequence[Line], cell: Cell) -> bool:
     return any(cell.key.items() <= line.items() for line in lines)
 
 
-def look_at(lines: Sequence[Line]) -> list[Line]:
+def what_was_seen(lines: Sequence[Line]) -> list[Line]:
     """What looks at the clients gave: a line for each."""
     return [{"round": line["round"], **line["seen"]} for line in lines if "seen" in line]

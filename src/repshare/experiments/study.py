@@ -114,17 +114,21 @@ def show(study: Study, lines: Sequence[Line], folder: Path, setting: Setting) ->
     """A panel beside the other, and all numbers in a table."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.0 + 3.6 * len(study.panels), 4.4), layout="constrained")
-    for axes, panel in zip(figure.subplots(1, len(study.panels), squeeze=False)[0], study.panels, strict=True):
+    figure = Figure(figsize=(3.4 + 3.6 * len(study.panels), 4.2), layout="constrained")
+    systems = figure.subplots(1, len(study.panels), squeeze=False)[0]
+    for axes, panel in zip(systems, study.panels, strict=True):
         draw(axes, study, panel, apart(lines, study.kinds))
-    figure.supylabel("test accuracy [%], mean ± std over seeds", fontsize=10)
+    seeds = len({line["seed"] for line in lines})
+    systems[0].set_ylabel(f"{setting.dataset}: test accuracy [%],\nmean ± std over {seeds} seeds")
+    figure.legend(*systems[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
     write_atomically(folder / "table.md", write_table(study, lines, setting))
     return [folder / "table.md", *save(figure, folder)]
 
 
 def draw(axes: "Axes", study: Study, panel: Panel, lines: Sequence[Line]) -> None:
     """A line for each method; a level one for a method that does not depend on what is varied."""
-    methods, places = list(dict.fromkeys(line["method"] for line in lines)), list(panel.ticks)
+    present, places = {line["method"] for line in lines}, list(panel.ticks)
+    methods = sorted(present, key=lambda method: (METHODS.index(method.partition(" ")[0]), method))
     level = [method for method in methods if len({x["variant"] for x in lines if x["method"] == method}) == 1]
     varied = [method for method in methods if method not in level] or methods
     for method in methods:
@@ -133,7 +137,7 @@ def draw(axes: "Axes", study: Study, panel: Panel, lines: Sequence[Line]) -> Non
         if method not in varied:
             mean, spread = spread_of(lines, panel.field, method)
             axes.axhline(mean, linestyle=DASHES[letters], linewidth=1.6, **style)
-            axes.axhspan(mean - spread, mean + spread, color=COLOURS[letters], alpha=0.15, linewidth=0)
+            axes.axhspan(mean - spread, mean + spread, color=COLOURS[letters], alpha=0.12, linewidth=0)
             continue
         held = [label for label in places if _values(lines, panel.field, method, label)]
         shift = APART * (varied.index(method) - (len(varied) - 1) / 2)
@@ -152,14 +156,13 @@ def draw(axes: "Axes", study: Study, panel: Panel, lines: Sequence[Line]) -> Non
     tidy(axes, panel.title, panel.x, "")
     axes.set_xticks(range(len(places)), list(panel.ticks.values()))
     axes.set_xlim(-0.4, len(places) - 0.6)
-    axes.legend(frameon=False)
 
 
 def write_table(study: Study, lines: Sequence[Line], setting: Setting) -> str:
     """All numbers as Markdown: a row for each variant and method."""
     seeds = sorted({line["seed"] for line in lines})
-    fields = list(dict.fromkeys(panel.field for panel in study.panels))
-    heads = {"accuracy": "accuracy", "own": "on what a client has", "unseen": "on what it lacks"}
+    fields = list(dict.fromkeys(["accuracy", *(panel.field for panel in study.panels)]))
+    heads = {"accuracy": "on all classes", "own": "on what a client has", "unseen": "on what it lacks"}
     text = (
         f"{setting.dataset}, {setting.rounds} rounds: test accuracy after the last round [%], mean over clients, "
         f"± standard deviation over {len(seeds)} seeds; what a client sends and receives in a round.\n\n"
