@@ -38,8 +38,8 @@ def reproduce(
     λ_disc. curves: train and test accuracy by round. tsne: the feature spaces of two clients by round. traffic: bytes
     per client and round beside the paper's formulas. bound: the mutual-information bound by round.
 
-    Studies beyond the paper, each beside IL and FL. skew: clients whose classes differ. absence: half of them away or
-    late in each round. precision: fewer bits on the wire. unseen: classes that a client lacks. discriminator: the
+    Studies beyond the paper, each beside IL and FL. skew: clients whose classes differ. absence: half of them away in
+    each round. precision: fewer bits on the wire. unseen: classes that a client lacks. discriminator: the
     classifier, an external one, none. averages: n_avg, M↑ and M↓. models: three kinds of network together. clients: up
     to 100.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from repshare.config import Run, Setting
-from repshare.experiments.experiment import Cell, Experiment
+from repshare.experiments.experiment import Cell, Experiment, missing
 from repshare.plots import COLOURS, DASHES, MARKERS, save, tidy
 from repshare.results import Line, summarise, write_atomically
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 METHODS = ("IL", "FL", "RS")
 CLIENTS = 10
+SEEDS = 3
 APART = 0.06  # of the space between two variants: what keeps error bars from covering each other
 
 
@@ -62,9 +63,9 @@ class Study(NamedTuple):
 
 
 def make_experiment(name: str, title: str, study: Study) -> Experiment:
-    """The study as an experiment, with three seeds."""
+    """The study as an experiment."""
     kept = condense_turns if study.kinds else condense
-    return Experiment(name, title, partial(plan, study), partial(show, study), kept, seeds=3)
+    return Experiment(name, title, partial(plan, study), partial(show, study), kept, seeds=SEEDS)
 
 
 def plan(study: Study, setting: Setting, seeds: int) -> list[Cell]:
@@ -118,8 +119,7 @@ def show(study: Study, lines: Sequence[Line], folder: Path, setting: Setting) ->
     systems = figure.subplots(1, len(study.panels), squeeze=False)[0]
     for axes, panel in zip(systems, study.panels, strict=True):
         draw(axes, study, panel, apart(lines, study.kinds))
-    seeds = len({line["seed"] for line in lines})
-    systems[0].set_ylabel(f"{setting.dataset}: test accuracy [%],\nmean ± std over {seeds} seeds")
+    systems[0].set_ylabel(f"{setting.dataset}: test accuracy [%],\n{_over_seeds(lines)}")
     figure.legend(*systems[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
     write_atomically(folder / "table.md", write_table(study, lines, setting))
     return [folder / "table.md", *save(figure, folder)]
@@ -160,12 +160,11 @@ def draw(axes: "Axes", study: Study, panel: Panel, lines: Sequence[Line]) -> Non
 
 def write_table(study: Study, lines: Sequence[Line], setting: Setting) -> str:
     """All numbers as Markdown: a row for each variant and method."""
-    seeds = sorted({line["seed"] for line in lines})
     fields = list(dict.fromkeys(["accuracy", *(panel.field for panel in study.panels)]))
     heads = {"accuracy": "on all classes", "own": "on what a client has", "unseen": "on what it lacks"}
     text = (
         f"{setting.dataset}, {setting.rounds} rounds: test accuracy after the last round [%], mean over clients, "
-        f"± standard deviation over {len(seeds)} seeds; what a client sends and receives in a round.\n\n"
+        f"{_over_seeds(lines)}; what a client sends and receives in a round.\n\n"
         f"| | method | {' | '.join(heads[field] for field in fields)} | up | down | seeds |\n"
         f"|---|---|{'---:|' * (len(fields) + 3)}\n"
     )
@@ -177,7 +176,9 @@ def write_table(study: Study, lines: Sequence[Line], setting: Setting) -> str:
         numbers = [_percent(own, field) for field in fields]
         traffic = [_kilobytes(own, way) for way in ("bytes_up", "bytes_down")]
         text += f"| {' | '.join([label, method, *numbers, *traffic, str(len(own))])} |\n"
-    return text
+    cells = plan(study, setting, SEEDS)
+    left = len(missing(cells, lines))
+    return text + (f"\n{left} of {len(cells)} runs have not been done yet.\n" if left else "")
 
 
 def spread_of(lines: Sequence[Line], field: str, method: str, label: str | None = None) -> tuple[float, float]:
@@ -189,6 +190,11 @@ def spread_of(lines: Sequence[Line], field: str, method: str, label: str | None 
 def _values(lines: Sequence[Line], field: str, method: str, label: str | None = None) -> list[float]:
     of_method = [line for line in lines if line["method"] == method and line[field] is not None]
     return [line[field] for line in of_method if label in (None, line["variant"])]
+
+
+def _over_seeds(lines: Sequence[Line]) -> str:
+    seeds = len({line["seed"] for line in lines})
+    return "one seed" if seeds == 1 else f"mean ± std over {seeds} seeds"
 
 
 def _percent(lines: Sequence[Line], field: str) -> str:
