@@ -1,15 +1,23 @@
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from repshare.commands.reproducing import What
 from repshare.config import Setting
-from repshare.experiments import EXPERIMENTS, PUBLISHED, fill
-from repshare.results import Folder
+from repshare.errors import ConfigError
+from repshare.experiments import EXPERIMENTS, PUBLISHED, choose, fill
+from repshare.experiments.ablation import gains
+from repshare.experiments.estimate import estimate, in_words
+from repshare.results import Folder, Journal
 from repshare.screen import table_markdown
 from repshare.simulation import Inline, resolve
 
+RESULTS = Path(__file__).parent.parent / "docs/results"
 TINY = Setting(dataset="digits", samples=60, rounds=2)
-TABLE = EXPERIMENTS["table"]
+TABLE, TRAFFIC = EXPERIMENTS["table"], EXPERIMENTS["traffic"]
 
 
 def carry_out(experiment, path, splits, seeds, stop=None, setting=TINY):
@@ -63,6 +71,69 @@ def test_an_interrupted_experiment_remembers_what_it_saw(tmp_path, splits):
     assert not carry_out(EXPERIMENTS["bound"], tmp_path / "cut", splits, seeds=1, setting=setting, stop=2)
     assert carry_out(EXPERIMENTS["bound"], tmp_path / "cut", splits, seeds=1, setting=setting) == whole
     assert [line["round"] for line in whole if line["curve"] == "IL"] == [1, 2, 3, 5]
+
+
+def test_gains_are_over_learning_alone_on_the_same_split():
+    lines = [
+        {"lambda_kd": kd, "lambda_disc": 0.0, "seed": seed, "accuracy": 80.0 + 3 * seed + kd / (1 + seed)}
+        for seed in (0, 1)
+        for kd in (0.0, 10.0)
+    ]
+    assert gains(lines)[10.0, 0.0] == (pytest.approx(7.5), pytest.approx(12.5**0.5))
+    assert gains(lines)[0.0, 0.0] == (0.0, 0.0)
+
+
+def test_the_command_line_knows_every_experiment():
+    assert get_args(What) == tuple(EXPERIMENTS)
+
+
+def test_some_cells_can_be_chosen():
+    cells = TABLE.plan(resolve(TINY, 1200), 2)
+    assert [cell.key["seed"] for cell in choose(cells, ("FL (fair)", "10"))] == [0, 1]
+    assert choose(cells, ()) == cells
+    with pytest.raises(ConfigError, match="no cell has all of RS, 3: there are CL, 2, 0, FL"):
+        choose(cells, ("RS", "3"))
+
+
+def test_traffic_stands_beside_the_papers_formulas(tmp_path):
+    counted = {"RS": 2 * 10 * 84 * 4 + 300, "FL": 30_986 * 4 + 800, "SL": 64 * (84 * 4 + 4) + 400, "FD": 700}
+    lines = [
+        {"dataset": "mnist", "model": "lenet5", "method": method, "seed": 0, "bytes_up": size, "bytes_down": size}
+        for method, size in counted.items()
+    ]
+    table, *figures = TRAFFIC.show(lines, tmp_path, TINY)
+    assert "| lenet5, mnist | RS | 7.02 kB | 7.02 kB | (M↑ + 1) C d' | 6.72 kB | 17.8 |" in table.read_text()
+    assert "| lenet5, mnist | FL | 125 kB | 125 kB | D | 124 kB |" in table.read_text()
+    assert "| n d' | 40.3 kB |" in table.read_text()  # 120 samples a client
+    assert [path.suffix for path in figures] == [".png", ".svg"]
+
+
+def test_traffic_is_that_of_a_round_in_which_there_is_a_teacher():
+    lines = [{"round": r, "bytes_up": 10 * r, "bytes_down": 100 * r + i} for r in (1, 2) for i in (0, 2)]
+    assert TRAFFIC.condense(lines) == [{"bytes_up": 20, "bytes_down": 201}]
+
+
+def test_an_estimate_counts_only_what_is_left(splits):
+    cells = TABLE.plan(resolve(TINY, 1200), 1)
+    one, ten = (estimate(cells[:count], lambda _: splits, 2) for count in (1, 10))
+    assert 0 < one < ten < 60
+    assert [in_words(seconds) for seconds in (0.1, 100, 600, 20_000)] == [
+        "1 seconds",
+        "100 seconds",
+        "10 minutes",
+        "6 hours",
+    ]
+
+
+@pytest.mark.parametrize("table", sorted(RESULTS.glob("*/table.md")), ids=lambda path: path.parent.name)
+def test_committed_tables_come_from_committed_records(tmp_path, table):
+    described = json.loads((table.parent / "run.json").read_text())
+    setting = Setting(dataset=described["setting"].get("dataset", "mnist"))
+    lines = Journal(table.parent / "records.jsonl").read()
+    EXPERIMENTS[described["experiment"]].show(lines, tmp_path, setting)
+    assert (tmp_path / "table.md").read_text() == table.read_text()
+    for row in table.read_text().splitlines():
+        assert row in (RESULTS.parent / "results.md").read_text()
 
 
 def test_the_published_numbers_stand_beside_ours():

@@ -69,14 +69,17 @@ def _spread_over_clients(lines: Sequence[Line]) -> float:
     )
 
 
-def label_ends(axes: "Axes", ends: list[tuple[str, str, float, float]]) -> None:
+def label_ends(axes: "Axes", ends: list[tuple[str, str, float, float]], digits: int = 1) -> None:
     """Name each line (name, colour, x, y) where it ends, moved apart where two ends meet."""
     low, high = axes.get_ylim()
-    gap, place = 0.055 * (high - low), float("inf")
-    for name, colour, x, y in sorted(ends, key=lambda end: -end[3]):
-        place = min(y, place - gap)
+    gap, places = 0.055 * (high - low), list[float]()
+    ends = sorted(ends, key=lambda end: -end[3])
+    for *_, y in ends:
+        places.append(min([y, *(place - gap for place in places[-1:])]))
+    sunk = max(0.0, low - min(places, default=low))
+    for (name, colour, x, y), place in zip(ends, places, strict=True):
         axes.annotate(
-            f"{name} {y:.1f}", (x, place), (8, 0), textcoords="offset points", va="center",
+            f"{name}  {y:.{digits}f}", (x, place + sunk), (8, 0), textcoords="offset points", va="center",
             color=colour, fontweight="bold", annotation_clip=False,
         )  # fmt: skip
 
@@ -123,24 +126,27 @@ def draw_table(
     """Accuracy by number of clients: a line for each row of the table, crosses for what was published."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+    figure = Figure(figsize=(8.4, 5.0), layout="constrained")
     axes = figure.add_subplot()
-    sizes = sorted({line["clients"] for line in lines})
-    for row in dict.fromkeys(line["row"] for line in lines):
-        method, own = row.partition(" ")[0], [line for line in lines if line["row"] == row]
-        held = [size for size in sizes if any(line["clients"] == size for line in own)]
-        by_size = [[line["accuracy"] for line in own if line["clients"] == size] for size in held]
-        means = [statistics.fmean(each) for each in by_size]
-        spread = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in by_size]
-        style = ":" if row.endswith("published)") else "-"
-        shown = {"color": COLOURS.get(method, "#777777"), "label": row}
-        if len(sizes) > 1 and len(held) == 1:  # CL does not depend on N
-            axes.axhline(means[0], linestyle=":", linewidth=1.4, **shown)
-        else:
-            axes.errorbar(held, means, spread, linestyle=style, marker=MARKERS.get(method), capsize=3, **shown)
-        if row in published and len(held) > 1:
-            axes.plot(sizes[: len(published[row])], published[row], "x", color=shown["color"], markersize=9)
-    tidy(axes, f"{dataset}: crosses are the published numbers", "clients N", "test accuracy [%], mean ± std over seeds")
-    axes.set_xticks(sizes)
-    axes.legend(frameon=False)
+    sizes, rows = sorted({line["clients"] for line in lines}), list(dict.fromkeys(line["row"] for line in lines))
+    ends = []
+    for number, row in enumerate(rows):
+        own = {
+            size: [line["accuracy"] for line in lines if (line["row"], line["clients"]) == (row, size)]
+            for size in sizes
+        }
+        held = {place: each for place, each in enumerate(own.values()) if each}
+        means = [statistics.fmean(each) for each in held.values()]
+        spread = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in held.values()]
+        aside = 0.03 * (number - len(rows) / 2)  # so that error bars do not hide each other
+        method, dashes = row.partition(" ")[0], ":" if row.endswith("published)") else "-"
+        colour, x = COLOURS.get(method, "#777777"), [place + aside for place in held]
+        axes.errorbar(x, means, spread, linestyle=dashes, marker=MARKERS.get(method), capsize=3, color=colour)
+        axes.plot(x, published.get(row, ())[: len(x)] or [np.nan] * len(x), "x", color=colour, markersize=9)
+        if len(held) == 1:  # CL does not depend on N
+            axes.axhline(means[0], color=colour, linestyle=":", linewidth=1)
+        ends.append((row, colour, len(sizes) - 0.9, means[-1]))
+    tidy(axes, f"{dataset}; crosses: published", "clients", "test accuracy [%], mean ± std over seeds")
+    axes.set_xticks(range(len(sizes)), [f"N = {size}" for size in sizes])
+    label_ends(axes, ends)
     return save(figure, folder)

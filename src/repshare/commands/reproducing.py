@@ -26,6 +26,7 @@ def reproduce(
     what: Annotated[What, tyro.conf.Positional],
     dataset: str = "mnist",
     seeds: int | None = None,
+    only: tuple[str, ...] = (),
     rounds: int | None = None,
     data_folder: str | None = None,
     output: Path = Path("docs/results"),
@@ -49,10 +50,14 @@ def reproduce(
 
     repshare reproduce table --dataset mnist --seeds 5
 
+    repshare reproduce table --dataset cifar10 --seeds 1 --only RS 10
+
     Args:
         what: Which of the above.
         dataset: mnist, fashion_mnist or cifar10.
         seeds: How many, numbered from 0. Each has its own split and starting weights. Default: as published here.
+        only: Only cells that have all of these in their description, such as a row and a number of clients; the others
+            may be done later.
         rounds: Communication rounds. Default: the paper's.
         data_folder: A folder that already holds the data set, as torchvision lays it out.
         output: Where the results are kept.
@@ -60,7 +65,7 @@ def reproduce(
         json: Print one JSON document on standard output and nothing else there.
     """
     from repshare import screen
-    from repshare.experiments import EXPERIMENTS, fill, missing
+    from repshare.experiments import EXPERIMENTS, choose, fill, missing
     from repshare.experiments.estimate import estimate, in_words
     from repshare.results import Folder
     from repshare.simulation import resolve
@@ -79,7 +84,7 @@ def reproduce(
     setting = Setting(dataset=dataset, rounds=rounds, data_folder=data_folder)
     if experiment.datasets != ():
         setting = resolve(setting, len(fetch(dataset).train.labels))
-    cells = experiment.plan(setting, seeds)
+    cells = choose(experiment.plan(setting, seeds), only)
     folder = Folder(output / experiment.folder(dataset), experiment.describe(setting), resume=True, option="--output")
     with folder:
         left = missing(cells, folder.records.read())

@@ -11,7 +11,7 @@ from repshare.experiments.comparison import (
     who_has_what,
 )
 from repshare.experiments.curves import CURVES
-from repshare.experiments.experiment import Cell, Experiment, fill, missing
+from repshare.experiments.experiment import Cell, Experiment, choose, fill, missing
 from repshare.experiments.studies import STUDIES
 from repshare.experiments.table import PUBLISHED, TABLE
 from repshare.experiments.traffic import TRAFFIC
@@ -28,6 +28,7 @@ __all__ = [
     "Experiment",
     "Progress",
     "carry_out",
+    "choose",
     "describe",
     "fill",
     "missing",

@@ -113,25 +113,22 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
             own = [line for line in lines if line["curve"] == curve and line[name] is not None]
             rounds = sorted({line["round"] for line in own})
             at = [[line[name] for line in own if line["round"] == number] for number in rounds]
-            method, plain = curve.partition(",")[0], "," not in curve
+            method, plain = CURVES[curve][0], curve in COLOURS
             mean = [statistics.fmean(each) for each in at]
             style = DASHES[method] if plain else "--"
             axes.plot(rounds, mean, color=COLOURS[method], linestyle=style, linewidth=1.8, marker="." if plain else "x")
             if min(map(len, at)) > 1:
                 low, high = ([edge(each) for each in at] for edge in (min, max))
                 axes.fill_between(rounds, low, high, color=COLOURS[method], alpha=0.15, linewidth=0)
-            ends.append((curve, COLOURS[method], rounds[-1], mean[-1]))
+            ends.append((curve.removeprefix("RS, "), COLOURS[method], rounds[-1], mean[-1]))
         tidy(axes, title, "communication round", "")
         axes.axhline(math.log(CLASSES - 1), color="black", linewidth=0.8, linestyle=":")
-        label_ends(axes, ends)
+        label_ends(axes, ends, digits=2)
     panels[0].set_ylabel("log K − L_disc on test samples [nats]")
     seeds = len({line["seed"] for line in lines})
-    figure.suptitle(
-        f"{setting.dataset}, 5 clients: mean of {seeds} seeds, shaded from least to most; dotted: log K, its most"
-    )
+    shaded = f"mean of {seeds} seeds, shaded from least to most; " if seeds > 1 else ""
+    figure.suptitle(f"{setting.dataset}, 5 clients; {shaded}dotted: log K, the most it can be")
     return save(figure, folder)
 
 
-BOUND = Experiment(
-    "bound", "the mutual-information bound by round", plan, show, condense, look=look, seeds=3, tests=TESTS
-)
+BOUND = Experiment("bound", "the mutual-information bound by round", plan, show, condense, look=look, tests=TESTS)

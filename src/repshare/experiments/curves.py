@@ -23,8 +23,8 @@ PARTS = {"train": "--", "test": "-"}
 
 
 def plan(setting: Setting, seeds: int) -> list[Cell]:
-    """Five methods among five clients, tested every second round."""
-    setting = replace(setting, clients=5, eval_every=2)
+    """Five methods among five clients, tested every fifth round."""
+    setting = replace(setting, clients=5, eval_every=5)
     return [
         Cell({"method": method, "seed": seed}, Run(method, seed, setting))
         for seed in range(seeds)
@@ -66,9 +66,8 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     tidy(panels[-1], "all, test accuracy", "", "")
     label_ends(panels[-1], ends)
     seeds = len({line["seed"] for line in lines})
-    figure.suptitle(
-        f"{setting.dataset}, 5 clients, mean of {seeds} {'seed' if seeds == 1 else 'seeds'}; shaded: std over clients"
-    )
+    several = f"mean of {seeds} seeds; " if seeds > 1 else ""
+    figure.suptitle(f"{setting.dataset}, 5 clients; {several}shaded: standard deviation over clients")
     figure.supxlabel("communication round")
     figure.supylabel("accuracy [%]")
     return save(figure, folder)

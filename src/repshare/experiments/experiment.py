@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from repshare.config import Run, Setting
 from repshare.data import Splits
+from repshare.errors import ConfigError
 from repshare.experiments.comparison import checkpoints, go_on
 from repshare.results import Folder, Journal, Line, summarise
 from repshare.simulation import Workers
@@ -95,6 +96,15 @@ def fill(
         folder.records.keep_only([*held, *({**cell.key, **line} for line in experiment.condense(part.read()))])
         part.path.unlink()
         checkpoints(folder, cell.file_name).clear()
+
+
+def choose(cells: Sequence[Cell], words: Sequence[str]) -> list[Cell]:
+    """The cells that have all these words in their keys, letter for letter."""
+    chosen = [cell for cell in cells if set(words) <= {str(value) for value in cell.key.values()}]
+    if not chosen:
+        known = dict.fromkeys(str(value) for cell in cells for value in cell.key.values())
+        raise ConfigError(f"no cell has all of {', '.join(words)}: there are {', '.join(known)}")
+    return chosen
 
 
 def missing(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Cell]:

@@ -15,7 +15,7 @@ from repshare.screen import traffic as in_units
 from repshare.simulation import PAPER
 
 METHODS = ("RS", "FD", "FL", "SL")
-CLIENTS, BATCHES, ROUNDS = 2, 4, 2
+CLIENTS, BATCHES, ROUNDS = 2, 2, 2
 CLASSES, CHANNELS = 10, {"mnist": 1, "fashion_mnist": 1, "cifar10": 3}
 CLAIMED = {"fashion_mnist": "≈ 1000", "cifar10": "≈ 2000"}
 N = 10  # clients among whom the paper's samples are shared: what SL sends depends on how many each has
@@ -94,14 +94,15 @@ def _draw(volumes: Sequence[Volume], folder: Path) -> list[Path]:
     for place, method in enumerate(METHODS):
         own = {one.dataset: one for one in volumes if one.method == method}
         at = [datasets.index(dataset) + 0.2 * (place - 1.5) for dataset in own]
-        bars = axes.bar(at, [one.up for one in own.values()], 0.18, color=COLOURS[method], label=method)
-        axes.bar_label(bars, [in_units(one.up) for one in own.values()], fontsize=8, padding=2)
+        axes.bar(at, [one.up for one in own.values()], 0.18, color=COLOURS[method], label=method)
         for x, one in zip(at, own.values(), strict=True):
             axes.hlines(one.expected, x - 0.09, x + 0.09, color="black", linewidth=1.5)
+            top = max(one.up, one.expected)
+            axes.annotate(in_units(one.up), (x, top), (0, 4), textcoords="offset points", ha="center", fontsize=9)
     axes.set_yscale("log")
     axes.set_xticks(range(len(datasets)), names)
     tidy(axes, "what a client sends in a round; black: the paper's formula in fp32", "", "bytes")
-    axes.margins(y=0.1)
+    axes.margins(y=0.12)
     axes.legend(frameon=False, loc="upper left", ncols=len(METHODS))
     return save(figure, folder)
 
