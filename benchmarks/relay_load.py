@@ -99,6 +99,7 @@ def answer_sizes(port: int, pair: Pair) -> list[int]:
 async def _run(port: int, pairs: Sequence[Pair], clients: int, seconds: float, processor: Callable[[], float]) -> Load:
     loop, load, over = asyncio.get_running_loop(), Load(), asyncio.Event()
     opened = [await loop.create_connection(Connection, "127.0.0.1", port) for _ in range(clients)]
+    await asyncio.gather(*(connection.ask(pairs[0].collect) for _, connection in opened))  # all have been let in
     work = [
         asyncio.create_task(_work(connection, pairs, random.Random(number), load, over))
         for number, (_, connection) in enumerate(opened)

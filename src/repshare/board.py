@@ -84,7 +84,8 @@ class Board:
                 outcomes[number] = error
 
         def work(state: Transaction) -> None:
-            state.get([key for number in good for key in keys_of(bodies[number][0])])  # at once what each will need
+            if len(good) > 1:  # at once what each will need
+                state.get([key for number in good for key in keys_of(bodies[number][0])])
             for number, release in good.items():
                 try:
                     outcomes[number] = self._enter(state, *bodies[number], release)
@@ -123,16 +124,18 @@ class Board:
         """Each client's teacher, all of one state of the board, whose version is said with them."""
 
         def work(state: Transaction) -> tuple[int, list[Teacher]]:
-            state.get([key for client, _ in questions for key in keys_of(client)[:3]])  # at once what each will need
+            if len(questions) > 1:  # at once what each will need
+                state.get([key for client, _ in questions for key in keys_of(client)[:3]])
             drawn = [self._draw(Books(self.task, state, client, reading=True), wants) for client, wants in questions]
-            state.get(buffers.keys_of([slot for draw in drawn for slot in draw.slots]))
+            if len(questions) > 1:
+                state.get(buffers.keys_of([slot for draw in drawn for slot in draw.slots]))
             teachers = [
                 self._from_everyone(state, draw, wants)
                 if wants.peers is None
                 else self._from_peers(state, client, wants)
                 for draw, (client, wants) in zip(drawn, questions, strict=True)
             ]
-            return read_head(self.task, state).version, teachers
+            return drawn[0].books.version, teachers
 
         version, teachers = self.store.read(work)
         return [(version, wire.encode_teacher(teacher)) for teacher in teachers]

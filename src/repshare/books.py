@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare import buffers, sums, wire
+from repshare import buffers, wire
 from repshare.errors import Refused
 from repshare.representations import Release, Representations
 from repshare.stores import Transaction
@@ -90,12 +90,11 @@ class Books:
 
     def enter(self, release: Release, body: bytes, now: float) -> int:
         """Put this release in place of the client's last one."""
-        self._count_out()
-        self.totals.add(release.means, +1, weighted=self.task.weighted)
+        self.totals.swap(self.release.means if self.release else None, release.means, weighted=self.task.weighted)
         classes = release.means.labels.tolist()
         if classes != self.place.classes:
             self.place = self.place._replace(classes=classes)
-        if sums.overflows(self.totals.vectors):
+        if self.totals.overflow(self.task.norm_bound):
             raise Refused(f"the task is full: {self.totals.weights.max()} samples of one class")
         if self.task.max_age and now - self.place.queued > SLACK * self.task.max_age:
             self._queue_up(now)
@@ -105,14 +104,11 @@ class Books:
         """Forget the client."""
         if self.body is None:
             return self.version
-        self._count_out()
+        if self.release:
+            self.totals.add(self.release.means, -1, weighted=self.task.weighted)
         version = self._close({}, {})
         self.state.delete([_release_key(self.client), buffers.place_key(self.client)])
         return version
-
-    def _count_out(self) -> None:
-        if self.release:
-            self.totals.add(self.release.means, -1, weighted=self.task.weighted)
 
     def _rows(self, release: Release, size: int, now: float) -> dict[int, list[bytes]]:
         rows: dict[int, list[bytes]] = {}
@@ -169,7 +165,7 @@ def read_members(task: Task, state: Transaction, limit: int) -> list[Member]:
     """Up to `limit` clients."""
     shown = range(min(read_head(task, state).members, limit))
     found = buffers.read(state, [(2 * task.classes, slot) for slot in shown])
-    known = ((name, *json.loads(row)) for name, row in found)
+    known = ((name.decode(), *json.loads(row)) for name, row in found)
     return [Member(name, round, published, size, dict(samples)) for name, round, published, size, samples in known]
 
 

@@ -4,9 +4,9 @@ Replacing a client's rows, removing them and drawing some at random cost the sam
 knows the slots it owns, and a slot that becomes free is filled with the buffer's last row.
 """
 
-import json
 import math
 import random
+import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -27,54 +27,94 @@ class Place(NamedTuple):
     classes: list[int]  # of which it shares means
 
     def encode(self) -> bytes:
-        """As bytes."""
-        return json.dumps([self.queued, list(self.slots.items()), self.classes], separators=(",", ":")).encode()
+        """As bytes: how many classes, which, and then for each buffer its number, how many slots, and which."""
+        numbers = [len(self.classes), *self.classes]
+        for buffer, slots in self.slots.items():
+            numbers += [buffer, len(slots), *slots]
+        return struct.pack(f"<d{len(numbers)}q", self.queued, *numbers)
 
 
 def read_place(kept: bytes | None) -> Place:
     """A client's place; an unknown client owns nothing."""
     if kept is None:
         return Place(-math.inf, {}, [])
-    queued, slots, classes = json.loads(kept)
-    return Place(queued, dict(slots), classes)
+    queued, shared, *numbers = struct.unpack(f"<d{len(kept) // 8 - 1}q", kept)
+    slots, at = {}, shared
+    while at < len(numbers):
+        buffer, size = numbers[at : at + 2]
+        slots[buffer] = numbers[at + 2 : at + 2 + size]
+        at += 2 + size
+    return Place(queued, slots, numbers[:shared])
 
 
 def replace(state: Transaction, client: str, place: Place, rows: Rows, sizes: NDArray[np.int64]) -> bool:
     """Let the client own these rows and no others. Changes `sizes`, and `place` where True; the caller keeps them."""
-    written: dict[str, bytes] = {}
-    owner, moved = client.encode(), False
+    slots, owner = place.slots, client.encode()
+    moved = {buffer: len(own) for buffer, own in slots.items()} != {buffer: len(own) for buffer, own in rows.items()}
+    if moved:
+        _resize(state, client, place, rows, sizes)
+    state.set(
+        {
+            f"row/{buffer}/{slot}": b"%s\n%s" % (owner, row)
+            for buffer, own in slots.items()
+            for slot, row in zip(own, rows[buffer], strict=True)
+        }
+    )
+    return moved
+
+
+def _resize(state: Transaction, client: str, place: Place, rows: Rows, sizes: NDArray[np.int64]) -> None:
+    """Let the client own as many slots as it has rows."""
     for buffer in sorted({*place.slots, *rows}):
-        own, wanted = place.slots.setdefault(buffer, []), rows.get(buffer, ())
-        moved = moved or len(own) != len(wanted)
-        while len(own) > len(wanted):
+        own, wanted = place.slots.setdefault(buffer, []), len(rows.get(buffer, ()))
+        while len(own) > wanted:
             _free(state, client, place, buffer, sizes)
-        while len(own) < len(wanted):
+        while len(own) < wanted:
             own.append(int(sizes[buffer]))
             sizes[buffer] += 1
         if not own:
             del place.slots[buffer]
-        for slot, row in zip(own, wanted, strict=True):
-            written[_key(buffer, slot)] = b"%s\n%s" % (owner, row)
-    state.set(written)
-    return moved
 
 
 def draw(place: Place, buffer: int, size: int, wanted: int, rng: random.Random) -> list[int]:
     """Up to `wanted` different slots of a buffer, none of them in this place."""
-    own = set(place.slots.get(buffer, ()))
-    drawn = rng.sample(range(size), min(size, wanted + len(own)))
-    return [slot for slot in drawn if slot not in own][:wanted]
+    own = place.slots.get(buffer, ())
+    drawn = sample(rng, size, min(size, wanted + len(own)))
+    apart = set(own) if len(own) > 1 else own
+    return [slot for slot in drawn if slot not in apart][:wanted]
 
 
-def read(state: Transaction, slots: Sequence[tuple[int, int]]) -> list[tuple[str, bytes]]:
-    """The owner and the contents of each (buffer, slot)."""
+def sample(rng: random.Random, size: int, wanted: int) -> list[int]:
+    """`rng.sample(range(size), wanted)`, in a quarter of the time for the one or two numbers that are usual."""
+    if not 0 < wanted <= 2:
+        return rng.sample(range(size), wanted)
+    first = _below(rng, size)
+    if wanted == 1:
+        return [first]
+    if size <= 21:  # few: the last number fills the gap that the first has left
+        second = _below(rng, size - 1)
+        return [first, size - 1 if second == first else second]
+    while (second := _below(rng, size)) == first:
+        pass
+    return [first, second]
+
+
+def _below(rng: random.Random, limit: int) -> int:
+    bits = limit.bit_length()
+    while (number := rng.getrandbits(bits)) >= limit:
+        pass
+    return number
+
+
+def read(state: Transaction, slots: Sequence[tuple[int, int]]) -> list[tuple[bytes, bytes]]:
+    """The owner's name and the contents of each (buffer, slot)."""
     found = state.get(keys_of(slots))
     return [_whose(row) for row in found if row is not None]
 
 
 def keys_of(slots: Sequence[tuple[int, int]]) -> list[str]:
     """Under which the contents of each (buffer, slot) are kept."""
-    return [_key(*slot) for slot in slots]
+    return [f"row/{buffer}/{slot}" for buffer, slot in slots]
 
 
 def _free(state: Transaction, client: str, place: Place, buffer: int, sizes: NDArray[np.int64]) -> None:
@@ -86,7 +126,7 @@ def _free(state: Transaction, client: str, place: Place, buffer: int, sizes: NDA
     if free == last or row is None:
         return
     state.set({_key(buffer, free): row})
-    owner, _ = _whose(row)
+    owner = _whose(row)[0].decode()
     if owner == client:
         _rename(place.slots[buffer], last, free)
         return
@@ -109,6 +149,6 @@ def _key(buffer: int, slot: int) -> str:
     return f"row/{buffer}/{slot}"
 
 
-def _whose(row: bytes) -> tuple[str, bytes]:
+def _whose(row: bytes) -> tuple[bytes, bytes]:
     client, _, contents = row.partition(b"\n")
-    return client.decode(), contents
+    return client, contents

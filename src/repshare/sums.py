@@ -27,7 +27,8 @@ def overflows(total: NDArray[np.int64]) -> bool:
 
 def weigh(values: NDArray[Any], weight: int | NDArray[np.int64]) -> NDArray[np.int64]:
     """values × weight, in steps. Ask `fits` first."""
-    return np.rint(np.asarray(values, np.float64) * (1 / STEP)).astype(np.int64) * weight
+    steps = np.asarray(values, np.float64) * (1 / STEP)
+    return np.rint(steps, out=steps).astype(np.int64) * weight
 
 
 def mean(total: NDArray[np.int64], weight: int | NDArray[np.int64]) -> NDArray[np.float64]:

@@ -54,8 +54,8 @@ class Task:
             self._check(rows)
         if len(set(release.means.labels.tolist())) < len(release.means.labels):
             raise Refused("two means of one class")
-        most = max(Counter(release.observations.labels.tolist()).values(), default=0)
-        if most > MOST_OBSERVATIONS:
+        observed = release.observations.labels.tolist()
+        if len(observed) > MOST_OBSERVATIONS and (most := max(Counter(observed).values())) > MOST_OBSERVATIONS:
             raise Refused(f"{most:,} observations of one class; at most {MOST_OBSERVATIONS:,} are taken")
 
     def _check(self, rows: Representations) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare import sums
-from repshare.representations import Representations
+from repshare.representations import Floats, Representations
 from repshare.task import Task
 
 Numbers = NDArray[np.int64]
@@ -40,17 +40,38 @@ class Totals(NamedTuple):
 
     def add(self, means: Representations, sign: int, *, weighted: bool) -> None:
         """Count a client's class means in (+1) or out (−1)."""
-        rows = np.empty((len(means.labels), self.numbers.shape[1]), np.int64)
-        counts = sign * means.counts  # (n,)
-        rows[:, -3], rows[:, -2], rows[:, -1] = counts if weighted else sign, counts, sign
-        rows[:, :-3] = sums.weigh(means.vectors, rows[:, -3, None])
-        self.numbers[means.labels] += rows
+        self.numbers[means.labels] += self._rows(means.vectors, sign * means.counts, sign, weighted=weighted)
+
+    def swap(self, old: Representations | None, new: Representations, *, weighted: bool) -> None:
+        """Count a client's new class means in, and its old ones out: both in one go, which takes half the time."""
+        if old is None:
+            self.add(new, +1, weighted=weighted)
+            return
+        cut = len(new.labels)
+        signs = np.ones(cut + len(old.labels), np.int64)
+        signs[cut:] = -1
+        vectors = np.concatenate([new.vectors, old.vectors])
+        counts = signs * np.concatenate([new.counts, old.counts])
+        rows = self._rows(vectors, counts, signs, weighted=weighted)
+        self.numbers[new.labels] += rows[:cut]
+        self.numbers[old.labels] += rows[cut:]
+
+    def _rows(self, vectors: Floats, counts: Numbers, signs: int | Numbers, *, weighted: bool) -> Numbers:
+        """What to add to the rows of these means' classes."""
+        rows = np.empty((len(vectors), self.numbers.shape[1]), np.int64)
+        rows[:, -3], rows[:, -2], rows[:, -1] = counts if weighted else signs, counts, signs
+        rows[:, :-3] = sums.weigh(vectors, rows[:, -3:-2])
+        return rows
+
+    def overflow(self, longest: float) -> bool:
+        """Whether the sums have come so far that adding to them is no longer safe; no mean is longer than `longest`."""
+        return not sums.fits(longest, int(self.weights.max(initial=0))) and sums.overflows(self.vectors)
 
     def means(self, among: Sequence[int]) -> Representations:
         """The mean of each of these classes."""
         labels = np.array(among, np.int64)
-        rows = self.numbers[labels]
-        vectors = sums.mean(rows[:, :-3], rows[:, -3, None])
+        rows = self.numbers if len(among) == len(self.numbers) else self.numbers[labels]
+        vectors = sums.mean(rows[:, :-3], rows[:, -3:-2])
         return Representations(vectors.astype(np.float32), labels, rows[:, -2])
 
     def encode(self) -> bytes:

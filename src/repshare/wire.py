@@ -128,17 +128,17 @@ def decode_signed(body: bytes) -> Signed:
 
 
 def _encode(kind: str, means: Representations, others: Representations, precision: str, **meta: int) -> bytes:
-    vectors = np.concatenate([means.vectors, others.vectors])  # (n, d)
+    vectors = np.concatenate([means.vectors, others.vectors], dtype=np.float32)  # (n, d)
     arrays: dict[str, NDArray[Any]] = {
-        "labels": np.concatenate([means.labels, others.labels]).astype(np.int32),
-        "counts": np.concatenate([means.counts, others.counts]).astype(np.int32),
+        "labels": np.concatenate([means.labels, others.labels], dtype=np.int32, casting="same_kind"),
+        "counts": np.concatenate([means.counts, others.counts], dtype=np.int32, casting="same_kind"),
     }
     if precision == "int8":
         scales = np.abs(vectors).max(axis=1, initial=0.0) / 127  # (n,)
         arrays["scales"] = scales.astype(np.float32)
         arrays["vectors"] = np.rint(vectors / np.maximum(arrays["scales"], 1e-30)[:, None]).astype(np.int8)
     else:
-        arrays["vectors"] = vectors.astype(np.float16 if precision == "fp16" else np.float32)
+        arrays["vectors"] = vectors.astype(np.float16) if precision == "fp16" else vectors
     described = tuple((name, array.dtype.str, array.shape) for name, array in arrays.items())
     head, order = _head(described, (("kind", kind), ("means", len(means.labels)), *meta.items()))
     return b"".join([head, *(arrays[name].tobytes() for name in order)])
@@ -157,7 +157,7 @@ def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, d
         raise Malformed(f"shapes do not fit: {vectors.shape}, labels {labels.shape}, counts {counts.shape}")
     if vectors.dtype not in (np.float32, np.float16) or {labels.dtype, counts.dtype} != {np.dtype(np.int32)}:
         raise Malformed(f"types do not fit: {vectors.dtype}, labels {labels.dtype}, counts {counts.dtype}")
-    rows = Representations(vectors.astype(np.float32), labels.astype(np.int64), counts.astype(np.int64))
+    rows = Representations(vectors.astype(np.float32, copy=False), labels.astype(np.int64), counts.astype(np.int64))
     cut = _whole(meta, "means")
     if cut > len(vectors):
         raise Malformed(f"{cut} class means announced in {len(vectors)} rows")

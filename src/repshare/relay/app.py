@@ -16,6 +16,7 @@ from starlette.routing import Route
 import repshare
 from repshare.errors import RepshareError, StoreError
 from repshare.relay import health, management, page, releases
+from repshare.relay.direct import Application
 from repshare.relay.logs import say
 from repshare.relay.metrics import Measured
 from repshare.relay.notes import keep_notes
@@ -29,7 +30,7 @@ EXPIRY_SECONDS = 1.0
 EXPIRED_AT_ONCE = 100  # releases; others are served in between
 
 
-def make_app(database: Database, options: Options) -> FastAPI:
+def make_app(database: Database, options: Options) -> Application:
     """A relay over this database. Its state is `app.state.service`; the database stays open when the app ends."""
     service = Service(database, options)
 
@@ -45,7 +46,7 @@ def make_app(database: Database, options: Options) -> FastAPI:
                 with suppress(asyncio.CancelledError):
                     await each
 
-    app = FastAPI(
+    app = Application(
         title="repshare relay",
         version=repshare.__version__,
         description="Between clients that learn together by sharing representations. Errors are "
@@ -62,7 +63,7 @@ def make_app(database: Database, options: Options) -> FastAPI:
     return app
 
 
-def _answer_with_problems(app: FastAPI, service: Service) -> None:
+def _answer_with_problems(app: Application, service: Service) -> None:
     async def answer(request: Request, error: Exception) -> Response:
         problem = from_error(error)
         if problem.kind == "method":
@@ -72,6 +73,7 @@ def _answer_with_problems(app: FastAPI, service: Service) -> None:
 
     for kind in (Problem, RepshareError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, answer)
+    app.take_short_way(answer, service.metrics)
 
 
 def _methods(app: FastAPI, request: Request) -> set[str]:

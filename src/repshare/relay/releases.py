@@ -1,16 +1,15 @@
 """A client's endpoints: publish a release, take it back, fetch a teacher, wait for news."""
 
 import hashlib
-from collections.abc import Callable
 from enum import Enum
 from typing import Any
+from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request, Response
-from fastapi.routing import APIRoute
-from starlette.routing import request_response
 
 from repshare.board import Wants
 from repshare.relay.access import Grant
+from repshare.relay.direct import Direct
 from repshare.relay.limits import read_body
 from repshare.relay.names import is_client_name
 from repshare.relay.notes import forget
@@ -28,13 +27,7 @@ RELEASE = "/v1/tasks/{task}/clients/{client}/release"
 BODY = {"required": True, "content": {BYTES: {"schema": {"type": "string", "format": "binary"}}}}
 TAGS: list[str | Enum] = ["clients"]
 
-
-class Direct(APIRoute):
-    """A route that FastAPI describes, but that reads its requests by hand: this is where a relay spends its time."""
-
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        super().__init__(path, endpoint, **options)
-        self.app = request_response(endpoint)
+Query = dict[str, list[str]]
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -122,8 +115,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def news(request: Request) -> Response:
         task = request.path_params["task"]
         await service.enter(request, ("client", "viewer", "admin"), task)
-        since = _number(request, "since", 0, 0, 2**63 - 1)
-        wait = _seconds(request)
+        query = _query(request)
+        since, wait = _number(query, "since", 0, 0, 2**63 - 1), _seconds(query)
 
         async def look() -> int:
             there = await service.open(task)
@@ -132,7 +125,6 @@ def add_routes(app: FastAPI, service: Service) -> None:
         return _version(await service.news.wait(task, since, wait, look))
 
     app.router.route_class = ordinary
-    app.router.routes.sort(key=lambda route: not isinstance(route, Direct))  # looked at in this order
 
 
 def check_client(service: Service, grant: Grant, client: str) -> None:
@@ -144,8 +136,8 @@ def check_client(service: Service, grant: Grant, client: str) -> None:
 
 
 def _question(service: Service, request: Request, grant: Grant, there: Open) -> tuple[str, Wants]:
-    query = request.query_params
-    client = query.get("client")
+    query = _query(request)
+    client = query.get("client", [None])[-1]
     if service.options.insecure:
         if client is None or not is_client_name(client):
             raise Problem("invalid", "an open relay must be told which client asks: client=…")
@@ -153,13 +145,13 @@ def _question(service: Service, request: Request, grant: Grant, there: Open) -> 
         client = grant.name
     else:
         check_client(service, grant, client)
-    classes = [_parse("classes", text, 0, there.entry.task.classes - 1) for text in query.getlist("classes")]
-    peers = query.getlist("peers")
+    classes = [_parse("classes", text, 0, there.entry.task.classes - 1) for text in query.get("classes", ())]
+    peers = query.get("peers", ())
     if len(peers) > MOST_NAMES:
         raise Problem("invalid", f"{len(peers)} peers in one question; at most {MOST_NAMES}")
     wants = Wants(
-        _number(request, "observations", 1, 0, MOST_OBSERVATIONS),
-        _number(request, "seed", 0, 0, MOST_SEED),
+        _number(query, "observations", 1, 0, MOST_OBSERVATIONS),
+        _number(query, "seed", 0, 0, MOST_SEED),
         tuple(peers) or None,
         tuple(classes) or None,
     )
@@ -171,9 +163,12 @@ def _tag(there: Open, version: int, client: str, wants: Wants) -> str:
     return f'"{hashlib.blake2b(asked, digest_size=16).hexdigest()}"'
 
 
-def _number(request: Request, key: str, default: int, least: int, most: int) -> int:
-    text = request.query_params.get(key)
-    return default if text is None else _parse(key, text, least, most)
+def _query(request: Request) -> Query:
+    return parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+
+
+def _number(query: Query, key: str, default: int, least: int, most: int) -> int:
+    return _parse(key, query[key][-1], least, most) if key in query else default
 
 
 def _parse(key: str, text: str, least: int, most: int) -> int:
@@ -182,8 +177,8 @@ def _parse(key: str, text: str, least: int, most: int) -> int:
     return int(text)
 
 
-def _seconds(request: Request) -> float:
-    text = request.query_params.get("wait", "20")
+def _seconds(query: Query) -> float:
+    text = query.get("wait", ["20"])[-1]
     try:
         wait = float(text)
     except ValueError:

@@ -6,7 +6,7 @@ seen/CLIENT   last seen, bytes up, bytes down, the usual seconds between its rel
 traffic       bytes up and down of all clients that ever were
 """
 
-import json
+import struct
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from repshare.relay.reports import read_many
 from repshare.stores import Store, Transaction
 
 WEIGHT = 0.3  # of the newest interval in the usual one
+SIGHT, TRAFFIC = struct.Struct("<dqqdd"), struct.Struct("<qq")  # many are written every second
 
 
 class Sight(NamedTuple):
@@ -74,10 +75,10 @@ def flush(notes: Store, tallies: dict[str, _Tally]) -> None:
         written = {}
         for (client, tally), before in zip(tallies.items(), kept[1:], strict=True):
             if before is not None or tally.published:
-                written[_key(client)] = json.dumps(_add(_decode(before), tally)).encode()
+                written[_key(client)] = SIGHT.pack(*_add(_decode(before), tally))
                 up, down = up + tally.up, down + tally.down
         if written:
-            state.set({**written, "traffic": json.dumps([up, down]).encode()})
+            state.set({**written, "traffic": TRAFFIC.pack(up, down)})
 
     notes.transact(work)
 
@@ -117,9 +118,9 @@ def _key(client: str) -> str:
 
 
 def _decode(kept: bytes | None) -> Sight:
-    return Sight(*json.loads(kept)) if kept else Sight(0.0)
+    return Sight(*SIGHT.unpack(kept)) if kept else Sight(0.0)
 
 
 def _traffic(kept: bytes | None) -> tuple[int, int]:
-    up, down = json.loads(kept) if kept else (0, 0)
+    up, down = TRAFFIC.unpack(kept) if kept else (0, 0)
     return up, down

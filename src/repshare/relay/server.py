@@ -4,7 +4,7 @@ import signal
 import socket
 import ssl
 import sys
-from asyncio import TimerHandle, Transport
+from asyncio import AbstractEventLoop, TimerHandle, Transport
 from types import FrameType
 from typing import Any
 
@@ -87,7 +87,7 @@ class Patient(HttpToolsProtocol):
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
-        super().connection_made(transport)
+        super().connection_made(Gathering(transport, self.loop))  # type: ignore[arg-type]
         self._head_bytes = 0
         self._head_timer: TimerHandle | None = None
         self._stopping = False
@@ -141,6 +141,33 @@ class Patient(HttpToolsProtocol):
     def _give_up(self) -> None:
         self._stop_timer()
         self.transport.close()
+
+
+class Gathering:
+    """A transport that sends at once what is written in one turn of the loop: an answer's head does not go alone."""
+
+    def __init__(self, transport: Transport, loop: AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Send this, soon."""
+        if not self._parts:
+            self._loop.call_soon(self._send)
+        self._parts.append(data)
+
+    def close(self) -> None:
+        """Send what is left, then close."""
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        if self._parts:
+            self._transport.write(b"".join(self._parts))
+            self._parts.clear()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 def _listen(address: Address) -> socket.socket:

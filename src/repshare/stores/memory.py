@@ -28,7 +28,8 @@ class MemoryStore:
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads."""
-        return self.transact(work)
+        with self._alone:
+            return work(_Reading(self._kept))
 
     def items(self) -> Mapping[str, bytes]:
         """Everything kept."""
@@ -39,6 +40,25 @@ class MemoryStore:
         """Forget everything."""
         with self._alone:
             self._kept.clear()
+
+
+class _Reading:
+    """A transaction that only reads."""
+
+    def __init__(self, kept: Mapping[str, bytes]) -> None:
+        self._find = kept.get
+
+    def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """What stands under each of these keys."""
+        return list(map(self._find, keys))
+
+    def set(self, items: Mapping[str, bytes]) -> None:
+        """Not here."""
+        raise TypeError("this transaction only reads")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Not here."""
+        raise TypeError("this transaction only reads")
 
 
 class MemoryDatabase:
