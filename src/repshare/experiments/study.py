@@ -64,8 +64,7 @@ class Study(NamedTuple):
 
 def make_experiment(name: str, title: str, study: Study) -> Experiment:
     """The study as an experiment."""
-    kept = condense_turns if study.kinds else condense
-    return Experiment(name, title, partial(plan, study), partial(show, study), kept, seeds=SEEDS)
+    return Experiment(name, title, partial(plan, study), partial(show, study), partial(condense, study), seeds=SEEDS)
 
 
 def plan(study: Study, setting: Setting, seeds: int) -> list[Cell]:
@@ -78,22 +77,17 @@ def plan(study: Study, setting: Setting, seeds: int) -> list[Cell]:
     ]
 
 
-def condense(lines: Sequence[Line]) -> list[Line]:
-    """The run's summary, with the last tests on what clients have and on what they lack, in percent."""
+def condense(study: Study, lines: Sequence[Line]) -> list[Line]:
+    """The run's summary, with what else of the last tests the study shows, in percent."""
     last = max(line["round"] for line in lines if line["test_accuracy"] is not None)
     tests = [line for line in lines if line["round"] == last]
     more: Line = {}
-    for field in ("own", "unseen"):
+    for field in sorted({panel.field for panel in study.panels} - {"accuracy"}):
         values = [line[f"test_{field}"] for line in tests]
         more[field] = None if None in values else 100 * statistics.fmean(values)
+    if study.kinds:
+        more["accuracies"] = [100 * line["test_accuracy"] for line in tests]  # in the order of clients
     return [{**summarise(lines)._asdict(), **more}]
-
-
-def condense_turns(lines: Sequence[Line]) -> list[Line]:
-    """The same with each client's accuracy, in the order of clients."""
-    last = max(line["round"] for line in lines if line["test_accuracy"] is not None)
-    (line,) = condense(lines)
-    return [{**line, "accuracies": [100 * each["test_accuracy"] for each in lines if each["round"] == last]}]
 
 
 def apart(lines: Sequence[Line], kinds: Sequence[str]) -> list[Line]:
