@@ -24,10 +24,11 @@ def eventually(condition, what, seconds=PATIENCE_SECONDS):
 class Process:
     """A command under way; what it says goes to files."""
 
-    def __init__(self, *arguments, cwd, name):
+    def __init__(self, *arguments, cwd, name, prefix=()):
         self.out, self.err = (Path(cwd) / f"{name}.{kind}" for kind in ("out", "err"))
         with self.out.open("a") as out, self.err.open("a") as err:
-            self.process = subprocess.Popen([*REPSHARE, *map(str, arguments)], cwd=cwd, stdout=out, stderr=err)
+            command = [*prefix, *REPSHARE, *map(str, arguments)]
+            self.process = subprocess.Popen(command, cwd=cwd, stdout=out, stderr=err)
 
     def stop(self, how=signal.SIGKILL):
         with suppress(ProcessLookupError):

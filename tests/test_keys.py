@@ -160,23 +160,29 @@ def signed(round, began=0):
     return wire.decode_signed(seal(ALICE, "digits", "alice", release(round), began=began))
 
 
+def advance(seen, signed):
+    seen.check(signed)
+    seen.keep([signed])
+
+
 def test_what_is_older_than_what_was_seen_is_outdated_also_after_a_restart(tmp_path):
     for rounds in ((1, 3, 3), (4,)):  # the same release again is no replay: its owner has none newer
         database = open_database(str(tmp_path / "peers.db"))
         seen = Seen(database.store("peers"))
         for round in rounds:
-            seen.advance(signed(round))
+            advance(seen, signed(round))
+        seen.keep([signed(1)])  # what is older changes nothing
         with pytest.raises(Outdated, match=f"round {rounds[-1]}"):
-            seen.advance(signed(2))
+            seen.check(signed(2))
         database.close()
 
 
 def test_a_peer_that_began_anew_may_start_at_round_1_but_its_former_rounds_are_over():
     seen = Seen()
-    seen.advance(signed(9, began=1000))
-    seen.advance(signed(1, began=2000))
+    advance(seen, signed(9, began=1000))
+    advance(seen, signed(1, began=2000))
     with pytest.raises(Outdated):
-        seen.advance(signed(10, began=1000))
+        seen.check(signed(10, began=1000))
 
 
 @given(st.binary(max_size=2000))

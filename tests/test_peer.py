@@ -1,8 +1,10 @@
 """Peers among themselves: liars, the silent and the dead cost nobody more than the deadline."""
 
 import logging
+import socket
+import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import numpy as np
 import pytest
@@ -13,10 +15,13 @@ from parties import eventually
 from redises import find_port
 from repshare import wire
 from repshare.board import Task, Wants
+from repshare.client import Client
+from repshare.config import Policy
 from repshare.errors import ConfigError, Unreachable
 from repshare.exchange.network import Tls
 from repshare.exchange.peer import PeerExchange
 from repshare.keys import Key, Trust, seal
+from repshare.models import LeNet5
 from repshare.representations import Release, stack
 from repshare.stores import open_database
 
@@ -42,12 +47,12 @@ class Net:
     def __init__(self, stack):
         self.stack, self.trust, self.exchanges = stack, Trust(), {}
 
-    def join(self, name, connect=(), key=None, **options):
+    def join(self, name, connect=(), key=None, task=TASK, **options):
         key = key or Key.new()
         self.trust.add(name, key.public)
         options = {"listen": ["tcp/127.0.0.1:0"], "timeout": DEADLINE, **options}
         places = [place for other in connect for place in self.exchanges[other].listening]
-        exchange = PeerExchange(TASK, name, "task", key=key, trust=self.trust, connect=places, **options)
+        exchange = PeerExchange(task, name, "task", key=key, trust=self.trust, connect=places, **options)
         self.exchanges[name] = self.stack.enter_context(exchange)
         return exchange
 
@@ -56,21 +61,58 @@ class Net:
         for name in names:
             eventually(lambda name=name: {*names} <= {name, *self.exchanges[name].live()}, f"{name} sees {names}")
 
-    def liar(self, name, answer, connect):
-        """A node of Zenoh's that answers under this name with whatever `answer` says."""
+    def liar(self, name, answer, connect, place=None):
+        """A node of Zenoh's that answers under this name with whatever `answer` says. `place` is a way to `connect`."""
         config = zenoh.Config()
         config.insert_json5("mode", '"router"')
         config.insert_json5("scouting/multicast/enabled", "false")
         config.insert_json5("listen/endpoints", "[]")
-        config.insert_json5("connect/endpoints", f'["{self.exchanges[connect].listening[0]}"]')
+        config.insert_json5("connect/endpoints", f'["{place or self.exchanges[connect].listening[0]}"]')
         session = self.stack.enter_context(zenoh.open(config))
-        place = f"repshare/task/{name}/release"
+        key = f"repshare/task/{name}/release"
         kept = [
-            session.declare_queryable(place, lambda query: answer(query, place), complete=True),
+            session.declare_queryable(key, lambda query: answer(query, key), complete=True),
             session.liveliness().declare_token(f"repshare/task/{name}/live"),
         ]
         self.stack.callback(kept.clear)
         eventually(lambda: name in self.exchanges[connect].live(), f"{name} is there")
+
+
+class Trickle:
+    """A way to a peer that lets through all bytes, and once it is slow one in a second of those that go there."""
+
+    def __init__(self, place):
+        host, port = place.removeprefix("tcp/").split(":")
+        self.far, self.slow, self.passed = (host, int(port)), threading.Event(), 0
+        self.door = socket.create_server(("127.0.0.1", 0))
+        self.place = f"tcp/127.0.0.1:{self.door.getsockname()[1]}"
+        self.over = threading.Event()
+
+    def __enter__(self):
+        threading.Thread(target=self.serve, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.door.close()
+
+    def serve(self):
+        with suppress(OSError):
+            while True:
+                near, far = self.door.accept()[0], socket.create_connection(self.far)
+                for source, target, there in ((near, far, True), (far, near, False)):
+                    threading.Thread(target=self.carry, args=(source, target, there), daemon=True).start()
+
+    def carry(self, source, target, there):
+        with suppress(OSError), source, target:
+            while some := source.recv(65536):
+                if there and self.slow.is_set():
+                    for byte in some:
+                        self.over.wait(1)
+                        target.sendall(bytes([byte]))
+                        self.passed += 1
+                else:
+                    target.sendall(some)
 
 
 @pytest.fixture
@@ -137,6 +179,23 @@ def test_one_who_never_answers_costs_the_deadline_and_no_more(honest, caplog):
     assert any(line.startswith("eve: no answer") for line in caplog.messages)
     for query in kept:
         query.drop()
+
+
+def test_one_who_answers_a_byte_a_second_costs_the_deadline_and_no_more(honest, caplog):
+    honest.trust.add("eve", EVE.public)
+    alice = honest.exchanges["alice"]
+    with Trickle(alice.listening[0]) as trickle:
+        body = seal(EVE, "task", "eve", release(9.0))
+        honest.liar("eve", reply(body), connect="alice", place=trickle.place)
+        assert means(alice) == [pytest.approx(7.0)]
+        trickle.slow.set()
+        started = time.monotonic()
+        assert means(alice) == [5.0]
+        assert DEADLINE - 0.5 < time.monotonic() - started < DEADLINE + SLACK
+        eventually(lambda: trickle.passed, "some of the answer is under way")
+        assert trickle.passed < len(body)
+        assert any(line.startswith("eve: no answer within") for line in caplog.messages)
+        assert means(alice, MANY._replace(peers=("bob",))) == [5.0]
 
 
 def test_one_who_answers_without_end_is_not_listened_to(honest):
@@ -248,6 +307,18 @@ def test_where_one_has_nothing_the_next_is_asked(net):
     assert [means(net.exchanges["a"], Wants(1, seed)) for seed in range(5)] == [[5.0]] * 5
 
 
+def test_a_client_counts_what_came_in_of_its_peers_not_what_it_made_of_it(net, digits):
+    task, (images, labels) = Task(10, 84), digits[0]
+    own = net.join("own", task=task)
+    for name in ("b", "c"):
+        rows = stack([(np.ones(84), label, 4) for label in range(10)], 84)
+        net.join(name, connect=["own"], task=task).publish(wire.encode_release(Release(1, rows, rows)))
+    net.meet("own", "b", "c")
+    client = Client(LeNet5(), (images[:20], labels[:20]), own, name="own", policy=Policy(m_down=2))
+    record = client.round()
+    assert record.bytes_down == sum(len(net.exchanges[name]._sealed) for name in ("b", "c"))
+
+
 def test_class_means_are_weighted_by_their_samples(net):
     net.join("a")
     net.join("b", connect=["a"]).publish(release(1.0, count=30))
@@ -347,6 +418,42 @@ def test_tls_and_mutual_tls_let_in_those_with_the_right_certificates_alone(net, 
     time.sleep(2)
     assert eve.live() == mallory.live() == []
     assert net.exchanges["alice"].live() == ["bob"]
+
+
+def test_with_one_way_tls_those_who_connect_need_no_certificate_and_listen_only_to_whom_they_know(net, files):
+    ours, theirs = files["ours"], files["theirs"]
+    net.join("alice", listen=["tls/127.0.0.1:0"], tls=ours)
+    mallory = net.join("mallory", listen=[], connect=["alice"], tls=Tls(ca=theirs.ca))
+    net.join("bob", listen=[], connect=["alice"], tls=Tls(ca=ours.ca)).publish(release(5.0))
+    net.meet("alice", "bob")
+    assert means(net.exchanges["alice"]) == [5.0]
+    assert net.exchanges["bob"].network.session.info.links()[0].dst.startswith("tls/")
+    assert mallory.live() == []
+    assert net.exchanges["alice"].live() == ["bob"]
+
+
+def test_peers_find_each_other_by_multicast_where_the_network_has_it(net):
+    a, b = (net.join(name, listen=["tcp/0.0.0.0:0"], multicast=True) for name in ("a", "b"))
+    if multicast_works():
+        net.meet("a", "b")
+        b.publish(release(5.0))
+        assert means(a) == [5.0]
+    else:  # then looking around does no harm
+        assert (means(a), a.live()) == ([], [])
+
+
+def multicast_works():
+    """Whether a datagram to many comes back to this machine, other than by loopback."""
+    group = ("224.0.0.224", find_port())
+    with socket.socket(type=socket.SOCK_DGRAM) as near, socket.socket(type=socket.SOCK_DGRAM) as far:
+        near.settimeout(2)
+        near.bind(("", group[1]))
+        try:
+            near.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, socket.inet_aton(group[0]) + bytes(4))
+            far.sendto(b"here", group)
+            return near.recv(4) == b"here"
+        except OSError:
+            return False
 
 
 def test_what_cannot_be_used_is_said_before_anything_starts(net, tmp_path):

@@ -1,17 +1,19 @@
 """`repshare peer` and `repshare keys`: real processes without a server, real signals."""
 
 import json
-import re
 import signal
 from pathlib import Path
 
 import pytest
 
-from parties import Process, eventually, records
+from crews import Crew
+from islands import make_island
+from parties import PATIENCE_SECONDS, eventually
 from repshare.cli import main
 
 PARTY = Path(__file__).parent.parent / "examples/party.py"
 WHO = {"ada": "alice", "bea": "bob", "cid": "alice"}  # whose model and samples each has
+BUSY = ("--m-down", "2", "--pace", "0.2")
 
 
 @pytest.fixture
@@ -27,71 +29,51 @@ def folder(tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture
-def start(folder):
-    """Start a peer; all are stopped when the test ends."""
-    processes = []
-
-    def start(name, *options, connect=()):
-        arguments = ["--task", f"{PARTY}:{WHO[name]}", "--name", name, "--key", f"{name}.key", "--trust", "peers.jsonl"]
-        places = [place for other in connect for place in listening(folder, other)]
-        process = Process(
-            "peer", *arguments, "--listen", "tcp/127.0.0.1:0", *(["--connect", *places] if places else []),
-            "--m-down", "2", "--threads", "1", "--pace", "0.2", "--timeout", "2", *options, cwd=folder, name=name,
-        )  # fmt: skip
-        processes.append(process)
-        eventually(lambda: listening(folder, name), f"{name} listens")
-        return process
-
-    yield start
-    for process in processes:
-        running = process.process.poll() is None
-        process.stop()
-        assert not running or "panicked" not in process.err.read_text()  # those whose peers left are unharmed
+def crew(tmp_path):
+    """Three peers that can be started; all are stopped when the test ends."""
+    crew = Crew(tmp_path, {name: f"{PARTY}:{who}" for name, who in WHO.items()})
+    yield crew
+    crew.stop()
 
 
-def listening(folder, name):
-    """Where this one listens since it was last started, if it does."""
-    output = folder / f"{name}.out"
-    found = re.findall(r"listening at (\S+)\n", output.read_text()) if output.exists() else []
-    return found[-1:]
-
-
-def rounds(folder, name):
-    return records(folder / f"repshare-task-{name}")
-
-
-def taught(folder, name, since=0):
-    """Rounds after that one in which the client learnt from others."""
-    return [line for line in rounds(folder, name) if line["round"] > since and line["kd"] is not None]
-
-
-def test_one_is_killed_and_comes_back_and_the_others_never_stop(folder, start):
-    start("ada")
-    bea = start("bea", connect=["ada"])
-    cid = start("cid", connect=["bea"])
-    for name in WHO:
-        eventually(lambda name=name: len(taught(folder, name)) >= 2, f"{name} learns from others")
+def test_one_is_killed_and_comes_back_and_the_others_never_stop(crew):
+    crew.start("ada", *BUSY)
+    bea = crew.start("bea", *BUSY, connect=["ada"])
+    cid = crew.start("cid", *BUSY, connect=["bea"])
+    crew.go_on(*WHO, rounds=2)
     bea.stop(signal.SIGKILL)
-    reached = len(rounds(folder, "bea"))
-    marks = {name: len(rounds(folder, name)) for name in ("ada", "cid")}
-    for name, mark in marks.items():  # they met through bea, and go on without her
-        eventually(lambda name=name, mark=mark: len(taught(folder, name, mark)) >= 3, f"{name} goes on learning")
-    start("bea", connect=["ada"])
-    eventually(lambda: len(taught(folder, "bea", reached)) >= 2, "bea goes on where she was")
-    assert [line["round"] for line in rounds(folder, "bea")] == [*range(1, len(rounds(folder, "bea")) + 1)]
+    reached = len(crew.rounds("bea"))
+    crew.go_on("ada", "cid")  # they met through bea, and go on without her
+    crew.start("bea", *BUSY, connect=["ada"])
+    crew.go_on("bea", rounds=2)
+    assert len(crew.rounds("bea")) > reached
     cid.stop(signal.SIGKILL)
-    marks = {name: len(rounds(folder, name)) for name in ("ada", "bea")}
-    for name, mark in marks.items():
-        eventually(lambda name=name, mark=mark: len(taught(folder, name, mark)) >= 3, f"two are enough for {name}")
-        assert [line["round"] for line in rounds(folder, name)] == [*range(1, len(rounds(folder, name)) + 1)]
+    crew.go_on("ada", "bea")  # two are enough
 
 
-def test_a_peer_ends_after_its_last_round_and_says_what_came_of_it(folder, start):
-    start("ada")
-    bea = start("bea", "--rounds", "4", connect=["ada"])
-    assert bea.process.wait(60) == 0
+def test_one_is_cut_off_and_comes_back_and_the_others_never_stop(crew):
+    with make_island() as island:
+        crew.start("ada", *BUSY, listen=f"tcp/{island.here}:0")
+        crew.start("bea", *BUSY, connect=["ada"])
+        cid = crew.start("cid", *BUSY, connect=["ada"], listen=island.inside, prefix=island.prefix)
+        crew.go_on(*WHO, rounds=2)
+        island.cut(cid)
+        reached = len(crew.rounds("cid"))
+        crew.go_on("ada", "bea")
+        assert len(crew.taught("cid", since=reached + 1)) == 0  # a round may have been under way
+        from_bea = crew.rounds("ada")[-1]["bytes_down"]
+        island.mend(cid)
+        crew.go_on("cid", "ada", "bea", rounds=2)
+        eventually(lambda: crew.rounds("ada")[-1]["bytes_down"] > 1.5 * from_bea, "ada hears cid again, too")
+        crew.stop()  # before the network of one of them is gone
+
+
+def test_a_peer_ends_after_its_last_round_and_says_what_came_of_it(crew):
+    crew.start("ada", *BUSY)
+    bea = crew.start("bea", *BUSY, "--rounds", "4", connect=["ada"])
+    assert bea.process.wait(PATIENCE_SECONDS) == 0
     assert "bea after 4 rounds" in bea.out.read_text()
-    assert {path.name for path in (folder / "repshare-task-bea").iterdir()} >= {"peers.db", "records.jsonl"}
+    assert {path.name for path in (crew.folder / "repshare-task-bea").iterdir()} >= {"peers.db", "records.jsonl"}
 
 
 def test_nothing_is_sent_and_no_key_is_needed_to_see_what_would_be(folder, capsys):

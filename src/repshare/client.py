@@ -11,7 +11,7 @@ from torch import nn
 from repshare.board import Wants
 from repshare.config import Policy
 from repshare.errors import ConfigError, ExchangeError
-from repshare.exchange import Exchange
+from repshare.exchange import Counting, Exchange
 from repshare.methods import RS, Method
 from repshare.randomness import derive
 from repshare.samples import Labelled, Samples
@@ -139,13 +139,16 @@ class Client:
     def _collect(self) -> int:
         if self.exchange is None or self.method.absorb is None:
             return 0
+        counting = self.exchange if isinstance(self.exchange, Counting) else None
+        before = counting.received if counting else 0
+        length = 0
         try:
             body = self.exchange.collect(make_wants(self.policy, self.seed, self.name, self.round_number))
             self.method.absorb(self.learner, body)
+            length = len(body)
         except ExchangeError as error:
             self.trouble = error
-            return 0
-        return len(body)
+        return counting.received - before if counting else length
 
     def _publish(self) -> int:
         if self.exchange is None or self.method.share is None:

@@ -8,7 +8,7 @@ of that peer before. Names and keys meet in a trust file, or, where that is aske
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -113,20 +113,32 @@ class Seen:
     def __init__(self, store: Store | None = None) -> None:
         self.store = store or MemoryStore()
 
-    def advance(self, signed: Signed) -> None:
-        """Outdated, if something newer of that client was seen; otherwise this is now the newest."""
-        key, now = f"seen/{signed.client}", [signed.began, signed.round]
+    def check(self, signed: Signed) -> None:
+        """Outdated, if something newer of that client was seen."""
+        (kept,) = self.store.read(lambda state: state.get([_seen(signed)]))
+        newest: list[int] = json.loads(kept) if kept else [0, 0]
+        if _when(signed) < newest:
+            raise Outdated(f"its round {signed.round} is older than round {newest[1]}, which was seen already")
 
-        def work(state: Transaction) -> list[int]:
-            (kept,) = state.get([key])
-            before: list[int] = json.loads(kept) if kept else [0, 0]
-            if now > before:
-                state.set({key: json.dumps(now).encode()})
-            return before
+    def keep(self, several: Sequence[Signed]) -> None:
+        """Remember that these were seen: all of them, or none."""
 
-        before = self.store.transact(work)
-        if now < before:
-            raise Outdated(f"its round {signed.round} is older than round {before[1]}, which was seen already")
+        def work(state: Transaction) -> None:
+            held = state.get([_seen(signed) for signed in several])
+            for signed, kept in zip(several, held, strict=True):
+                if kept is None or _when(signed) > json.loads(kept):
+                    state.set({_seen(signed): json.dumps(_when(signed)).encode()})
+
+        if several:
+            self.store.transact(work)
+
+
+def _seen(signed: Signed) -> str:
+    return f"seen/{signed.client}"
+
+
+def _when(signed: Signed) -> list[int]:
+    return [signed.began, signed.round]
 
 
 def parse_public(text: str) -> bytes:

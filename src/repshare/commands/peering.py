@@ -125,13 +125,14 @@ def peer(
             timeout=place.timeout,
             memory=place.memory,
         )
-        with exchange:
+        try:
             state.attach(exchange)
             if exchange.listening:
                 say(console, f"listening at {', '.join(exchange.listening)}")
             carry_on(state, exchange, membership, work, console, back="peers are back")
-            say(console, f"{exchange.received:,} bytes of peers' releases came in")
             pause(place.linger)
+        finally:
+            exchange.leave()
 
 
 class _Telling(logging.Handler):

@@ -1,11 +1,11 @@
 """Where releases go and teachers come from."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from repshare.board import Wants
 from repshare.exchange.local import LocalExchange
 
-__all__ = ["Exchange", "LocalExchange"]
+__all__ = ["Counting", "Exchange", "LocalExchange"]
 
 
 class Exchange(Protocol):
@@ -19,3 +19,11 @@ class Exchange(Protocol):
 
     def collect(self, wants: Wants) -> bytes:
         """A teacher, as bytes; one with no rows while nobody else has shared anything."""
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """An exchange that makes teachers itself, and so knows better how much came in for them."""
+
+    received: int
+    """Bytes since it began."""

@@ -4,6 +4,7 @@ Every peer is a Zenoh router, so that two which cannot reach each other talk thr
 that hear of each other connect directly where they can, so that nobody's going takes the others apart.
 """
 
+import ctypes
 import json
 import queue
 import socket
@@ -90,6 +91,14 @@ class Network:
         with self._lock:
             return sorted(self._live - {self.name})
 
+    def leave(self) -> None:
+        """Leave, but let the links end with the process, which is about to end itself.
+
+        A router of Zenoh 1.10 that closes its links may panic: harmless, but a page of backtrace.
+        """
+        self._undeclare()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.session))  # what is dropped would be closed
+
     def close(self) -> None:
         """Leave, within a few seconds whatever Zenoh does."""
         closing = threading.Thread(target=self._close, daemon=True)
@@ -97,13 +106,15 @@ class Network:
         closing.join(CLOSE_SECONDS)
 
     def _close(self) -> None:
+        self._undeclare()
+        with suppress(BaseException):  # nothing can interrupt this thread: it is closed already, or Zenoh panicked
+            self.session.close()
+
+    def _undeclare(self) -> None:
         with suppress(zenoh.ZError):  # it was closed before
-            # A router of Zenoh 1.10 that closes may panic, which hurts nobody else; less often with nothing declared.
             self._token.undeclare()
             self._queryable.undeclare()
             self._watching.undeclare()
-        with suppress(zenoh.ZError):
-            self.session.close()
 
     def question(self, deadline: float) -> "Question":
         """Begin to ask, for no longer than until this point of `time.monotonic`."""

@@ -24,6 +24,7 @@ from repshare.keys import Key, Seen, Trust, seal, unseal
 from repshare.representations import Release, Teacher, nothing
 from repshare.stores import MemoryStore, Store
 from repshare.task import MOST_OBSERVATIONS, Task
+from repshare.wire import Signed
 
 TIMEOUT_SECONDS = 5.0
 REPLY_LIMIT = 16 * 2**20  # bytes
@@ -79,7 +80,7 @@ class PeerExchange:
         self.key, self.trust, self.timeout, self.memory = key, trust, timeout, memory
         self.store = store or MemoryStore()
         self.seen = Seen(self.store)
-        self.received = 0  # bytes, of releases
+        self.received = 0  # bytes of what peers answered
         self._met: dict[str, _Met] = {}
         self._company = False  # whether anyone was ever there
         self._began, self._release, self._sealed = self._recall()
@@ -111,6 +112,10 @@ class PeerExchange:
         """Leave the others."""
         self.network.close()
 
+    def leave(self) -> None:
+        """Leave the others as the last thing that the process does: see `Network.leave`."""
+        self.network.leave()
+
     def publish(self, body: bytes) -> None:
         """Sign this release and answer with it from now on. It is checked as any peer will check it."""
         release = wire.decode_release(body)
@@ -130,7 +135,10 @@ class PeerExchange:
         """Ask M↓ random peers that are there, or those named, and make a teacher of what they give."""
         names = self._candidates(wants)
         wanted = max(1, wants.observations) if wants.peers is None else len(names)
-        fresh, failed = self._download(names, wanted)
+        try:
+            fresh, failed = self._download(names, wanted)
+        except StoreError as error:
+            raise Unreachable(f"what was seen of the peers could not be kept: {error}") from error
         if failed and not fresh:
             raise Unreachable(
                 f"none of the peers gave a release that could be taken, {', '.join(failed)[:200]} among them"
@@ -151,44 +159,45 @@ class PeerExchange:
 
         Where one has nothing to give, or nothing that can be taken, the next is asked, as long as there is time.
         """
-        fresh: dict[str, Release] = {}
+        taken: dict[str, Signed] = {}
         pending: set[str] = set()
         empty, failed, rest = set[str](), list[str](), iter(names)
         with closing(self.network.question(time.monotonic() + self.timeout)) as question:
             _ask(question, rest, pending, wanted)
             for name, body, trouble, last in question.answers() if pending else ():
+                self.received += len(body or b"")
                 if name not in pending:
                     continue
                 if body == b"":
                     empty.add(name)  # it has shared nothing yet; or an impostor says so: wait for all who answer
                 elif trouble:
                     log.warning("%s: %s", name, trouble)
-                elif body is not None and (release := self._admit(name, body)) is not None:
-                    fresh[name] = release
-                if name in fresh or last:
+                elif body is not None and (signed := self._admit(name, body)) is not None:
+                    taken[name] = signed
+                if name in taken or last:
                     pending.discard(name)
-                    if name not in fresh and name not in empty:
+                    if name not in taken and name not in empty:
                         log.warning("%s: no answer that could be taken", name)
                         failed.append(name)
-                    _ask(question, rest, pending, wanted - len(fresh))
+                    _ask(question, rest, pending, wanted - len(taken))
                 if not pending:
                     break
         for name in sorted(pending):
             log.warning("%s: no answer within %g s", name, self.timeout)
+        self.seen.keep(list(taken.values()))
+        fresh = {name: wire.decode_release(signed.release) for name, signed in taken.items()}
         return fresh, failed + sorted(pending)
 
-    def _admit(self, name: str, body: bytes) -> Release | None:
+    def _admit(self, name: str, body: bytes) -> Signed | None:
         """A peer's release, if it may come in."""
         try:
             signed = unseal(body, self.task_name, name, self.trust)
-            release = wire.decode_release(signed.release)
-            self.task.check(release)
-            self.seen.advance(signed)
+            self.task.check(wire.decode_release(signed.release))
+            self.seen.check(signed)
         except (ExchangeError, StoreError) as error:
             log.warning("%s: refused: %s", name, error)
             return None
-        self.received += len(body)
-        return release
+        return signed
 
     def _teach(self, fresh: dict[str, Release], wants: Wants) -> bytes:
         """The teacher that a board makes of what was downloaded, and of what is remembered."""

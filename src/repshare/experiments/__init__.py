@@ -14,11 +14,13 @@ from repshare.experiments.curves import CURVES
 from repshare.experiments.experiment import Cell, Experiment, choose, fill, missing
 from repshare.experiments.studies import STUDIES
 from repshare.experiments.table import PUBLISHED, TABLE
+from repshare.experiments.topologies import TOPOLOGIES
 from repshare.experiments.traffic import TRAFFIC
 from repshare.experiments.tsne import TSNE_FIGURE
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND, *STUDIES)
+    experiment.name: experiment
+    for experiment in (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND, TOPOLOGIES, *STUDIES)
 }
 
 __all__ = [

@@ -53,15 +53,15 @@ class Service:
         self.metrics = Metrics(lambda: self.news.waiting)
         self.refusals: dict[str, deque[Refusal]] = {}  # by task
         self._rates = Rates(options.rate, 2 * options.rate)
-        self._reading = Desk() if database.slow_reads else None
-        self._writing = Desk() if database.slow_writes else None
+        self._reading = Desk() if database.slow else None
+        self._writing = Desk() if database.slow else None
         self._log_rate = Rates(REFUSALS_LOGGED, REFUSALS_LOGGED)
 
     async def run(
         self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Result:
         """Do something with the store: here, or in a thread where others would have to wait for disk or network."""
-        if not self.database.slow_writes:
+        if not self.database.slow:
             return function(*args, **kwargs)
         return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs))
 

@@ -64,7 +64,7 @@ class _Reading:
 class MemoryDatabase:
     """Stores by name, in this process."""
 
-    slow_reads = slow_writes = False
+    slow = False
 
     def __init__(self) -> None:
         self._stores: dict[str, MemoryStore] = defaultdict(MemoryStore)

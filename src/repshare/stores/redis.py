@@ -43,7 +43,7 @@ if version then redis.call('HSET', KEYS[1], '#', version + 1) end
 class RedisDatabase:
     """One Redis server, or cluster node, as `redis://host:port/number`. Durable as far as that server is (AOF)."""
 
-    slow_reads = slow_writes = True
+    slow = True
 
     def __init__(self, url: str, prefix: str = "repshare") -> None:
         self.prefix = prefix

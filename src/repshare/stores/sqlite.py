@@ -29,7 +29,7 @@ ROWS = 64  # in one statement: between statements, and rows of executemany, anot
 class SqliteDatabase:
     """One file. A transaction is on the disk when it ends, and survives a crash and a power cut."""
 
-    slow_reads, slow_writes = False, True
+    slow = True
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -41,10 +41,8 @@ class Database(Protocol):
     A change that was under way is then made or not, but never in part: over a network, an answer can get lost.
     """
 
-    slow_reads: bool
-    """Whether reading waits for more than this processor."""
-    slow_writes: bool
-    """Whether writing does."""
+    slow: bool
+    """Whether it waits for more than this processor: better asked by the pile, from a thread of one's own."""
 
     def store(self, name: str) -> Store:
         """The store of this name; it need not exist before."""

@@ -1,0 +1,66 @@
+"""Real peers for tests: processes of `repshare peer` in one folder that trust each other's keys."""
+
+import re
+
+from parties import Process, eventually, records
+from repshare.keys import Key, Trust
+
+PATIENT = ("--threads", "1", "--timeout", "2")
+
+
+class Crew:
+    """Peers by name, each with a key that all of them trust."""
+
+    def __init__(self, folder, tasks):
+        """`tasks` says by name which file.py:function each one has."""
+        self.folder, self.tasks, self.processes = folder, tasks, {}
+        trust = Trust(folder / "peers.jsonl")
+        for name in tasks:
+            key = Key.new()
+            key.write(folder / f"{name}.key")
+            trust.add(name, key.public)
+
+    def start(self, name, *options, connect=(), listen="tcp/127.0.0.1:0", prefix=()):
+        """Start this one, and wait until it listens."""
+        before = len(self.listening(name))
+        places = [self.listening(other)[-1] for other in connect]
+        process = self.processes[name] = Process(
+            "peer", "--task", self.tasks[name], "--name", name, "--key", f"{name}.key", "--trust", "peers.jsonl",
+            "--listen", listen, *(["--connect", *places] if places else []), *PATIENT, *options,
+            cwd=self.folder, name=name, prefix=prefix,
+        )  # fmt: skip
+
+        def listens():
+            assert process.process.poll() is None, process.err.read_text()
+            return len(self.listening(name)) > before
+
+        eventually(listens, f"{name} listens")
+        return process
+
+    def stop(self):
+        """Kill those that are left. Zenoh may have panicked neither in those who left nor in those who stayed."""
+        for process in self.processes.values():
+            process.stop()
+        for name in self.processes:
+            assert "panicked" not in (self.folder / f"{name}.err").read_text()
+
+    def listening(self, name):
+        """Where it listened each time that it was started."""
+        output = self.folder / f"{name}.out"
+        return re.findall(r"listening at (\S+)\n", output.read_text()) if output.exists() else []
+
+    def rounds(self, name):
+        """The records it has kept so far."""
+        return records(self.folder / f"repshare-task-{name}")
+
+    def taught(self, name, since=0):
+        """Rounds after that one for which something came from others."""
+        return [line for line in self.rounds(name) if line["round"] > since and line["bytes_down"]]
+
+    def go_on(self, *names, rounds=3):
+        """Wait until each of these has had so many more rounds with others."""
+        marks = {name: len(self.rounds(name)) for name in names}
+        for name, mark in marks.items():
+            eventually(lambda name=name, mark=mark: len(self.taught(name, mark)) >= rounds, f"{name} goes on learning")
+        for name in names:  # and no round is missing or there twice
+            assert [line["round"] for line in self.rounds(name)] == [*range(1, len(self.rounds(name)) + 1)]

@@ -1,0 +1,60 @@
+"""Five parties, each with another kind of network and 120 handwritten digits of its own."""
+
+import os
+
+from torch import Tensor, nn
+
+from repshare import LeNet5, Party, load
+from repshare.demo.party import MLP, ConvNet, ResNet, Share, choose
+
+SEED = "REPSHARE_FIVE"  # the variable in the environment that says which split it is
+DIMENSION, SAMPLES, TESTED = 84, 120, 2000
+
+
+class Reader(nn.Module):
+    """A recurrent network that reads an image row by row."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.rows = nn.GRU(28, DIMENSION, batch_first=True)
+        self.head = nn.Linear(DIMENSION, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.rows(images.squeeze(1))[1].squeeze(0))
+
+
+NETWORKS = {
+    "ada": lambda classes: LeNet5(classes=classes, dimension=DIMENSION),
+    "bea": ConvNet,
+    "cid": MLP,
+    "dan": ResNet,
+    "eva": Reader,
+}
+
+
+def make(name):
+    seed = int(os.environ.get(SEED, "0"))
+    train, test, classes = load("mnist").normalised()
+    mine = choose(Share("mnist", list(NETWORKS).index(name), SAMPLES, seed), len(train.labels))
+    tested = test.images[:TESTED], test.labels[:TESTED]
+    return Party(model=NETWORKS[name](classes), data=(train.images[mine], train.labels[mine]), test=tested)
+
+
+def ada():
+    return make("ada")
+
+
+def bea():
+    return make("bea")
+
+
+def cid():
+    return make("cid")
+
+
+def dan():
+    return make("dan")
+
+
+def eva():
+    return make("eva")
