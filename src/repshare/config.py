@@ -10,6 +10,7 @@ from repshare.errors import ConfigError
 from repshare.topology import Topology
 
 Attack = Literal["flip", "scale"]
+Level = float | Literal["public", "never"]  # a sample's own privacy budget: ε, none needed, or nothing of it leaves
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,38 @@ class Policy:
     """Local optimizer. Its state is kept between rounds."""
     learning_rate: float = 1e-3
     """Its step size."""
+    release_every: int = 1
+    """Release after every so many rounds only. Each release costs privacy and traffic."""
+    epsilon: float | None = None
+    """ε: release only with noise, so that all releases together are (ε, δ)-differentially private for each sample,
+    given the model (training itself is not: see docs/privacy.md). Default: no noise."""
+    delta: float = 1e-5
+    """δ: the chance that ε does not hold. Well below one over the number of samples."""
+    planned_releases: int = 20
+    """Releases to make the budget last for. After it is spent a client releases nothing more, and goes on training."""
+    clip: float | None = None
+    """Features longer than this are shortened to it: noise is in proportion. Default: √d', beyond which Tanh features
+    cannot go."""
+    adjacency: Literal["replace", "add-remove"] = "replace"
+    """What others must not notice: one sample replaced by another of its class, with the number of samples public; or
+    one added or removed, with noise on these numbers, too, and each sample charged by its own length."""
+    seeded_noise: bool = False
+    """Draw the noise from the seed: it protects nobody, and releases say so. Simulations do, to be repeatable."""
 
     def __post_init__(self) -> None:
         for name in ("lambda_kd", "lambda_disc"):
             _within(self, name, 0, sys.float_info.max)
-        for name in ("n_avg", "minimum_count", "epochs", "batch_size"):
+        for name in ("n_avg", "minimum_count", "epochs", "batch_size", "release_every", "planned_releases"):
             _whole(self, name, 1)
         for name in ("m_up", "m_down"):
             _whole(self, name, 0)
-        for name in ("discriminator", "precision", "optimizer"):
+        for name in ("discriminator", "precision", "optimizer", "adjacency"):
             _one_of(self, name)
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"learning_rate must be above 0 and finite, not {self.learning_rate}")
+        for name in ("learning_rate", "epsilon", "clip"):
+            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
+                raise ConfigError(f"{name} must be above 0 and finite, not {value}")
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta must be above 0 and below 1, not {self.delta}")
         if isinstance(self.peers, str):
             raise ConfigError(f"peers must be several names, not the text {self.peers!r}")
 

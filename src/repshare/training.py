@@ -17,7 +17,7 @@ from repshare.models import split
 from repshare.objective import Contrast, External, Lesson, Terms
 from repshare.optimizers import OPTIMIZERS, Descent
 from repshare.randomness import derive, numpy_stream, torch_stream
-from repshare.representations import Floats, Integers, Representations, Teacher
+from repshare.representations import Floats, Integers, Protection, Representations, Teacher
 from repshare.samples import EVALUATION_BATCH, Samples
 
 
@@ -91,6 +91,7 @@ class Learner:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         self.samples, self.policy, self.name = samples, policy, name
         self.shares_logits = False  # FD distils logits where the paper distils features
+        self.guard: Protection | None = None  # with one, releases are differentially private
         self.lesson: Lesson | None = None
         self.across: Across | None = None  # split learning has the head at the server
         self.external = self._external(seed) if policy.discriminator == "external" else None

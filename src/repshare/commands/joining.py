@@ -73,7 +73,7 @@ def join(
         return
     with closing(_connect(url, access)) as exchange:
         membership = exchange.describe()
-        client = make_client(task, membership.client, work, policy)
+        client = make_client(task, membership.client, work, policy, least=membership.minimum_count)
         client.exchange = exchange
         _run(client, membership, exchange, work, console)
 

@@ -22,6 +22,7 @@ class Membership(NamedTuple):
     client: str
     classes: int
     dimension: int
+    minimum_count: int = 1  # averages over fewer samples are refused
 
 
 class RelayExchange:
@@ -115,7 +116,8 @@ class RelayExchange:
             if ours is not None and given != ours:
                 raise ConfigError(f"the token is for the {name} {given!r}, not for {ours!r}")
         self.task, self.client = str(said["task"]), str(said["client"])
-        return Membership(self.task, self.client, _whole(reply, "classes"), _whole(reply, "dimension"))
+        named = ["classes", "dimension", *(["minimum_count"] if "minimum_count" in reply.json() else [])]
+        return Membership(self.task, self.client, *(_whole(reply, name) for name in named))
 
     def _query(self, wants: Wants) -> dict[str, Any]:
         query: dict[str, Any] = {"observations": wants.observations, "seed": wants.seed}
