@@ -50,6 +50,10 @@ class Record:
     spent. Training went on."""
     epsilon: float | None = None
     """ε that all releases so far have cost; None where they have no noise."""
+    test_own: float | None = None
+    """Test accuracy with classes weighted as in the client's own data, in a simulation."""
+    test_unseen: float | None = None
+    """Test accuracy on the classes of which the client has no sample, in a simulation; None where it has of all."""
 
 
 class Client:
@@ -138,7 +142,7 @@ class Client:
         """Accuracy on the test data, from 0 to 1."""
         if self.test is None:
             raise ValueError("this client was given no test data")
-        return self.learner.evaluate(self.test)
+        return self.learner.evaluate(self.test).accuracy
 
     def save(self) -> bytes:
         """All that the same client, built anew, needs to go on to the same bits: see `load`."""

@@ -21,6 +21,9 @@ class Policy:
     """λ_KD: how strongly features are pulled to the global mean of their class. 0 switches it off."""
     lambda_disc: float = 1.0
     """λ_disc: how much the contrastive discriminator counts. 0 switches it off."""
+    discriminator: Literal["classifier", "external"] = "classifier"
+    """What tells whether two representations are of one class: the model's own classifier, or two linear maps of
+    their own, trained beside it."""
     summed: bool = False
     """Sum the two terms over features and classes, as the paper's formulas do, instead of averaging."""
     n_avg: int = 10
@@ -79,7 +82,7 @@ class Policy:
             _whole(self, name, 1)
         for name in ("m_up", "m_down"):
             _whole(self, name, 0)
-        for name in ("precision", "optimizer", "adjacency"):
+        for name in ("discriminator", "precision", "optimizer", "adjacency"):
             _one_of(self, name)
         for name in ("learning_rate", "epsilon", "clip", "grad_clip"):
             if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
@@ -109,8 +112,8 @@ class Setting:
     rounds: int | None = None
     """Communication rounds. Default: the paper's number for the data set, else 20."""
     model: tuple[str, ...] = ()
-    """lenet5, resnet9, resnet18, or your own as file.py:function. Several are dealt out in turn. Default: the
-    paper's for the data set."""
+    """lenet5, convnet, mlp, resnet9, resnet18, or your own as file.py:function. Several are dealt out in turn.
+    Default: the paper's for the data set."""
     dimension: int | None = None
     """d', the length of a representation. Default: the model's own. Different models must agree on one."""
     partition: Literal["uniform", "dirichlet", "shards", "unequal"] = "uniform"
