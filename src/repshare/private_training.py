@@ -79,10 +79,18 @@ class PrivateLearner(Learner):
         return self.guard
 
     def _forget(self) -> None:
-        """Look at single samples' gradients no more."""
-        if self._observed is not None:
-            self._observed.remove_hooks()
-            self._observed = None
+        """Look at single samples' gradients no more; weights and their averages lie as they do in other learners."""
+        if self._observed is None:
+            return
+        self._observed.remove_hooks()
+        self._observed = None
+        for parameter in self.network.model.parameters():
+            if parameter.ndim == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+                kept = self.optimizer.state[parameter]
+                for name in ("exp_avg", "exp_avg_sq"):
+                    if name in kept:  # Adam's arithmetic goes through memory as it lies
+                        kept[name] = kept[name].contiguous(memory_format=torch.channels_last)
 
     def _prepare(self) -> DPOptimizer:
         """Steps with the noise that the guard has planned for."""
