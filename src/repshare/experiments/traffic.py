@@ -60,7 +60,7 @@ class Volume:
         width = [module for module in model.modules() if isinstance(module, nn.Linear)][-1].in_features
         self.formula, numbers = {
             "RS": ("(M↑ + 1) C d'", (Policy().m_up + 1) * CLASSES * width),
-            "FD": ("C²", CLASSES**2),
+            "FD": ("C² (not in the paper)", CLASSES**2),
             "FL": ("D", parameters),
             "SL": ("n d'", own * width),
         }[self.method]
@@ -101,7 +101,7 @@ def _draw(volumes: Sequence[Volume], folder: Path) -> list[Path]:
             axes.annotate(in_units(one.up), (x, top), (0, 4), textcoords="offset points", ha="center", fontsize=9)
     axes.set_yscale("log")
     axes.set_xticks(range(len(datasets)), names)
-    tidy(axes, "what a client sends in a round; black: the paper's formula in fp32", "", "bytes")
+    tidy(axes, "what a client sends in a round; black: the formula in fp32", "", "bytes")
     axes.margins(y=0.12)
     axes.legend(frameon=False, loc="upper left", ncols=len(METHODS))
     return save(figure, folder)
