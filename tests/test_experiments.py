@@ -1,41 +1,139 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from repshare.commands.reproducing import What
 from repshare.config import Setting
-from repshare.experiments import PUBLISHED, describe_table, fill_table, plan_table
-from repshare.results import Folder
+from repshare.errors import ConfigError
+from repshare.experiments import EXPERIMENTS, PUBLISHED, choose, fill
+from repshare.experiments.ablation import gains
+from repshare.experiments.estimate import estimate, in_words
+from repshare.results import Folder, Journal
 from repshare.screen import table_markdown
-from repshare.simulation import Inline
+from repshare.simulation import Inline, resolve
 
+RESULTS = Path(__file__).parent.parent / "docs/results"
 TINY = Setting(dataset="digits", samples=60, rounds=2)
+TABLE, TRAFFIC = EXPERIMENTS["table"], EXPERIMENTS["traffic"]
 
 
-def fill(tmp_path, splits, seeds, stop=None):
-    cells = plan_table(TINY, seeds, splits)
-    folder = Folder(tmp_path / "table", describe_table(cells), resume=True)
+def carry_out(experiment, path, splits, seeds, stop=None, setting=TINY):
+    """The experiment's lines, timings aside."""
+    splits = splits.tested_on(60)
+    setting = resolve(setting, len(splits.train.labels))
+    folder = Folder(path / experiment.name, experiment.describe(setting), resume=True)
     with Inline() as workers:
-        for number, _ in enumerate(fill_table(cells, splits, folder, workers)):
+        cells = experiment.plan(setting, seeds)
+        for number, _ in enumerate(fill(experiment, cells, lambda _: splits, folder, workers)):
             if number == stop:
                 break
     return [{key: value for key, value in line.items() if key != "seconds"} for line in folder.records.read()]
 
 
 def test_the_table_has_every_cell_once_for_each_seed(tmp_path, splits):
-    lines = fill(tmp_path, splits, seeds=2)
-    assert len(lines) == 2 * (1 + 5 * 3)
+    lines = carry_out(TABLE, tmp_path, splits, seeds=2)
+    assert len(lines) == 2 * (1 + 6 * 3)
     assert {line["row"] for line in lines} >= set(PUBLISHED["mnist"])
     assert {(line["row"], line["clients"]) for line in lines} >= {("FL (fair)", 10), ("FL (as published)", 10)}
 
 
 def test_an_interrupted_table_goes_on_to_the_same_cells(tmp_path, splits):
-    whole = fill(tmp_path / "whole", splits, seeds=1)
-    assert 0 < len(fill(tmp_path / "cut", splits, seeds=1, stop=9)) < len(whole)
-    assert fill(tmp_path / "cut", splits, seeds=1) == whole
-    assert fill(tmp_path / "cut", splits, seeds=2)[: len(whole)] == whole  # more seeds may be added later
+    whole = carry_out(TABLE, tmp_path / "whole", splits, seeds=1)
+    assert 0 < len(carry_out(TABLE, tmp_path / "cut", splits, seeds=1, stop=9)) < len(whole)
+    assert carry_out(TABLE, tmp_path / "cut", splits, seeds=1) == whole
+    assert carry_out(TABLE, tmp_path / "cut", splits, seeds=2)[: len(whole)] == whole  # more seeds may be added later
 
 
 def test_the_two_fedavg_rows_differ(tmp_path, splits):
-    lines = fill(tmp_path, splits, seeds=1)
+    lines = carry_out(TABLE, tmp_path, splits, seeds=1)
     fair, published = ([x for x in lines if x["row"] == row] for row in ("FL (fair)", "FL (as published)"))
     assert [line["accuracy"] for line in fair] != [line["accuracy"] for line in published]
     assert fair[0]["bytes_down"] > published[0]["bytes_down"]  # the common start is a download, too
+
+
+@pytest.mark.parametrize("name", ["curves", "tsne", "bound"])
+def test_an_experiment_done_twice_leaves_the_same_files(tmp_path, splits, name):
+    experiment, files = EXPERIMENTS[name], []
+    for attempt in ("one", "two"):
+        lines = carry_out(experiment, tmp_path / attempt, splits, seeds=1)
+        shown = experiment.show(lines, tmp_path / attempt, TINY)
+        assert {path.suffix for path in shown} == {".png", ".svg"}
+        files.append([*map(str, lines), *(path.read_bytes() for path in shown)])
+    assert files[0] == files[1]
+
+
+def test_an_interrupted_experiment_remembers_what_it_saw(tmp_path, splits):
+    setting = replace(TINY, rounds=5)
+    whole = carry_out(EXPERIMENTS["bound"], tmp_path / "whole", splits, seeds=1, setting=setting)
+    assert not carry_out(EXPERIMENTS["bound"], tmp_path / "cut", splits, seeds=1, setting=setting, stop=2)
+    assert carry_out(EXPERIMENTS["bound"], tmp_path / "cut", splits, seeds=1, setting=setting) == whole
+    assert [line["round"] for line in whole if line["curve"] == "IL"] == [1, 2, 3, 5]
+
+
+def test_gains_are_over_learning_alone_on_the_same_split():
+    lines = [
+        {"lambda_kd": kd, "lambda_disc": 0.0, "seed": seed, "accuracy": 80.0 + 3 * seed + kd / (1 + seed)}
+        for seed in (0, 1)
+        for kd in (0.0, 10.0)
+    ]
+    assert gains(lines)[10.0, 0.0] == (pytest.approx(7.5), pytest.approx(12.5**0.5))
+    assert gains(lines)[0.0, 0.0] == (0.0, 0.0)
+
+
+def test_the_command_line_knows_every_experiment():
+    assert get_args(What) == tuple(EXPERIMENTS)
+
+
+def test_some_cells_can_be_chosen():
+    cells = TABLE.plan(resolve(TINY, 1200), 2)
+    assert [cell.key["seed"] for cell in choose(cells, ("FL (fair)", "10"))] == [0, 1]
+    assert choose(cells, ()) == cells
+    with pytest.raises(ConfigError, match="no cell has all of RS, 3: there are CL, 2, 0, FL"):
+        choose(cells, ("RS", "3"))
+
+
+def test_traffic_stands_beside_the_papers_formulas(tmp_path):
+    counted = {"RS": 2 * 10 * 84 * 4 + 300, "FL": 30_986 * 4 + 800, "SL": 64 * (84 * 4 + 4) + 400, "FD": 700}
+    lines = [
+        {"dataset": "mnist", "model": "lenet5", "method": method, "seed": 0, "bytes_up": size, "bytes_down": size}
+        for method, size in counted.items()
+    ]
+    table, *figures = TRAFFIC.show(lines, tmp_path, TINY)
+    assert "| lenet5, mnist | RS | 7.02 kB | 7.02 kB | (M↑ + 1) C d' | 6.72 kB | 17.8 |" in table.read_text()
+    assert "| lenet5, mnist | FL | 125 kB | 125 kB | D | 124 kB |" in table.read_text()
+    assert "| n d' | 40.3 kB |" in table.read_text()  # 120 samples a client
+    assert [path.suffix for path in figures] == [".png", ".svg"]
+
+
+def test_traffic_is_that_of_a_round_in_which_there_is_a_teacher():
+    lines = [{"round": r, "bytes_up": 10 * r, "bytes_down": 100 * r + i} for r in (1, 2) for i in (0, 2)]
+    assert TRAFFIC.condense(lines) == [{"bytes_up": 20, "bytes_down": 201}]
+
+
+def test_an_estimate_counts_only_what_is_left(splits):
+    cells = TABLE.plan(resolve(TINY, 1200), 1)
+    one, ten = (estimate(cells[:count], lambda _: splits, 2) for count in (1, 10))
+    assert 0 < one < ten < 60
+    assert [in_words(seconds) for seconds in (0.1, 100, 600, 20_000)] == [
+        "1 seconds",
+        "100 seconds",
+        "10 minutes",
+        "6 hours",
+    ]
+
+
+@pytest.mark.parametrize("table", sorted(RESULTS.glob("*/table.md")), ids=lambda path: path.parent.name)
+def test_committed_tables_come_from_committed_records(tmp_path, table):
+    described = json.loads((table.parent / "run.json").read_text())
+    setting = Setting(dataset=described["setting"].get("dataset", "mnist"))
+    lines = Journal(table.parent / "records.jsonl").read()
+    EXPERIMENTS[described["experiment"]].show(lines, tmp_path, setting)
+    assert (tmp_path / "table.md").read_text() == table.read_text()
+    for row in table.read_text().splitlines():
+        assert row in (RESULTS.parent / "results.md").read_text()
 
 
 def test_the_published_numbers_stand_beside_ours():

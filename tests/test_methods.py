@@ -5,7 +5,7 @@ import torch
 from repshare import Client, LeNet5, LocalExchange, Task, sums, wire
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed, Refused
-from repshare.methods import FL, find_method
+from repshare.methods import FC, FL, IL, SL, find_method
 from repshare.methods.fedavg import read_weights
 from repshare.models import ResNet9
 
@@ -107,6 +107,27 @@ def test_methods_are_found_by_their_letters():
     assert find_method("rs").name == "RS"
     with pytest.raises(ConfigError, match="unknown method 'XX': choose CL, IL, FL, FD, RS"):
         find_method("XX")
+
+
+def test_split_learning_takes_the_same_steps_as_the_whole_network(data):
+    alone, across = (Client(lenet(), data, name="same streams", method=method) for method in (IL, SL))
+    for whole, halves in zip(alone.rounds(3), across.rounds(3), strict=True):
+        assert (whole.ce, whole.train_accuracy) == (halves.ce, halves.train_accuracy)
+    assert np.array_equal(flat(alone.learner.network.model), flat(across.learner.network.model))
+
+
+def test_fixed_codes_are_the_same_for_everyone_and_teach_without_a_word(data):
+    first, second, other = (Client(lenet(), data, name=n, method=FC, seed=s) for n, s in (("a", 0), ("b", 0), ("b", 1)))
+    codes = first.learner.lesson.means
+    assert codes.shape == (10, 84)
+    assert codes.abs().unique().tolist() == [pytest.approx(0.9)]
+    assert 0.4 < (codes > 0).float().mean() < 0.6
+    assert torch.equal(codes, second.learner.lesson.means)
+    assert not torch.equal(codes, other.learner.lesson.means)
+    records = list(first.rounds(4))
+    assert records[-1].kd < records[0].kd < 1.7
+    assert {(record.disc, record.bytes_up, record.bytes_down) for record in records} == {(None, 0, 0)}
+    assert torch.equal(codes, first.learner.lesson.means)
 
 
 def weights_of(value, round=1, samples=1):

@@ -1,7 +1,9 @@
 import json
+from dataclasses import asdict
 
 import pytest
 
+from repshare.config import Setting
 from repshare.errors import ConfigError
 from repshare.results import Folder, summarise, write_atomically
 from repshare.screen import curve, traffic
@@ -48,6 +50,16 @@ def test_a_folder_knows_its_own_description(tmp_path):
     with pytest.raises(ConfigError, match=r"a \[1, 2\] there, \[1, 3\] here"):
         Folder(tmp_path / "run", {"a": (1, 3)}, resume=True)
     assert json.loads((tmp_path / "run/run.json").read_text())["made_with"]["repshare"]
+
+
+def test_what_an_earlier_version_did_not_know_of_stood_at_its_default(tmp_path):
+    setting = asdict(Setting(dataset="digits"))
+    older = {**setting, "policy": {key: value for key, value in setting["policy"].items() if key != "precision"}}
+    del older["topology"]
+    Folder(tmp_path / "run", {"setting": older}, resume=False)
+    Folder(tmp_path / "run", {"setting": setting}, resume=True)
+    with pytest.raises(ConfigError, match="precision 'fp32' there, 'int8' here"):
+        Folder(tmp_path / "run", {"setting": {**setting, "policy": {"precision": "int8"}}}, resume=True)
 
 
 def test_an_interrupted_write_leaves_the_old_text(tmp_path):

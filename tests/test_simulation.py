@@ -12,7 +12,7 @@ from repshare.simulation.workers import Worker
 
 SMALL = Setting(dataset="digits", samples=150, clients=3, rounds=3, eval_every=2, model=("lenet5",))
 HEADER = 320  # bytes: names, types, shapes and the round, as JSON
-METHODS = ["CL", "IL", "FL", "FD", "RS"]
+METHODS = ["CL", "IL", "FL", "FD", "RS", "SL", "FC"]
 
 
 def bits(run, splits, workers):
@@ -53,7 +53,7 @@ def test_sharing_with_both_lambdas_zero_equals_independent_learning(splits, inli
 def test_all_methods_see_the_same_split_and_centralized_sees_all_of_it(splits):
     plans = {method: make_plan(Run(method, 0, SMALL), splits) for method in METHODS}
     parts = {m: [plan.part(i).tolist() for i in range(plan.clients)] for m, plan in plans.items()}
-    assert parts["IL"] == parts["RS"] == parts["FL"] == parts["FD"]
+    assert all(parts[method] == parts["IL"] for method in METHODS if method != "CL")
     assert parts["CL"] == [sorted(i for part in parts["IL"] for i in part)] == [list(range(150))]
 
 
@@ -67,6 +67,21 @@ def test_tests_happen_at_their_cadence_and_after_the_last_round(splits, inline):
     assert tested == [False, True, True]
 
 
+@pytest.mark.parametrize("method", ["IL", "FL"])
+def test_clients_are_tested_on_what_they_have_and_on_what_they_lack(method, splits, inline):
+    setting = replace(SMALL, clients=5, partition="shards", classes_per_client=2, rounds=20, eval_every=20)
+    *_, last = simulate(Run(method, 0, setting), splits, inline)
+    for record in last:
+        assert record.test_own is not None
+        assert 0 <= record.test_unseen <= 1
+        if method == "IL":  # it knows two classes of ten
+            assert record.test_unseen == 0
+            assert record.test_own > 2 * record.test_accuracy
+    uniform = list(simulate(Run(method, 0, SMALL), splits, inline))[-1]
+    assert {record.test_unseen for record in uniform} == {None}
+    assert uniform[0].test_own == pytest.approx(uniform[0].test_accuracy, abs=0.1)
+
+
 def test_traffic_is_counted_to_the_byte(splits, inline):
     records = bits(Run("RS", 0, SMALL), splits, inline)
     mean_and_observation = 2 * 10 * (84 * 4 + 4 + 4)  # rows of d' numbers, a class and a count
@@ -75,6 +90,35 @@ def test_traffic_is_counted_to_the_byte(splits, inline):
         assert 0 < record.bytes_down - mean_and_observation < HEADER
     assert all(record.bytes_down < HEADER for record in records[0])  # nobody had shared anything
     assert {record.bytes_up for records in bits(Run("IL", 0, SMALL), splits, inline) for record in records} == {0}
+
+
+def test_split_learning_counts_the_batches_that_cross_and_nothing_else(splits, inline):
+    features, gradients = 50 * (84 * 4 + 4), 50 * 84 * 4  # for each of 50 samples; features have labels
+    for records in bits(Run("SL", 0, SMALL), splits, inline):
+        for record in records:
+            assert 0 < record.bytes_up - features < 2 * HEADER  # two batches, of 32 and 18
+            assert 0 < record.bytes_down - gradients < 2 * HEADER
+
+
+def test_split_learning_tests_the_average_head_that_everyone_goes_on_from(splits, inline):
+    (*_, views), heads = ([inline.look() for _ in simulate(Run("SL", 0, SMALL), splits, inline)]), []
+    for view in views.values():
+        heads.append((view.weight.tolist(), view.bias.tolist()))
+    assert heads[0] == heads[1] == heads[2]  # the last round was tested
+    assert not (views[0].features == views[1].features).all()  # each has features of its own
+
+
+def test_a_look_changes_nothing_and_sees_the_same_from_anywhere(splits, inline, processes):
+    run, seen = Run("RS", 0, SMALL), []
+    expected = bits(run, splits, inline)
+    for workers in (inline, processes):
+        records = []
+        for each in simulate(run, splits, workers):
+            records.append([replace(record, seconds=0.0) for record in each])
+            views = workers.look()
+        assert records == expected
+        seen.append([[array.tolist() for array in view] for view in views.values()])
+    assert seen[0] == seen[1]
 
 
 def test_clients_that_lack_classes_take_part(splits, inline):

@@ -26,6 +26,17 @@ def test_a_release_comes_back_as_it_was():
     assert equal(back.observations, RELEASE.observations)
 
 
+def test_a_batch_comes_back_as_it_was_with_or_without_labels():
+    vectors, labels = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([4, 0])
+    assert equal(wire.decode_batch(wire.encode_batch(vectors, labels)), (vectors, labels))
+    assert equal(wire.decode_batch(wire.encode_batch(vectors)), (vectors, np.zeros(0, np.int64)))
+    for wrong in (vectors.astype(np.float64), vectors[0]):
+        with pytest.raises(Malformed, match="a batch of"):
+            wire.decode_batch(wire.encode_batch(wrong))
+    with pytest.raises(Malformed, match="expected a batch"):
+        wire.decode_batch(wire.encode_release(RELEASE))
+
+
 def test_a_teacher_without_rows_comes_back_without_rows():
     back = wire.decode_teacher(wire.encode_teacher(Teacher(nothing(3), nothing(3))))
     assert equal(back.means, nothing(3))

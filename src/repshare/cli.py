@@ -8,7 +8,19 @@ from typing import Any, NamedTuple
 import tyro
 
 from repshare import extras
-from repshare.commands import data, demo, joining, learning, peering, relay, reporting, tasks
+from repshare.commands import (
+    auditing,
+    data,
+    demo,
+    joining,
+    learning,
+    peering,
+    privacy,
+    relay,
+    reporting,
+    reproducing,
+    tasks,
+)
 from repshare.errors import RepshareError, StoreError, WorkerFailed
 from repshare.interrupts import Interrupted
 
@@ -27,12 +39,13 @@ Commands = Mapping[str, Callable[..., Any] | Group]
 COMMANDS: Commands = {
     "compare": learning.compare,
     "run": learning.run,
-    "reproduce": learning.reproduce,
+    "reproduce": reproducing.reproduce,
     "join": joining.join,
     "peer": peering.peer,
     "keys": Group(peering.KEYS, {"new": peering.new, "show": peering.show, "trust": peering.trust}),
     "demo": demo.demo,
     "report": reporting.report,
+    "privacy": Group(privacy.__doc__ or "", {"plan": privacy.plan, "ledger": privacy.ledger, "audit": auditing.audit}),
     "data": data.data,
     "relay": Group(
         relay.__doc__ or "",

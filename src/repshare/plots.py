@@ -1,7 +1,7 @@
 """Results -> figures. Reads lines of results and nothing else."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,24 @@ from repshare.results import Line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 matplotlib.use("Agg")
+matplotlib.rcParams["svg.hashsalt"] = "repshare"  # else every drawing gives other names to its parts
 
 # Okabe and Ito's colours, distinguishable by everyone; a method has the same one in every figure.
-COLOURS = {"CL": "#000000", "IL": "#E69F00", "FL": "#0072B2", "FD": "#009E73", "RS": "#D55E00"}
+COLOURS = {
+    "CL": "#000000",
+    "IL": "#E69F00",
+    "FL": "#0072B2",
+    "FD": "#009E73",
+    "RS": "#D55E00",
+    "FC": "#CC79A7",
+    "SL": "#56B4E9",
+}
 NUMBERED_CELLS, NAMED_CLIENTS = 400, 40  # more than these would not be readable
-DASHES = {"CL": ":", "IL": "--", "FL": "-.", "FD": (0, (5, 1)), "RS": "-"}
+DASHES = {"CL": ":", "IL": "--", "FL": "-.", "FD": (0, (5, 1)), "RS": "-", "FC": (0, (1, 1)), "SL": (0, (3, 1, 1, 1))}
+MARKERS = {"CL": "_", "IL": "v", "FL": "s", "FD": "D", "RS": "o", "FC": "P", "SL": "X"}
 
 
 def draw_accuracy(lines: Sequence[Line], path: Path, title: str) -> None:
@@ -30,7 +41,7 @@ def draw_accuracy(lines: Sequence[Line], path: Path, title: str) -> None:
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.add_subplot()
     ends = [_draw_method(axes, method, lines) for method in dict.fromkeys(line["method"] for line in lines)]
-    _label_ends(axes, ends)
+    label_ends(axes, [(method, COLOURS.get(method, "#777777"), x, y) for method, x, y in ends])
     axes.set_title(title, parse_math=False)
     axes.set(xlabel="communication round", ylabel="test accuracy [%], mean ± std over clients")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -58,15 +69,18 @@ def _spread_over_clients(lines: Sequence[Line]) -> float:
     )
 
 
-def _label_ends(axes: "Axes", ends: list[tuple[str, float, float]]) -> None:
-    """Name each line where it ends, moved apart where two ends meet."""
+def label_ends(axes: "Axes", ends: list[tuple[str, str, float, float]], digits: int = 1) -> None:
+    """Name each line (name, colour, x, y) where it ends, moved apart where two ends meet."""
     low, high = axes.get_ylim()
-    gap, place = 0.055 * (high - low), float("inf")
-    for method, x, y in sorted(ends, key=lambda end: -end[2]):
-        place = min(y, place - gap)
+    gap, places = 0.055 * (high - low), list[float]()
+    ends = sorted(ends, key=lambda end: -end[3])
+    for *_, y in ends:
+        places.append(min([y, *(place - gap for place in places[-1:])]))
+    sunk = max(0.0, low - min(places, default=low))
+    for (name, colour, x, y), place in zip(ends, places, strict=True):
         axes.annotate(
-            f"{method} {y:.1f}", (x, place), (8, 0), textcoords="offset points", va="center",
-            color=COLOURS.get(method, "#777777"), fontweight="bold", annotation_clip=False,
+            f"{name}  {y:.{digits}f}", (x, place + sunk), (8, 0), textcoords="offset points", va="center",
+            color=colour, fontweight="bold", annotation_clip=False,
         )  # fmt: skip
 
 
@@ -88,3 +102,51 @@ def draw_partition(counts: NDArray[Any], path: Path, title: str) -> None:
     axes.set_title(f"samples of each class: {title}", parse_math=False)
     axes.set(xlabel="class", ylabel="client")
     figure.savefig(path, dpi=150)
+
+
+def save(figure: "Figure", folder: Path, name: str = "figure") -> list[Path]:
+    """The figure as PNG and SVG, the same bytes each time."""
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+    figure.savefig(png, dpi=150)
+    figure.savefig(svg, metadata={"Date": None})
+    return [png, svg]
+
+
+def tidy(axes: "Axes", title: str, x: str, y: str) -> None:
+    """Name the axes, draw a light grid, and no frame where there is nothing to read."""
+    axes.set_title(title, parse_math=False)
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid(visible=True, alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_table(
+    lines: Sequence[Line], folder: Path, dataset: str, published: Mapping[str, tuple[float, ...]]
+) -> list[Path]:
+    """Accuracy by number of clients: a line for each row of the table, crosses for what was published."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.4, 5.0), layout="constrained")
+    axes = figure.add_subplot()
+    sizes, rows = sorted({line["clients"] for line in lines}), list(dict.fromkeys(line["row"] for line in lines))
+    ends = []
+    for number, row in enumerate(rows):
+        own = {
+            size: [line["accuracy"] for line in lines if (line["row"], line["clients"]) == (row, size)]
+            for size in sizes
+        }
+        held = {place: each for place, each in enumerate(own.values()) if each}
+        means = [statistics.fmean(each) for each in held.values()]
+        spread = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in held.values()]
+        aside = 0.03 * (number - len(rows) / 2)  # so that error bars do not hide each other
+        method, dashes = row.partition(" ")[0], ":" if row.endswith("published)") else "-"
+        colour, x = COLOURS.get(method, "#777777"), [place + aside for place in held]
+        axes.errorbar(x, means, spread, linestyle=dashes, marker=MARKERS.get(method), capsize=3, color=colour)
+        axes.plot(x, published.get(row, ())[: len(x)] or [np.nan] * len(x), "x", color=colour, markersize=9)
+        if len(held) == 1:  # CL does not depend on N
+            axes.axhline(means[0], color=colour, linestyle=":", linewidth=1)
+        ends.append((row, colour, len(sizes) - 0.8, means[-1]))
+    tidy(axes, f"{dataset}; crosses: published", "clients", "test accuracy [%], mean ± std over seeds")
+    axes.set_xticks(range(len(sizes)), [f"N = {size}" for size in sizes])
+    label_ends(axes, ends)
+    return save(figure, folder)

@@ -10,9 +10,11 @@ import os
 import platform
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from repshare.config import Setting
 from repshare.errors import ConfigError
 
 Line = dict[str, Any]
@@ -100,8 +102,9 @@ class Folder:
         except ValueError as error:
             raise ConfigError(f"{described} is damaged: {error}") from error
         held.pop("made_with", None)
-        if held != description:
-            where = _first_difference(held, description)
+        held, wanted = _with_defaults(held), _with_defaults(dict(description))
+        if held != wanted:
+            where = _first_difference(held, wanted)
             raise ConfigError(f"{self.path} already holds another run ({where}): choose another {self.option}")
         if not resume:
             raise ConfigError(
@@ -160,6 +163,15 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _with_defaults(description: dict[str, Any]) -> dict[str, Any]:
+    """What an earlier version did not know of stood, without a name, where its default is."""
+    if not isinstance(given := description.get("setting"), dict):
+        return description
+    usual: dict[str, Any] = json.loads(json.dumps(asdict(Setting())))
+    policy = {**usual["policy"], **given.get("policy", {})}
+    return {**description, "setting": {**usual, **given, "policy": policy}}
 
 
 def _first_difference(held: Any, wanted: Any, path: str = "") -> str:

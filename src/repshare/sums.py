@@ -27,7 +27,8 @@ def overflows(total: NDArray[np.int64]) -> bool:
 
 def weigh(values: NDArray[Any], weight: int | NDArray[np.int64]) -> NDArray[np.int64]:
     """values × weight, in steps. Ask `fits` first."""
-    steps = np.asarray(values, np.float64) * (1 / STEP)
+    steps = np.array(values, np.float64)
+    steps *= 1 / STEP  # in place: a product of arrays without dimensions would be none
     return np.rint(steps, out=steps).astype(np.int64) * weight
 
 

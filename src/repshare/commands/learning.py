@@ -1,4 +1,4 @@
-"""`repshare compare`, `run` and `reproduce`: learning, simulated on one machine or a cluster."""
+"""`repshare compare` and `run`: learning, simulated on one machine or a cluster."""
 
 import json
 import os
@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
 
+from repshare.commands.privacy import cautions
 from repshare.config import Setting
 from repshare.errors import ConfigError, DataError
 from repshare.interrupts import interruptible
 
 if TYPE_CHECKING:
     from repshare.data import Splits
-    from repshare.experiments import Cell
-    from repshare.results import Folder, Line, Summary
+    from repshare.results import Summary
     from repshare.simulation import Workers
 
 
@@ -63,7 +63,8 @@ def compare(
     """Compare methods on the same split and seeds: a table, a figure, and all records.
 
     CL has everyone's data in one place, in IL everyone is alone, FL averages weights (FedAvg), FD shares mean
-    logits, and RS, the paper's method, shares mean representations.
+    logits, and RS, the paper's method, shares mean representations. Besides there are SL, split learning, and FC, a
+    control that learns towards fixed class codes and shares nothing.
 
     repshare compare --dataset digits --clients 3 --rounds 10
 
@@ -72,7 +73,7 @@ def compare(
     Args:
         setting: What all methods have in common.
         output: Where results go.
-        methods: Any of CL, IL, FL, FD, RS.
+        methods: Any of CL, IL, FL, FD, RS, SL, FC.
         seeds: How many, numbered from 0. Each has its own split and starting weights.
         fallback: A data set to use instead, and say so, if the first cannot be had.
     """
@@ -80,117 +81,19 @@ def compare(
 
 
 def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: Output, seeds: int = 1) -> None:
-    """Run one method: CL, IL, FL, FD or RS.
+    """Run one method: CL, IL, FL, FD, RS, SL or FC.
 
     repshare run RS --dataset mnist --clients 10
 
     repshare run FL --independent-starts
 
     Args:
-        method: One of CL, IL, FL, FD, RS.
+        method: One of CL, IL, FL, FD, RS, SL, FC.
         setting: What to run it on.
         output: Where results go.
         seeds: How many, numbered from 0. Each has its own split and starting weights.
     """
     _compare(f"run-{method}", setting, output, (method,), seeds, None)
-
-
-def reproduce(
-    what: Annotated[Literal["table", "topologies"], tyro.conf.Positional],
-    dataset: str = "mnist",
-    seeds: int = 5,
-    rounds: int | None = None,
-    data_folder: str | None = None,
-    output: Path = Path("docs/results"),
-    workers: int | None = None,
-    json: bool = False,
-) -> None:
-    """Reproduce the paper's table beside the published numbers, or the study of what it costs to have no server.
-    Goes on where it was interrupted.
-
-    repshare reproduce table --dataset mnist --seeds 5
-
-    repshare reproduce topologies --dataset mnist --seeds 5
-
-    Args:
-        what: The table, or the study of topologies; one data set at a time.
-        dataset: mnist, fashion_mnist or cifar10.
-        seeds: How many, numbered from 0. Each has its own split and starting weights.
-        rounds: Communication rounds. Default: the paper's.
-        data_folder: A folder that already holds the data set, as torchvision lays it out.
-        output: Where the results are kept.
-        workers: Processes to share the clients among. Default: one for each core.
-        json: Print one JSON document on standard output and nothing else there.
-    """
-    from repshare import experiments, screen
-    from repshare.results import Folder, write_atomically
-
-    if dataset not in experiments.PUBLISHED:
-        raise ConfigError(f"the paper has no {dataset!r}: choose {', '.join(experiments.PUBLISHED)}")
-    _check_seeds(seeds)
-    console = Console(stderr=json)
-    splits, _ = _load(Setting(dataset=dataset, data_folder=data_folder), None, console)
-    setting = Setting(dataset=dataset, rounds=rounds, data_folder=data_folder)
-    if what == "topologies":
-        _study(setting, seeds, splits, output, workers, console, as_json=json)
-        return
-    cells = experiments.plan_table(setting, seeds, splits)
-    folder = Folder(experiments.table_folder(output, dataset), experiments.describe_table(cells), resume=True)
-    lines = _fill(cells, splits, folder, workers, console, seeds)
-    write_atomically(folder.path / "table.md", screen.table_markdown(dataset, lines, experiments.PUBLISHED[dataset]))
-    if json:
-        _print_json({"table": dataset, "cells": lines, "published": experiments.PUBLISHED[dataset]})
-    else:
-        console.print(screen.paper_table(dataset, lines, experiments.PUBLISHED[dataset]))
-        console.print(f"{len(lines)} cells in {folder.path}", highlight=False, markup=False)
-
-
-def _study(
-    setting: Setting,
-    seeds: int,
-    splits: "Splits",
-    output: Path,
-    workers: int | None,
-    console: Console,
-    *,
-    as_json: bool,
-) -> None:
-    from repshare import gossip
-    from repshare.results import Folder, write_atomically
-
-    cells = gossip.plan_study(setting, seeds, splits)
-    folder = Folder(output / f"topologies-{setting.dataset}", gossip.describe_study(cells), resume=True)
-    lines = _fill(cells, splits, folder, workers, console, seeds)
-    table = gossip.study_markdown(setting.dataset, lines)
-    write_atomically(folder.path / "table.md", table)
-    for kind in ("png", "svg"):
-        gossip.draw_study(setting.dataset, lines, folder.path / f"figure.{kind}")
-    if as_json:
-        _print_json({"topologies": setting.dataset, "cells": lines})
-    else:
-        console.print(f"{table}\n{len(lines)} cells in {folder.path}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _fill(
-    cells: "Sequence[Cell]", splits: "Splits", folder: "Folder", workers: int | None, console: Console, seeds: int
-) -> "list[Line]":
-    """Do what is missing, and give the lines of these seeds."""
-    from repshare import experiments, screen
-
-    most = max(cell.run.setting.clients for cell in cells)
-    with (
-        folder,
-        _workers(Output(workers=workers), most) as pool,
-        screen.progress(console) as bar,
-        interruptible("the same command goes on from here") as until_asked,
-    ):
-        task = bar.add_task(folder.path.name, total=sum(cell.run.setting.rounds or 0 for cell in cells))
-        done = 0
-        for cell, round in until_asked(experiments.fill_table(cells, splits, folder, pool)):
-            title, clients, seed = cell.key
-            bar.update(task, completed=done + round, description=f"{title}, {clients} clients, seed {seed}")
-            done += round if round == cell.run.setting.rounds else 0
-    return [line for line in folder.records.read() if line["seed"] < seeds]
 
 
 def _compare(
@@ -200,11 +103,13 @@ def _compare(
     from repshare.methods import METHODS
     from repshare.results import Folder
 
-    _check_seeds(seeds)
+    check_seeds(seeds)
     console = Console(stderr=output.json)
-    splits, setting = _load(setting, fallback, console)
+    splits, setting = load(setting, fallback, console)
+    for warning in cautions(setting.policy):
+        console.print(warning, style="yellow", highlight=False, markup=False)
     runs = experiments.plan_comparison(setting, methods, seeds, splits)
-    pool = _workers(output, setting.clients)
+    pool = make_workers(output, setting.clients)
     folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
     hint = f"go on with --name {folder.path.name} --resume"
     with folder, pool as workers, screen.progress(console) as bar, interruptible(hint) as until_asked:
@@ -219,7 +124,7 @@ def _compare(
     title = f"{Path(setting.dataset).name}, {setting.clients} clients"
     if output.json:
         results = {name: _summary(summary) for name, summary in summaries.items()}
-        _print_json({"methods": results, "config": experiments.describe(runs)})
+        print_json({"methods": results, "config": experiments.describe(runs)})
     else:
         heading = f"{title}, {setting.rounds} rounds: test accuracy at the end"
         console.print(screen.comparison(summaries, lines, heading))
@@ -247,21 +152,23 @@ def _folder(output: Output, command: str, setting: Setting) -> Path:
     return path
 
 
-def _load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Splits, Setting]":
-    from repshare.data import load
+def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Splits, Setting]":
+    """Fetch the setting's data set, or the one to use instead; say so if it is that one."""
+    from repshare.data import load as fetch
 
     folder = Path(setting.data_folder).expanduser() if setting.data_folder else None
     try:
-        return load(setting.dataset, folder=folder, progress=True), setting
+        return fetch(setting.dataset, folder=folder, progress=True), setting
     except DataError as error:
         if fallback is None:
             raise
         said = f"{error}\nUsing {fallback} instead of {setting.dataset}."
         console.print(said, style="yellow", highlight=False, markup=False)
-        return load(fallback), replace(setting, dataset=fallback)
+        return fetch(fallback), replace(setting, dataset=fallback)
 
 
-def _workers(output: Output, clients: int) -> "AbstractContextManager[Workers]":
+def make_workers(output: Output, clients: int) -> "AbstractContextManager[Workers]":
+    """Processes, a cluster, or this process, for so many clients."""
     from repshare.simulation import Inline, Processes
 
     if (output.workers or 0) > clients:
@@ -275,10 +182,12 @@ def _workers(output: Output, clients: int) -> "AbstractContextManager[Workers]":
     return Processes(output.workers or min(clients, os.cpu_count() or 1), output.resident)
 
 
-def _check_seeds(seeds: int) -> None:
+def check_seeds(seeds: int) -> None:
+    """Refuse to run none."""
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}")
 
 
-def _print_json(document: Any) -> None:
+def print_json(document: Any) -> None:
+    """One document on standard output."""
     print(json.dumps(document, indent=2))

@@ -27,6 +27,10 @@ class Splits(NamedTuple):
     test: Dataset
     classes: int
 
+    def tested_on(self, samples: int | None) -> "Splits":
+        """With only the first so many test samples."""
+        return self._replace(test=Dataset(self.test.images[:samples], self.test.labels[:samples]))
+
     def first(self, samples: int | None) -> "Splits":
         """With only the first so many training samples."""
         return self._replace(train=Dataset(self.train.images[:samples], self.train.labels[:samples]))

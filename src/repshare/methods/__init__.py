@@ -1,16 +1,18 @@
-"""The ways to learn together, by the letters of the paper's table."""
+"""The ways to learn together, and alone, by their letters."""
 
 from repshare.errors import ConfigError
 from repshare.methods.centralized import CL
+from repshare.methods.codes import FC
 from repshare.methods.distillation import FD
 from repshare.methods.fedavg import FL
 from repshare.methods.independent import IL
 from repshare.methods.method import Method
 from repshare.methods.sharing import RS
+from repshare.methods.split import SL
 
-METHODS: dict[str, Method] = {method.name: method for method in (CL, IL, FL, FD, RS)}
+METHODS: dict[str, Method] = {method.name: method for method in (CL, IL, FL, FD, RS, SL, FC)}
 
-__all__ = ["CL", "FD", "FL", "IL", "METHODS", "RS", "Method", "find_method"]
+__all__ = ["CL", "FC", "FD", "FL", "IL", "METHODS", "RS", "SL", "Method", "find_method"]
 
 
 def find_method(name: str) -> Method:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from repshare import sums, wire
 from repshare.board import Wants
-from repshare.errors import Malformed, Refused
+from repshare.config import Policy
+from repshare.errors import ConfigError, Malformed, Refused
 from repshare.methods.method import Method, Weights
 from repshare.task import Task
 from repshare.training import Learner
@@ -22,8 +23,13 @@ def share(learner: Learner, round: int) -> bytes:
 
 def absorb(learner: Learner, body: bytes) -> None:
     """Go on from the average."""
+    take_over(learner.network.model, body)
+
+
+def take_over(module: torch.nn.Module, body: bytes) -> None:
+    """Let a module have these weights, if there are any."""
     weights, _, _ = wire.decode_weights(body)
-    own = learner.network.model.state_dict()
+    own = module.state_dict()
     if not weights:
         return  # nobody has sent any yet
     if {name: array.shape for name, array in weights.items()} != {name: tensor.shape for name, tensor in own.items()}:
@@ -129,4 +135,21 @@ def serve(_: Task, initial: Weights | None) -> Average:
     return Average(initial)
 
 
-FL = Method("FL", "federated averaging", share, serve, absorb, add_up=add_up, one_model=True)
+def adapt(policy: Policy) -> Policy:
+    """Everything there is, every round: what makes releases private is not for weights."""
+    if policy.epsilon is not None or policy.release_every > 1:
+        raise ConfigError("epsilon and release_every are about releases of representations: leave FL out")
+    return policy
+
+
+FL = Method(
+    "FL",
+    "federated averaging",
+    share,
+    serve,
+    absorb,
+    add_up=add_up,
+    adapt=adapt,
+    server_part=lambda network: network.model,
+    one_model=True,
+)

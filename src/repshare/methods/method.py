@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
+from torch import nn
 
 from repshare.config import Policy
 from repshare.exchange.local import Server
+from repshare.models import Network
 from repshare.task import Task
 from repshare.training import Learner
 
@@ -29,6 +31,10 @@ class Method(NamedTuple):
     """How what several clients share becomes one thing that the server's `accept_sum` takes, if it can."""
     adapt: Callable[[Policy], Policy] = lambda policy: policy
     """The part of a policy that this method knows."""
+    begin: Callable[[Learner, int], None] | None = None
+    """What a client is given before its first round, and the seed that all of them know."""
+    server_part: Callable[[Network], nn.Module] | None = None
+    """The part of a network that the server has, too: what it hands out before the first round, and what is tested."""
     shares_logits: bool = False
     """Whether a sample stands by its logits rather than its features."""
     one_model: bool = False

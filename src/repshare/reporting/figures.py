@@ -12,12 +12,12 @@ from repshare.results import Line
 Figure = dict[str, Any]
 INK = "@ink"  # whatever colour text has: black on paper, white at night
 OTHERS = (
-    "#CC79A7",
-    "#56B4E9",
-    "#F0E442",
     "#8C6BB1",
     "#66A61E",
     "#A6761D",
+    "#F0E442",
+    "#CC79A7",
+    "#56B4E9",
 )  # for names that have no colour of their own
 DASHES = {"CL": "dot", "IL": "dash", "FL": "dashdot", "FD": "longdash"}
 MEASURES = {  # besides test accuracy

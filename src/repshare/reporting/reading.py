@@ -11,6 +11,7 @@ from repshare.config import Policy, Run, Setting
 from repshare.data import DATASETS, cache, load
 from repshare.errors import ConfigError, DataError
 from repshare.experiments import who_has_what
+from repshare.experiments.table import ROWS, sizes
 from repshare.references import is_reference
 from repshare.results import Journal, Line
 
@@ -52,7 +53,7 @@ def read_run(path: Path) -> Recorded:
     made_with = described.pop("made_with", {})
     if "client" in described and "task" in described:
         described, lines = _as_comparison(described, lines)
-    kind = "table" if "rows" in described else "comparison"
+    kind = "table" if described.get("experiment") == "table" else "comparison"
     _check_lines(path, kind, lines)
     setting = described.get("setting", {})
     missing = _missing_cells if kind == "table" else _missing_rounds
@@ -70,10 +71,10 @@ def _describe(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from error
     known = isinstance(described, dict) and (
-        {"methods", "seeds"} <= described.keys() or {"rows", "sizes"} <= described.keys()
+        {"methods", "seeds"} <= described.keys() or described.get("experiment") == "table"
     )
     if not known and not (isinstance(described, dict) and {"client", "task"} <= described.keys()):
-        raise ConfigError(f"{file} describes no run: it has neither methods and seeds, nor rows and sizes")
+        raise ConfigError(f"{file} describes no run: it is neither of a comparison nor of the paper's table")
     return described  # type: ignore[no-any-return]
 
 
@@ -114,11 +115,11 @@ def _missing_rounds(path: Path, described: Mapping[str, Any], lines: Sequence[Li
 def _missing_cells(_: Path, described: Mapping[str, Any], lines: Sequence[Line]) -> list[str]:
     held = {(line["row"], line["clients"], line["seed"]) for line in lines}
     return [
-        f"{row['title']}, N = {size}, seed {seed}"
+        f"{row.title}, N = {size}, seed {seed}"
         for seed in sorted({line["seed"] for line in lines})
-        for row in described["rows"]
-        for size in (described["sizes"][:1] if row["method"] == "CL" else described["sizes"])
-        if (row["title"], size, seed) not in held
+        for row in ROWS
+        for size in sizes(row)
+        if (row.title, size, seed) not in held
     ]
 
 

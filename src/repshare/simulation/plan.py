@@ -79,6 +79,7 @@ def resolve(setting: Setting, available: int) -> Setting:
         samples=samples,
         rounds=setting.rounds or usual.rounds,
         model=setting.model or (usual.model,),
+        policy=replace(setting.policy, seeded_noise=setting.policy.epsilon is not None or setting.policy.seeded_noise),
     )
 
 
@@ -121,6 +122,9 @@ def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) 
 def agree(plan: Plan) -> Task:
     """The task that all clients' models fit, or what is in the way of one."""
     method, setting = find_method(plan.run.method), plan.run.setting
+    method.adapt(setting.policy)
+    if setting.policy.epsilon is not None and not setting.policy.seeded_noise:
+        raise ConfigError("a simulation can only be repeated with seeded_noise, and nothing leaves it")
     names = [plan.model(client) for client in range(plan.clients)]
     everyone = {plan.name(client) for client in range(plan.clients)}
     if strangers := set(setting.policy.peers or ()) - everyone:
@@ -136,15 +140,16 @@ def agree(plan: Plan) -> Task:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
         raise ConfigError(f"clients' representations have different lengths: {listed}; give one with --dimension")
     dimension = plan.classes if method.shares_logits else widths[names[0]]
-    if setting.attackers and method.serve is not None and method.one_model:
+    if setting.attackers and method.server_part is not None:
         raise ConfigError(f"attackers lie about representations: {method.name} shares none, leave it out")
     return Task(plan.classes, dimension, setting.norm_bound, weighted=setting.weighted, aggregation=setting.aggregation)
 
 
 def common_start(plan: Plan) -> Weights:
     """The weights that a server hands out before the first round."""
-    seed = derive(plan.run.seed, "server", "model")
-    return read_weights(_network(plan, plan.model(0), seed).model)
+    network = _network(plan, plan.model(0), derive(plan.run.seed, "server", "model"))
+    part = find_method(plan.run.method).server_part
+    return read_weights(network.model if part is None else part(network))
 
 
 def build_model(plan: Plan, name: str, seed: int) -> nn.Module:

@@ -22,6 +22,7 @@ from repshare.errors import RepshareError, WorkerFailed
 from repshare.simulation.checkpoint import Version
 from repshare.simulation.plan import Plan, map_plan, write_plan
 from repshare.simulation.workers import RESIDENT, Bodies, Report, Worker
+from repshare.training import Score, View
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 KEPT_BYTES = 1 << 30
@@ -49,9 +50,13 @@ class Inline:
         """This round of these clients."""
         return self._worker.round(number, teachers, apart)
 
-    def evaluate(self, bodies: Bodies) -> dict[int, float]:
+    def evaluate(self, bodies: Bodies) -> dict[int, Score]:
         """Test accuracy of each of these clients."""
         return self._worker.evaluate(bodies)
+
+    def look(self) -> dict[int, View]:
+        """How every client sees the test samples."""
+        return self._worker.look(range(self._worker.plan.clients))
 
     def save(self) -> dict[int, Version]:
         """Write the state of every client that has changed since the last time."""
@@ -77,11 +82,17 @@ class Shared(ABC):
         sums = [part for report in reports for part in report.sums]
         return Report({i: records[i] for i in teachers}, {i: releases[i] for i in teachers if i in releases}, sums)
 
-    def evaluate(self, bodies: Bodies) -> dict[int, float]:
+    def evaluate(self, bodies: Bodies) -> dict[int, Score]:
         """Test accuracy of each of these clients, in parallel."""
         answers = self._ask("evaluate", [(share,) for share in self._shares(bodies)])
         together = {index: accuracy for part in answers for index, accuracy in part.items()}
         return {index: together[index] for index in bodies}
+
+    def look(self) -> dict[int, View]:
+        """How every client sees the test samples, in parallel."""
+        shares = [(range(place, self._plan.clients, self.count),) for place in range(self.count)]
+        together = {index: view for part in self._ask("look", shares) for index, view in part.items()}
+        return dict(sorted(together.items()))
 
     def save(self) -> dict[int, Version]:
         """Write the state of every client that has changed since the last time, in parallel."""

@@ -1,17 +1,17 @@
 """The study of topologies: which runs it has, what it shows of them, and that traffic does not grow with the crowd."""
 
 from repshare.config import Setting
-from repshare.experiments import fill_table
-from repshare.gossip import RELAY, STYLES, WAYS, describe_study, down, draw_study, plan_study, study_markdown
+from repshare.experiments import fill
+from repshare.experiments.topologies import RELAY, STYLES, TOPOLOGIES, WAYS, down, plan
 from repshare.results import Folder
-from repshare.simulation import Inline
+from repshare.simulation import Inline, resolve
 
 TINY = Setting(dataset="digits", samples=200, rounds=2)
 
 
-def test_every_way_is_there_at_one_size_and_some_at_others(splits):
-    cells = plan_study(TINY, 2, splits)
-    keys = [cell.key for cell in cells]
+def test_every_way_is_there_at_one_size_and_some_at_others():
+    cells = plan(TINY, 2)
+    keys = [tuple(cell.key.values()) for cell in cells]
     assert len(set(keys)) == len(keys) == 2 * (len(WAYS) + 2 * len(STYLES))
     ways = {cell.run.setting.topology for cell in cells}
     assert ways == {None, "complete", "ring", "regular", "random", "star", "small_world"}
@@ -19,10 +19,11 @@ def test_every_way_is_there_at_one_size_and_some_at_others(splits):
 
 
 def test_what_a_client_downloads_does_not_grow_with_the_number_of_clients(tmp_path, splits):
-    cells = [cell for cell in plan_study(TINY, 1, splits) if cell.row.title == "complete, 2 peers"]
-    folder = Folder(tmp_path / "study", describe_study(cells), resume=True)
+    setting = resolve(TINY, len(splits.train.labels))
+    cells = [cell for cell in plan(setting, 1) if cell.key["row"] == "complete, 2 peers"]
+    folder = Folder(tmp_path / "study", TOPOLOGIES.describe(setting), resume=True)
     with Inline() as workers:
-        for _ in fill_table(cells, splits, folder, workers):
+        for _ in fill(TOPOLOGIES, cells, lambda _: splits, folder, workers):
             pass
     found = {line["clients"]: down(line) for line in folder.records.read()}
     assert 0 < found[20] <= found[10] <= found[5]  # those with few samples lack a class now and then
@@ -41,7 +42,7 @@ def test_the_difference_to_the_relay_is_taken_seed_by_seed(tmp_path):
         for row, more, seeds in ((RELAY, 0.0, (0, 1, 2)), ("ring, 2 peers", -1.0, (1, 2)))
         for seed in seeds
     ]
-    text = study_markdown("mnist", lines)
-    assert "| ring, 2 peers | 86.50 ± 3.54 (2) | -1.00 | 700 B |" in text
-    draw_study("mnist", lines, tmp_path / "figure.svg")
-    assert "ring, 2 peers" in (tmp_path / "figure.svg").read_text()
+    table, png, svg = TOPOLOGIES.show(lines, tmp_path, TINY)
+    assert "| ring, 2 peers | 86.50 ± 3.54 (2) | -1.00 | 700 B |" in table.read_text()
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert "ring, 2 peers" in svg.read_text()

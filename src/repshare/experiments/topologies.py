@@ -2,17 +2,15 @@
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from repshare.config import Policy, Run, Setting
-from repshare.data import Splits
-from repshare.experiments import Cell, Row
-from repshare.plots import COLOURS
-from repshare.results import Line
+from repshare.experiments.experiment import Cell, Experiment
+from repshare.plots import COLOURS, save
+from repshare.results import Line, write_atomically
 from repshare.screen import traffic
-from repshare.simulation import resolve
 from repshare.topology import Topology
 
 if TYPE_CHECKING:
@@ -55,9 +53,8 @@ STYLES = {  # of those that are done at every size
 OTHER = ("#777777", "o")
 
 
-def plan_study(setting: Setting, seeds: int, splits: Splits) -> list[Cell]:
+def plan(setting: Setting, seeds: int) -> list[Cell]:
     """All ways at one size, then some of them at others; seed by seed. Tested after the last round."""
-    setting = resolve(setting, len(splits.train.labels))
     setting = replace(setting, eval_every=setting.rounds or 1)
     whole = [_cell(way, SIZE, seed, setting) for seed in range(seeds) for way in WAYS]
     part = [
@@ -72,18 +69,16 @@ def plan_study(setting: Setting, seeds: int, splits: Splits) -> list[Cell]:
 
 def _cell(way: Way, clients: int, seed: int, setting: Setting) -> Cell:
     own = replace(setting, clients=clients, topology=way.topology, policy=Policy(m_down=way.m_down))
-    return Cell(Row(way.title, way.method), Run(way.method, seed, own))
+    return Cell({"row": way.title, "clients": clients, "seed": seed}, Run(way.method, seed, own))
 
 
-def describe_study(cells: Sequence[Cell]) -> dict[str, Any]:
-    """What its run.json says: all that the cells have in common."""
-    setting = asdict(cells[0].run.setting)
-    setting["policy"].pop("m_down")
-    common = {key: value for key, value in setting.items() if key not in ("clients", "topology", "data_folder")}
-    return {"ways": [way._asdict() for way in WAYS], "setting": common}
+def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+    """The study as Markdown, and as a figure."""
+    write_atomically(folder / "table.md", markdown(setting.dataset, lines))
+    return [folder / "table.md", *draw(setting.dataset, lines, folder)]
 
 
-def study_markdown(dataset: str, lines: Sequence[Line]) -> str:
+def markdown(dataset: str, lines: Sequence[Line]) -> str:
     """Accuracy, and what a client downloads in a round, by way and number of clients."""
     sizes = sorted({line["clients"] for line in lines})
     heads = [f"N = {size}" for size in sizes] + [f"to the relay, N = {SIZE}"] + [f"down, N = {size}" for size in sizes]
@@ -129,7 +124,7 @@ def down(line: Line) -> float:
     return float(line["bytes_down"] / line["client_rounds"])
 
 
-def draw_study(dataset: str, lines: Sequence[Line], path: Path) -> None:
+def draw(dataset: str, lines: Sequence[Line], folder: Path) -> list[Path]:
     """Accuracy by way at one size; accuracy, and what a client downloads, by the number of clients."""
     from matplotlib.figure import Figure
 
@@ -152,7 +147,7 @@ def draw_study(dataset: str, lines: Sequence[Line], path: Path) -> None:
     figure.suptitle(
         f"{dataset}: learning together with a relay, without one, and alone; mean ± std over seeds", parse_math=False
     )
-    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return save(figure, folder)
 
 
 def _draw_ways(axes: "Axes", lines: Sequence[Line]) -> None:
@@ -178,3 +173,6 @@ def _draw_sizes(axes: "Axes", title: str, lines: Sequence[Line], of: Callable[[L
     axes.errorbar(
         sizes, list(map(statistics.fmean, found)), yerr=spread, color=colour, marker=marker, capsize=3, label=title
     )
+
+
+TOPOLOGIES = Experiment("topologies", "what it costs to have no server", plan, show, seeds=SEEDS)

@@ -1,0 +1,73 @@
+"""What each of the two terms is worth: accuracy gained over learning alone, for a grid of λ_KD and λ_disc."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from repshare.config import Policy, Run, Setting
+from repshare.experiments.experiment import Cell, Experiment
+from repshare.plots import save
+from repshare.results import Line
+
+KD = (0.0, 1.0, 10.0, 100.0)
+DISC = (0.0, 0.1, 1.0, 10.0)
+
+
+def plan(setting: Setting, seeds: int) -> list[Cell]:
+    """Every pair of weights, seed by seed. With 0 and 0, everyone learns alone."""
+    setting = replace(setting, clients=5, eval_every=setting.rounds or 1)
+    cells = []
+    for seed in range(seeds):
+        for kd in KD:
+            for disc in DISC:
+                own = replace(setting, policy=replace(setting.policy, lambda_kd=kd, lambda_disc=disc))
+                cells.append(Cell({"lambda_kd": kd, "lambda_disc": disc, "seed": seed}, Run("RS", seed, own)))
+    return cells
+
+
+def gains(lines: Sequence[Line]) -> dict[tuple[float, float], tuple[float, float | None]]:
+    """By (λ_KD, λ_disc): points of accuracy above learning alone on the same split, mean and deviation over seeds."""
+    alone = {line["seed"]: line["accuracy"] for line in lines if not line["lambda_kd"] and not line["lambda_disc"]}
+    found: dict[tuple[float, float], list[float]] = {}
+    for line in lines:
+        if line["seed"] in alone:
+            gain = line["accuracy"] - alone[line["seed"]]
+            found.setdefault((line["lambda_kd"], line["lambda_disc"]), []).append(gain)
+    return {
+        at: (statistics.fmean(each), statistics.stdev(each) if len(each) > 1 else None) for at, each in found.items()
+    }
+
+
+def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+    """A heat map; the point that all other experiments use has a frame."""
+    from matplotlib.colors import TwoSlopeNorm
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    by_point, chosen = gains(lines), Policy()
+    grid = np.array([[by_point.get((kd, disc), (np.nan,))[0] for disc in DISC] for kd in KD])
+    figure = Figure(figsize=(6.2, 5.2), layout="constrained")
+    axes = figure.add_subplot()
+    low, high = min(float(np.nanmin(grid)), -0.1), max(float(np.nanmax(grid)), 0.1)
+    picture = axes.imshow(grid, cmap="PuOr", norm=TwoSlopeNorm(0, low, high), aspect="auto")
+    for (row, column), gain in np.ndenumerate(grid):
+        spread = by_point.get((KD[row], DISC[column]), (0.0, None))[1]
+        text = "" if np.isnan(gain) else f"{gain:+.1f}" + ("" if not spread else f"\n±{spread:.1f}")
+        dark = gain > 0.6 * high or gain < 0.6 * low
+        axes.text(column, row, text, ha="center", va="center", color="white" if dark else "black")
+    if chosen.lambda_kd in KD and chosen.lambda_disc in DISC:
+        corner = (DISC.index(chosen.lambda_disc) - 0.47, KD.index(chosen.lambda_kd) - 0.46)
+        axes.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, edgecolor="black", linewidth=2.5))
+    axes.set_xticks(range(len(DISC)), [f"{value:g}" for value in DISC])
+    axes.set_yticks(range(len(KD)), [f"{value:g}" for value in KD])
+    axes.set(xlabel="λ_disc", ylabel="λ_KD", title=f"{setting.dataset}, 5 clients; framed: used everywhere else")
+    seeds = len({line["seed"] for line in lines})
+    over = f", mean ± std over {seeds} seeds" if seeds > 1 else ""
+    figure.colorbar(picture, label=f"gain over learning alone [points]{over}")
+    return save(figure, folder)
+
+
+ABLATION = Experiment("ablation", "gain over learning alone for a grid of λ_KD and λ_disc", plan, show, seeds=2)

@@ -1,0 +1,134 @@
+"""The mutual-information bound by round, measured alike for methods that train it and for those that do not.
+
+What is logged in training is seen on training samples, and only where observations are exchanged. Here every client
+is looked at from outside: test samples of one half are s, averages of n_avg test samples of the other half, as other
+clients represent them, are t. Nothing of it is trained on, and nothing is exchanged for it.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from repshare.config import Policy, Run, Setting
+from repshare.data import Splits
+from repshare.experiments.experiment import Cell, Experiment, what_was_seen
+from repshare.objective import contrast, information_bound
+from repshare.plots import COLOURS, DASHES, label_ends, save, tidy
+from repshare.randomness import numpy_stream
+from repshare.representations import Floats, Integers
+from repshare.results import Line
+from repshare.training import View
+
+TESTS = 2000
+CLASSES = 10
+OBSERVATIONS = 50  # of each class, by each client
+LOOKS = (1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100)
+CURVES = {
+    "RS": ("RS", Policy()),
+    "RS, λ_disc = 0": ("RS", Policy(lambda_disc=0.0)),
+    "IL": ("IL", Policy()),
+    "FC": ("FC", Policy()),
+}
+
+
+def plan(setting: Setting, seeds: int) -> list[Cell]:
+    """Five clients, looked at every few rounds."""
+    rounds = setting.rounds or 1
+    looks = tuple(number for number in LOOKS if number <= rounds)
+    setting = replace(setting, clients=5, eval_every=rounds)
+    return [
+        Cell({"curve": name, "seed": seed}, Run(method, seed, replace(setting, policy=policy)), looks)
+        for seed in range(seeds)
+        for name, (method, policy) in CURVES.items()
+    ]
+
+
+def look(cell: Cell, views: Mapping[int, View], splits: Splits) -> Line:
+    """Means over clients, in nats: by the paper's discriminator, and by one that reads t with its maker's own head."""
+    labels, half = torch.from_numpy(splits.test.labels), len(splits.test.labels) // 2
+    rng, n_avg = numpy_stream(cell.run.seed, "bound"), cell.run.setting.policy.n_avg
+    drawn = [_draw(splits.test.labels[half:], label, n_avg, rng) for label in range(splits.classes)]
+    there = torch.tensor([len(rows) > 0 for rows in drawn])  # (C,)
+    observed = {client: _observe(view.features[half:], drawn) for client, view in views.items()}
+    found: dict[str, list[float]] = {"paper": [], "makers": []}
+    for client, view in views.items():
+        others = [other for other in views if other != client]
+        readers = {"paper": [view] * len(others), "makers": [views[other] for other in others]}
+        chosen = torch.from_numpy(rng.integers(0, OBSERVATIONS * len(others), (half, splits.classes)))
+        student = _logits(torch.from_numpy(view.features[:half]), view)
+        for name, heads in readers.items():
+            read = [_logits(observed[other], head) for other, head in zip(others, heads, strict=True)]
+            teacher = torch.cat(read)[chosen, torch.arange(splits.classes)]  # (half, C, C)
+            bound = information_bound(contrast(student, teacher, labels[:half], there), labels[:half])
+            found[name].append(math.nan if bound is None else float(bound))
+    return {name: statistics.fmean(values) for name, values in found.items()}
+
+
+def _draw(labels: Integers, label: int, n_avg: int, rng: np.random.Generator) -> Integers:
+    """Which samples are averaged into each observation of a class (OBSERVATIONS, n_avg); none if it has none."""
+    members = np.flatnonzero(labels == label)
+    size = min(n_avg, len(members))
+    return np.array([rng.choice(members, size, replace=False) for _ in range(OBSERVATIONS if size else 0)])
+
+
+def _observe(features: Floats, drawn: Sequence[Integers]) -> Tensor:
+    """A client's observations (OBSERVATIONS, C, d'); zeros where there are none."""
+    observed = torch.zeros(OBSERVATIONS, len(drawn), features.shape[1])
+    for label, rows in enumerate(drawn):
+        if len(rows):
+            observed[:, label] = torch.from_numpy(features[rows].mean(axis=1))
+    return observed
+
+
+def _logits(features: Tensor, view: View) -> Tensor:
+    return features @ torch.from_numpy(view.weight).T + torch.from_numpy(view.bias)
+
+
+def condense(lines: Sequence[Line]) -> list[Line]:
+    """What was seen from outside, and what was logged in training in the same rounds, where it was."""
+    kept = []
+    for line in what_was_seen(lines):
+        logged = [each.get("bound") for each in lines if each["round"] == line["round"]]
+        known = [bound for bound in logged if bound is not None]
+        kept.append({**line, "training": statistics.fmean(known) if known else None})
+    return kept
+
+
+def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+    """Two panels: the paper's discriminator, and the one that reads an observation with its maker's head."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.5, 4.6), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    titles = {"paper": "ĥ of the client itself (the paper's)", "makers": "ĥ that reads t with its maker's head"}
+    for axes, (name, title) in zip(panels, titles.items(), strict=True):
+        ends = []
+        for curve in dict.fromkeys(line["curve"] for line in lines):
+            own = [line for line in lines if line["curve"] == curve and line[name] is not None]
+            rounds = sorted({line["round"] for line in own})
+            at = [[line[name] for line in own if line["round"] == number] for number in rounds]
+            method, plain = CURVES[curve][0], curve in COLOURS
+            mean = [statistics.fmean(each) for each in at]
+            style = DASHES[method] if plain else "--"
+            axes.plot(rounds, mean, color=COLOURS[method], linestyle=style, linewidth=1.8, marker="." if plain else "x")
+            if min(map(len, at)) > 1:
+                low, high = ([edge(each) for each in at] for edge in (min, max))
+                axes.fill_between(rounds, low, high, color=COLOURS[method], alpha=0.15, linewidth=0)
+            ends.append((curve.removeprefix("RS, "), COLOURS[method], rounds[-1], mean[-1]))
+        tidy(axes, title, "communication round", "")
+        axes.axhline(math.log(CLASSES - 1), color="black", linewidth=0.8, linestyle=":")
+        label_ends(axes, ends, digits=2)
+    panels[0].set_ylabel("log K − L_disc on test samples [nats]")
+    seeds = len({line["seed"] for line in lines})
+    shaded = f"mean of {seeds} seeds, shaded from least to most; " if seeds > 1 else ""
+    figure.suptitle(f"{setting.dataset}, 5 clients; {shaded}dotted: log K, the most it can be")
+    return save(figure, folder)
+
+
+BOUND = Experiment("bound", "the mutual-information bound by round", plan, show, condense, look=look, tests=TESTS)

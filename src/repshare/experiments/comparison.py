@@ -1,0 +1,107 @@
+"""`compare` and `run` as lists of runs, each carried out round by round and gone on with where it was interrupted."""
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.client import Record
+from repshare.config import Run, Setting
+from repshare.data import Splits, histogram
+from repshare.errors import ConfigError
+from repshare.methods import METHODS, find_method
+from repshare.randomness import numpy_stream
+from repshare.results import Folder, Journal, Line, Summary, summarise
+from repshare.simulation import Checkpoint, Workers, resolve, simulate
+from repshare.simulation.checkpoint import States
+from repshare.simulation.plan import agree, deal, make_plan
+
+
+class Progress(NamedTuple):
+    """How far a list of runs has come."""
+
+    run: Run
+    round: int
+    records: list[Record]
+
+
+def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits: Splits) -> list[Run]:
+    """Every method on the same splits and seeds. Raises on anything that could not be carried out."""
+    setting = resolve(setting, len(splits.train.labels))
+    names = list(dict.fromkeys(find_method(name).name for name in methods))
+    if not names:
+        raise ConfigError(f"methods are missing: choose from {', '.join(METHODS)}")
+    runs = [Run(name, seed, setting) for seed in range(seeds) for name in names]
+    for run in runs[: len(names)]:
+        agree(make_plan(run, splits))
+    return runs
+
+
+def who_has_what(run: Run, splits: Splits) -> NDArray[np.int64]:
+    """Samples by client and class (clients, classes)."""
+    labels = splits.train.labels[: run.setting.samples]
+    parts = deal(run.setting, labels, numpy_stream(run.seed, "partition"))
+    return histogram(labels, parts, splits.classes)
+
+
+def describe(runs: Sequence[Run]) -> dict[str, Any]:
+    """What run.json says."""
+    return {
+        "methods": list(dict.fromkeys(run.method for run in runs)),
+        "seeds": sorted({run.seed for run in runs}),
+        "setting": asdict(runs[0].setting),
+    }
+
+
+def carry_out(
+    runs: Sequence[Run], splits: Splits, folder: Folder, workers: Workers, *, checkpoint_every: int | None = None
+) -> Generator[Progress]:
+    """Do the runs that the folder does not hold yet, writing each round's records as it ends.
+
+    A run that was interrupted goes on from its last checkpoint, and what was recorded after that is recorded again.
+    """
+    finished = folder.finished()
+    for run in runs:
+        if (run.method, run.seed) in finished:
+            yield Progress(run, run.setting.rounds or 0, [])
+            continue
+        name = f"{run.method}-{run.seed}"
+        with closing(go_on(run, splits, folder, name, folder.records, workers, checkpoint_every)) as progress:
+            yield from progress
+        folder.finish(run.method, run.seed)
+        checkpoints(folder, name).clear()
+
+
+def go_on(
+    run: Run,
+    splits: Splits,
+    folder: Folder,
+    name: str,
+    journal: Journal,
+    workers: Workers,
+    checkpoint_every: int | None,
+) -> Generator[Progress]:
+    """Simulate from the last checkpoint, with the journal holding this run's records up to there."""
+    checkpoint = Checkpoint(checkpoints(folder, name).folder, run)
+    own, done = (run.method, run.seed), checkpoint.manifest.round
+    lines = journal.read()
+    journal.keep_only(line for line in lines if (line["method"], line["seed"]) != own or line["round"] <= done)
+    rounds = simulate(run, splits, workers, checkpoint, checkpoint_every=checkpoint_every)
+    with closing(rounds):
+        for number, records in enumerate(rounds, start=done + 1):
+            journal.add({"method": run.method, "seed": run.seed, **asdict(record)} for record in records)
+            yield Progress(run, number, records)
+
+
+def checkpoints(folder: Folder, name: str) -> States:
+    """Where the states of an unfinished run are."""
+    return States(folder.path / "checkpoints" / name)
+
+
+def summaries(lines: Sequence[Line]) -> dict[str, Summary]:
+    """One summary for each method, in the order they were run."""
+    methods = dict.fromkeys(line["method"] for line in lines)
+    return {method: summarise([line for line in lines if line["method"] == method]) for method in methods}

@@ -1,0 +1,77 @@
+"""How long cells will take: a few steps of each model are timed here, and counted."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from repshare.client import Client
+from repshare.config import Run
+from repshare.data import Splits
+from repshare.experiments.experiment import Cell, Load
+from repshare.methods import find_method
+from repshare.samples import Samples
+from repshare.simulation.plan import Plan, build_model, make_plan
+
+TIMED_BATCHES = 2
+
+
+class Pace(NamedTuple):
+    """Seconds that one core takes for a sample."""
+
+    training: float
+    looking: float  # forward only
+
+
+def estimate(cells: Sequence[Cell], load: Load, workers: int) -> float:
+    """Seconds for these cells, shared among so many processes that have a core each."""
+    paces: dict[tuple[str, tuple[str, ...]], Pace] = {}
+    total = 0.0
+    for cell in cells:
+        setting = cell.run.setting
+        splits = load(setting.dataset)
+        model = (setting.dataset, setting.model)
+        if model not in paces:
+            paces[model] = _time(make_plan(cell.run, splits))
+        at_once = 1 if find_method(cell.run.method).pools_data else min(workers, setting.clients)
+        total += _seconds(cell.run, splits, paces[model]) / at_once
+    return total
+
+
+def in_words(seconds: float) -> str:
+    """A duration that nobody takes for exact."""
+    for unit, size in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 1):.0f} seconds"
+
+
+def _seconds(run: Run, splits: Splits, pace: Pace) -> float:
+    method, setting = find_method(run.method), run.setting
+    rounds, samples = setting.rounds or 0, setting.samples or 0
+    trained = rounds * samples * setting.policy.epochs
+    represented = rounds * samples if method.share is not None and not method.one_model else 0
+    tests = math.ceil(rounds / setting.eval_every)
+    tested = tests * len(splits.test.labels) * (1 if method.one_model or method.pools_data else setting.clients)
+    return trained * pace.training + (represented + tested) * pace.looking
+
+
+def _time(plan: Plan) -> Pace:
+    """Train and test one client for a moment, with one thread as a worker does."""
+    threads, batch = torch.get_num_threads(), plan.run.setting.policy.batch_size
+    torch.set_num_threads(1)
+    try:
+        data = plan.train_images[: TIMED_BATCHES * batch], plan.train_labels[: TIMED_BATCHES * batch]
+        client = Client(build_model(plan, plan.model(0), 0), Samples(data), policy=plan.run.setting.policy)
+        return Pace(*(_once(work) / len(data[0]) for work in (client.learner.train, client.learner.represent)))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _once(work: Callable[[], object]) -> float:
+    work()  # the first time, memory is fetched
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started

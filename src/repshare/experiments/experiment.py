@@ -1,0 +1,121 @@
+"""A table or a figure as a list of cells: runs that are carried out one by one, each leaving its lines behind."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from repshare.config import Run, Setting
+from repshare.data import Splits
+from repshare.errors import ConfigError
+from repshare.experiments.comparison import checkpoints, go_on
+from repshare.results import Folder, Journal, Line, summarise
+from repshare.simulation import Workers
+from repshare.training import View
+
+
+class Cell(NamedTuple):
+    """One run of an experiment."""
+
+    key: Line
+    """What each of its lines says first: no other cell has the same."""
+    run: Run
+    looks: tuple[int, ...] = ()
+    """Rounds after which its clients are looked at."""
+
+    @property
+    def title(self) -> str:
+        """What it is, for a progress bar."""
+        return ", ".join(f"{name} {value}" for name, value in self.key.items())
+
+    @property
+    def file_name(self) -> str:
+        """What it is called on disk while it is not finished."""
+        return "-".join(str(value) for value in self.key.values()).replace(" ", "-").replace("/", "-")
+
+
+def at_the_end(lines: Sequence[Line]) -> list[Line]:
+    """The run's summary: one line."""
+    return [summarise(lines)._asdict()]
+
+
+class Experiment(NamedTuple):
+    """A table or a figure: which runs, what is kept of each, and how it is shown."""
+
+    name: str
+    """Also of its folder."""
+    title: str
+    """What it shows, for the help."""
+    plan: Callable[[Setting, int], list[Cell]]
+    """All cells for a setting and a number of seeds; more may be added later, to the same folder."""
+    show: Callable[[Sequence[Line], Path, Setting], list[Path]]
+    """Write figures and tables into the folder, from its lines alone; which files these are."""
+    condense: Callable[[Sequence[Line]], list[Line]] = at_the_end
+    """What is kept of a run's records, and of what was seen of its clients."""
+    look: Callable[[Cell, Mapping[int, View], Splits], Line] | None = None
+    """What is kept of a look at the clients, each client's view of the first test samples."""
+    seeds: int = 1
+    """How many, unless told otherwise."""
+    datasets: tuple[str, ...] | None = None
+    """Data sets that make sense. Default: any. None at all: the experiment chooses its own."""
+    tests: int | None = None
+    """Test samples that are used. Default: all."""
+
+    def folder(self, dataset: str) -> str:
+        """The name of its folder for a data set."""
+        return self.name if self.datasets == () else f"{self.name}-{Path(dataset.partition(':')[0]).stem}"
+
+    def describe(self, setting: Setting) -> dict[str, Any]:
+        """What its run.json says: what all cells, those to be added later too, have in common."""
+        given = {key: value for key, value in asdict(setting).items() if key != "data_folder"}
+        return {"experiment": self.name, "setting": {} if self.datasets == () else given}
+
+
+Load = Callable[[str], Splits]
+
+
+def fill(
+    experiment: Experiment, cells: Sequence[Cell], load: Load, folder: Folder, workers: Workers
+) -> Generator[tuple[Cell, int]]:
+    """Do the cells that the folder does not hold yet. A cell's lines are all there, or none."""
+    for cell in cells:
+        held = folder.records.read()
+        if _holds(held, cell):
+            yield cell, cell.run.setting.rounds or 0
+            continue
+        part = Journal(folder.path / "checkpoints" / f"{cell.file_name}.jsonl")
+        part.path.parent.mkdir(exist_ok=True)
+        splits = load(cell.run.setting.dataset)
+        with closing(go_on(cell.run, splits, folder, cell.file_name, part, workers, None)) as progress:
+            for run, number, _ in progress:
+                if number in cell.looks and experiment.look is not None:
+                    seen = experiment.look(cell, workers.look(), splits)
+                    part.add([{"method": run.method, "seed": run.seed, "round": number, "seen": seen}])
+                yield cell, number
+        folder.records.keep_only([*held, *({**cell.key, **line} for line in experiment.condense(part.read()))])
+        part.path.unlink()
+        checkpoints(folder, cell.file_name).clear()
+
+
+def choose(cells: Sequence[Cell], words: Sequence[str]) -> list[Cell]:
+    """The cells that have all these words in their keys, letter for letter."""
+    chosen = [cell for cell in cells if set(words) <= {str(value) for value in cell.key.values()}]
+    if not chosen:
+        known = dict.fromkeys(str(value) for cell in cells for value in cell.key.values())
+        raise ConfigError(f"no cell has all of {', '.join(words)}: there are {', '.join(known)}")
+    return chosen
+
+
+def missing(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Cell]:
+    """The cells that have no line yet."""
+    return [cell for cell in cells if not _holds(lines, cell)]
+
+
+def _holds(lines: Sequence[Line], cell: Cell) -> bool:
+    return any(cell.key.items() <= line.items() for line in lines)
+
+
+def what_was_seen(lines: Sequence[Line]) -> list[Line]:
+    """What looks at the clients gave: a line for each."""
+    return [{"round": line["round"], **line["seen"]} for line in lines if "seen" in line]

@@ -1,0 +1,73 @@
+"""Where two clients put the same test images in their feature spaces, as t-SNE draws it, by round."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from repshare.config import Run, Setting
+from repshare.data import Splits
+from repshare.experiments.experiment import Cell, Experiment, what_was_seen
+from repshare.plots import save
+from repshare.results import Line
+from repshare.training import View
+
+METHODS = ("IL", "FL", "RS")
+IMAGES = 300
+CLIENTS = ("#0072B2", "#D55E00")
+PALEST = 0.12  # opacity of the first class; the last one's is 1
+
+
+def plan(setting: Setting, seeds: int) -> list[Cell]:
+    """Two clients, looked at after the first round, a quarter of the rounds, and all of them.
+
+    There is one round more: the test after the last one leaves FL's clients with the average of their networks.
+    """
+    rounds = setting.rounds or 1
+    looks = tuple(sorted({1, max(1, rounds // 4), rounds}))
+    setting = replace(setting, clients=2, rounds=rounds + 1, eval_every=rounds + 1)
+    return [
+        Cell({"method": method, "seed": seed}, Run(method, seed, setting), looks)
+        for seed in range(seeds)
+        for method in METHODS
+    ]
+
+
+def look(cell: Cell, views: Mapping[int, View], splits: Splits) -> Line:
+    """Both clients' features of the same images in one plane: points, client after client, and classes."""
+    from sklearn.manifold import TSNE
+
+    features = np.concatenate([view.features for view in views.values()])  # (clients · n, d')
+    perplexity = min(30, len(features) // 4)
+    points = TSNE(perplexity=perplexity, init="pca", random_state=cell.run.seed).fit_transform(features)
+    return {"points": np.round(points.astype(float), 2).tolist(), "labels": splits.test.labels.tolist()}
+
+
+def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+    """Methods downwards, rounds to the right, of the first seed; client by colour, class by opacity."""
+    from matplotlib.figure import Figure
+
+    lines = [line for line in lines if line["seed"] == 0]
+    methods, rounds = (list(dict.fromkeys(line[name] for line in lines)) for name in ("method", "round"))
+    figure = Figure(figsize=(9.6, 9.8), layout="constrained")
+    panels = figure.subplots(len(methods), len(rounds), squeeze=False)
+    for line in lines:
+        axes = panels[methods.index(line["method"]), rounds.index(line["round"])]
+        labels = np.array(line["labels"])
+        opacity = PALEST + (1 - PALEST) * labels / max(1, labels.max())
+        both = np.array(line["points"]).reshape(len(CLIENTS), len(labels), 2)
+        for points, colour, marker in zip(both, CLIENTS, "o^", strict=True):
+            axes.scatter(*points.T, s=11, c=colour, alpha=opacity, marker=marker, linewidths=0)
+        axes.set(xticks=[], yticks=[])
+        axes.set_title(f"{line['method']}, round {line['round']}")
+    figure.suptitle(
+        f"{setting.dataset}: {len(lines[0]['labels'])} test images as two clients represent them (t-SNE)\n"
+        "blue circles: client 1, orange triangles: client 2; the later the class, the more opaque"
+    )
+    return save(figure, folder)
+
+
+TSNE_FIGURE = Experiment(
+    "tsne", "the feature spaces of two clients by round", plan, show, what_was_seen, look=look, tests=IMAGES
+)
