@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from repshare.config import Run, Setting
 from repshare.experiments.experiment import Cell, Experiment
-from repshare.plots import COLOURS, DASHES, save, tidy
+from repshare.plots import COLOURS, DASHES, label_ends, save, tidy
 from repshare.results import Line, write_atomically
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
         found = [_accuracies(lines, size, row) for size in sizes]
         text.append(f"| {row.title} | " + " | ".join(_said(accuracies) for accuracies in found) + " |")
     write_atomically(folder / "table.md", "\n".join(text) + "\n")
-    figure = Figure(figsize=(1.2 + 4.9 * len(sizes), 4.4), layout="constrained")
+    figure = Figure(figsize=(1.2 + 6.0 * len(sizes), 4.4), layout="constrained")
     panels = figure.subplots(1, len(sizes), squeeze=False)[0]
     for size, axes in zip(sizes, panels, strict=True):
         _draw(axes, lines, size)
@@ -110,27 +110,32 @@ def _said(accuracies: Sequence[float]) -> str:
 
 def _draw(axes: "Axes", lines: Sequence[Line], size: int) -> None:
     """Private releases as a curve over ε; the others, which have none, as lines across."""
-    private = sorted((row.epsilon or 0, _accuracies(lines, size, row)) for row in ROWS if row.epsilon in EPSILONS)
-    curve = [(epsilon, found) for epsilon, found in private if found]
-    means = [statistics.fmean(found) for _, found in curve]
-    spreads = [statistics.stdev(found) if len(found) > 1 else 0.0 for _, found in curve]
-    epsilons = [epsilon for epsilon, _ in curve]
-    axes.errorbar(epsilons, means, spreads, color=COLOURS["RS"], marker="o", capsize=3, label="RS, one private release")
-    looks = {"RS, every round": "-", "RS, one release": (0, (5, 1)), "IL": DASHES["IL"], "FC (fixed codes)": ":"}
+    looks = {
+        "RS, every round": "-",
+        "RS, one release": (0, (5, 1)),
+        "IL": DASHES["IL"],
+        "FC (fixed codes)": DASHES["FC"],
+    }
+    edge, ends = 2 * max(EPSILONS), []
     for row in ROWS:
         found = _accuracies(lines, size, row)
         if row.epsilon in EPSILONS or not found:
             continue
-        mean = statistics.fmean(found)
-        label = row.title.replace("RS,", "RS, no noise:")
-        axes.axhline(mean, color=COLOURS[row.method], linestyle=looks[row.title], linewidth=1.5, label=label)
-        if len(found) > 1:
-            spread = statistics.stdev(found)
-            axes.axhspan(mean - spread, mean + spread, color=COLOURS[row.method], alpha=0.1, linewidth=0)
+        mean, colour = statistics.fmean(found), COLOURS[row.method]
+        axes.axhline(mean, color=colour, linestyle=looks[row.title], linewidth=1.5)
+        ends.append((row.title.replace("one release", "once, no noise"), colour, edge, mean))
+    private = sorted((row.epsilon or 0, _accuracies(lines, size, row)) for row in ROWS if row.epsilon in EPSILONS)
+    curve = [(epsilon, found) for epsilon, found in private if found]
+    means = [statistics.fmean(found) for _, found in curve]
+    spreads = [statistics.stdev(found) if len(found) > 1 else 0.0 for _, found in curve]
+    at = [epsilon for epsilon, _ in curve]
+    axes.errorbar(at, means, spreads, color=COLOURS["RS"], marker="o", capsize=3, label="RS, one private release")
     axes.set_xscale("log")
     axes.set_xticks(sorted(EPSILONS), [f"{epsilon:g}" for epsilon in sorted(EPSILONS)])
-    axes.set_xlim(min(EPSILONS) / 2, max(EPSILONS) * 2)
-    axes.legend(frameon=False, fontsize=8)
+    axes.set_xlim(min(EPSILONS) / 2, edge)
+    axes.margins(y=0.12)
+    label_ends(axes, ends)
+    axes.legend(frameon=False, loc="upper left")
 
 
 PRIVACY = Experiment(
