@@ -225,18 +225,18 @@ def test_a_filter_refuses_to_be_overdrawn():
         Filter(np.array([1.0, 2.0])).charge(np.array([0.5, 2.5]))
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(0, 3), st.integers(1, 60))
+@given(st.integers(0, 2**32 - 1), st.integers(0, 3), st.integers(1, 9))
 @settings(max_examples=15)
 def test_no_schedule_of_releases_exceeds_anyones_budget(seed, repeats, planned):
     rng = np.random.default_rng(seed)
-    levels = [["public", "never", 0.3, 2.0][choice] for choice in rng.integers(0, 4, len(LABELS))]
-    guard = make_guard(levels, seed, adjacency="add-remove", planned_releases=planned)
+    levels = [["public", "never", 20.0, 300.0][choice] for choice in rng.integers(0, 4, len(LABELS))]
+    guard = make_guard(levels, seed, adjacency="add-remove", epsilon=300.0, planned_releases=planned)
     for number in range(25):
         try:
             release(guard, features(number, rng.uniform(0, 4)), number, repeats=repeats, n_avg=int(rng.integers(1, 90)))
         except BudgetExhausted:
             break
-    for level in (0.3, 2.0):
+    for level in (20.0, 300.0):
         most = guard.filter.spent[[own == level for own in levels]].max(initial=0)
         assert accounting.epsilon_of(most, DELTA) <= level
     assert not guard.filter.spent[[own == "never" for own in levels]].any()

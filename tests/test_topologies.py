@@ -2,7 +2,7 @@
 
 from repshare.config import Setting
 from repshare.experiments import fill
-from repshare.experiments.topologies import RELAY, STYLES, TOPOLOGIES, WAYS, down, draw, markdown, plan
+from repshare.experiments.topologies import RELAY, STYLES, TOPOLOGIES, WAYS, down, plan
 from repshare.results import Folder
 from repshare.simulation import Inline, resolve
 
@@ -42,7 +42,7 @@ def test_the_difference_to_the_relay_is_taken_seed_by_seed(tmp_path):
         for row, more, seeds in ((RELAY, 0.0, (0, 1, 2)), ("ring, 2 peers", -1.0, (1, 2)))
         for seed in seeds
     ]
-    text = markdown("mnist", lines)
-    assert "| ring, 2 peers | 86.50 ± 3.54 (2) | -1.00 | 700 B |" in text
-    draw("mnist", lines, tmp_path)
-    assert "ring, 2 peers" in (tmp_path / "figure.svg").read_text()
+    table, png, svg = TOPOLOGIES.show(lines, tmp_path, TINY)
+    assert "| ring, 2 peers | 86.50 ± 3.54 (2) | -1.00 | 700 B |" in table.read_text()
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert "ring, 2 peers" in svg.read_text()

@@ -87,7 +87,7 @@ class Client:
         self.name, self.exchange, self.method, self.seed = name, exchange, method, seed
         self.policy = method.adapt(policy or Policy())
         samples = data if isinstance(data, Samples) else Samples(data, device=device)
-        self.learner = Learner(model, samples, self.policy, name=name, seed=seed, head=head)
+        self.learner = self._make_learner(model, samples, head)
         self.learner.shares_logits = method.shares_logits
         if method.begin is not None:
             method.begin(self.learner, seed)
@@ -95,7 +95,7 @@ class Client:
         if self.test is not None:
             self.test.check_labels(self.learner.network.classes)
         self.guard = self._make_guard(levels)
-        self.learner.guard = self.guard
+        self.learner.guard = self.guard  # before the first round: how much noise training needs, it knows
         if self.guard is not None and ledger is not None:
             self.guard.keep_in(ledger)
         self.round_number = 0
@@ -185,6 +185,13 @@ class Client:
             return 0
         return len(body)
 
+    def _make_learner(self, model: nn.Module, samples: Samples, head: str | None) -> Learner:
+        if not self.policy.end_to_end or self.method.share is None:  # of one who shares nothing, nothing shows
+            return Learner(model, samples, self.policy, name=self.name, seed=self.seed, head=head)
+        from repshare.private_training import PrivateLearner
+
+        return PrivateLearner(model, samples, self.policy, name=self.name, seed=self.seed, head=head)
+
     def _make_guard(self, levels: Sequence[Level] | None) -> "Guard | None":
         policy, learner = self.policy, self.learner
         if policy.epsilon is None:
@@ -192,8 +199,10 @@ class Client:
                 raise ConfigError("samples' levels are budgets of a policy with epsilon and adjacency add-remove")
             return None
         from repshare.privacy.guard import Guard
+        from repshare.privacy.whole import WholeGuard
 
-        return Guard(
+        make = WholeGuard if policy.end_to_end and self.method.share is not None else Guard
+        return make(
             policy,
             learner.samples.labels.numpy(),
             dimension=learner.dimension,

@@ -55,7 +55,7 @@ class Policy:
     """Release after every so many rounds only. Each release costs privacy and traffic."""
     epsilon: float | None = None
     """ε: release only with noise, so that all releases together are (ε, δ)-differentially private for each sample,
-    given the model (training itself is not: see docs/privacy.md). Default: no noise."""
+    given the model (training itself is not, unless `end_to_end`: see docs/privacy.md). Default: no noise."""
     delta: float = 1e-5
     """δ: the chance that ε does not hold. Well below one over the number of samples."""
     planned_releases: int = 20
@@ -68,6 +68,12 @@ class Policy:
     one added or removed, with noise on these numbers, too, and each sample charged by its own length."""
     seeded_noise: bool = False
     """Draw the noise from the seed: it protects nobody, and releases say so. Simulations do, to be repeatable."""
+    end_to_end: bool = False
+    """Train with DP-SGD, too: then ε covers all that others ever see, and what they can know about the model."""
+    training_share: float = 0.5
+    """end_to_end: the part of ε for training; releases alone cost at most the rest."""
+    grad_clip: float = 1.0
+    """end_to_end: longer gradients of a sample are shortened to this."""
 
     def __post_init__(self) -> None:
         for name in ("lambda_kd", "lambda_disc"):
@@ -78,11 +84,15 @@ class Policy:
             _whole(self, name, 0)
         for name in ("discriminator", "precision", "optimizer", "adjacency"):
             _one_of(self, name)
-        for name in ("learning_rate", "epsilon", "clip"):
+        for name in ("learning_rate", "epsilon", "clip", "grad_clip"):
             if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{name} must be above 0 and finite, not {value}")
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must be above 0 and below 1, not {self.delta}")
+        if not 0 < self.training_share < 1:
+            raise ConfigError(f"training_share must be above 0 and below 1, not {self.training_share}")
+        if self.end_to_end and self.epsilon is None:
+            raise ConfigError("end_to_end needs a budget: set epsilon")
         if isinstance(self.peers, str):
             raise ConfigError(f"peers must be several names, not the text {self.peers!r}")
 

@@ -183,7 +183,9 @@ def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -
 
 def make_report(client: Client, record: Record) -> dict[str, Any]:
     """What a client tells of a round if it chooses to: figures about its training, nothing about its samples."""
-    told = ("round", "train_accuracy", "test_accuracy", "ce", "kd", "disc", "bound", "bytes_up", "bytes_down")
+    told = ["round", "test_accuracy", "bytes_up", "bytes_down"]
+    if not client.policy.end_to_end:  # which covers what is told of the model, not of its training samples
+        told += ["train_accuracy", "ce", "kd", "disc", "bound"]
     figures = {key: getattr(record, key) for key in told}
     finite = {key: value for key, value in figures.items() if value is not None and math.isfinite(value)}
     weights = client.learner.network.model.state_dict().values()
@@ -193,7 +195,7 @@ def make_report(client: Client, record: Record) -> dict[str, Any]:
 
 def _spent(guard: "Guard") -> dict[str, Any]:
     """What releases have cost, and what that is about."""
-    return {"epsilon": guard.spent, "delta": guard.delta, "mode": f"releases only, {guard.policy.adjacency}"}
+    return {"epsilon": guard.spent, "delta": guard.delta, "mode": f"{guard.mode}, {guard.policy.adjacency}"}
 
 
 def _describe(client: Client, membership: Membership) -> dict[str, Any]:

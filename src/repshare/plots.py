@@ -145,7 +145,7 @@ def draw_table(
         axes.plot(x, published.get(row, ())[: len(x)] or [np.nan] * len(x), "x", color=colour, markersize=9)
         if len(held) == 1:  # CL does not depend on N
             axes.axhline(means[0], color=colour, linestyle=":", linewidth=1)
-        ends.append((row, colour, len(sizes) - 0.9, means[-1]))
+        ends.append((row, colour, len(sizes) - 0.8, means[-1]))
     tidy(axes, f"{dataset}; crosses: published", "clients", "test accuracy [%], mean ± std over seeds")
     axes.set_xticks(range(len(sizes)), [f"N = {size}" for size in sizes])
     label_ends(axes, ends)

@@ -110,7 +110,7 @@ class Learner:
 
     def train(self) -> Losses:
         """Local epochs of gradient descent on L = L_CE + λ_KD · L_KD + λ_disc · L_disc."""
-        averages = _Averages()
+        averages = Averages()
         self.network.model.train()
         self.optimizer.zero_grad()  # whoever made the model may have left some
         with self._own_noise():
@@ -283,13 +283,14 @@ def _by_class(rows: Representations, classes: int) -> tuple[Floats, NDArray[np.b
     return laid, counts > 0
 
 
-class _Averages:
+class Averages:
     """Means over samples of what each batch reports. Values are read at the end: reading one waits for it on a GPU."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[Tensor, int]]] = {}
 
     def add(self, terms: Terms, logits: Tensor, labels: Tensor) -> None:
+        """Note a batch."""
         for name, value in zip(Terms._fields, terms, strict=True):
             if value is not None:
                 self._seen.setdefault(name, []).append((value.detach(), len(labels)))
@@ -297,6 +298,7 @@ class _Averages:
         self._seen.setdefault("accuracy", []).append((right / len(labels), len(labels)))
 
     def result(self) -> Losses:
+        """The means."""
         return Losses(**{name: self._mean(name) for name in Losses._fields})  # type: ignore[arg-type]
 
     def _mean(self, name: str) -> float | None:

@@ -113,7 +113,8 @@ def ledger(
     console.print(table)
     spent = told[-1]["epsilon"] if told else 0.0
     whose = "at most, for each" if about["adjacency"] == "add-remove" else "for each"
-    _say(console, f"{len(told)} releases charged: ε = {spent:.4g} {whose} of {about['samples']:,} samples")
+    mode = about.get("mode", "release-only")
+    _say(console, f"{len(told)} releases charged: ε = {spent:.4g} {whose} of {about['samples']:,} samples, {mode}")
 
 
 def cautions(policy: Policy) -> list[str]:
@@ -125,9 +126,11 @@ def cautions(policy: Policy) -> list[str]:
             "from which the sample may be recognised or rebuilt"
         )
     if policy.epsilon is not None:
+        promise = f"(ε = {policy.epsilon:g}, δ = {policy.delta:g})-differentially private"
         found.append(
-            f"releases are (ε = {policy.epsilon:g}, δ = {policy.delta:g})-differentially private, given the model: "
-            "release-only mode; training itself is not private"
+            f"training and releases together are {promise}: end to end"
+            if policy.end_to_end
+            else f"releases are {promise}, given the model: release-only mode; training itself is not private"
         )
     if policy.epsilon is not None and policy.seeded_noise:
         found.append("warning: the noise is drawn from the seed: it protects nobody")

@@ -23,8 +23,8 @@ PARTS = {"train": "--", "test": "-"}
 
 
 def plan(setting: Setting, seeds: int) -> list[Cell]:
-    """Five methods among five clients, tested every fifth round."""
-    setting = replace(setting, clients=5, eval_every=5)
+    """Five methods among five clients, tested every tenth round."""
+    setting = replace(setting, clients=5, eval_every=10)
     return [
         Cell({"method": method, "seed": seed}, Run(method, seed, setting))
         for seed in range(seeds)

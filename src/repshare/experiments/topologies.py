@@ -1,4 +1,4 @@
-"""What it costs to have no server: RS over several topologies beside a relay and learning alone."""
+"""What it costs to have no server: RS over several topologies beside a relay and learning alone, as a list of runs."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -73,7 +73,7 @@ def _cell(way: Way, clients: int, seed: int, setting: Setting) -> Cell:
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """The table as Markdown, and the figure."""
+    """The study as Markdown, and as a figure."""
     write_atomically(folder / "table.md", markdown(setting.dataset, lines))
     return [folder / "table.md", *draw(setting.dataset, lines, folder)]
 

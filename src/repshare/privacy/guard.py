@@ -72,6 +72,11 @@ class Guard:
         return self._filtered(self.filter, clipped, labels, rows, shape)
 
     @property
+    def mode(self) -> str:
+        """What ε is about: it protects samples given the model, which was trained on them without noise."""
+        return "releases only"
+
+    @property
     def spent(self) -> float:
         """ε so far, for the sample that may have spent most: it depends on nobody's features, so it may be told."""
         return float(self.ledger.entries[-1]["epsilon"]) if self.ledger.entries else 0.0

@@ -51,6 +51,12 @@ class Version(BaseModel):
     version: int
 
 
+class MeetingNumber(BaseModel):
+    """Which meeting of a group one can still come to."""
+
+    number: int
+
+
 class Me(BaseModel):
     """Who a token is, and its task's fields if it has a task."""
 
