@@ -8,7 +8,7 @@ import pytest
 from repshare.config import Setting
 from repshare.experiments import EXPERIMENTS, fill
 from repshare.experiments.studies import KINDS, STUDIES
-from repshare.experiments.study import Panel, Study, Variant, apart, condense, make_experiment
+from repshare.experiments.study import Panel, Study, Variant, apart, condense, even, make_experiment
 from repshare.results import Folder, Journal
 from repshare.simulation import Inline, resolve
 
@@ -65,6 +65,14 @@ def test_what_clients_have_and_lack_is_kept_in_percent():
     assert (line["accuracy"], line["own"], line["unseen"]) == (37.5, 50.0, 25.0)
     (line,) = condense(study, [*lines, {**usual, "test_accuracy": 1.0, "test_own": 1.0, "test_unseen": None}])
     assert line["unseen"] is None  # someone has samples of all classes
+
+
+def test_means_are_over_seeds_of_which_everything_is_there():
+    cells = EXPERIMENTS["precision"].plan(MNIST, 2)
+    lines = [cell.key for cell in cells]
+    assert even(cells, lines) == lines
+    assert even(cells, lines[:-1]) == [line for line in lines if line["seed"] == 0]
+    assert even(cells, lines[:2]) == lines[:2]  # a first glance
 
 
 def test_kinds_that_were_together_are_shown_beside_each_kind_alone():
