@@ -2,7 +2,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help run test soak check bench format lock clean
+PAGES := build/pages
+
+.PHONY: help run test soak check bench docs format lock clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -32,6 +34,12 @@ check: $(INSTALLED) ## Formatting, lint, types
 bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; writes benchmarks/simulation.md and relay.md
 	$(BIN)/python benchmarks/simulation.py
 	$(BIN)/python benchmarks/relay.py
+
+docs: $(INSTALLED) ## Build the documents as a site in build/site; a link that leads nowhere is an error
+	@rm -rf $(PAGES) && mkdir -p $(PAGES)
+	@cp -R *.md LICENSE docs benchmarks examples deploy $(PAGES)
+	$(BIN)/mkdocs build --strict
+	@echo "open build/site/index.html"
 
 format: $(INSTALLED) ## Put the formatting right
 	$(BIN)/ruff format .

@@ -63,4 +63,5 @@ class Crew:
         for name, mark in marks.items():
             eventually(lambda name=name, mark=mark: len(self.taught(name, mark)) >= rounds, f"{name} goes on learning")
         for name in names:  # and no round is missing or there twice
-            assert [line["round"] for line in self.rounds(name)] == [*range(1, len(self.rounds(name)) + 1)]
+            numbers = [line["round"] for line in self.rounds(name)]
+            assert numbers == [*range(1, len(numbers) + 1)]

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +57,18 @@ def test_commands_shown_exist(page):
 
     for command in re.findall(r"^\$? ?repshare (\w+)", page.read_text(), re.MULTILINE):
         assert command in COMMANDS, command
+
+
+def test_the_site_is_built_with_every_link_leading_somewhere_and_nothing_from_elsewhere(tmp_path):
+    pages, site = tmp_path / "pages", tmp_path / "site"
+    shutil.copytree(ROOT, pages, ignore=shutil.ignore_patterns(".*", "build", "runs", "src", "tests"))
+    config = (ROOT / "mkdocs.yml").read_text()
+    (tmp_path / "mkdocs.yml").write_text(config.replace("build/pages", str(pages)).replace("build/site", str(site)))
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(tmp_path / "mkdocs.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded = re.compile(
+        r"<(?:script|img|iframe)[^>]*src=\"(?:https?:)?//|<link[^>]*rel=\"stylesheet\"[^>]*href=\"https?://"
+    )
+    for page in site.rglob("*.html"):
+        assert not loaded.search(page.read_text()), page

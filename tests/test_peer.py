@@ -69,10 +69,10 @@ class Net:
         config.insert_json5("listen/endpoints", "[]")
         config.insert_json5("connect/endpoints", f'["{place or self.exchanges[connect].listening[0]}"]')
         session = self.stack.enter_context(zenoh.open(config))
-        key = f"repshare/task/{name}/release"
+        key = f"repshare/task/{name}/release/1"
         kept = [
             session.declare_queryable(key, lambda query: answer(query, key), complete=True),
-            session.liveliness().declare_token(f"repshare/task/{name}/live"),
+            session.liveliness().declare_token(f"repshare/task/{name}/live/1"),
         ]
         self.stack.callback(kept.clear)
         eventually(lambda: name in self.exchanges[connect].live(), f"{name} is there")

@@ -11,7 +11,7 @@ from relays import create_task, invite, release, repshare, start_open_relay, sta
 from repshare.wire import decode_teacher
 
 VALUES = {
-    "classes": 10, "dimension": 8, "norm_bound": 1000.0, "minimum_count": 1, "weighted": True, "aggregation": "mean",
+    "classes": 10, "dimension": 8, "norm_bound": 1000.0, "minimum_count": 2, "weighted": True, "aggregation": "mean",
     "max_age": None,
 }  # fmt: skip
 

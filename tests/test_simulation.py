@@ -67,6 +67,21 @@ def test_tests_happen_at_their_cadence_and_after_the_last_round(splits, inline):
     assert tested == [False, True, True]
 
 
+@pytest.mark.parametrize("method", ["IL", "FL"])
+def test_clients_are_tested_on_what_they_have_and_on_what_they_lack(method, splits, inline):
+    setting = replace(SMALL, clients=5, partition="shards", classes_per_client=2, rounds=20, eval_every=20)
+    *_, last = simulate(Run(method, 0, setting), splits, inline)
+    for record in last:
+        assert record.test_own is not None
+        assert 0 <= record.test_unseen <= 1
+        if method == "IL":  # it knows two classes of ten
+            assert record.test_unseen == 0
+            assert record.test_own > 2 * record.test_accuracy
+    uniform = list(simulate(Run(method, 0, SMALL), splits, inline))[-1]
+    assert {record.test_unseen for record in uniform} == {None}
+    assert uniform[0].test_own == pytest.approx(uniform[0].test_accuracy, abs=0.1)
+
+
 def test_traffic_is_counted_to_the_byte(splits, inline):
     records = bits(Run("RS", 0, SMALL), splits, inline)
     mean_and_observation = 2 * 10 * (84 * 4 + 4 + 4)  # rows of d' numbers, a class and a count

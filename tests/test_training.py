@@ -12,7 +12,7 @@ from repshare.errors import ConfigError, DataError, Malformed, ModelError
 from repshare.models import LeNet5
 from repshare.representations import Teacher, nothing, stack
 from repshare.samples import Samples
-from repshare.training import Learner, lay_out
+from repshare.training import Learner, Score, lay_out
 
 
 def learner(data, policy=None, model=None, **options):
@@ -133,10 +133,27 @@ def test_representing_and_testing_leave_the_model_untouched(few):
     vectors, labels = mine.represent()
     assert vectors.shape == (50, 84)
     assert labels.tolist() == few[1].tolist()
-    assert mine.evaluate(Samples(few)) == pytest.approx(
+    assert mine.evaluate(Samples(few)).accuracy == pytest.approx(
         float((mine.network.model.eval()(few[0]).argmax(1) == few[1]).float().mean())
     )
     assert torch.equal(before, weights(mine))
+
+
+def test_a_test_counts_each_class_apart(few):
+    images, labels = few[0][few[1] != 3], few[1][few[1] != 3]
+    mine = learner(few)
+    mine.train()
+    score = mine.evaluate(Samples((images, labels)))
+    right = mine.network.model.eval()(images).argmax(1) == labels
+    assert score.right.tolist() == [int(right[labels == c].sum()) for c in range(10)]
+    assert score.totals.tolist() == [int((labels == c).sum()) for c in range(10)]
+
+
+def test_a_score_can_be_weighted_by_what_someone_has():
+    score = Score(np.array([3, 1, 0]), np.array([4, 2, 0]))
+    assert score.accuracy == 4 / 6
+    assert score.weighted(np.array([1, 3, 5])) == pytest.approx((0.75 + 3 * 0.5) / 4)  # nobody can test the last
+    assert score.weighted(np.array([0, 0, 5])) is None
 
 
 def test_one_sample_is_enough_to_train_on(few):
@@ -203,7 +220,7 @@ def test_no_sample_at_all_is_refused(few):
 @pytest.mark.parametrize(
     "change",
     [{"learning_rate": 3e-3}, {"optimizer": "sgd"}, {"optimizer": "adamw"}, {"batch_size": 16}, {"epochs": 2},
-     {"summed": True}, {"lambda_kd": 1.0}, {"lambda_disc": 5.0}],
+     {"summed": True}, {"lambda_kd": 1.0}, {"lambda_disc": 5.0}, {"discriminator": "external"}],
     ids=str,
 )  # fmt: skip
 def test_every_choice_about_training_shows_in_the_weights(few, change):
@@ -212,6 +229,23 @@ def test_every_choice_about_training_shows_in_the_weights(few, change):
         each.lesson = lay_out(teacher(np.random.default_rng(0)), each)
         each.train()
     assert not torch.equal(weights(usual), weights(changed))
+
+
+def test_an_external_discriminator_learns_and_goes_on_from_its_state(few):
+    whole, before = (learner(few, Policy(discriminator="external")) for _ in range(2))
+    start = whole.external.student.weight.detach().clone()
+    for each in (whole, before):
+        each.train()  # alone at first: the discriminator has nothing to learn from yet
+        assert torch.equal(each.external.student.weight, start)
+        each.lesson = lay_out(teacher(np.random.default_rng(0)), each)
+        losses = [each.train().disc for _ in range(3)]
+        assert losses[-1] < losses[0]
+    after = learner(few, Policy(discriminator="external"))
+    after.load_state(before.state())
+    for each in (whole, after):
+        each.train()
+    assert torch.equal(whole.external.teacher.weight, after.external.teacher.weight)
+    assert torch.equal(weights(whole), weights(after))
 
 
 def test_summed_losses_are_the_averaged_ones_times_features_and_classes(few):

@@ -8,7 +8,19 @@ from typing import Any, NamedTuple
 import tyro
 
 from repshare import extras
-from repshare.commands import data, demo, joining, learning, peering, relay, reporting, reproducing, tasks
+from repshare.commands import (
+    auditing,
+    data,
+    demo,
+    joining,
+    learning,
+    peering,
+    privacy,
+    relay,
+    reporting,
+    reproducing,
+    tasks,
+)
 from repshare.errors import RepshareError, StoreError, WorkerFailed
 from repshare.interrupts import Interrupted
 
@@ -33,6 +45,7 @@ COMMANDS: Commands = {
     "keys": Group(peering.KEYS, {"new": peering.new, "show": peering.show, "trust": peering.trust}),
     "demo": demo.demo,
     "report": reporting.report,
+    "privacy": Group(privacy.__doc__ or "", {"plan": privacy.plan, "ledger": privacy.ledger, "audit": auditing.audit}),
     "data": data.data,
     "relay": Group(
         relay.__doc__ or "",

@@ -2,20 +2,25 @@
 
 import io
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from repshare.board import Wants
-from repshare.config import Policy
-from repshare.errors import ConfigError, ExchangeError
+from repshare.config import Level, Policy
+from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Counting, Exchange
 from repshare.methods import RS, Method
-from repshare.randomness import derive
+from repshare.randomness import derive, numpy_stream
 from repshare.samples import Labelled, Samples
 from repshare.training import Learner
+
+if TYPE_CHECKING:
+    from repshare.privacy.guard import Guard
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,14 @@ class Record:
     seconds: float
     """Of this client's own work, testing apart."""
     trouble: str | None = None
-    """Why not all was exchanged, if the exchange was away, said no, or gave what does not fit. Training went on."""
+    """Why not all was exchanged: the exchange was away, said no, or gave what does not fit, or the privacy budget is
+    spent. Training went on."""
+    epsilon: float | None = None
+    """ε that all releases so far have cost; None where they have no noise."""
+    test_own: float | None = None
+    """Test accuracy with classes weighted as in the client's own data, in a simulation."""
+    test_unseen: float | None = None
+    """Test accuracy on the classes of which the client has no sample, in a simulation; None where it has of all."""
 
 
 class Client:
@@ -64,19 +76,30 @@ class Client:
         seed: int = 0,
         device: str = "cpu",
         head: str | None = None,
+        levels: Sequence[Level] | None = None,
+        ledger: Path | None = None,
     ) -> None:
+        """With a privacy budget in the policy: each sample's own `levels`, and the file that keeps what was spent.
+
+        A level is "public", "never", or the ε that this sample may spend. Without a ledger, what was spent is
+        forgotten with this client.
+        """
         self.name, self.exchange, self.method, self.seed = name, exchange, method, seed
         self.policy = method.adapt(policy or Policy())
         samples = data if isinstance(data, Samples) else Samples(data, device=device)
-        self.learner = Learner(model, samples, self.policy, name=name, seed=seed, head=head)
+        self.learner = self._make_learner(model, samples, head)
         self.learner.shares_logits = method.shares_logits
         if method.begin is not None:
             method.begin(self.learner, seed)
         self.test = Samples(test, device=device) if test is not None and not isinstance(test, Samples) else test
         if self.test is not None:
             self.test.check_labels(self.learner.network.classes)
+        self.guard = self._make_guard(levels)
+        self.learner.guard = self.guard  # before the first round: how much noise training needs, it knows
+        if self.guard is not None and ledger is not None:
+            self.guard.keep_in(ledger)
         self.round_number = 0
-        self.trouble: ExchangeError | None = None  # what kept the last round from exchanging
+        self.trouble: ExchangeError | BudgetExhausted | None = None  # what kept the last round from exchanging
 
     def rounds(self, count: int, *, eval_every: int = 1) -> Iterator[Record]:
         """Take part for `count` rounds; a record after each. With test data, test every `eval_every` rounds."""
@@ -112,24 +135,29 @@ class Client:
             bytes_down=down,
             seconds=seconds,
             trouble=None if self.trouble is None else str(self.trouble),
+            epsilon=None if self.guard is None else self.guard.spent,
         )
 
     def evaluate(self) -> float:
         """Accuracy on the test data, from 0 to 1."""
         if self.test is None:
             raise ValueError("this client was given no test data")
-        return self.learner.evaluate(self.test)
+        return self.learner.evaluate(self.test).accuracy
 
     def save(self) -> bytes:
         """All that the same client, built anew, needs to go on to the same bits: see `load`."""
         kept = io.BytesIO()
-        torch.save({"round": self.round_number, **self.learner.state()}, kept)
+        guard = {} if self.guard is None else {"guard": self.guard.state()}
+        torch.save({"round": self.round_number, **guard, **self.learner.state()}, kept)
         return kept.getvalue()
 
     def load(self, saved: bytes) -> None:
         """Go on from what `save` gave."""
         state = torch.load(io.BytesIO(saved), weights_only=True)
         self.round_number = state.pop("round")
+        guard = state.pop("guard", None)
+        if self.guard is not None and guard is not None:
+            self.guard.load_state(guard)
         self.learner.load_state(state)
 
     def _collect(self) -> int:
@@ -147,15 +175,41 @@ class Client:
         return counting.received - before if counting else length
 
     def _publish(self) -> int:
-        if self.exchange is None or self.method.share is None:
+        if self.exchange is None or self.method.share is None or self.round_number % self.policy.release_every:
             return 0
-        body = self.method.share(self.learner, self.round_number)
         try:
+            body = self.method.share(self.learner, self.round_number)
             self.exchange.publish(body)  # what leaves a client leaves here
-        except ExchangeError as error:
+        except (ExchangeError, BudgetExhausted) as error:
             self.trouble = error
             return 0
         return len(body)
+
+    def _make_learner(self, model: nn.Module, samples: Samples, head: str | None) -> Learner:
+        if not self.policy.end_to_end or self.method.share is None:  # of one who shares nothing, nothing shows
+            return Learner(model, samples, self.policy, name=self.name, seed=self.seed, head=head)
+        from repshare.private_training import PrivateLearner
+
+        return PrivateLearner(model, samples, self.policy, name=self.name, seed=self.seed, head=head)
+
+    def _make_guard(self, levels: Sequence[Level] | None) -> "Guard | None":
+        policy, learner = self.policy, self.learner
+        if policy.epsilon is None:
+            if levels is not None:
+                raise ConfigError("samples' levels are budgets of a policy with epsilon and adjacency add-remove")
+            return None
+        from repshare.privacy.guard import Guard
+        from repshare.privacy.whole import WholeGuard
+
+        make = WholeGuard if policy.end_to_end and self.method.share is not None else Guard
+        return make(
+            policy,
+            learner.samples.labels.numpy(),
+            dimension=learner.dimension,
+            classes=policy.share_classes or range(learner.network.classes),
+            levels=levels,
+            seeded=numpy_stream(self.seed, self.name, "privacy") if policy.seeded_noise else None,
+        )
 
 
 def make_wants(policy: Policy, seed: int, name: str, round: int) -> Wants:

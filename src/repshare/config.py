@@ -10,6 +10,7 @@ from repshare.errors import ConfigError
 from repshare.topology import Topology
 
 Attack = Literal["flip", "scale"]
+Level = float | Literal["public", "never"]  # a sample's own privacy budget: ε, none needed, or nothing of it leaves
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,9 @@ class Policy:
     """λ_KD: how strongly features are pulled to the global mean of their class. 0 switches it off."""
     lambda_disc: float = 1.0
     """λ_disc: how much the contrastive discriminator counts. 0 switches it off."""
+    discriminator: Literal["classifier", "external"] = "classifier"
+    """What tells whether two representations are of one class: the model's own classifier, or two linear maps of
+    their own, trained beside it."""
     summed: bool = False
     """Sum the two terms over features and classes, as the paper's formulas do, instead of averaging."""
     n_avg: int = 10
@@ -47,18 +51,48 @@ class Policy:
     """Local optimizer. Its state is kept between rounds."""
     learning_rate: float = 1e-3
     """Its step size."""
+    release_every: int = 1
+    """Release after every so many rounds only. Each release costs privacy and traffic."""
+    epsilon: float | None = None
+    """ε: release only with noise, so that all releases together are (ε, δ)-differentially private for each sample,
+    given the model (training itself is not, unless `end_to_end`: see docs/privacy.md). Default: no noise."""
+    delta: float = 1e-5
+    """δ: the chance that ε does not hold. Well below one over the number of samples."""
+    planned_releases: int = 20
+    """Releases to make the budget last for. After it is spent a client releases nothing more, and goes on training."""
+    clip: float | None = None
+    """Features longer than this are shortened to it: noise is in proportion. Default: √d', beyond which Tanh features
+    cannot go."""
+    adjacency: Literal["replace", "add-remove"] = "replace"
+    """What others must not notice: one sample replaced by another of its class, with the number of samples public; or
+    one added or removed, with noise on these numbers, too, and each sample charged by its own length."""
+    seeded_noise: bool = False
+    """Draw the noise from the seed: it protects nobody, and releases say so. Simulations do, to be repeatable."""
+    end_to_end: bool = False
+    """Train with DP-SGD, too: then ε covers all that others ever see, and what they can know about the model."""
+    training_share: float = 0.5
+    """end_to_end: the part of ε for training; releases alone cost at most the rest."""
+    grad_clip: float = 1.0
+    """end_to_end: longer gradients of a sample are shortened to this."""
 
     def __post_init__(self) -> None:
         for name in ("lambda_kd", "lambda_disc"):
             _within(self, name, 0, sys.float_info.max)
-        for name in ("n_avg", "minimum_count", "epochs", "batch_size"):
+        for name in ("n_avg", "minimum_count", "epochs", "batch_size", "release_every", "planned_releases"):
             _whole(self, name, 1)
         for name in ("m_up", "m_down"):
             _whole(self, name, 0)
-        for name in ("precision", "optimizer"):
+        for name in ("discriminator", "precision", "optimizer", "adjacency"):
             _one_of(self, name)
-        if not 0 < self.learning_rate < math.inf:
-            raise ConfigError(f"learning_rate must be above 0 and finite, not {self.learning_rate}")
+        for name in ("learning_rate", "epsilon", "clip", "grad_clip"):
+            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
+                raise ConfigError(f"{name} must be above 0 and finite, not {value}")
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta must be above 0 and below 1, not {self.delta}")
+        if not 0 < self.training_share < 1:
+            raise ConfigError(f"training_share must be above 0 and below 1, not {self.training_share}")
+        if self.end_to_end and self.epsilon is None:
+            raise ConfigError("end_to_end needs a budget: set epsilon")
         if isinstance(self.peers, str):
             raise ConfigError(f"peers must be several names, not the text {self.peers!r}")
 
@@ -78,8 +112,8 @@ class Setting:
     rounds: int | None = None
     """Communication rounds. Default: the paper's number for the data set, else 20."""
     model: tuple[str, ...] = ()
-    """lenet5, resnet9, resnet18, or your own as file.py:function. Several are dealt out in turn. Default: the
-    paper's for the data set."""
+    """lenet5, convnet, mlp, resnet9, resnet18, or your own as file.py:function. Several are dealt out in turn.
+    Default: the paper's for the data set."""
     dimension: int | None = None
     """d', the length of a representation. Default: the model's own. Different models must agree on one."""
     partition: Literal["uniform", "dirichlet", "shards", "unequal"] = "uniform"

@@ -9,6 +9,7 @@
     + Refused              the exchange understood and said no: see the reason
       . Outdated           a newer release of the same client is there already
     + Malformed            the bytes are not what they should be
+  x BudgetExhausted        releasing would exceed a privacy budget; nothing was released, and training goes on
   x StoreError             a store is away or cannot write; do the same again later
   x CheckpointError        a checkpoint is damaged, of another run, or could not be written
   x WorkerFailed           a worker process died, or met an error nobody foresaw
@@ -49,6 +50,10 @@ class Outdated(Refused):
 
 class Malformed(ExchangeError):
     """The bytes are not what they should be."""
+
+
+class BudgetExhausted(RepshareError):
+    """Releasing would exceed a privacy budget; nothing was released, and training goes on."""
 
 
 class StoreError(RepshareError):

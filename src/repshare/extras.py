@@ -9,6 +9,7 @@ EXTRAS = {
     "redis": ("redis",),
     "ray": ("ray",),
     "peer": ("zenoh", "cryptography"),
+    "privacy": ("dp_accounting", "opacus", "scipy"),
 }
 
 

@@ -4,10 +4,10 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ from torch import nn
 from repshare import wire
 from repshare.board import Wants
 from repshare.client import Client, Record
-from repshare.config import Policy
+from repshare.config import Level, Policy
 from repshare.errors import CheckpointError, ConfigError, Outdated
 from repshare.exchange import Exchange
 from repshare.exchange.relay import Membership
@@ -23,6 +23,11 @@ from repshare.methods import RS
 from repshare.references import find_function, in_one_line
 from repshare.results import Folder, Journal, write_atomically
 from repshare.samples import Labelled
+
+if TYPE_CHECKING:
+    from repshare.privacy.guard import Guard
+
+LEDGER = "privacy.jsonl"
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ class Party:
     """How it learns and what it shares."""
     head: str | None = None
     """The name of the model's last linear layer, where it cannot be found by what it computes."""
+    levels: Sequence[Level] | None = None
+    """Each sample's own privacy budget: "public", "never", or its ε. Needs a policy with epsilon and add-remove."""
 
 
 def load_party(reference: str, seed: int) -> Party:
@@ -110,7 +117,10 @@ class Remembering:
 
 
 class State:
-    """A client's folder: run.json says whose it is, records.jsonl what happened, client.state the last whole round."""
+    """A client's folder: run.json says whose it is, records.jsonl what happened, client.state the last whole round.
+
+    privacy.jsonl is the ledger of what its releases have cost. Nothing ever takes that back.
+    """
 
     def __init__(self, path: Path, client: Client, membership: Membership) -> None:
         self.client, self._path, self._teacher = client, path / "client.state", path / "teacher"
@@ -131,6 +141,8 @@ class State:
         """Bring the client to where it was. Of a round that was not kept whole nothing remains."""
         policy = json.dumps(asdict(self.client.policy), indent=2) + "\n"  # most of it may change between starts
         write_atomically(self.folder.path / "policy.json", policy)
+        if self.client.guard is not None:
+            self.client.guard.keep_in(self.folder.path / LEDGER)
         if self._path.exists():
             kept = self._path.read_bytes()
             if zlib.crc32(kept[4:]).to_bytes(4) != kept[:4]:
@@ -171,17 +183,25 @@ def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -
 
 def make_report(client: Client, record: Record) -> dict[str, Any]:
     """What a client tells of a round if it chooses to: figures about its training, nothing about its samples."""
-    told = ("round", "train_accuracy", "test_accuracy", "ce", "kd", "disc", "bound", "bytes_up", "bytes_down")
+    told = ["round", "test_accuracy", "bytes_up", "bytes_down"]
+    if not client.policy.end_to_end:  # which covers what is told of the model, not of its training samples
+        told += ["train_accuracy", "ce", "kd", "disc", "bound"]
     figures = {key: getattr(record, key) for key in told}
     finite = {key: value for key, value in figures.items() if value is not None and math.isfinite(value)}
     weights = client.learner.network.model.state_dict().values()
-    return {**finite, "model": _name(client), "model_bytes": sum(each.nbytes for each in weights)}
+    privacy = {} if client.guard is None else {"privacy": _spent(client.guard)}
+    return {**finite, **privacy, "model": _name(client), "model_bytes": sum(each.nbytes for each in weights)}
+
+
+def _spent(guard: "Guard") -> dict[str, Any]:
+    """What releases have cost, and what that is about."""
+    return {"epsilon": guard.spent, "delta": guard.delta, "mode": f"{guard.mode}, {guard.policy.adjacency}"}
 
 
 def _describe(client: Client, membership: Membership) -> dict[str, Any]:
     """What must be the same for a state to be of use."""
     return {
-        **membership._asdict(),
+        **{key: value for key, value in membership._asdict().items() if key != "minimum_count"},
         "seed": client.seed,
         "model": _name(client),
         "optimizer": client.policy.optimizer,

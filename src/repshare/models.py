@@ -1,7 +1,7 @@
 """Classifiers as the paper sees them: features φ, then one linear head τ.
 
-`LeNet5`, `ResNet9` and `ResNet18` are the paper's. `split` finds the same two halves in any other PyTorch
-classifier that ends in a linear layer, and leaves it unchanged.
+`LeNet5`, `ResNet9` and `ResNet18` are the paper's; `ConvNet` and `MLP` are small ones of other kinds. `split` finds
+the same two halves in any other PyTorch classifier that ends in a linear layer, and leaves it unchanged.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,6 +28,41 @@ class LeNet5(nn.Module):
             nn.Conv2d(6, 16, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(inplace=True),
             nn.Conv2d(16, 120, 3, padding=1), nn.ReLU(inplace=True),
             *_project(120, dimension),
+        )  # fmt: skip
+        self.head = nn.Linear(dimension, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, channels, h, w) to logits (n, classes)."""
+        return self.head(self.features(images))  # type: ignore[no-any-return]
+
+
+class ConvNet(nn.Module):
+    """Two convolutions and a dense layer: 16,486 parameters with one channel, ten classes and d' = 84."""
+
+    def __init__(self, channels: int = 1, classes: int = 10, dimension: int = 84) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(channels, 16, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2), nn.Flatten(),
+            nn.Linear(128, dimension), nn.Tanh(),
+        )  # fmt: skip
+        self.head = nn.Linear(dimension, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, channels, h, w) to logits (n, classes)."""
+        return self.head(self.features(images))  # type: ignore[no-any-return]
+
+
+class MLP(nn.Module):
+    """Dense layers on an image of 8 × 8: 20,006 parameters with one channel, ten classes and d' = 84."""
+
+    def __init__(self, channels: int = 1, classes: int = 10, dimension: int = 84) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.AdaptiveAvgPool2d(8), nn.Flatten(),
+            nn.Linear(64 * channels, 128), nn.ReLU(),
+            nn.Linear(128, dimension), nn.Tanh(),
         )  # fmt: skip
         self.head = nn.Linear(dimension, classes)
 
@@ -121,7 +156,13 @@ def _project(width: int, dimension: int) -> list[nn.Module]:
     return [GlobalAverage(), nn.Linear(width, dimension), nn.Tanh()]
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"lenet5": LeNet5, "resnet9": ResNet9, "resnet18": ResNet18}
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "lenet5": LeNet5,
+    "convnet": ConvNet,
+    "mlp": MLP,
+    "resnet9": ResNet9,
+    "resnet18": ResNet18,
+}
 
 
 def build(name: str, *, channels: int, classes: int, dimension: int | None, seed: int) -> nn.Module:

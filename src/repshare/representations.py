@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,23 @@ class Release(NamedTuple):
     round: int
     means: Representations  # at most one row a class
     observations: Representations  # M↑ rows a class
+    noise: str | None = None  # where the noise in it came from, "os" or "seeded"; None: there is none
+
+
+class Shape(NamedTuple):
+    """What a release is to contain."""
+
+    round: int
+    n_avg: int
+    repeats: int
+    minimum: int
+
+
+class Protection(Protocol):
+    """Makes a release with noise, and charges it for good before it exists: `privacy.guard`."""
+
+    def release(self, vectors: Floats, labels: Integers, rows: Integers, shape: Shape) -> Release:
+        """A release of these of the client's samples (`rows`). Raises BudgetExhausted if they cannot pay for it."""
 
 
 class Teacher(NamedTuple):
@@ -99,8 +116,12 @@ def make_release(
     minimum: int,
     classes: Sequence[int] | None,
     samples: Sequence[int] | None,
+    guard: Protection | None = None,
 ) -> Release:
-    """Average a client's representations, using only the classes and samples that it lets take part."""
+    """Average a client's representations, using only the classes and samples that it lets take part.
+
+    With a guard, the averages are made by it, differentially private.
+    """
     allowed = np.ones(len(labels), bool)
     if samples is not None:
         allowed[:] = False
@@ -108,6 +129,8 @@ def make_release(
     if classes is not None:
         allowed &= np.isin(labels, classes)
     vectors, labels = vectors[allowed], labels[allowed]
+    if guard is not None:
+        return guard.release(vectors, labels, np.flatnonzero(allowed), Shape(round, n_avg, repeats, minimum))
     return Release(
         round,
         class_means(vectors, labels, minimum=minimum),

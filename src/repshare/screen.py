@@ -24,13 +24,13 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH = 10  # characters
 
 
-def progress(console: Console) -> Progress:
+def progress(console: Console, unit: str = "rounds") -> Progress:
     """A bar with what is being done, how far it is, and when it will end."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("rounds"),
+        TextColumn(unit),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),

@@ -14,10 +14,10 @@ from repshare import objective
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, Malformed, ModelError
 from repshare.models import split
-from repshare.objective import Lesson, Terms
+from repshare.objective import Contrast, External, Lesson, Terms
 from repshare.optimizers import OPTIMIZERS, Descent
-from repshare.randomness import numpy_stream, torch_stream
-from repshare.representations import Floats, Integers, Representations, Teacher
+from repshare.randomness import derive, numpy_stream, torch_stream
+from repshare.representations import Floats, Integers, Protection, Representations, Teacher
 from repshare.samples import EVALUATION_BATCH, Samples
 
 
@@ -29,6 +29,25 @@ class Losses(NamedTuple):
     disc: float | None
     bound: float | None  # log K − L_disc, in nats
     accuracy: float
+
+
+class Score(NamedTuple):
+    """How many samples of each class a model got right, and how many there were."""
+
+    right: Integers  # (C,)
+    totals: Integers  # (C,)
+
+    @property
+    def accuracy(self) -> float:
+        """From 0 to 1."""
+        return int(self.right.sum()) / int(self.totals.sum())
+
+    def weighted(self, classes: Integers) -> float | None:
+        """Accuracy, had there been so many samples of each class; None where none of those could be tested."""
+        tested = (self.totals > 0) & (classes > 0)
+        if not tested.any():
+            return None
+        return float(np.average(self.right[tested] / self.totals[tested], weights=classes[tested]))
 
 
 class View(NamedTuple):
@@ -72,9 +91,12 @@ class Learner:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         self.samples, self.policy, self.name = samples, policy, name
         self.shares_logits = False  # FD distils logits where the paper distils features
+        self.guard: Protection | None = None  # with one, releases are differentially private
         self.lesson: Lesson | None = None
         self.across: Across | None = None  # split learning has the head at the server
-        self.optimizer = OPTIMIZERS[policy.optimizer](model.parameters(), lr=policy.learning_rate, fused=True)
+        self.external = self._external(seed) if policy.discriminator == "external" else None
+        trained = [*model.parameters(), *(self.external.parameters() if self.external else ())]
+        self.optimizer = OPTIMIZERS[policy.optimizer](trained, lr=policy.learning_rate, fused=True)
         self.descent = Descent(self.optimizer)
         self.batches = torch_stream(seed, name, "batches")
         self.pairing = torch_stream(seed, name, "pairing")
@@ -88,7 +110,7 @@ class Learner:
 
     def train(self) -> Losses:
         """Local epochs of gradient descent on L = L_CE + λ_KD · L_KD + λ_disc · L_disc."""
-        averages = _Averages()
+        averages = Averages()
         self.network.model.train()
         self.optimizer.zero_grad()  # whoever made the model may have left some
         with self._own_noise():
@@ -138,10 +160,16 @@ class Learner:
         if not len(lesson.observations):
             return Terms(ce, kd)
         with torch.set_grad_enabled(self.policy.lambda_disc > 0):
-            observed = self.network.head(self._pair(lesson.observations, len(labels)))  # (n or 1, C, C)
-            pairs = objective.contrast(logits, observed, labels, lesson.has_observation)
+            pairs = self._contrast(features, logits, labels, lesson)
             disc = objective.discrimination(pairs, summed=summed)
         return Terms(ce, kd, disc, objective.information_bound(pairs, labels))
+
+    def _contrast(self, features: Tensor, logits: Tensor, labels: Tensor, lesson: Lesson) -> Contrast:
+        observed, there = self._pair(lesson.observations, len(labels)), lesson.has_observation  # (n or 1, C, d)
+        if self.external is None:
+            return objective.contrast(logits, self.network.head(observed), labels, there)
+        judged = self.external(features[:, None, :], observed, negatives=int(there.sum()) - 1)
+        return objective.pair_up(judged, labels, there)
 
     def represented(self, features: Tensor, logits: Tensor) -> Tensor:
         """What stands for a sample: its features, or for FD its logits."""
@@ -152,17 +180,19 @@ class Learner:
         rows = [self.represented(*outputs) for outputs, _ in self._outputs(self.samples)]
         return torch.cat(rows).float().cpu().numpy(), self.samples.labels.numpy()
 
+    def evaluate(self, samples: Samples) -> Score:
+        """How well the model does on these samples."""
+        hits = [labels[logits.argmax(1) == labels] for (_, logits), labels in self._outputs(samples)]
+        classes = self.network.classes
+        right, totals = (torch.bincount(each.cpu(), minlength=classes) for each in (torch.cat(hits), samples.labels))
+        return Score(right.numpy(), totals.numpy())
+
     def look(self, samples: Samples) -> View:
         """How these samples look from here."""
         features = torch.cat([features for (features, _), _ in self._outputs(samples)])
         head = self.network.head
         bias = torch.zeros(self.network.classes) if head.bias is None else head.bias
         return View(*(tensor.detach().float().cpu().numpy().copy() for tensor in (features, head.weight, bias)))
-
-    def evaluate(self, samples: Samples) -> float:
-        """Accuracy, from 0 to 1."""
-        right = sum(int((logits.argmax(1) == labels).sum()) for (_, logits), labels in self._outputs(samples))
-        return right / len(samples)
 
     def state(self) -> dict[str, Any]:
         """All that another learner of the same make needs to go on to the same bits."""
@@ -174,6 +204,7 @@ class Learner:
             "pairing": self.pairing.get_state(),
             "averaging": json.dumps(self.averaging.bit_generator.state),
             "noise": self.noise.get_state(),
+            **({"external": self.external.state_dict()} if self.external else {}),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -185,6 +216,13 @@ class Learner:
         self.pairing.set_state(state["pairing"])
         self.averaging.bit_generator.state = json.loads(state["averaging"])
         self.noise.set_state(state["noise"])
+        if self.external:
+            self.external.load_state_dict(state["external"])
+
+    def _external(self, seed: int) -> External:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(seed, self.name, "discriminator"))
+            return External(self.network.dimension).to(self.network.head.weight)
 
     def _outputs(self, samples: Samples) -> "list[tuple[tuple[Tensor, Tensor], Tensor]]":
         self.network.model.eval()
@@ -245,13 +283,14 @@ def _by_class(rows: Representations, classes: int) -> tuple[Floats, NDArray[np.b
     return laid, counts > 0
 
 
-class _Averages:
+class Averages:
     """Means over samples of what each batch reports. Values are read at the end: reading one waits for it on a GPU."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[Tensor, int]]] = {}
 
     def add(self, terms: Terms, logits: Tensor, labels: Tensor) -> None:
+        """Note a batch."""
         for name, value in zip(Terms._fields, terms, strict=True):
             if value is not None:
                 self._seen.setdefault(name, []).append((value.detach(), len(labels)))
@@ -259,6 +298,7 @@ class _Averages:
         self._seen.setdefault("accuracy", []).append((right / len(labels), len(labels)))
 
     def result(self) -> Losses:
+        """The means."""
         return Losses(**{name: self._mean(name) for name in Losses._fields})  # type: ignore[arg-type]
 
     def _mean(self, name: str) -> float | None:

@@ -4,7 +4,8 @@ A message is a safetensors file: a header that says names, types and shapes, the
 code. What it means is one JSON object in the header's metadata:
 
     kind "release" or "teacher"   vectors (n, d), labels (n,), counts (n,); the first `means` rows are class means
-                                  and the others observations; int8 adds scales (n,), one a row
+                                  and the others observations; int8 adds scales (n,), one a row; a release with noise
+                                  says where from: "os", or "seeded" for simulations, where it protects nobody
     kind "weights"                a model's tensors by name, and the number of samples they were trained on
     kind "batch"                  for split learning: vectors (n, d), features or gradients, and labels (n,) of features
     kind "items"                  what a store keeps, for checkpoints
@@ -27,6 +28,7 @@ from repshare.errors import Malformed
 from repshare.representations import Release, Representations, Teacher
 
 PRECISIONS = ("fp32", "fp16", "int8")
+NOISES = ("os", "seeded")
 VERSION = 1
 LONGEST_HEADER_BYTES = 10_000  # of a release or teacher, which have four tensors: a longer one is not even parsed
 _SIGNED = ("release", "key", "signature")
@@ -48,13 +50,16 @@ class Signed(NamedTuple):
 
 def encode_release(release: Release, precision: str = "fp32") -> bytes:
     """A release as bytes, its vectors in fp32, fp16 or int8."""
-    return _encode("release", release.means, release.observations, precision, round=release.round)
+    return _encode("release", release.means, release.observations, precision, **_noted(release))
 
 
 def decode_release(body: bytes) -> Release:
     """The release in these bytes, or Malformed."""
     means, observations, meta = _decode("release", body)
-    return Release(_whole(meta, "round"), means, observations)
+    noise = meta.get("noise")
+    if noise is not None and noise not in NOISES:
+        raise Malformed(f"noise must be from {' or '.join(NOISES)}, not {str(noise)[:30]!r}")
+    return Release(_whole(meta, "round"), means, observations, noise)
 
 
 def encode_teacher(teacher: Teacher, precision: str = "fp32") -> bytes:
@@ -127,7 +132,7 @@ def decode_signed(body: bytes) -> Signed:
     return Signed(task, client, _whole(meta, "began"), _whole(meta, "round"), *parts)
 
 
-def _encode(kind: str, means: Representations, others: Representations, precision: str, **meta: int) -> bytes:
+def _encode(kind: str, means: Representations, others: Representations, precision: str, **meta: Any) -> bytes:
     vectors = np.concatenate([means.vectors, others.vectors], dtype=np.float32)  # (n, d)
     arrays: dict[str, NDArray[Any]] = {
         "labels": np.concatenate([means.labels, others.labels], dtype=np.int32, casting="same_kind"),
@@ -142,6 +147,10 @@ def _encode(kind: str, means: Representations, others: Representations, precisio
     described = tuple((name, array.dtype.str, array.shape) for name, array in arrays.items())
     head, order = _head(described, (("kind", kind), ("means", len(means.labels)), *meta.items()))
     return b"".join([head, *(arrays[name].tobytes() for name in order)])
+
+
+def _noted(release: Release) -> dict[str, Any]:
+    return {"round": release.round, **({} if release.noise is None else {"noise": release.noise})}
 
 
 def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, dict[str, Any]]:

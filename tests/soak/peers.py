@@ -21,7 +21,7 @@ from soak.five import NETWORKS, SEED
 PAGE = Path(__file__).parents[2] / "docs/results/peers.md"
 FIVE = Path(__file__).with_name("five.py")
 PATIENCE = 1800
-CALM, END, EVERY = 40, 80, 20  # rounds: until the first fault, until the comparison ends, between tests
+CALM, END, EVERY = 40, 70, 10  # rounds: until the first fault, until the comparison ends, between tests
 OPTIONS = ("--m-down", "4", "--pace", "0.3", "--eval-every", str(EVERY))
 
 HEAD = f"""# Five peers, five kinds of network, no server

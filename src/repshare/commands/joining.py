@@ -15,6 +15,7 @@ from repshare.errors import ConfigError, ExchangeError
 if TYPE_CHECKING:
     from repshare.client import Client, Record
     from repshare.exchange.relay import Membership, RelayExchange
+    from repshare.exchange.secure import SecureExchange
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,34 @@ class Access:
     """Seconds to keep trying when the relay does not answer. Training then goes on without it until it is back."""
 
 
+@dataclass(frozen=True)
+class Secrecy:
+    """Secure sums: a fixed group whose class sums are masked, so that the relay learns their total only."""
+
+    group: Path | None = None
+    """The trust file (`repshare keys trust`) with the names and keys of all members, this client included. Needs
+    --m-up 0: observations are one client's own, and no sum hides them."""
+    signing_key: Path | None = None
+    """This client's key of `repshare keys new`, by which the group knows it."""
+    threshold: int = 0
+    """How many members must stay to the end of a sum. Default: more than two thirds."""
+    step_patience: float = 60.0
+    """Seconds to wait for slower members in each of a sum's five steps; without those who are missing it goes on."""
+
+    def __post_init__(self) -> None:
+        if (self.group is None) != (self.signing_key is None):
+            raise ConfigError("--group and --signing-key belong together: give both")
+        if not 0 < self.step_patience <= 600:
+            raise ConfigError(f"step_patience must be above 0 and at most 600 seconds, not {self.step_patience}")
+
+
 def join(
     url: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="URL")],
     task: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")],
     access: Access,
     work: Work,
     policy: Policy,
+    secrecy: Secrecy = Secrecy(),  # noqa: B008
 ) -> None:
     """Train with others through a relay, round after round; only averages leave this machine.
 
@@ -55,6 +78,9 @@ def join(
     repshare join https://relay.example.org --task party.py:alice --token-file alice.token
 
     repshare join https://relay.example.org --task party.py:alice --dry-run
+
+    repshare join https://relay.example.org --task party.py:alice --token-file alice.token --m-up 0 --group peers.jsonl
+    --signing-key alice.key
 
     repshare join http://127.0.0.1:8000 --task party.py:alice --name alice --task-name digits --rounds 50
 
@@ -65,6 +91,7 @@ def join(
         work: How to go about it.
         policy: How to learn, and what to share. What is set here to other than its default comes before the policy in
             the party's file.
+        secrecy: Secure sums, instead of the relay's board.
     """
     console = Console(stderr=work.json)
     if work.dry_run:
@@ -73,9 +100,31 @@ def join(
         return
     with closing(_connect(url, access)) as exchange:
         membership = exchange.describe()
-        client = make_client(task, membership.client, work, policy)
-        client.exchange = exchange
+        client = make_client(task, membership.client, work, policy, least=membership.minimum_count)
+        client.exchange = _secure(exchange, membership, secrecy, client.policy) if secrecy.group else exchange
         _run(client, membership, exchange, work, console)
+
+
+def _secure(relay: "RelayExchange", membership: "Membership", secrecy: Secrecy, policy: Policy) -> "SecureExchange":
+    from repshare.exchange.secure import RelayMeeting, SecureExchange
+    from repshare.keys import Key, Trust
+    from repshare.task import Task
+
+    if policy.m_up:
+        raise ConfigError("observations are one client's own, and no sum hides them: --m-up 0")
+    if secrecy.group is None or secrecy.signing_key is None or not secrecy.group.exists():
+        raise ConfigError(f"there is no trust file {secrecy.group}: see repshare keys trust")
+    members = dict(Trust(secrecy.group))
+    return SecureExchange(
+        Task(membership.classes, membership.dimension),
+        membership.client,
+        RelayMeeting(relay, tuple(members), secrecy.step_patience),
+        task_name=membership.task,
+        key=Key.read(secrecy.signing_key),
+        members=members,
+        threshold=secrecy.threshold,
+        patience=secrecy.step_patience,
+    )
 
 
 def _run(client: "Client", membership: "Membership", exchange: "RelayExchange", work: Work, console: Console) -> None:

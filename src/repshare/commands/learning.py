@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from rich.console import Console
 
+from repshare.commands.privacy import cautions
 from repshare.config import Setting
 from repshare.errors import ConfigError, DataError
 from repshare.interrupts import interruptible
@@ -105,6 +106,8 @@ def _compare(
     check_seeds(seeds)
     console = Console(stderr=output.json)
     splits, setting = load(setting, fallback, console)
+    for warning in cautions(setting.policy):
+        console.print(warning, style="yellow", highlight=False, markup=False)
     runs = experiments.plan_comparison(setting, methods, seeds, splits)
     pool = make_workers(output, setting.clients)
     folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)

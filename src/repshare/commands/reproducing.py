@@ -16,7 +16,10 @@ from repshare.interrupts import interruptible
 if TYPE_CHECKING:
     from repshare.data import Splits
 
-What = Literal["table", "ablation", "curves", "tsne", "traffic", "bound", "topologies"]
+What = Literal[
+    "table", "ablation", "curves", "tsne", "traffic", "bound", "topologies",
+    "skew", "absence", "precision", "unseen", "discriminator", "averages", "models", "clients",
+]  # fmt: skip
 
 
 def reproduce(
@@ -34,9 +37,13 @@ def reproduce(
 
     table: the paper's table beside the published numbers. ablation: gain over learning alone for a grid of λ_KD and
     λ_disc. curves: train and test accuracy by round. tsne: the feature spaces of two clients by round. traffic: bytes
-    per client and round beside the paper's formulas. bound: the mutual-information bound by round.
+    per client and round beside the paper's formulas. bound: the mutual-information bound by round. topologies: what it
+    costs to have no server.
 
-    topologies: what it costs to have no server.
+    Studies beyond the paper, each beside IL and FL. skew: clients whose classes differ. absence: half of them away in
+    each round. precision: fewer bits on the wire. unseen: classes that a client lacks. discriminator: the
+    classifier, an external one, none. averages: n_avg, M↑ and M↓. models: three kinds of network together. clients: up
+    to 100.
 
     Each has a folder of its own with its description (run.json), a line or more for each cell (records.jsonl), and
     what is made from these alone: a figure (PNG and SVG), a table (Markdown). Interrupted, it goes on where it was;

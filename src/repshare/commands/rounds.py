@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 
 from repshare import screen
+from repshare.commands.privacy import cautions
 from repshare.config import Policy
-from repshare.errors import ConfigError
+from repshare.errors import ConfigError, ExchangeError
 from repshare.interrupts import interruptible, pause
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class Work:
     threads: int | None = None
     """Threads to compute with. Default: PyTorch's choice."""
     report: bool = False
-    """Tell the relay's page after each round how it went: accuracies, losses, bytes, and the model's size and type.
-    Nothing of it is needed to take part."""
+    """Tell the relay's page after each round how it went: accuracies, losses, bytes, the model's size and type, and the
+    ε spent. Nothing of it is needed to take part, and no ε covers accuracies and losses."""
     json: bool = False
     """Print one JSON object a round on standard output, and a last one about all, and nothing else there."""
 
@@ -85,6 +86,8 @@ def carry_on(
             state.clear()
         state.restore()
         say(console, _opening(client, membership, state.folder.path))
+        for warning in cautions(client.policy):
+            say(console, warning, "yellow")
         before = None
         for record in until_asked(take_part(state, work.rounds, eval_every=work.eval_every)):
             if work.json:
@@ -94,7 +97,7 @@ def carry_on(
             if before is not None and before.trouble and not record.trouble:
                 say(console, back)
             before = record
-            if after is not None and not record.trouble:
+            if after is not None and not isinstance(client.trouble, ExchangeError):
                 after(record)
             if record.round != work.rounds:
                 pause(work.pace - record.seconds)
@@ -106,8 +109,8 @@ def default_folder(membership: "Membership") -> Path:
     return Path(re.sub(r"[^\w.\-]+", "-", f"repshare-{membership.task}-{membership.client}"))
 
 
-def make_client(task: str, name: str, work: Work, policy: Policy) -> "Client":
-    """The client of `file.py:function`."""
+def make_client(task: str, name: str, work: Work, policy: Policy, *, least: int = 1) -> "Client":
+    """The client of `file.py:function`, which shares no average of fewer samples than `least`."""
     import torch
 
     from repshare.client import Client
@@ -121,20 +124,24 @@ def make_client(task: str, name: str, work: Work, policy: Policy) -> "Client":
         party.model,
         party.data,
         name=name,
-        policy=_combine(party, policy),
+        policy=_combine(party, policy, least),
         test=party.test,
         seed=work.seed,
         device=work.device,
         head=party.head,
+        levels=party.levels,
     )
 
 
-def _combine(party: "Party", given: Policy) -> Policy:
+def _combine(party: "Party", given: Policy, least: int) -> Policy:
     """The party's policy with what the command line sets otherwise than the default."""
     default = Policy()
     names = [field.name for field in fields(Policy)]
     changed = {name: getattr(given, name) for name in names if getattr(given, name) != getattr(default, name)}
-    return replace(party.policy or default, **changed)
+    policy = replace(party.policy or default, **changed)
+    if policy.m_up and policy.n_avg < least:
+        raise ConfigError(f"the task takes no average of fewer than {least} samples, but n_avg is {policy.n_avg}")
+    return replace(policy, minimum_count=max(policy.minimum_count, least))
 
 
 def _opening(client: "Client", membership: "Membership", folder: Path) -> str:
@@ -151,6 +158,8 @@ def _line(record: "Record") -> str:
     if record.test_accuracy is not None:
         parts.append(f"test {record.test_accuracy:6.1%}")
     parts += [f"up {screen.traffic(record.bytes_up)}", f"down {screen.traffic(record.bytes_down)}"]
+    if record.epsilon is not None:
+        parts.append(f"ε {record.epsilon:.3g}")
     return "   ".join([*parts, *([record.trouble] if record.trouble else [])])
 
 
@@ -185,6 +194,8 @@ def show_preview(client: "Client", console: Console, *, as_json: bool, also: str
     vectors, numbers = shown["vectors"], f"{shown['dimension']} numbers ({shown['precision']})"
     say(console, f"{vectors} vectors of {numbers}, their classes and counts: {shown['bytes']:,} bytes a round")
     say(console, f"Nothing else leaves but {also}. Nothing has been sent now.")
+    for warning in cautions(client.policy):
+        say(console, warning, "yellow")
 
 
 def _rows(classes: Mapping[int, Mapping[str, Any]]) -> dict[str, tuple[str, str, str]]:

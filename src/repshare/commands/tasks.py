@@ -39,8 +39,8 @@ class Values:
     """d', the length of a representation."""
     norm_bound: float = 1000.0
     """Longer vectors are refused. Tanh features are never longer than √d'."""
-    minimum_count: int = 1
-    """Averages over fewer samples than this are refused."""
+    minimum_count: Annotated[int, tyro.conf.arg(aliases=("--min-count",))] = 2
+    """Averages over fewer samples than this are refused: by default, single samples' features."""
     weighted: bool = True
     """Weigh a client's class mean by its samples; off, each client counts the same."""
     aggregation: Aggregation = "mean"

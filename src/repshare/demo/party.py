@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from repshare import LeNet5, Party, Policy, load
+from repshare.models import MLP, ConvNet
 from repshare.randomness import numpy_stream
 
 DIMENSION = 84  # d', which all of them agree on
@@ -37,41 +38,6 @@ class Share:
         return {VARIABLE: json.dumps(asdict(self))}
 
 
-class ConvNet(nn.Module):
-    """Two convolutions and a dense layer."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.features = nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(),
-            nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(),
-            nn.AdaptiveAvgPool2d(2), nn.Flatten(),
-            nn.Linear(128, DIMENSION), nn.Tanh(),
-        )  # fmt: skip
-        self.head = nn.Linear(DIMENSION, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Images (n, 1, h, w) to logits (n, classes)."""
-        return self.head(self.features(images))  # type: ignore[no-any-return]
-
-
-class MLP(nn.Module):
-    """Dense layers only."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.features = nn.Sequential(
-            nn.AdaptiveAvgPool2d(8), nn.Flatten(),
-            nn.Linear(64, 128), nn.ReLU(),
-            nn.Linear(128, DIMENSION), nn.Tanh(),
-        )  # fmt: skip
-        self.head = nn.Linear(DIMENSION, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Images (n, 1, h, w) to logits (n, classes)."""
-        return self.head(self.features(images))  # type: ignore[no-any-return]
-
-
 class ResNet(nn.Module):
     """A small one: convolutions around which the image also goes straight on."""
 
@@ -90,8 +56,8 @@ class ResNet(nn.Module):
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # dealt out in turn
     "LeNet5": lambda classes: LeNet5(classes=classes, dimension=DIMENSION),
-    "ConvNet": ConvNet,
-    "MLP": MLP,
+    "ConvNet": lambda classes: ConvNet(classes=classes, dimension=DIMENSION),
+    "MLP": lambda classes: MLP(classes=classes, dimension=DIMENSION),
     "ResNet": ResNet,
 }
 

@@ -24,6 +24,8 @@ from repshare.errors import ConfigError, Unreachable
 
 LONGEST_NAME = 64  # characters
 MOST_LIVE = 10_000  # names remembered as live, whoever invents them
+MOST_TOKENS = 8  # that say so of one name
+RENEW_SECONDS = 5.0  # between two times that a peer says it is there
 MOST_REPLIES = 8  # to one question under one name: more than one is somebody else's
 TRIES = 5  # to listen at a port that was free a moment ago
 ASKS = 3  # of one that nobody answers for: a peer can be known a moment before the way to it is
@@ -72,69 +74,89 @@ class Network:
     ) -> None:
         """`answer` gives what others get who ask; replies longer than `limit` bytes are refused."""
         self.name, self._limit, self._task = name, limit, quote(task, safe="")
-        self._live: set[str] = set()
-        self._lock = threading.Lock()
+        self._answer, self._times = answer, 0
+        self._declared: tuple[Any, ...] = ()
+        self._live: dict[str, set[str]] = {}  # by name: the tokens that say so
+        self._lock, self._changing, self._over = threading.Lock(), threading.Lock(), threading.Event()
         self.session, self.listening = _open(listen, connect, multicast=multicast, tls=tls, limit=limit)
-        release = self._place(name)
         try:
-            self._queryable = self.session.declare_queryable(release, lambda query: query.reply(release, answer()))
-            self._token = self.session.liveliness().declare_token(self._token_of(quote(name, safe="")))
-            self._watching = self.session.liveliness().declare_subscriber(
-                self._token_of("*"), self._notice, history=True
-            )
+            self._declare()
+            everyone = f"repshare/{self._task}/*/live/*"
+            self._watching = self.session.liveliness().declare_subscriber(everyone, self._notice, history=True)
         except BaseException:
             self.session.close()
             raise
+        threading.Thread(target=self._renew, daemon=True).start()
 
     def live(self) -> list[str]:
         """The other peers that are there, sorted."""
         with self._lock:
-            return sorted(self._live - {self.name})
+            return sorted(set(self._live) - {self.name})
 
     def leave(self) -> None:
         """Leave, but let the links end with the process, which is about to end itself.
 
         A router of Zenoh 1.10 that closes its links may panic: harmless, but a page of backtrace.
         """
-        self._undeclare()
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.session))  # what is dropped would be closed
+        _in_time(self._undeclare)
 
     def close(self) -> None:
-        """Leave, within a few seconds whatever Zenoh does."""
-        closing = threading.Thread(target=self._close, daemon=True)
-        closing.start()
-        closing.join(CLOSE_SECONDS)
+        """Leave."""
+        _in_time(self._close)
 
     def _close(self) -> None:
         self._undeclare()
         with suppress(BaseException):  # nothing can interrupt this thread: it is closed already, or Zenoh panicked
             self.session.close()
 
+    def _declare(self) -> None:
+        """Say that this one is here and answers: first anew, then no more as before, so that there is no gap."""
+        self._times += 1
+        place, before = self._place(self.name), self._declared
+        release, token = f"{place}/release/{self._times}", f"{place}/live/{self._times}"
+        self._declared = (
+            self.session.declare_queryable(release, lambda query: query.reply(release, self._answer())),
+            self.session.liveliness().declare_token(token),
+        )
+        for each in before:
+            each.undeclare()
+
+    def _renew(self) -> None:
+        """Routers of Zenoh 1.10 may not tell their neighbours of one that was cut off and is back: say it again."""
+        while not self._over.wait(RENEW_SECONDS):
+            with self._changing, suppress(zenoh.ZError):
+                if not self._over.is_set():
+                    self._declare()
+
     def _undeclare(self) -> None:
-        with suppress(zenoh.ZError):  # it was closed before
-            self._token.undeclare()
-            self._queryable.undeclare()
-            self._watching.undeclare()
+        self._over.set()
+        with self._changing, suppress(zenoh.ZError):  # it was closed before
+            for each in (*self._declared, self._watching):
+                each.undeclare()
 
     def question(self, deadline: float) -> "Question":
         """Begin to ask, for no longer than until this point of `time.monotonic`."""
         return Question(self.session, self._place, self._limit, deadline)
 
     def _place(self, name: str) -> str:
-        return f"repshare/{self._task}/{quote(name, safe='')}/release"
-
-    def _token_of(self, quoted: str) -> str:
-        return f"repshare/{self._task}/{quoted}/live"
+        return f"repshare/{self._task}/{quote(name, safe='')}"
 
     def _notice(self, sample: zenoh.Sample) -> None:
-        name = unquote(str(sample.key_expr).split("/")[2])
+        _, _, quoted, _, token = str(sample.key_expr).split("/")
+        name = unquote(quoted)
         if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
             return
         with self._lock:
+            tokens = self._live.get(name, set())
             if sample.kind == zenoh.SampleKind.DELETE:
-                self._live.discard(name)
-            elif len(self._live) < MOST_LIVE:
-                self._live.add(name)
+                tokens.discard(token)
+            elif len(self._live) < MOST_LIVE and len(tokens) < MOST_TOKENS:
+                tokens.add(token)
+            if tokens:
+                self._live[name] = tokens
+            else:
+                self._live.pop(name, None)
 
 
 class Question:
@@ -165,7 +187,7 @@ class Question:
         left = max(self._deadline - time.monotonic(), 0.001)
         try:
             self._session.get(
-                self._place(name),
+                f"{self._place(name)}/release/*",
                 Callback(hear, end),
                 target=zenoh.QueryTarget.ALL,
                 consolidation=zenoh.ConsolidationMode.NONE,
@@ -275,6 +297,13 @@ def _with_port(endpoint: str) -> str:
             return f"{protocol}/{host}:{free.getsockname()[1]}"
     except OSError as error:
         raise ConfigError(f"cannot listen at {endpoint}: {error.strerror}") from error
+
+
+def _in_time(work: Callable[[], None]) -> None:
+    """Do this, or go on after a few seconds, whatever Zenoh does."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(CLOSE_SECONDS)
 
 
 def check_name(name: str) -> None:

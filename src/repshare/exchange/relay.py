@@ -22,6 +22,7 @@ class Membership(NamedTuple):
     client: str
     classes: int
     dimension: int
+    minimum_count: int = 1  # averages over fewer samples are refused
 
 
 class RelayExchange:
@@ -101,6 +102,25 @@ class RelayExchange:
         query = {"since": since, "wait": wait}
         return _whole(self.connection.ask("GET", f"{self._task()}/news", query=query, wait=wait), "version")
 
+    def meeting_number(self, members: tuple[str, ...]) -> int:
+        """Of the next meeting of these clients, for a secure sum: see `exchange.secure`."""
+        return _whole(self.connection.ask("GET", f"{self._task()}/meetings", query=self._group(members)), "number")
+
+    def meeting_put(self, members: tuple[str, ...], number: int, step: int, body: bytes, patience: float) -> None:
+        """Say something in a step of a meeting."""
+        place = f"{self._task()}/meetings/{number}/{step}/clients/{quote(self._own_name(), safe='')}"
+        query = {"members": members, "patience": patience}
+        self.connection.ask("PUT", place, query=query, body=body, headers={"Content-Type": TEACHER})
+
+    def meeting_get(self, members: tuple[str, ...], number: int, step: int) -> bytes | None:
+        """What was said in a step of a meeting, or None while it is not over."""
+        place = f"{self._task()}/meetings/{number}/{step}"
+        reply = self.connection.ask("GET", place, query=self._group(members))
+        if reply.status == 204:
+            return None
+        reply.check_type(TEACHER)
+        return reply.body
+
     def describe(self) -> Membership:
         """Who this client is, by its token, and what its task is."""
         reply = self.connection.ask("GET", self._task() if self._open else "/v1/me")
@@ -115,7 +135,8 @@ class RelayExchange:
             if ours is not None and given != ours:
                 raise ConfigError(f"the token is for the {name} {given!r}, not for {ours!r}")
         self.task, self.client = str(said["task"]), str(said["client"])
-        return Membership(self.task, self.client, _whole(reply, "classes"), _whole(reply, "dimension"))
+        named = ["classes", "dimension", *(["minimum_count"] if "minimum_count" in reply.json() else [])]
+        return Membership(self.task, self.client, *(_whole(reply, name) for name in named))
 
     def _query(self, wants: Wants) -> dict[str, Any]:
         query: dict[str, Any] = {"observations": wants.observations, "seed": wants.seed}
@@ -129,6 +150,9 @@ class RelayExchange:
         if self._open:
             query["client"] = self.client
         return query
+
+    def _group(self, members: tuple[str, ...]) -> dict[str, Any]:
+        return {"members": members, "client": self.client} if self._open else {"members": members}
 
     def _task(self) -> str:
         name = self.describe().task if self.task is None else self.task

@@ -12,13 +12,15 @@ from repshare.experiments.comparison import (
 )
 from repshare.experiments.curves import CURVES
 from repshare.experiments.experiment import Cell, Experiment, choose, fill, missing
+from repshare.experiments.studies import STUDIES
 from repshare.experiments.table import PUBLISHED, TABLE
 from repshare.experiments.topologies import TOPOLOGIES
 from repshare.experiments.traffic import TRAFFIC
 from repshare.experiments.tsne import TSNE_FIGURE
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for experiment in (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND, TOPOLOGIES)
+    experiment.name: experiment
+    for experiment in (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND, TOPOLOGIES, *STUDIES)
 }
 
 __all__ = [

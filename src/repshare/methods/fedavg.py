@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from repshare import sums, wire
 from repshare.board import Wants
-from repshare.errors import Malformed, Refused
+from repshare.config import Policy
+from repshare.errors import ConfigError, Malformed, Refused
 from repshare.methods.method import Method, Weights
 from repshare.task import Task
 from repshare.training import Learner
@@ -134,6 +135,13 @@ def serve(_: Task, initial: Weights | None) -> Average:
     return Average(initial)
 
 
+def adapt(policy: Policy) -> Policy:
+    """Everything there is, every round: what makes releases private is not for weights."""
+    if policy.epsilon is not None or policy.release_every > 1:
+        raise ConfigError("epsilon and release_every are about releases of representations: leave FL out")
+    return policy
+
+
 FL = Method(
     "FL",
     "federated averaging",
@@ -141,6 +149,7 @@ FL = Method(
     serve,
     absorb,
     add_up=add_up,
+    adapt=adapt,
     server_part=lambda network: network.model,
     one_model=True,
 )

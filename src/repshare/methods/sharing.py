@@ -22,6 +22,7 @@ def share(learner: Learner, round: int) -> bytes:
         minimum=policy.minimum_count,
         classes=policy.share_classes,
         samples=policy.share_samples,
+        guard=learner.guard,
     )
     return wire.encode_release(release, policy.precision)
 

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 import repshare
 from repshare.errors import RepshareError, StoreError
-from repshare.relay import health, management, page, releases
+from repshare.relay import health, management, page, releases, rooms
 from repshare.relay.direct import Application
 from repshare.relay.logs import say
 from repshare.relay.metrics import Measured
@@ -55,7 +55,7 @@ def make_app(database: Database, options: Options) -> Application:
         redirect_slashes=False,
     )
     app.state.service = service
-    for part in (releases, management, page, health):
+    for part in (releases, rooms, management, page, health):
         part.add_routes(app, service)
     _answer_with_problems(app, service)
     app.add_middleware(Measured, metrics=service.metrics)

@@ -26,7 +26,7 @@ class TaskFields(BaseModel):
     classes: int = Field(ge=2, le=MOST_CLASSES)
     dimension: int = Field(ge=1, le=MOST_NUMBERS)
     norm_bound: float = Field(1000.0, gt=0)
-    minimum_count: int = Field(1, ge=1, lt=2**31)
+    minimum_count: int = Field(2, ge=1, lt=2**31)
     weighted: bool = True
     aggregation: Aggregation = "mean"
     max_age: float | None = Field(None, gt=0, le=LONGEST_AGE_SECONDS, description="seconds")
@@ -49,6 +49,12 @@ class Version(BaseModel):
 
     model_config = ConfigDict(json_schema_extra=_example(version=7))
     version: int
+
+
+class MeetingNumber(BaseModel):
+    """Which meeting of a group one can still come to."""
+
+    number: int
 
 
 class Me(BaseModel):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from repshare import wire
 from repshare.board import Board
 from repshare.errors import ConfigError, Malformed, Refused
+from repshare.meetings import Meetings
 from repshare.relay.access import Access
 from repshare.relay.names import check_name
 from repshare.stores import Database, Store, Transaction
@@ -36,6 +37,7 @@ class Open:
 
     entry: Entry
     board: Board
+    meetings: Meetings
     notes: Store  # what the page shows besides the board
     until: float  # when to look at the registry again
 
@@ -83,7 +85,9 @@ class Tasks:
             return None
         entry, there = _decode(name, kept), self._open.get(name)
         if there is None or there.entry.identity != entry.identity:
-            there = self._open[name] = Open(entry, Board(entry.task, self._store(entry)), self._notes(entry), 0.0)
+            there = self._open[name] = Open(
+                entry, Board(entry.task, self._store(entry)), Meetings(self._meetings(entry)), self._notes(entry), 0.0
+            )
         there.until = self._clock() + REMEMBERED_SECONDS
         return there
 
@@ -105,6 +109,7 @@ class Tasks:
         self._open.pop(name, None)
         Access(self._database).revoke_all(name)
         self._store(there.entry).clear()
+        there.meetings.store.clear()
         there.notes.clear()
 
     def export(self, name: str) -> bytes:
@@ -131,6 +136,9 @@ class Tasks:
         # The identity is part of the name: a relay that has not noticed yet that a task was deleted and created
         # again writes into the old one.
         return self._database.store(f"task:{entry.name}:{entry.identity}")
+
+    def _meetings(self, entry: Entry) -> Store:
+        return self._database.store(f"meetings:{entry.name}:{entry.identity}")
 
     def _notes(self, entry: Entry) -> Store:
         # Apart from the board: writing one must never make a change to the other begin again.

@@ -3,7 +3,7 @@
 from repshare import wire
 from repshare.config import Attack, Setting
 from repshare.randomness import numpy_stream
-from repshare.representations import Release, Representations
+from repshare.representations import Representations
 
 FACTORS: dict[Attack, float] = {"flip": -1.0, "scale": 100.0}
 
@@ -21,4 +21,4 @@ def poison(body: bytes, attack: Attack) -> bytes:
         return rows._replace(vectors=rows.vectors * FACTORS[attack])
 
     release = wire.decode_release(body)
-    return wire.encode_release(Release(release.round, spoil(release.means), spoil(release.observations)))
+    return wire.encode_release(release._replace(means=spoil(release.means), observations=spoil(release.observations)))

@@ -79,6 +79,7 @@ def resolve(setting: Setting, available: int) -> Setting:
         samples=samples,
         rounds=setting.rounds or usual.rounds,
         model=setting.model or (usual.model,),
+        policy=replace(setting.policy, seeded_noise=setting.policy.epsilon is not None or setting.policy.seeded_noise),
     )
 
 
@@ -121,6 +122,9 @@ def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) 
 def agree(plan: Plan) -> Task:
     """The task that all clients' models fit, or what is in the way of one."""
     method, setting = find_method(plan.run.method), plan.run.setting
+    method.adapt(setting.policy)
+    if setting.policy.epsilon is not None and not setting.policy.seeded_noise:
+        raise ConfigError("a simulation can only be repeated with seeded_noise, and nothing leaves it")
     names = [plan.model(client) for client in range(plan.clients)]
     everyone = {plan.name(client) for client in range(plan.clients)}
     if strangers := set(setting.policy.peers or ()) - everyone:

@@ -22,7 +22,7 @@ from repshare.errors import RepshareError, WorkerFailed
 from repshare.simulation.checkpoint import Version
 from repshare.simulation.plan import Plan, map_plan, write_plan
 from repshare.simulation.workers import RESIDENT, Bodies, Report, Worker
-from repshare.training import View
+from repshare.training import Score, View
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 KEPT_BYTES = 1 << 30
@@ -50,7 +50,7 @@ class Inline:
         """This round of these clients."""
         return self._worker.round(number, teachers, apart)
 
-    def evaluate(self, bodies: Bodies) -> dict[int, float]:
+    def evaluate(self, bodies: Bodies) -> dict[int, Score]:
         """Test accuracy of each of these clients."""
         return self._worker.evaluate(bodies)
 
@@ -82,7 +82,7 @@ class Shared(ABC):
         sums = [part for report in reports for part in report.sums]
         return Report({i: records[i] for i in teachers}, {i: releases[i] for i in teachers if i in releases}, sums)
 
-    def evaluate(self, bodies: Bodies) -> dict[int, float]:
+    def evaluate(self, bodies: Bodies) -> dict[int, Score]:
         """Test accuracy of each of these clients, in parallel."""
         answers = self._ask("evaluate", [(share,) for share in self._shares(bodies)])
         together = {index: accuracy for part in answers for index, accuracy in part.items()}

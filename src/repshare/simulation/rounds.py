@@ -6,6 +6,8 @@ from collections.abc import Generator
 from dataclasses import replace
 from itertools import islice
 
+import numpy as np
+
 from repshare import wire
 from repshare.board import Board, Wants
 from repshare.books import keys_of
@@ -22,6 +24,7 @@ from repshare.simulation.plan import agree, common_start, make_plan
 from repshare.simulation.schedule import Attendance, attend
 from repshare.simulation.workers import Workers
 from repshare.topology import Graph, make_graph
+from repshare.training import Score
 
 CHECKPOINT_SECONDS = 60.0
 
@@ -179,13 +182,21 @@ class Simulation:
         if self.method.one_model and self.server is not None and present:
             # All will go on from the average: test that, once.
             client = present[0]
-            accuracy = self.workers.evaluate({client: self.server.teach(self.plan.name(client), Wants(0, 0))})[client]
-            return [replace(record, test_accuracy=accuracy) for record in records]
-        if self.method.server_part is not None and self.server is not None:
+            score = self.workers.evaluate({client: self.server.teach(self.plan.name(client), Wants(0, 0))})[client]
+            scores = dict.fromkeys(present, score)
+        elif self.method.server_part is not None and self.server is not None:
             bodies = {client: self.server.teach(self.plan.name(client), Wants(0, 0)) for client in present}
-            accuracies = self.workers.evaluate(bodies)
+            scores = self.workers.evaluate(bodies)
         else:
-            accuracies = self.workers.evaluate(dict.fromkeys(present))
-        return [
-            replace(record, test_accuracy=accuracies[client]) for client, record in zip(present, records, strict=True)
-        ]
+            scores = self.workers.evaluate(dict.fromkeys(present))
+        return [self._note(client, scores[client], record) for client, record in zip(present, records, strict=True)]
+
+    def _note(self, client: int, score: Score, record: Record) -> Record:
+        labels = self.plan.train_labels[self.plan.part(client)]
+        counts = np.bincount(labels, minlength=self.plan.classes)
+        return replace(
+            record,
+            test_accuracy=score.accuracy,
+            test_own=score.weighted(counts),
+            test_unseen=score.weighted(score.totals * (counts == 0)),
+        )

@@ -14,7 +14,7 @@ from repshare.randomness import derive
 from repshare.samples import Samples
 from repshare.simulation.checkpoint import States, Version
 from repshare.simulation.plan import Plan, build_model
-from repshare.training import View
+from repshare.training import Score, View
 
 RESIDENT = 1000  # clients that a worker keeps in memory: about half a gigabyte of LeNet5s
 
@@ -39,8 +39,8 @@ class Workers(Protocol):
     def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
         """This round of these clients, with what each downloads; releases of some are kept out of the sums."""
 
-    def evaluate(self, bodies: Bodies) -> dict[int, float]:
-        """Test accuracy of each of these clients, after it has taken in what it downloads, if anything."""
+    def evaluate(self, bodies: Bodies) -> dict[int, Score]:
+        """How each of these clients does on the test data, after it has taken in what it downloads, if anything."""
 
     def look(self) -> dict[int, View]:
         """How every client sees the test samples."""
@@ -94,8 +94,8 @@ class Worker:
         sums = [self.method.add_up(together)] if together else []
         return Report(records, {i: body for i, body in releases.items() if i in apart}, sums)
 
-    def evaluate(self, bodies: Bodies) -> dict[int, float]:
-        """Test accuracy of each of these clients."""
+    def evaluate(self, bodies: Bodies) -> dict[int, Score]:
+        """How each of these clients does on the test data."""
         return {index: self._test(index, body) for index, body in bodies.items()}
 
     def look(self, indices: Iterable[int]) -> dict[int, View]:
@@ -117,12 +117,12 @@ class Worker:
         self._changed.add(index)
         return client.round(test=False), box.outbox
 
-    def _test(self, index: int, body: bytes | None) -> float:
+    def _test(self, index: int, body: bytes | None) -> Score:
         client = self._client(index)
         if body is not None and self.method.absorb is not None:
             self.method.absorb(client.learner, body)
             self._changed.add(index)
-        return client.evaluate()
+        return client.learner.evaluate(self.test)
 
     def _client(self, index: int) -> Client:
         """The client, out of memory, or from its state on disk, or new."""

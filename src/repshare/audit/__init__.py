@@ -1,0 +1,1 @@
+"""Attacks on releases: what they show of single samples, measured."""

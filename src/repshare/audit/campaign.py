@@ -1,0 +1,170 @@
+"""All attacks over a grid of settings: a line of results for each."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from repshare.audit.bounds import judge
+from repshare.audit.inversion import compare, invert, look_at, miss
+from repshare.audit.membership import Case, attack, farthest, worst_case
+from repshare.audit.subject import Released, Trained, guarded, train, unguarded
+from repshare.config import Policy
+from repshare.data import Splits
+from repshare.errors import ConfigError
+from repshare.representations import Floats, Integers
+
+Line = dict[str, Any]
+KNOWN = 2000  # other samples that the attacker has, to know what inputs look like
+STRANGERS = 200  # samples of a class that were not trained on, for reconstructions to be mistaken for
+BROKEN = 0.5  # of the noise
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is tried."""
+
+    epsilons: tuple[float, ...] = (1.0, 4.0, 16.0)
+    """Budgets ε of all releases together."""
+    n_avgs: tuple[int, ...] = (1, 10)
+    """Samples averaged into an observation."""
+    class_sizes: tuple[int, ...] = (12, 120)
+    """Samples of a class. (The paper's N = 10 has 12.)"""
+    releases: int = 5
+    """That the attacker sees."""
+    m_up: int = 1
+    """M↑: observations in each."""
+    delta: float = 1e-5
+    """δ."""
+    trials: int = 2000
+    """Of each attack, in each of its two worlds. More prove more."""
+    epochs: int = 20
+    """Of training the model that is attacked."""
+    broken: bool = False
+    """Leave half of the noise out on purpose: the audit must notice."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("trials", 100), ("releases", 1), ("m_up", 0), ("epochs", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        for name in ("epsilons", "n_avgs", "class_sizes"):
+            if not getattr(self, name) or min(getattr(self, name)) <= 0:
+                raise ConfigError(f"{name} must be one or more numbers above 0")
+        if min(self.class_sizes) < 3:
+            raise ConfigError(f"class_sizes must be at least 3, not {min(self.class_sizes)}")
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta must be above 0 and below 1, not {self.delta}")
+
+    def policy(self, epsilon: float | None, n_avg: int) -> Policy:
+        """The policy of a client that is attacked."""
+        return Policy(
+            epsilon=epsilon, n_avg=n_avg, m_up=self.m_up, planned_releases=self.releases, delta=self.delta,
+            seeded_noise=True,
+        )  # fmt: skip
+
+    @property
+    def attacks(self) -> int:
+        """How many there are."""
+        return 2 * len(self.class_sizes) * len(self.n_avgs) * (1 + len(self.epsilons))
+
+
+class Subject(NamedTuple):
+    """A model that is attacked, with the representations of what it was trained on."""
+
+    trained: Trained
+    vectors: Floats
+    labels: Integers
+
+
+def prepare(splits: Splits, grid: Grid, model: str) -> dict[int, Subject]:
+    """A model for each size of a class."""
+    fewest = int(np.bincount(splits.train.labels, minlength=splits.classes).min())
+    if fewest < max(grid.class_sizes) + 1:
+        raise ConfigError(f"class_sizes must be below {fewest}, the samples of the rarest class")
+    subjects = {}
+    for size in grid.class_sizes:
+        trained = train(splits.train, splits.classes, size + 1, grid.epochs, model)
+        subjects[size] = Subject(trained, *trained.represent())
+    return subjects
+
+
+def infer_membership(subjects: dict[int, Subject], grid: Grid) -> Generator[Line]:
+    """Every setting against both attackers' cases: the worst there can be, and the worst among real samples."""
+    for size, subject in subjects.items():
+        dimension = subject.vectors.shape[1]
+        cases = {"worst": worst_case(size, dimension, dimension**0.5), "real": _worst_real(subject)}
+        for epsilon in (None, *grid.epsilons):
+            for n_avg in grid.n_avgs:
+                released = _released(grid, epsilon, n_avg, size, dimension)
+                for name, case in cases.items():
+                    setting = {"case": name, "size": size, "n_avg": n_avg, "epsilon": epsilon}
+                    yield {**setting, "accounted": released.accounted, **_attack(case, released, grid)}
+
+
+def _released(grid: Grid, epsilon: float | None, n_avg: int, size: int, dimension: int) -> Released:
+    policy = grid.policy(epsilon, n_avg)
+    share = BROKEN if grid.broken else 1.0
+    return unguarded(policy, size) if epsilon is None else guarded(policy, size, dimension, share=share)
+
+
+def _attack(case: Case, released: Released, grid: Grid) -> Line:
+    trials = grid.trials if released.deviation else 100  # what is certain needs no counting
+    worlds = attack(case, released.release, released.deviation, grid.releases, trials)
+    verdict = judge(worlds, grid.delta)
+    return {"auc": verdict.auc, "tpr": verdict.tpr, "proved": verdict.epsilon, "gaussian": verdict.gaussian}
+
+
+def _worst_real(subject: Subject) -> Case:
+    """Of all classes, the one with two samples that are farthest apart."""
+    cases = [farthest(subject.vectors[subject.labels == label]) for label in np.unique(subject.labels)]
+    return max(cases, key=lambda case: float(np.linalg.norm(case.within - case.out)))
+
+
+class Gallery(NamedTuple):
+    """Reconstructions of one kind of release, one a class."""
+
+    title: str
+    images: Tensor  # (C, channels, h, w)
+    line: Line
+
+
+def reconstruct(splits: Splits, subject: Subject, size: int, grid: Grid) -> Generator[Gallery]:
+    """Inputs from one release of each class: of observations of ever more samples, of the mean, of noisy means."""
+    known = np.setdiff1d(np.arange(len(splits.train.labels)), subject.trained.rows)[-KNOWN:]
+    prior = look_at(splits.train.images[known].astype(np.float32))
+    network, classes = subject.trained.network, splits.classes
+    members = [np.flatnonzero(subject.labels == label) for label in range(classes)]
+    images = splits.train.images[subject.trained.rows]
+    first = torch.from_numpy(np.stack([images[own[0]] for own in members]))
+    yield Gallery("a sample", first, {})
+    for count in sorted({*(n for n in grid.n_avgs if n < size), size}):
+        chosen = [own[:count] for own in members]
+        targets = np.stack([subject.vectors[own].mean(axis=0) for own in chosen])
+        yield _gallery(splits, subject, None, targets, invert(network, targets, prior), chosen)
+    for epsilon in sorted(grid.epsilons, reverse=True):
+        released = guarded(grid.policy(epsilon, size), size, subject.vectors.shape[1])
+        chosen = [own[:size] for own in members]
+        targets = np.concatenate([released.release(subject.vectors[own])[0].vectors for own in chosen])
+        yield _gallery(splits, subject, epsilon, targets, invert(network, targets, prior), chosen)
+
+
+def _gallery(
+    splits: Splits, subject: Subject, epsilon: float | None, targets: Floats, images: Tensor, chosen: list[Integers]
+) -> Gallery:
+    """Compared class by class with all samples that were trained on, and some that were not."""
+    likeness, count = [], len(chosen[0])
+    missed = miss(subject.trained.network, images, targets)
+    for label, own in enumerate(chosen):
+        trained = subject.trained.rows[subject.labels == label]
+        strangers = np.setdiff1d(np.flatnonzero(splits.train.labels == label), trained)[:STRANGERS]
+        among: NDArray[np.float32] = splits.train.images[np.concatenate([trained, strangers])].astype(np.float32)
+        averaged = np.flatnonzero(np.isin(trained, subject.trained.rows[own]))
+        likeness.append(compare(images[label : label + 1], [averaged], among, missed[label]))
+    means = dict(zip(likeness[0]._fields, np.mean(likeness, axis=0).tolist(), strict=True))
+    title = "1 sample" if count == 1 else f"mean of {count}"
+    title = title if epsilon is None else f"{title}, ε = {epsilon:g}"
+    return Gallery(title, images, {"averaged": count, "epsilon": epsilon, **means})

@@ -1,0 +1,88 @@
+"""Feature inversion: from a released average back to an input, by gradient descent through φ."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from repshare.models import Network
+from repshare.representations import Floats
+
+STEPS = 300
+STEP_SIZE = 0.1
+PLAUSIBILITY = 1e-3  # what an unlikely coordinate costs, where features not met at all cost 1
+COORDINATES = 60
+
+
+class Prior(NamedTuple):
+    """What inputs look like, from the attacker's own data: a mean, and directions as long as data vary in them."""
+
+    mean: Tensor  # (channels, h, w)
+    directions: Tensor  # (k, channels · h · w)
+
+    def draw(self, coordinates: Tensor) -> Tensor:
+        """Inputs (n, channels, h, w) at these coordinates (n, k)."""
+        return self.mean + (coordinates @ self.directions).view(-1, *self.mean.shape)
+
+
+class Likeness(NamedTuple):
+    """How well reconstructions show whose features they were made from."""
+
+    missed: float
+    """How far features stayed from those released, squared, of these squared: 0 if they were met."""
+    error: float
+    """Mean squared difference from the samples that were averaged, in variances of the data."""
+    elsewhere: float
+    """The same from other samples of the class: what knowing the class alone gives."""
+    found: float
+    """How often the nearest of all samples of the class, by pixels, is one that was averaged."""
+    chance: float
+    """How often it would be by chance."""
+
+
+def look_at(images: NDArray[np.float32]) -> Prior:
+    """A prior from images (n, channels, h, w): their principal components."""
+    flat = images.reshape(len(images), -1).astype(np.float64)
+    mean = flat.mean(axis=0)
+    _, lengths, directions = np.linalg.svd(flat - mean, full_matrices=False)
+    scaled = (directions * lengths[:, None] / len(images) ** 0.5)[:COORDINATES]
+    return Prior(torch.from_numpy(mean).float().view(images.shape[1:]), torch.from_numpy(scaled).float())
+
+
+def invert(network: Network, targets: Floats, prior: Prior, steps: int = STEPS) -> Tensor:
+    """Plausible inputs (n, …) whose representations are as near to these (n, d) as gradient descent gets."""
+    network.model.eval()
+    wanted = torch.from_numpy(targets)
+    coordinates = torch.zeros(len(targets), len(prior.directions), requires_grad=True)
+    optimizer = torch.optim.Adam([coordinates], lr=STEP_SIZE)
+    for _ in range(steps):
+        features, _ = network(prior.draw(coordinates))
+        misfit = (features - wanted).square().sum(dim=1) / wanted.square().sum(dim=1)  # (n,)
+        unlikely = coordinates.square().mean(dim=1)  # (n,)
+        (gradient,) = torch.autograd.grad((misfit + PLAUSIBILITY * unlikely).sum(), coordinates)
+        coordinates.grad = gradient
+        optimizer.step()
+    return prior.draw(coordinates.detach())
+
+
+def miss(network: Network, images: Tensor, targets: Floats) -> list[float]:
+    """How far each input's features are from those wanted."""
+    network.model.eval()
+    with torch.no_grad():
+        features, _ = network(images)
+    wanted = torch.from_numpy(targets)
+    return list(((features - wanted).square().sum(dim=1) / wanted.square().sum(dim=1)).tolist())
+
+
+def compare(images: Tensor, averaged: list[NDArray[np.int64]], among: NDArray[np.float32], missed: float) -> Likeness:
+    """Compare each reconstruction with all samples of its class (m, …), of which some were averaged in it."""
+    flat, samples = images.flatten(1).numpy(), among.reshape(len(among), -1)
+    errors = np.square(flat[:, None] - samples[None]).mean(axis=2) / samples.var()  # (n, m)
+    own = np.zeros(errors.shape, bool)
+    for row, members in zip(own, averaged, strict=True):
+        row[members] = True
+    found = own[np.arange(len(own)), errors.argmin(axis=1)]
+    near, far = float(errors[own].mean()), float(errors[~own].mean())
+    return Likeness(missed, near, far, float(found.mean()), float(own.mean()))

@@ -1,0 +1,62 @@
+"""What attacks came to, as figures."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+
+from repshare.audit.campaign import Gallery, Line
+
+matplotlib.use("Agg")
+COLOURS = {"worst": "#D55E00", "real": "#0072B2"}  # Okabe and Ito's
+MARKS = {"worst": "o", "real": "s"}
+NAMES = {"worst": "worst case", "real": "real samples, worst pair"}
+LEAST = 0.1  # ε below this is drawn here
+
+
+def draw_bounds(lines: Sequence[Line], path: Path, title: str) -> None:
+    """ε that attacks prove, and ε that is accounted: no mark may be above its bar."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
+    axes = figure.add_subplot()
+    noisy = [line for line in lines if math.isfinite(line["accounted"])]
+    budgets = sorted({line["epsilon"] for line in noisy})
+    for place, epsilon in enumerate(budgets):
+        at = [line for line in noisy if line["epsilon"] == epsilon]
+        ends, accounted = [place - 0.4, place + 0.4], max(line["accounted"] for line in at)
+        axes.plot(ends, [accounted] * 2, color="black", linewidth=2, label="accounted" if place == 0 else None)
+        for number, line in enumerate(sorted(at, key=lambda line: line["case"], reverse=True)):
+            x = place + 0.7 * ((number + 0.5) / len(at) - 0.5)
+            low, high = (max(LEAST, end) for end in line["gaussian"])
+            axes.plot([x, x], [low, high], color=COLOURS[line["case"]], linewidth=1, alpha=0.6)
+            axes.plot(x, low, MARKS[line["case"]], color=COLOURS[line["case"]], markersize=5)
+    for case, name in NAMES.items():
+        axes.plot([], [], MARKS[case], color=COLOURS[case], label=f"proved: {name}")
+    axes.set_title(title, parse_math=False)
+    axes.set_xticks(range(len(budgets)), [f"ε = {epsilon:g}" for epsilon in budgets])
+    axes.set(yscale="log", ylabel="ε: lower bound, up to its interval's other end")
+    axes.legend(loc="upper left", frameon=False)
+    axes.grid(visible=True, axis="y", alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+
+
+def draw_galleries(galleries: Sequence[Gallery], path: Path, title: str) -> None:
+    """A row for each kind of release, a column for each class."""
+    from matplotlib.figure import Figure
+
+    columns = len(galleries[0].images)
+    limits = float(galleries[0].images.min()), float(galleries[0].images.max())
+    figure = Figure(figsize=(2.4 + 0.72 * columns, 0.5 + 0.78 * len(galleries)), layout="constrained")
+    grid = figure.subplots(len(galleries), columns, squeeze=False)
+    for row, gallery in zip(grid, galleries, strict=True):
+        for axes, image in zip(row, gallery.images, strict=True):
+            axes.imshow(image.mean(dim=0).numpy(), cmap="gray", vmin=limits[0], vmax=limits[1])
+            axes.set_xticks([])
+            axes.set_yticks([])
+        met = f"\nfeatures missed: {gallery.line['missed']:.1%}" if gallery.line else "\n(not released)"
+        row[0].set_ylabel(gallery.title + met, rotation=0, ha="right", va="center", fontsize=9)
+    figure.suptitle(title, parse_math=False)
+    figure.savefig(path, dpi=150)

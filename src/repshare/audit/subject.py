@@ -1,0 +1,85 @@
+"""What is attacked: the guard that ships, and a model trained on real samples."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from repshare.audit.membership import Releasing
+from repshare.config import Policy
+from repshare.data.datasets import Dataset
+from repshare.models import Network, build
+from repshare.privacy import accounting
+from repshare.privacy.accounting import Charge
+from repshare.privacy.guard import Guard
+from repshare.representations import Floats, Integers, Representations, Shape, class_means, observe
+from repshare.samples import Samples
+from repshare.training import Learner
+
+SEED = 0
+
+
+class Released(NamedTuple):
+    """How a class is released, and what that is said to cost."""
+
+    release: Releasing
+    deviation: float  # of the noise on a sum
+    accounted: float  # ε; infinite without noise
+
+
+class Audited(Guard):
+    """The guard that ships, but its price is worked out once, and some of its noise can be left out on purpose."""
+
+    def __init__(self, policy: Policy, labels: Integers, *, dimension: int, share: float) -> None:
+        super().__init__(policy, labels, dimension=dimension, classes=[0], seeded=np.random.default_rng(SEED))
+        self.share, self.charge = share, Charge(0.0)
+
+    def _pay(self, smallest: int, shape: Shape) -> float:
+        if not self.charge.noise:
+            super()._pay(smallest, shape)
+            self.charge = Charge(*self.ledger.entries[-1]["charge"])
+        return self.charge.noise * self.share
+
+
+def guarded(policy: Policy, size: int, dimension: int, *, share: float = 1.0) -> Released:
+    """A class of so many samples, released with the policy's noise, or with a share of it."""
+    labels, shape = np.zeros(size, np.int64), Shape(1, policy.n_avg, policy.m_up, 1)
+    guard = Audited(policy, labels, dimension=dimension, share=share)
+
+    def release(vectors: Floats) -> tuple[Representations, Representations]:
+        made = guard.release(vectors, labels, np.arange(size), shape)
+        return made.means, made.observations
+
+    release(np.zeros((size, dimension), np.float32))
+    accounted = accounting.epsilon({guard.charge: policy.planned_releases}, policy.delta)
+    return Released(release, guard.charge.noise * 2 * guard.bound, accounted)
+
+
+def unguarded(policy: Policy, size: int) -> Released:
+    """The same without noise: the paper's release."""
+    labels, rng = np.zeros(size, np.int64), np.random.default_rng(SEED)
+
+    def release(vectors: Floats) -> tuple[Representations, Representations]:
+        return class_means(vectors, labels), observe(vectors, labels, policy.n_avg, policy.m_up, rng)
+
+    return Released(release, 0.0, float("inf"))
+
+
+class Trained(NamedTuple):
+    """A model and the samples that it was trained on, the same number of each class."""
+
+    network: Network
+    represent: Callable[[], tuple[Floats, Integers]]
+    rows: Integers  # of the data set
+
+
+def train(data: Dataset, classes: int, size: int, epochs: int, model: str) -> Trained:
+    """One client's model, trained alone on the first `size` samples of each class."""
+    rows = np.sort(np.concatenate([np.flatnonzero(data.labels == label)[:size] for label in range(classes)]))
+    torch.set_num_threads(1)
+    network = build(model, channels=data.images.shape[1], classes=classes, dimension=None, seed=SEED)
+    samples = Samples((torch.from_numpy(data.images[rows]), torch.from_numpy(data.labels[rows])))
+    learner = Learner(network, samples, Policy(epochs=epochs), name="audited", seed=SEED)
+    learner.train()
+    return Trained(learner.network, learner.represent, rows)

@@ -1,0 +1,146 @@
+"""Privacy: what a budget means before it is spent, and what has been spent of it."""
+
+import json as jsonlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from repshare.config import Policy
+from repshare.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent on what."""
+
+    epsilon: float
+    """ε: what all releases together may cost."""
+    delta: float = 1e-5
+    """δ: the chance that ε does not hold. Well below one over the number of samples."""
+    releases: int = 20
+    """Releases to make it last for."""
+    n_avg: int = 10
+    """Samples averaged into each observation."""
+    m_up: int = 1
+    """M↑: observations of each class in a release. 0 leaves all of the budget to the means."""
+    clip: float | None = None
+    """The length to which features are clipped. Default: √d'."""
+    adjacency: Literal["replace", "add-remove"] = "replace"
+    """One sample replaced by another of its class, or one added or removed."""
+
+
+def plan(
+    budget: Budget,
+    class_sizes: tuple[int, ...] = (12, 120, 1200),
+    dimension: int = 84,
+    clients: int = 10,
+    figure: Path | None = Path("privacy-plan.png"),
+    json: bool = False,
+) -> None:
+    """What noise a budget means, and how wrong it makes class means and observations. Nothing is released.
+
+    The error is the length of what the noise adds, over the longest that a mean can be (the clip norm): beyond 1 there
+    is more noise than mean.
+
+    repshare privacy plan --epsilon 8 --releases 10 --class-sizes 12 120 --clients 10
+
+    repshare privacy plan --epsilon 1 --m-up 0 --class-sizes 1000 --json --figure None
+
+    Args:
+        budget: What may be spent on what.
+        class_sizes: Samples that a client has of each class. With replace, the smallest decides the noise.
+        dimension: d', the length of a representation.
+        clients: How many share, for the error of the mean of all their means.
+        figure: Where to draw the error against ε; None for no figure.
+        json: Print one JSON document on standard output and nothing else there.
+    """
+    from repshare.privacy.planning import draw_outlook, foresee
+
+    given = asdict(budget)
+    policy = Policy(planned_releases=given.pop("releases"), **given)
+    outlook = foresee(policy, class_sizes, dimension, clients)
+    if figure is not None:
+        draw_outlook(policy, class_sizes, dimension, clients, figure)
+    if json:
+        print(jsonlib.dumps({**outlook._asdict(), "classes": [each._asdict() for each in outlook.classes]}, indent=2))
+        return
+    console = Console()
+    table = Table(title="error ÷ longest possible mean", title_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("samples of a class", "a class mean", f"the mean of {clients} clients", "an observation"):
+        table.add_column(name, justify="right")
+    for each in outlook.classes:
+        table.add_row(f"{each.size:,}", *(f"{x:.2g}" for x in (each.mean, each.together, each.observation)))
+    noise = f"noise of deviation {outlook.deviation:.4g} on each number of a class sum"
+    _say(console, f"{noise} ({outlook.noise:.4g} times what one sample can move it; clip {outlook.clip:.4g})")
+    console.print(table)
+    _say(console, "release-only: this protects samples given the model, not what training put into the model")
+    if figure is not None:
+        _say(console, f"figure {figure}")
+
+
+def ledger(
+    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="STATE-FOLDER|FILE")], json: bool = False
+) -> None:
+    """Show what a client's releases have cost. Only looks: nothing ever takes a charge back.
+
+    repshare privacy ledger repshare-digits-alice
+
+    Args:
+        path: The state folder of `repshare join` or `repshare peer`, or the ledger in it (privacy.jsonl).
+        json: Print one JSON document on standard output and nothing else there.
+    """
+    from repshare.privacy.ledger import read_ledger
+
+    file = path / "privacy.jsonl" if path.is_dir() else path
+    if not file.exists():
+        raise ConfigError(f"there is no ledger at {file}: nothing was released with noise")
+    about, entries = read_ledger(file)
+    told = [{"round": entry["round"], "noise": _noise(entry), "epsilon": entry["epsilon"]} for entry in entries]
+    if json:
+        print(jsonlib.dumps({**about, "releases": told}, indent=2))
+        return
+    console = Console()
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("release", "round", "noise multiplier", "ε so far"):
+        table.add_column(name, justify="right")
+    for number, entry in enumerate(told, start=1):
+        table.add_row(str(number), str(entry["round"]), f"{entry['noise']:.4g}", f"{entry['epsilon']:.4g}")
+    console.print(table)
+    spent = told[-1]["epsilon"] if told else 0.0
+    whose = "at most, for each" if about["adjacency"] == "add-remove" else "for each"
+    mode = about.get("mode", "release-only")
+    _say(console, f"{len(told)} releases charged: ε = {spent:.4g} {whose} of {about['samples']:,} samples, {mode}")
+
+
+def cautions(policy: Policy) -> list[str]:
+    """What somebody with this policy should know."""
+    found = []
+    if policy.n_avg == 1 and policy.m_up and policy.minimum_count == 1 and policy.epsilon is None:
+        found.append(
+            "warning: with n_avg = 1 and no epsilon, every observation that you release is a single sample's features, "
+            "from which the sample may be recognised or rebuilt"
+        )
+    if policy.epsilon is not None:
+        promise = f"(ε = {policy.epsilon:g}, δ = {policy.delta:g})-differentially private"
+        found.append(
+            f"training and releases together are {promise}: end to end"
+            if policy.end_to_end
+            else f"releases are {promise}, given the model: release-only mode; training itself is not private"
+        )
+    if policy.epsilon is not None and policy.seeded_noise:
+        found.append("warning: the noise is drawn from the seed: it protects nobody")
+    return found
+
+
+def _noise(entry: dict[str, object]) -> object:
+    charge = entry.get("charge")
+    return charge[0] if isinstance(charge, list) else entry["noise"]
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,145 @@
+"""Class means through secure sums: a fixed group meets once a round, and only the total can be read by anyone."""
+
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from repshare import wire
+from repshare.board import Wants
+from repshare.errors import Refused, Unreachable
+from repshare.exchange.relay import RelayExchange
+from repshare.keys import Key
+from repshare.masking import Group, Member, Vector, add_up
+from repshare.meetings import STEPS, Meetings
+from repshare.representations import Teacher, nothing
+from repshare.task import Task
+from repshare.totals import Totals, read_totals
+
+PATIENCE_SECONDS = 60.0  # for each step, from the first who takes it
+PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.5
+
+
+class Meeting(Protocol):
+    """Where one member meets its group, step by step. Once a step is over, everyone sees the same of it."""
+
+    def number(self) -> int:
+        """Of the meeting that one can still come to."""
+
+    def put(self, number: int, step: int, body: bytes) -> None:
+        """Say something in a step."""
+
+    def get(self, number: int, step: int) -> dict[str, bytes] | None:
+        """What everyone said in a step, or None while it is not over."""
+
+
+class LocalMeeting:
+    """Meetings in the same process."""
+
+    def __init__(self, meetings: Meetings, members: tuple[str, ...], name: str, patience: float) -> None:
+        self.meetings, self.members, self.name, self.patience = meetings, members, name, patience
+
+    def number(self) -> int:
+        """Of the meeting that one can still come to."""
+        return self.meetings.number(self.members)
+
+    def put(self, number: int, step: int, body: bytes) -> None:
+        """Say something in a step."""
+        self.meetings.put(self.members, number, step, self.name, body, self.patience)
+
+    def get(self, number: int, step: int) -> dict[str, bytes] | None:
+        """What everyone said in a step."""
+        return self.meetings.get(self.members, number, step)
+
+
+class RelayMeeting:
+    """Meetings at a relay."""
+
+    def __init__(self, relay: RelayExchange, members: tuple[str, ...], patience: float) -> None:
+        self.relay, self.members, self.patience = relay, members, patience
+
+    def number(self) -> int:
+        """Of the meeting that one can still come to."""
+        return self.relay.meeting_number(self.members)
+
+    def put(self, number: int, step: int, body: bytes) -> None:
+        """Say something in a step."""
+        self.relay.meeting_put(self.members, number, step, body, self.patience)
+
+    def get(self, number: int, step: int) -> dict[str, bytes] | None:
+        """What everyone said in a step."""
+        body = self.relay.meeting_get(self.members, number, step)
+        return None if body is None else wire.decode_items(body)
+
+
+class SecureExchange:
+    """One client's way to a group that learns its total class means only: see `Exchange`, but publishing waits.
+
+    Observations are averages of one client's samples, which nobody else's can hide: a release must have none (M↑ = 0).
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        name: str,
+        meeting: Meeting,
+        *,
+        task_name: str,
+        key: Key,
+        members: Mapping[str, bytes],
+        threshold: int = 0,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        """`members` are names and public keys, this client's among them, the same for all."""
+        self.task, self.name, self.meeting, self.key, self.members = task, name, meeting, key, members
+        self.task_name, self.threshold, self.patience = task_name, threshold, patience
+        Member(self._group(0), name, key)  # so that a mistake is told before the first round
+        self._teacher = Teacher(nothing(task.dimension), nothing(task.dimension))
+
+    def publish(self, body: bytes) -> None:
+        """Add this release's class sums to the group's; done when the total is known, or cannot be."""
+        release = wire.decode_release(body)
+        self.task.check(release)
+        if len(release.observations.labels):
+            raise Refused("observations are one client's own and cannot be summed up: share none (m_up = 0)")
+        own = read_totals(None, self.task)
+        own.add(release.means, +1, weighted=self.task.weighted)
+        number = self.meeting.number()
+        total = self._sum_up(self._group(number), number, own.numbers.ravel())
+        totals = Totals(total.reshape(own.numbers.shape))
+        taught = np.flatnonzero(totals.clients - own.clients > 0).tolist()
+        self._teacher = Teacher(totals.means(taught), nothing(self.task.dimension))
+
+    def collect(self, wants: Wants) -> bytes:
+        """The means behind the last total, of classes that others have, too."""
+        chosen = wants.classes if wants.classes is not None else range(self.task.classes)
+        means = self._teacher.means
+        return wire.encode_teacher(self._teacher._replace(means=means.part(np.isin(means.labels, list(chosen)))))
+
+    def withdraw(self) -> None:
+        """Nothing can be taken back out of a total, and none is kept."""
+
+    def _group(self, number: int) -> Group:
+        length = self.task.classes * (self.task.dimension + 3)
+        return Group(self.members, f"{self.task_name}, meeting {number}", length, self.threshold)
+
+    def _sum_up(self, group: Group, number: int, vector: Vector) -> Vector:
+        member = Member(group, self.name, self.key)
+        announced = self._meet(number, 0, member.announce())
+        dealt = self._meet(number, 1, member.deal(announced))
+        masked = self._meet(number, 2, member.mask(dealt, vector))
+        confirmed = self._meet(number, 3, member.confirm(masked))
+        opened = self._meet(number, 4, member.open(confirmed))
+        return add_up(group, announced, dealt, masked, opened)
+
+    def _meet(self, number: int, step: int, body: bytes) -> dict[str, bytes]:
+        """Say something, and wait for what the others say."""
+        self.meeting.put(number, step, body)
+        until, pause = time.monotonic() + self.patience + STEPS, PAUSE_SECONDS
+        while (said := self.meeting.get(number, step)) is None:
+            if time.monotonic() > until:
+                raise Unreachable(f"step {step} of meeting {number} does not end")
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        return said

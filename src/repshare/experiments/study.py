@@ -1,0 +1,203 @@
+"""A study beyond the paper: one thing varied, every method beside it, a figure of panels and a table."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from repshare.config import Run, Setting
+from repshare.experiments.experiment import Cell, Experiment, missing
+from repshare.plots import COLOURS, DASHES, MARKERS, save, tidy
+from repshare.results import Line, summarise, write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+METHODS = ("IL", "FL", "RS")
+CLIENTS = 10
+SEEDS = 3
+APART = 0.06  # of the space between two variants: what keeps error bars from covering each other
+
+
+class Variant(NamedTuple):
+    """One value of what is varied."""
+
+    label: str
+    """What it is called: no other variant of the study has the same."""
+    setting: Mapping[str, Any] = {}
+    """How it differs from the paper's setting."""
+    policy: Mapping[str, Any] = {}
+    """How it differs from the usual policy."""
+    methods: tuple[str, ...] = METHODS
+    """What is run on it. A method that is run on one variant only does not depend on what is varied."""
+
+    def change(self, setting: Setting) -> Setting:
+        """The setting of its runs, tested after the last round only."""
+        policy = replace(setting.policy, **self.policy)
+        usual = replace(setting, clients=CLIENTS, eval_every=setting.rounds or 1)
+        return replace(usual, policy=policy, **self.setting)
+
+
+class Panel(NamedTuple):
+    """One system of axes."""
+
+    title: str
+    x: str
+    ticks: Mapping[str, str]
+    """What its variants are called on the axis, from left to right, by their labels."""
+    field: str = "accuracy"
+    """What of a line is shown: accuracy, own or unseen."""
+
+
+class Study(NamedTuple):
+    """What is varied, and how it is shown."""
+
+    variants: tuple[Variant, ...]
+    panels: tuple[Panel, ...]
+    ordered: bool = True
+    """Whether points are joined: there is something between two of them."""
+    kinds: tuple[str, ...] = ()
+    """Networks that were dealt out in turn where all are together: each is shown at the variant of its own."""
+
+
+def make_experiment(name: str, title: str, study: Study) -> Experiment:
+    """The study as an experiment."""
+    return Experiment(name, title, partial(plan, study), partial(show, study), partial(condense, study), seeds=SEEDS)
+
+
+def plan(study: Study, setting: Setting, seeds: int) -> list[Cell]:
+    """Every variant with its methods, seed by seed, so that an interrupted study is even."""
+    return [
+        Cell({"variant": variant.label, "method": method, "seed": seed}, Run(method, seed, variant.change(setting)))
+        for seed in range(seeds)
+        for variant in study.variants
+        for method in variant.methods
+    ]
+
+
+def condense(study: Study, lines: Sequence[Line]) -> list[Line]:
+    """The run's summary, with what else of the last tests the study shows, in percent."""
+    last = max(line["round"] for line in lines if line["test_accuracy"] is not None)
+    tests = [line for line in lines if line["round"] == last]
+    more: Line = {}
+    for field in sorted({panel.field for panel in study.panels} - {"accuracy"}):
+        values = [line[f"test_{field}"] for line in tests]
+        more[field] = None if None in values else 100 * statistics.fmean(values)
+    if study.kinds:
+        more["accuracies"] = [100 * line["test_accuracy"] for line in tests]  # in the order of clients
+    return [{**summarise(lines)._asdict(), **more}]
+
+
+def apart(lines: Sequence[Line], kinds: Sequence[str]) -> list[Line]:
+    """Lines where kinds are together as lines of each kind, and the others as they are."""
+    found = []
+    for line in lines:
+        if line["variant"] in kinds or not kinds:
+            found.append(line)
+            continue
+        for turn, kind in enumerate(kinds):
+            accuracy = statistics.fmean(line["accuracies"][turn :: len(kinds)])
+            found.append(
+                {**line, "variant": kind, "method": f"{line['method']} {line['variant']}", "accuracy": accuracy}
+            )
+    return found
+
+
+def show(study: Study, lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+    """A panel beside the other, and all numbers in a table."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.4 + 3.6 * len(study.panels), 4.2), layout="constrained")
+    systems = figure.subplots(1, len(study.panels), squeeze=False)[0]
+    for axes, panel in zip(systems, study.panels, strict=True):
+        draw(axes, study, panel, apart(lines, study.kinds))
+    systems[0].set_ylabel(f"{setting.dataset}: test accuracy [%],\n{_over_seeds(lines)}")
+    figure.legend(*systems[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
+    write_atomically(folder / "table.md", write_table(study, lines, setting))
+    return [folder / "table.md", *save(figure, folder)]
+
+
+def draw(axes: "Axes", study: Study, panel: Panel, lines: Sequence[Line]) -> None:
+    """A line for each method; a level one for a method that does not depend on what is varied."""
+    present, places = {line["method"] for line in lines}, list(panel.ticks)
+    methods = sorted(present, key=lambda method: (METHODS.index(method.partition(" ")[0]), method))
+    level = [method for method in methods if len({x["variant"] for x in lines if x["method"] == method}) == 1]
+    varied = [method for method in methods if method not in level] or methods
+    for method in methods:
+        letters, _, rest = method.partition(" ")
+        style: dict[str, Any] = {"color": COLOURS[letters], "label": method}
+        if method not in varied:
+            mean, spread = spread_of(lines, panel.field, method)
+            axes.axhline(mean, linestyle=DASHES[letters], linewidth=1.6, **style)
+            axes.axhspan(mean - spread, mean + spread, color=COLOURS[letters], alpha=0.12, linewidth=0)
+            continue
+        held = [label for label in places if _values(lines, panel.field, method, label)]
+        shift = APART * (varied.index(method) - (len(varied) - 1) / 2)
+        points = [spread_of(lines, panel.field, method, label) for label in held]
+        axes.errorbar(
+            [places.index(label) + shift for label in held],
+            [mean for mean, _ in points],
+            [spread for _, spread in points],
+            linestyle=DASHES[letters] if study.ordered else "none",
+            marker=MARKERS[letters],
+            markerfacecolor="white" if rest else None,
+            markersize=8,
+            capsize=4,
+            **style,
+        )
+    tidy(axes, panel.title, panel.x, "")
+    axes.set_xticks(range(len(places)), list(panel.ticks.values()))
+    axes.set_xlim(-0.4, len(places) - 0.6)
+
+
+def write_table(study: Study, lines: Sequence[Line], setting: Setting) -> str:
+    """All numbers as Markdown: a row for each variant and method."""
+    fields = list(dict.fromkeys(["accuracy", *(panel.field for panel in study.panels)]))
+    heads = {"accuracy": "on all classes", "own": "on what a client has", "unseen": "on what it lacks"}
+    text = (
+        f"{setting.dataset}, {setting.rounds} rounds: test accuracy after the last round [%], mean over clients, "
+        f"{_over_seeds(lines)}; what a client sends and receives in a round.\n\n"
+        f"| | method | {' | '.join(heads[field] for field in fields)} | up | down | seeds |\n"
+        f"|---|---|{'---:|' * (len(fields) + 3)}\n"
+    )
+    by_row: dict[tuple[str, str], list[Line]] = {}
+    for line in apart(lines, study.kinds):
+        by_row.setdefault((line["variant"], line["method"]), []).append(line)
+    order = [variant.label for variant in study.variants]
+    for (label, method), own in sorted(by_row.items(), key=lambda row: order.index(row[0][0])):
+        numbers = [_percent(own, field) for field in fields]
+        traffic = [_kilobytes(own, way) for way in ("bytes_up", "bytes_down")]
+        text += f"| {' | '.join([label, method, *numbers, *traffic, str(len(own))])} |\n"
+    cells = plan(study, setting, SEEDS)
+    left = len(missing(cells, lines))
+    return text + (f"\n{left} of {len(cells)} runs have not been done yet.\n" if left else "")
+
+
+def spread_of(lines: Sequence[Line], field: str, method: str, label: str | None = None) -> tuple[float, float]:
+    """Mean and standard deviation over seeds, of one variant or of the only one."""
+    values = _values(lines, field, method, label)
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def _values(lines: Sequence[Line], field: str, method: str, label: str | None = None) -> list[float]:
+    of_method = [line for line in lines if line["method"] == method and line[field] is not None]
+    return [line[field] for line in of_method if label in (None, line["variant"])]
+
+
+def _over_seeds(lines: Sequence[Line]) -> str:
+    seeds = len({line["seed"] for line in lines})
+    return "one seed" if seeds == 1 else f"mean ± std over {seeds} seeds"
+
+
+def _percent(lines: Sequence[Line], field: str) -> str:
+    values = [line[field] for line in lines if line[field] is not None]
+    if not values:
+        return "–"
+    return f"{statistics.fmean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def _kilobytes(lines: Sequence[Line], way: str) -> str:
+    each = statistics.fmean(line[way] / line["client_rounds"] for line in lines)
+    return f"{each / 1000:.1f} kB" if each else "–"

@@ -1,0 +1,1 @@
+"""Differential privacy of releases: what noise, at what cost, and who has spent how much."""

@@ -1,0 +1,222 @@
+"""What stands between a client's features and what leaves: who takes part, at what price, with what noise."""
+
+import base64
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.config import Level, Policy
+from repshare.errors import BudgetExhausted, ConfigError
+from repshare.privacy import accounting, mechanism
+from repshare.privacy.accounting import Charge
+from repshare.privacy.ledger import Entry, Ledger
+from repshare.privacy.levels import Costs, Filter, budgets
+from repshare.privacy.mechanism import Source, Wholes
+from repshare.representations import Floats, Integers, Release, Shape, stack
+
+COUNT_NOISE = 4.0  # times that of a sum of unit vectors: a count matters less, so it may cost less
+SHORTEST_COUNT = 2.0  # deviations: a noisy count below this is as good as nobody
+ROUNDING = 1 + 1e-9  # an accountant's last digits are no overspending
+
+Row = tuple[NDArray[np.float64], int, int]
+
+
+class Guard:
+    """Makes a client's releases, each with noise and paid for in a ledger before it exists.
+
+    A sample replaced by another of its class (counts public), or one added or removed (counts noised, and every
+    sample on a budget of its own): see docs/privacy.md.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        labels: Integers,
+        *,
+        dimension: int,
+        classes: Sequence[int],
+        levels: Sequence[Level] | None = None,
+        seeded: np.random.Generator | None = None,
+    ) -> None:
+        """`classes` are those that may be shared, whether there are samples of them or not."""
+        if policy.epsilon is None:
+            raise ConfigError("a guard needs a budget: set epsilon")
+        self.individual = policy.adjacency == "add-remove"
+        if levels is not None and not self.individual:
+            raise ConfigError("samples' own levels need adjacency add-remove: who still takes part must not be counted")
+        self.policy, self.epsilon, self.delta = policy, policy.epsilon, policy.delta
+        self.bound = policy.clip or math.sqrt(dimension)
+        self.classes, self.labels, self.seeded = classes, labels, seeded
+        self.source = Source(seeded)
+        self.levels = levels
+        self.filter = Filter(budgets(levels, len(labels), self.epsilon, self.delta)) if self.individual else None
+        self.ledger = Ledger()
+
+    def keep_in(self, path: Path) -> None:
+        """Charge to this file from now on, and go on from what it says was spent."""
+        self.ledger = Ledger(path, self._about())
+        self._count_again()
+
+    def release(self, vectors: Floats, labels: Integers, rows: Integers, shape: Shape) -> Release:
+        """A release of these of the client's samples (`rows`), or BudgetExhausted; the charge is kept first."""
+        clipped = mechanism.clip(vectors, self.bound)
+        if self.filter is None:
+            return self._counted(clipped, labels, shape)
+        return self._filtered(self.filter, clipped, labels, rows, shape)
+
+    @property
+    def mode(self) -> str:
+        """What ε is about: it protects samples given the model, which was trained on them without noise."""
+        return "releases only"
+
+    @property
+    def spent(self) -> float:
+        """ε so far, for the sample that may have spent most: it depends on nobody's features, so it may be told."""
+        return float(self.ledger.entries[-1]["epsilon"]) if self.ledger.entries else 0.0
+
+    def state(self) -> dict[str, str]:
+        """What a simulation keeps: the ledger and the seeded generator. A ledger on disk is never rewound."""
+        generator = None if self.seeded is None else self.seeded.bit_generator.state
+        kept = self.ledger.entries if self.ledger.path is None else []
+        return {"ledger": json.dumps(kept), "generator": json.dumps(generator)}
+
+    def load_state(self, state: dict[str, str]) -> None:
+        """Go on from what `state` gave."""
+        if self.seeded is not None:
+            self.seeded.bit_generator.state = json.loads(state["generator"])
+        if self.ledger.path is None:
+            self.ledger.entries = json.loads(state["ledger"])
+            self._count_again()
+
+    def _counted(self, clipped: Wholes, labels: Integers, shape: Shape) -> Release:
+        """A sample may be replaced by another of its class: counts are public, and all samples pay the same."""
+        members = {int(label): np.flatnonzero(labels == label) for label in np.unique(labels)}
+        members = {label: own for label, own in members.items() if len(own) >= shape.minimum}
+        if not members:
+            return self._release([], [], clipped.shape[1], shape)
+        noise = self._pay(min(map(len, members.values())), shape)
+        deviation = noise * 2 * self.bound
+
+        def average(chosen: Integers, label: int) -> Row:
+            total = mechanism.noisy_sum(clipped[chosen], self.bound, deviation, self.source)
+            return mechanism.shorten(total / len(chosen), self.bound), label, len(chosen)
+
+        means = [average(own, label) for label, own in members.items()]
+        observed = [
+            average(self.source.choose(own, min(shape.n_avg, len(own))), label)
+            for label, own in members.items()
+            for _ in range(shape.repeats if min(shape.n_avg, len(own)) >= shape.minimum else 0)
+        ]
+        return self._release(means, observed, clipped.shape[1], shape)
+
+    def _pay(self, smallest: int, shape: Shape) -> float:
+        """Charge a release whose smallest class has so many samples; its noise multiplier."""
+        charge = Charge(common_noise(self.policy, shape, smallest), shape.repeats, shape.n_avg, smallest)
+        charges = Counter(Charge(*entry["charge"]) for entry in self.ledger.entries)
+        charges[charge] += 1
+        cost = accounting.epsilon(charges, self.delta)
+        if cost > self.epsilon * ROUNDING:
+            raise BudgetExhausted(
+                f"the privacy budget is spent: {len(self.ledger.entries)} releases cost ε = {self.spent:.3g}, one more "
+                f"would make it {cost:.3g} of ε = {self.epsilon:g}"
+            )
+        self.ledger.add({"round": shape.round, "epsilon": cost, "charge": charge})
+        return charge.noise
+
+    def _filtered(self, own: Filter, clipped: Wholes, labels: Integers, rows: Integers, shape: Shape) -> Release:
+        """A sample may be added or removed: counts are noised, and each sample pays by the length of its features."""
+        if self.ledger.entries and not self.ledger.entries[-1]["classes"]:
+            raise BudgetExhausted(
+                "the privacy budget is spent: by their noisy counts, no class is told from an empty one"
+            )
+        noise, lengths = individual_noise(self.policy, shape), np.zeros(len(self.labels))
+        lengths[rows] = mechanism.measure(clipped)
+        squares = lengths**2 / (2 * noise**2)
+        active = own.admits(squares + _count_cost(noise)) & _among(rows, len(lengths))
+        costs = np.where(active, squares + _count_cost(noise), 0.0)
+        means, observed = [], []
+        for label in self.classes:
+            members = active[rows] & (labels == label)
+            count = mechanism.noisy_count(int(members.sum()), noise * COUNT_NOISE, self.source)
+            total = mechanism.noisy_sum(clipped[members], self.bound, noise * self.bound, self.source)
+            if count < max(shape.minimum, SHORTEST_COUNT * noise * COUNT_NOISE):
+                continue
+            means.append((mechanism.shorten(total / count, self.bound), label, count))
+            size = min(shape.n_avg, count)
+            for _ in range(shape.repeats if size >= shape.minimum else 0):
+                # Everyone tosses a coin of its own, and those who win pay: as if the coins were published.
+                drawn = members & (self.source.uniform(len(rows)) <= size / count)
+                drawn &= own.admits(costs + squares)[rows]
+                costs[rows[drawn]] += squares[rows[drawn]]
+                total = mechanism.noisy_sum(clipped[drawn], self.bound, noise * self.bound, self.source)
+                observed.append((mechanism.shorten(total / size, self.bound), label, size))
+        self._keep(own, costs, noise, len(means), shape)
+        return self._release(means, observed, clipped.shape[1], shape)
+
+    def _keep(self, own: Filter, costs: Costs, noise: float, classes: int, shape: Shape) -> None:
+        own.charge(costs)
+        rho = _full_cost(shape) / noise**2  # of a sample as long as the bound that is in everything
+        total = rho + sum(entry["rho"] for entry in self.ledger.entries)
+        largest = float(own.budgets[np.isfinite(own.budgets)].max(initial=0.0))
+        self.ledger.add(
+            {
+                "round": shape.round,
+                "epsilon": accounting.epsilon_of(min(total, largest), self.delta),
+                "noise": noise,
+                "rho": rho,
+                "classes": classes,
+                "costs": base64.b64encode(costs.tobytes()).decode(),
+            }
+        )
+
+    def _release(self, means: list[Row], observed: list[Row], dimension: int, shape: Shape) -> Release:
+        return Release(shape.round, stack(means, dimension), stack(observed, dimension), self.source.name)
+
+    def _count_again(self) -> None:
+        """Bring the filter to what the ledger says."""
+        if self.filter is not None:
+            self.filter = Filter(self.filter.budgets)
+            for entry in self.ledger.entries:
+                self.filter.spent = self.filter.spent + _unpack(entry)
+
+    def _about(self) -> dict[str, Any]:
+        digest = hashlib.sha256(np.ascontiguousarray(self.labels, np.int64).tobytes()).hexdigest()[:16]
+        return {"adjacency": self.policy.adjacency, "samples": len(self.labels), "labels": digest}
+
+
+def common_noise(policy: Policy, shape: Shape, smallest: int) -> float:
+    """The noise multiplier with which the planned releases of classes that are no smaller keep to the budget."""
+    charge = Charge(0.0, shape.repeats, shape.n_avg, smallest)
+    return accounting.noise_for(policy.epsilon or 0.0, policy.delta, policy.planned_releases, charge)
+
+
+def individual_noise(policy: Policy, shape: Shape) -> float:
+    """The one with which a sample that is as long as the bound and in everything lasts for the planned releases."""
+    budget = accounting.rho_for(policy.epsilon or 0.0, policy.delta)
+    return math.sqrt(policy.planned_releases * _full_cost(shape) / budget)
+
+
+def _full_cost(shape: Shape) -> float:
+    """ρ of a release for a sample as long as the bound that is in all of it, at a noise multiplier of 1."""
+    return (1 + shape.repeats) / 2 + _count_cost(1.0)
+
+
+def _count_cost(noise: float) -> float:
+    return 1 / (2 * (noise * COUNT_NOISE) ** 2)
+
+
+def _among(rows: Integers, count: int) -> NDArray[np.bool_]:
+    found = np.zeros(count, bool)
+    found[rows] = True
+    return found
+
+
+def _unpack(entry: Entry) -> Costs:
+    return np.frombuffer(base64.b64decode(entry["costs"]), np.float64)

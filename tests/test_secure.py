@@ -1,0 +1,226 @@
+"""Class means through secure sums: the same means as a board's, over a real relay, whoever drops out."""
+
+import threading
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parties import RelayProcess, records
+from repshare import Client, Policy, wire
+from repshare.board import Board, Task, Wants
+from repshare.cli import main
+from repshare.errors import ConfigError, ExchangeError, Refused
+from repshare.exchange.relay import RelayExchange
+from repshare.exchange.secure import LocalMeeting, RelayMeeting, SecureExchange
+from repshare.joining import load_party
+from repshare.keys import Key
+from repshare.meetings import Meetings
+from repshare.relay.access import Access, Grant
+from repshare.relay.tasks import Tasks
+from repshare.representations import Release, nothing, stack
+from repshare.stores import open_database
+
+PARTY = Path(__file__).parent.parent / "examples/party.py"
+TASK = Task(classes=3, dimension=2)
+KEYS = {name: Key.new() for name in ("alice", "bob", "carol", "dave")}
+PUBLIC = {name: key.public for name, key in KEYS.items()}
+WANTS = Wants(1, 0)
+
+
+def release(name, classes=(0, 1), round=1):
+    rng = np.random.default_rng(sorted(KEYS).index(name) + 10 * round)
+    rows = stack([(rng.normal(size=2), label, 5 + label) for label in classes], 2)
+    return wire.encode_release(Release(round, rows, nothing(2)))
+
+
+def local(_, patience):
+    """Meetings in this process."""
+    meetings = Meetings()
+    return lambda name: LocalMeeting(meetings, tuple(KEYS), name, patience)
+
+
+def relay(request, patience, **task):
+    """Meetings at a real relay, whose clients have tokens."""
+    folder = request.getfixturevalue("tmp_path")
+    database = open_database(str(folder / "relay.db"))
+    Tasks(database).create("digits", replace(TASK, **task))
+    tokens = {name: Access(database).invite(Grant("client", name, "digits")) for name in KEYS}
+    process = RelayProcess(folder, "--rate", 0)
+    exchanges = [RelayExchange(process.url, token=token) for token in tokens.values()]
+
+    def close():
+        for each in (*exchanges, database):
+            each.close()
+        process.stop()
+
+    request.addfinalizer(close)
+    return lambda name: RelayMeeting(exchanges[list(KEYS).index(name)], tuple(KEYS), patience)
+
+
+def join(meet, name, task=TASK, **options):
+    return SecureExchange(task, name, meet(name), task_name="digits", key=KEYS[name], members=PUBLIC, **options)
+
+
+def publish(exchanges, bodies):
+    """All at once, each in a thread of its own: what went wrong, by name."""
+    trouble = {}
+
+    def one(name):
+        try:
+            exchanges[name].publish(bodies[name])
+        except ExchangeError as error:
+            trouble[name] = error
+
+    threads = [threading.Thread(target=one, args=[name]) for name in bodies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return trouble
+
+
+def through_a_board(bodies, client):
+    board = Board(TASK)
+    for name, body in bodies.items():
+        board.accept(name, body)
+    return wire.decode_teacher(board.teach(client, WANTS)).means
+
+
+@pytest.mark.parametrize("place", [local, relay])
+def test_the_means_are_those_of_a_board_to_the_last_bit(request, place):
+    meet = place(request, 60)
+    exchanges = {name: join(meet, name) for name in KEYS}
+    for round in (1, 2):
+        bodies = {name: release(name, (0, 1, 2) if name == "bob" else (0, 1), round) for name in KEYS}
+        assert publish(exchanges, bodies) == {}
+        for name, exchange in exchanges.items():
+            teacher = wire.decode_teacher(exchange.collect(WANTS))
+            expected = through_a_board(bodies, name)
+            for ours, theirs in zip(teacher.means, expected, strict=True):
+                assert np.array_equal(ours, theirs)
+            assert (2 in teacher.means.labels) == (name != "bob"), "nobody learns from itself alone"
+            assert len(teacher.observations.labels) == 0
+
+
+def test_those_who_stay_have_their_total_when_one_never_comes():
+    meet = local(None, 0.5)
+    exchanges = {name: join(meet, name) for name in KEYS}
+    bodies = {name: release(name) for name in ("alice", "bob", "carol")}
+    assert publish(exchanges, bodies) == {}
+    means = wire.decode_teacher(exchanges["alice"].collect(WANTS)).means
+    assert np.array_equal(means.vectors, through_a_board(bodies, "alice").vectors)
+
+
+def test_those_who_stay_have_their_total_when_one_goes_in_the_middle():
+    meet = local(None, 1.0)
+    exchanges = {name: join(meet, name) for name in KEYS}
+
+    def leave_after_dealing(number, step, body, put=exchanges["dave"].meeting.put):
+        if step == 2:
+            raise Refused("dave is gone")
+        put(number, step, body)
+
+    exchanges["dave"].meeting.put = leave_after_dealing
+    bodies = {name: release(name) for name in KEYS}
+    trouble = publish(exchanges, bodies)
+    assert list(trouble) == ["dave"]
+    del bodies["dave"]
+    means = wire.decode_teacher(exchanges["bob"].collect(WANTS)).means
+    assert np.array_equal(means.vectors, through_a_board(bodies, "bob").vectors)
+
+
+def test_with_too_few_the_last_teacher_stays():
+    meet = local(None, 0.3)
+    exchanges = {name: join(meet, name) for name in KEYS}
+    assert publish(exchanges, {name: release(name) for name in KEYS}) == {}
+    before = exchanges["alice"].collect(WANTS)
+    trouble = publish(exchanges, {name: release(name, round=2) for name in ("alice", "bob")})
+    assert set(trouble) == {"alice", "bob"}
+    assert "3 are needed" in str(trouble["alice"])
+    assert exchanges["alice"].collect(WANTS) == before
+
+
+def test_what_the_relay_keeps_has_no_ones_sums_in_it():
+    """Nor their parts: a masked vector minus any one mask that the relay can work out is noise still."""
+    meetings = Meetings()
+    exchanges = {name: join(lambda n: LocalMeeting(meetings, tuple(KEYS), n, 60), name) for name in KEYS}
+    bodies = {name: release(name) for name in KEYS}
+    assert publish(exchanges, bodies) == {}
+    kept = b"".join(meetings.store.items().values())
+    for name, body in bodies.items():
+        means = wire.decode_release(body).means
+        for row in means.vectors:
+            assert row.tobytes() not in kept
+        own = exchanges[name]
+        steps = np.rint(means.vectors.astype(np.float64) * 2**32).astype(np.int64) * means.counts[:, None]
+        assert steps[0].tobytes() not in kept, own.name
+
+
+def test_observations_are_refused_since_no_sum_hides_them():
+    rows = stack([(np.ones(2), 0, 5)], 2)
+    exchange = join(local(None, 1), "alice")
+    with pytest.raises(Refused, match="m_up = 0"):
+        exchange.publish(wire.encode_release(Release(1, rows, rows)))
+
+
+def test_a_mistake_about_the_group_is_told_before_the_first_round():
+    meet = local(None, 1)
+    with pytest.raises(ConfigError, match="another key"):
+        SecureExchange(TASK, "alice", meet("alice"), task_name="digits", key=KEYS["bob"], members=PUBLIC)
+    with pytest.raises(ConfigError, match="3 members or more"):
+        two = {name: PUBLIC[name] for name in ("alice", "bob")}
+        SecureExchange(TASK, "alice", meet("alice"), task_name="digits", key=KEYS["alice"], members=two)
+
+
+def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypatch):
+    meet, folder = relay(request, 60, dimension=84, classes=10), request.getfixturevalue("tmp_path")
+    monkeypatch.chdir(folder)
+    Path("alice.token").write_text(meet("alice").relay.connection._token)
+    KEYS["alice"].write(Path("alice.key"))
+    for name, key in PUBLIC.items():
+        main(["keys", "trust", name, key.hex(), "--file", "group.jsonl"])
+
+    def take_part(name):
+        party = load_party(f"{PARTY}:bob", 0)
+        exchange = join(meet, name, task=Task(10, 84))
+        list(Client(party.model, party.data, exchange, policy=Policy(m_up=0), name=name).rounds(2))
+
+    others = [threading.Thread(target=take_part, args=[name]) for name in KEYS if name != "alice"]
+    for other in others:
+        other.start()
+    arguments = ["join", meet("alice").relay.connection.url, "--task", f"{PARTY}:alice", "--token-file", "alice.token"]
+    main([*arguments, "--rounds", "2", "--m-up", "0", "--group", "group.jsonl", "--signing-key", "alice.key"])
+    for other in others:
+        other.join()
+    first, second = records("repshare-digits-alice")
+    assert (first["trouble"], second["trouble"]) == (None, None)
+    assert first["kd"] is None
+    assert second["kd"] > 0, "the second round learns from the first one's total"
+    with closing(open_database("relay.db")) as database:
+        assert Tasks(database).get("digits").board.status().clients == 0, "the board has seen nobody"
+    with pytest.raises(SystemExit):
+        main([*arguments, "--restart", "--group", "group.jsonl", "--signing-key", "alice.key"])
+
+
+def test_a_group_needs_a_key_and_no_observations(tmp_path, capsys):
+    arguments = ["join", "http://127.0.0.1:9", "--task", f"{PARTY}:alice", "--group", str(tmp_path / "group.jsonl")]
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "--signing-key" in capsys.readouterr().err
+
+
+def test_a_relay_lets_nobody_speak_for_another_or_listen_from_outside(request):
+    meet = relay(request, 60)
+    alice = meet("alice")
+    alice.relay.task, alice.relay.client = "digits", "bob"
+    with pytest.raises(Refused, match="403"):
+        alice.put(1, 0, b"in bob's name")
+    dave = meet("dave")
+    dave.members = ("alice", "bob", "carol")
+    for ask in (dave.number, lambda: dave.get(1, 0)):
+        with pytest.raises(Refused, match="not in the group"):
+            ask()
+    assert meet("carol").get(1, 0) is None
