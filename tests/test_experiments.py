@@ -125,15 +125,21 @@ def test_an_estimate_counts_only_what_is_left(splits):
     ]
 
 
-@pytest.mark.parametrize("table", sorted(RESULTS.glob("*/table.md")), ids=lambda path: path.parent.name)
+TABLES = [
+    path for path in sorted(RESULTS.glob("*/table.md")) if '"experiment"' in path.with_name("run.json").read_text()
+]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda path: path.parent.name)
 def test_committed_tables_come_from_committed_records(tmp_path, table):
-    described = json.loads((table.parent / "run.json").read_text())
+    described = json.loads(table.with_name("run.json").read_text())
     setting = Setting(dataset=described["setting"].get("dataset", "mnist"))
-    lines = Journal(table.parent / "records.jsonl").read()
+    lines = Journal(table.with_name("records.jsonl")).read()
     EXPERIMENTS[described["experiment"]].show(lines, tmp_path, setting)
     assert (tmp_path / "table.md").read_text() == table.read_text()
+    pages = "".join(page.read_text() for page in RESULTS.parent.glob("*.md"))
     for row in table.read_text().splitlines():
-        assert row in (RESULTS.parent / "results.md").read_text()
+        assert row in pages
 
 
 def test_the_published_numbers_stand_beside_ours():
