@@ -90,6 +90,7 @@ def test_the_command_line_knows_every_experiment():
 def test_some_cells_can_be_chosen():
     cells = TABLE.plan(resolve(TINY, 1200), 2)
     assert [cell.key["seed"] for cell in choose(cells, ("FL (fair)", "10"))] == [0, 1]
+    assert choose(cells, ("clients=2", "seed=1", "RS")) == choose(cells, ("RS", "2", "1"))
     assert choose(cells, ()) == cells
     with pytest.raises(ConfigError, match="no cell has all of RS, 3: there are CL, 2, 0, FL"):
         choose(cells, ("RS", "3"))
