@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from repshare.commands.reproducing import What
@@ -11,6 +12,7 @@ from repshare.errors import ConfigError
 from repshare.experiments import EXPERIMENTS, PUBLISHED, choose, fill
 from repshare.experiments.ablation import gains
 from repshare.experiments.estimate import estimate, in_words
+from repshare.experiments.tsne import neighbourhood
 from repshare.results import Folder, Journal
 from repshare.screen import table_markdown
 from repshare.simulation import Inline, resolve
@@ -112,6 +114,16 @@ def test_traffic_stands_beside_the_papers_formulas(tmp_path):
 def test_traffic_is_that_of_a_round_in_which_there_is_a_teacher():
     lines = [{"round": r, "bytes_up": 10 * r, "bytes_down": 100 * r + i} for r in (1, 2) for i in (0, 2)]
     assert TRAFFIC.condense(lines) == [{"bytes_up": 20, "bytes_down": 201}]
+
+
+def test_neighbours_are_counted_by_class_and_by_client():
+    labels = np.repeat([0, 1], 11)
+    apart = np.stack([np.zeros(22), 100.0 * labels], axis=1)
+    together = np.stack([apart, apart + 1e-3 * np.arange(44).reshape(22, 2)])
+    assert neighbourhood(np.stack([apart, apart + np.array([1000.0, 0.0])]), labels) == (1.0, 0.0)
+    alike, mixed = neighbourhood(together, labels)
+    assert alike == 1.0
+    assert mixed > 0
 
 
 def test_an_estimate_counts_only_what_is_left(splits):
