@@ -20,21 +20,25 @@ class Crew:
             key.write(folder / f"{name}.key")
             trust.add(name, key.public)
 
-    def start(self, name, *options, connect=(), listen="tcp/127.0.0.1:0", prefix=()):
-        """Start this one, and wait until it listens."""
+    def start(self, name, *options, connect=(), **where):
+        """Start this one, and wait until it listens. `connect` names those it is told of."""
         before = len(self.listening(name))
-        places = [self.listening(other)[-1] for other in connect]
-        process = self.processes[name] = Process(
-            "peer", "--task", self.tasks[name], "--name", name, "--key", f"{name}.key", "--trust", "peers.jsonl",
-            "--listen", listen, *(["--connect", *places] if places else []), *PATIENT, *options,
-            cwd=self.folder, name=name, prefix=prefix,
-        )  # fmt: skip
+        process = self.launch(name, *options, places=[self.listening(other)[-1] for other in connect], **where)
 
         def listens():
             assert process.process.poll() is None, process.err.read_text()
             return len(self.listening(name)) > before
 
         eventually(listens, f"{name} listens")
+        return process
+
+    def launch(self, name, *options, places, listen="tcp/127.0.0.1:0", prefix=()):
+        """Start this one."""
+        process = self.processes[name] = Process(
+            "peer", "--task", self.tasks[name], "--name", name, "--key", f"{name}.key", "--trust", "peers.jsonl",
+            "--listen", listen, *(["--connect", *places] if places else []), *PATIENT, *options,
+            cwd=self.folder, name=name, prefix=prefix,
+        )  # fmt: skip
         return process
 
     def stop(self):

@@ -17,7 +17,7 @@ from repshare.board import Wants
 from repshare.client import Client, Record
 from repshare.config import Level, Policy
 from repshare.errors import CheckpointError, ConfigError, Outdated
-from repshare.exchange import Exchange
+from repshare.exchange import Counting, Exchange
 from repshare.exchange.relay import Membership
 from repshare.methods import RS
 from repshare.references import find_function, in_one_line
@@ -99,6 +99,12 @@ class Remembering:
 
     def __init__(self, exchange: Exchange, path: Path) -> None:
         self.exchange, self.path = exchange, path
+        self._again = self._taught = 0  # bytes of teachers: given again, and fetched
+
+    @property
+    def received(self) -> int:
+        """Bytes that came in, as the exchange behind counts them."""
+        return self._again + (self.exchange.received if isinstance(self.exchange, Counting) else self._taught)
 
     def publish(self, body: bytes) -> None:
         """Share this release. A round done again makes the same one, and publishing twice changes nothing."""
@@ -110,8 +116,10 @@ class Remembering:
         if self.path.exists():
             kept = self.path.read_bytes()
             if kept.startswith(question):
+                self._again += len(kept) - len(question)
                 return kept[len(question) :]
         body = self.exchange.collect(wants)
+        self._taught += len(body)
         write_atomically(self.path, question + body)
         return body
 

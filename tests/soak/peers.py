@@ -14,9 +14,10 @@ import torch
 from crews import Crew
 from islands import make_island
 from parties import eventually
+from redises import find_port
 from repshare.commands.rounds import Work, make_client
 from repshare.config import Policy
-from soak.five import NETWORKS, SEED
+from soak.five import DOOR, NETWORKS, SEED
 
 PAGE = Path(__file__).parents[2] / "docs/results/peers.md"
 FIVE = Path(__file__).with_name("five.py")
@@ -39,8 +40,11 @@ The machine was busy with other work: the times are upper bounds.
 
 def collaborate(folder, seed):
     """One run: accuracies by party and round, and what the faults did."""
+    os.environ.pop(DOOR, None)
     os.environ[SEED] = str(seed)
     alone = {name: learn_alone(name, seed) for name in NETWORKS}
+    os.environ[DOOR] = str(folder / "door")
+    (folder / "door").mkdir()
     crew = Crew(folder, {name: f"{FIVE}:{name}" for name in NETWORKS})
     with make_island() as island:
         assert island.prefix, "this run needs a network namespace: be root, with iproute2"
@@ -58,11 +62,12 @@ def collaborate(folder, seed):
 def disturb(crew, island, seed):
     """The faults, in turn; what was measured."""
     options = (*OPTIONS, "--seed", str(seed))
-    crew.start("ada", *options, listen=f"tcp/{island.here}:0")
-    for name in ("bea", "cid"):
-        crew.start(name, *options, connect=["ada"])
-    crew.start("dan", *options, connect=["bea"])
-    eva = crew.start("eva", *options, connect=["ada"], listen=island.inside, prefix=island.prefix)
+    places = {name: f"tcp/127.0.0.1:{find_port()}" for name in NETWORKS}
+    places["ada"] = f"tcp/{island.here}:{find_port()}"
+    crew.launch("ada", *options, listen=places["ada"], places=[])
+    for name, other in (("bea", "ada"), ("cid", "ada"), ("dan", "bea")):
+        crew.launch(name, *options, listen=places[name], places=[places[other]])
+    eva = crew.launch("eva", *options, listen=island.inside, places=[places["ada"]], prefix=island.prefix)
     others = ("ada", "bea", "cid")
     reach(crew, NETWORKS, CALM)
     marks = {name: len(crew.rounds(name)) for name in NETWORKS}

@@ -166,7 +166,7 @@ def write_table(study: Study, lines: Sequence[Line], setting: Setting) -> str:
     fields = list(dict.fromkeys(["accuracy", *(panel.field for panel in study.panels)]))
     heads = {"accuracy": "on all classes", "own": "on what a client has", "unseen": "on what it lacks"}
     text = (
-        f"{setting.dataset}, {setting.rounds} rounds: test accuracy after the last round [%], mean over clients, "
+        f"{setting.dataset}: test accuracy after the last round [%], mean over clients, "
         f"{_over_seeds(lines)}; what a client sends and receives in a round.\n\n"
         f"| | method | {' | '.join(heads[field] for field in fields)} | up | down | seeds |\n"
         f"|---|---|{'---:|' * (len(fields) + 3)}\n"
