@@ -93,3 +93,9 @@ def test_committed_studies_can_be_gone_on_with(name):
     )
     wanted, held = experiment.plan(MNIST, 3), Journal(folder / "records.jsonl").read()
     assert len(held) + len(missing(wanted, held)) == len(wanted)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if (RESULTS / f"{name}-mnist" / "table.md").exists()])
+def test_the_page_shows_the_tables_as_they_are(name):
+    page = (RESULTS.parent / "studies.md").read_text()
+    assert (RESULTS / f"{name}-mnist" / "table.md").read_text() in page
