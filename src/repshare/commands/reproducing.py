@@ -51,14 +51,13 @@ def reproduce(
 
     repshare reproduce table --dataset mnist --seeds 5
 
-    repshare reproduce table --dataset cifar10 --seeds 1 --only RS 10
+    repshare reproduce table --dataset cifar10 --seeds 1 --only RS clients=10
 
     Args:
         what: Which of the above.
         dataset: mnist, fashion_mnist or cifar10.
         seeds: How many, numbered from 0. Each has its own split and starting weights. Default: as published here.
-        only: Only cells that have all of these in their description, such as a row and a number of clients; the others
-            may be done later.
+        only: Only cells that have all of these in their lines, such as RS, or clients=10; the others may be done later.
         rounds: Communication rounds. Default: the paper's.
         data_folder: A folder that already holds the data set, as torchvision lays it out.
         output: Where the results are kept.

@@ -30,6 +30,11 @@ class Cell(NamedTuple):
         return ", ".join(f"{name} {value}" for name, value in self.key.items())
 
     @property
+    def words(self) -> set[str]:
+        """What it can be chosen by."""
+        return {word for name, value in self.key.items() for word in (str(value), f"{name}={value}")}
+
+    @property
     def file_name(self) -> str:
         """What it is called on disk while it is not finished."""
         return "-".join(str(value) for value in self.key.values()).replace(" ", "-").replace("/", "-")
@@ -99,8 +104,8 @@ def fill(
 
 
 def choose(cells: Sequence[Cell], words: Sequence[str]) -> list[Cell]:
-    """The cells that have all these words in their keys, letter for letter."""
-    chosen = [cell for cell in cells if set(words) <= {str(value) for value in cell.key.values()}]
+    """The cells that have all these words in their keys, letter for letter: a value, or name=value."""
+    chosen = [cell for cell in cells if set(words) <= cell.words]
     if not chosen:
         known = dict.fromkeys(str(value) for cell in cells for value in cell.key.values())
         raise ConfigError(f"no cell has all of {', '.join(words)}: there are {', '.join(known)}")

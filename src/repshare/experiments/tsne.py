@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from repshare.config import Run, Setting
 from repshare.data import Splits
@@ -14,7 +15,7 @@ from repshare.results import Line
 from repshare.training import View
 
 METHODS = ("IL", "FL", "RS")
-IMAGES = 300
+IMAGES, NEIGHBOURS = 300, 10
 CLIENTS = ("#0072B2", "#D55E00")
 PALEST = 0.12  # opacity of the first class; the last one's is 1
 
@@ -44,6 +45,15 @@ def look(cell: Cell, views: Mapping[int, View], splits: Splits) -> Line:
     return {"points": np.round(points.astype(float), 2).tolist(), "labels": splits.test.labels.tolist()}
 
 
+def neighbourhood(both: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple[float, float]:
+    """Of a point's ten nearest: how many are of its class, and how many the other client's, over all points."""
+    points, whose = both.reshape(-1, 2), np.repeat([0, 1], len(labels))
+    distances = np.square(points[:, None] - points[None]).sum(-1)
+    np.fill_diagonal(distances, np.inf)
+    near, classes = distances.argsort(axis=1)[:, :NEIGHBOURS], np.tile(labels, 2)  # (n, NEIGHBOURS), (n,)
+    return float((classes[near] == classes[:, None]).mean()), float((whose[near] != whose[:, None]).mean())
+
+
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """Methods downwards, rounds to the right, of the first seed; client by colour, class by opacity."""
     from matplotlib.figure import Figure
@@ -60,7 +70,9 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
         for points, colour, marker in zip(both, CLIENTS, "o^", strict=True):
             axes.scatter(*points.T, s=11, c=colour, alpha=opacity, marker=marker, linewidths=0)
         axes.set(xticks=[], yticks=[])
-        axes.set_title(f"{line['method']}, round {line['round']}")
+        alike, mixed = neighbourhood(both, labels)
+        axes.set_title(f"{line['method']}, round {line['round']}", fontweight="bold", fontsize=11)
+        axes.set_xlabel(f"near: {alike:.0%} same class, {mixed:.0%} the other's")
     figure.suptitle(
         f"{setting.dataset}: {len(lines[0]['labels'])} test images as two clients represent them (t-SNE)\n"
         "blue circles: client 1, orange triangles: client 2; the later the class, the more opaque"
