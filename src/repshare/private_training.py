@@ -8,6 +8,7 @@ itself: no term divides by how many others are in the batch, and no layer normal
 import logging
 import secrets
 import warnings
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -79,18 +80,15 @@ class PrivateLearner(Learner):
         return self.guard
 
     def _forget(self) -> None:
-        """Look at single samples' gradients no more; weights and their averages lie as they do in other learners."""
+        """Look at single samples' gradients no more; weights lie as they do in other learners."""
         if self._observed is None:
             return
         self._observed.remove_hooks()
         self._observed = None
+        self.optimizer.state = defaultdict(dict)  # Adam's averages are of noise: its steps would stay tiny for long
         for parameter in self.network.model.parameters():
             if parameter.ndim == 4:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-                kept = self.optimizer.state[parameter]
-                for name in ("exp_avg", "exp_avg_sq"):
-                    if name in kept:  # Adam's arithmetic goes through memory as it lies
-                        kept[name] = kept[name].contiguous(memory_format=torch.channels_last)
 
     def _prepare(self) -> DPOptimizer:
         """Steps with the noise that the guard has planned for."""
