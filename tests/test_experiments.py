@@ -163,3 +163,19 @@ def test_the_published_numbers_stand_beside_ours():
     ]
     text = table_markdown("mnist", lines, PUBLISHED["mnist"])
     assert "| RS | 81.00 ± 1.41 (94.19) | 81.00 ± 1.41 (90.63) | 81.00 ± 1.41 (82.07) |" in text
+
+
+def test_private_releases_stand_beside_learning_alone_and_sharing_openly(tmp_path):
+    privacy, setting = EXPERIMENTS["privacy"], resolve(Setting(dataset="mnist"), 60_000)
+    cells = privacy.plan(setting, 1)
+    assert {(cell.run.setting.samples, cell.run.setting.rounds) for cell in cells} == {(1200, 100), (12000, 10)}
+    private = {cell.key["row"]: cell.run.setting.policy for cell in cells if cell.run.setting.policy.epsilon}
+    assert [policy.epsilon for policy in private.values()] == [1e6, 0.1, 1.0, 10.0, 100.0]
+    assert all(policy.seeded_noise and policy.planned_releases == 1 for policy in private.values())
+    lines = [{**cell.key, "accuracy": 70.0 + place} for place, cell in enumerate(cells[:-1])]
+    lines += [{**lines[0], "seed": 1, "accuracy": 72.0}]
+    table, *figures = privacy.show(lines, tmp_path, setting)
+    assert "| IL | 71.00 ± 1.41 (2) | 78.00 (1) |" in table.read_text()
+    assert "| RS, ε = 0.1 | 73.00 (1) | 81.00 (1) |\n| RS, ε = 1 |" in table.read_text()
+    assert "| FC (fixed codes) | 77.00 (1) |  |" in table.read_text()
+    assert [path.suffix for path in figures] == [".png", ".svg"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from repshare.data import Splits
 
 What = Literal[
-    "table", "ablation", "curves", "tsne", "traffic", "bound", "topologies",
+    "table", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy",
     "skew", "absence", "precision", "unseen", "discriminator", "averages", "models", "clients",
 ]  # fmt: skip
 
@@ -38,7 +38,7 @@ def reproduce(
     table: the paper's table beside the published numbers. ablation: gain over learning alone for a grid of λ_KD and
     λ_disc. curves: train and test accuracy by round. tsne: the feature spaces of two clients by round. traffic: bytes
     per client and round beside the paper's formulas. bound: the mutual-information bound by round. topologies: what it
-    costs to have no server.
+    costs to have no server. privacy: accuracy against ε of differentially private releases (mnist, digits).
 
     Studies beyond the paper, each beside IL and FL. skew: clients whose classes differ. absence: half of them away in
     each round. precision: fewer bits on the wire. unseen: classes that a client lacks. discriminator: the

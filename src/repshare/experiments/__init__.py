@@ -12,6 +12,7 @@ from repshare.experiments.comparison import (
 )
 from repshare.experiments.curves import CURVES
 from repshare.experiments.experiment import Cell, Experiment, choose, fill, missing
+from repshare.experiments.privacy import PRIVACY
 from repshare.experiments.studies import STUDIES
 from repshare.experiments.table import PUBLISHED, TABLE
 from repshare.experiments.topologies import TOPOLOGIES
@@ -20,7 +21,7 @@ from repshare.experiments.tsne import TSNE_FIGURE
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for experiment in (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND, TOPOLOGIES, *STUDIES)
+    for experiment in (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND, TOPOLOGIES, PRIVACY, *STUDIES)
 }
 
 __all__ = [

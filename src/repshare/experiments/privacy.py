@@ -1,0 +1,143 @@
+"""Accuracy against ε: what differentially private releases still teach, beside learning alone and sharing openly."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from repshare.config import Run, Setting
+from repshare.experiments.experiment import Cell, Experiment
+from repshare.plots import COLOURS, DASHES, label_ends, save, tidy
+from repshare.results import Line, write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CLASSES = 10
+EPSILONS = (0.1, 1.0, 10.0, 100.0)
+FREELY = 1e6  # an ε that leaves no noise to speak of
+
+
+class Amount(NamedTuple):
+    """So much data among so many clients, and the round after which they release, once for all."""
+
+    samples: int
+    clients: int
+    rounds: int
+    release: int
+
+
+# The paper's data, and ten times as much in a tenth of the rounds: as many steps. When to release was chosen on digits.
+AMOUNTS = {
+    "mnist": (Amount(1200, 10, 100, 5), Amount(12000, 10, 10, 1)),
+    "digits": (Amount(600, 5, 50, 5),),
+}
+
+
+class Row(NamedTuple):
+    """One way to learn."""
+
+    title: str
+    method: str
+    epsilon: float | None = None
+
+
+ROWS = [
+    Row("IL", "IL"),
+    Row("RS, every round", "RS"),
+    Row("RS, one release", "RS", FREELY),
+    *(Row(f"RS, ε = {epsilon:g}", "RS", epsilon) for epsilon in EPSILONS),
+    Row("FC (fixed codes)", "FC"),
+]
+
+
+def plan(setting: Setting, seeds: int) -> list[Cell]:
+    """Every way to learn with every amount of data, which has rounds of its own; seed by seed."""
+    return [
+        Cell({"samples": own.samples, "row": row.title, "seed": seed}, Run(row.method, seed, own))
+        for seed in range(seeds)
+        for amount in AMOUNTS[setting.dataset]
+        for row in ROWS
+        for own in [_make_setting(setting, amount, row)]
+    ]
+
+
+def _make_setting(setting: Setting, amount: Amount, row: Row) -> Setting:
+    """One release takes the whole budget; what others make of it stays the teacher to the end."""
+    samples, clients, rounds, release = amount
+    policy = setting.policy
+    if row.epsilon is not None:
+        policy = replace(policy, epsilon=row.epsilon, planned_releases=1, release_every=release, seeded_noise=True)
+    return replace(setting, samples=samples, clients=clients, rounds=rounds, eval_every=rounds, policy=policy)
+
+
+def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+    """A table, and a panel for each amount of data."""
+    from matplotlib.figure import Figure
+
+    sizes = sorted({line["samples"] for line in lines})
+    text = [
+        f"| {setting.dataset} | " + " | ".join(f"{size:,} samples" for size in sizes) + " |",
+        "|---|" + "---:|" * len(sizes),
+    ]
+    rows = sorted(ROWS, key=lambda row: (row.epsilon in EPSILONS, row.epsilon or 0))
+    for row in rows:
+        found = [_accuracies(lines, size, row) for size in sizes]
+        text.append(f"| {row.title} | " + " | ".join(_said(accuracies) for accuracies in found) + " |")
+    write_atomically(folder / "table.md", "\n".join(text) + "\n")
+    figure = Figure(figsize=(1.2 + 6.0 * len(sizes), 4.4), layout="constrained")
+    panels = figure.subplots(1, len(sizes), squeeze=False)[0]
+    for size, axes in zip(sizes, panels, strict=True):
+        _draw(axes, lines, size)
+        (clients,) = (amount.clients for amount in AMOUNTS[setting.dataset] if amount.samples == size)
+        about = f"about {size // clients // CLASSES} of a class each"
+        tidy(axes, f"{clients} clients, {size:,} samples: {about}", "ε of the one release", "")
+    panels[0].set_ylabel("test accuracy [%], mean ± std over seeds")
+    return [folder / "table.md", *save(figure, folder)]
+
+
+def _accuracies(lines: Sequence[Line], size: int, row: Row) -> list[float]:
+    return [line["accuracy"] for line in lines if line["samples"] == size and line["row"] == row.title]
+
+
+def _said(accuracies: Sequence[float]) -> str:
+    if not accuracies:
+        return ""
+    spread = f" ± {statistics.stdev(accuracies):.2f}" if len(accuracies) > 1 else ""
+    return f"{statistics.fmean(accuracies):.2f}{spread} ({len(accuracies)})"
+
+
+def _draw(axes: "Axes", lines: Sequence[Line], size: int) -> None:
+    """Private releases as a curve over ε; the others, which have none, as lines across."""
+    looks = {
+        "RS, every round": "-",
+        "RS, one release": (0, (5, 1)),
+        "IL": DASHES["IL"],
+        "FC (fixed codes)": DASHES["FC"],
+    }
+    edge, ends = 2 * max(EPSILONS), []
+    for row in ROWS:
+        found = _accuracies(lines, size, row)
+        if row.epsilon in EPSILONS or not found:
+            continue
+        mean, colour = statistics.fmean(found), COLOURS[row.method]
+        axes.axhline(mean, color=colour, linestyle=looks[row.title], linewidth=1.5)
+        ends.append((row.title.replace("one release", "once, no noise"), colour, edge, mean))
+    private = sorted((row.epsilon or 0, _accuracies(lines, size, row)) for row in ROWS if row.epsilon in EPSILONS)
+    curve = [(epsilon, found) for epsilon, found in private if found]
+    means = [statistics.fmean(found) for _, found in curve]
+    spreads = [statistics.stdev(found) if len(found) > 1 else 0.0 for _, found in curve]
+    at = [epsilon for epsilon, _ in curve]
+    axes.errorbar(at, means, spreads, color=COLOURS["RS"], marker="o", capsize=3, label="RS, one private release")
+    axes.set_xscale("log")
+    axes.set_xticks(sorted(EPSILONS), [f"{epsilon:g}" for epsilon in sorted(EPSILONS)])
+    axes.set_xlim(min(EPSILONS) / 2, edge)
+    axes.margins(y=0.12)
+    label_ends(axes, ends)
+    axes.legend(frameon=False, loc="upper left")
+
+
+PRIVACY = Experiment(
+    "privacy", "accuracy against ε of differentially private releases", plan, show, seeds=3, datasets=tuple(AMOUNTS)
+)
