@@ -9,7 +9,7 @@ import numpy as np
 
 from repshare.config import Policy, Run, Setting
 from repshare.experiments.experiment import Cell, Experiment
-from repshare.plots import save
+from repshare.plots import COLOURS, save
 from repshare.results import Line
 
 KD = (0.0, 1.0, 10.0, 100.0)
@@ -51,7 +51,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     grid = np.array([[by_point.get((kd, disc), (np.nan,))[0] for disc in DISC] for kd in KD])
     figure = Figure(figsize=(6.2, 5.2), layout="constrained")
     axes = figure.add_subplot()
-    low, high = min(float(np.nanmin(grid)), -0.1), max(float(np.nanmax(grid)), 0.1)
+    low, high = min(float(np.nanmin(grid)), -5.0), max(float(np.nanmax(grid)), 5.0)
     picture = axes.imshow(grid, cmap="PuOr", norm=TwoSlopeNorm(0, low, high), aspect="auto")
     for (row, column), gain in np.ndenumerate(grid):
         spread = by_point.get((KD[row], DISC[column]), (0.0, None))[1]
@@ -60,7 +60,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
         axes.text(column, row, text, ha="center", va="center", color="white" if dark else "black")
     if chosen.lambda_kd in KD and chosen.lambda_disc in DISC:
         corner = (DISC.index(chosen.lambda_disc) - 0.47, KD.index(chosen.lambda_kd) - 0.46)
-        axes.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, edgecolor="black", linewidth=2.5))
+        axes.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, edgecolor=COLOURS["RS"], linewidth=4))
     axes.set_xticks(range(len(DISC)), [f"{value:g}" for value in DISC])
     axes.set_yticks(range(len(KD)), [f"{value:g}" for value in KD])
     axes.set(xlabel="λ_disc", ylabel="λ_KD", title=f"{setting.dataset}, 5 clients; framed: used everywhere else")

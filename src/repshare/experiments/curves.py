@@ -49,7 +49,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """A panel for each method, and one with all of them."""
     from matplotlib.figure import Figure
 
-    methods = list(dict.fromkeys(line["method"] for line in lines))
+    methods = [method for method in METHODS if any(line["method"] == method for line in lines)]
     figure = Figure(figsize=(10.5, 6.4), layout="constrained")
     panels = figure.subplots(2, 3, sharex=True, sharey=True).flatten().tolist()
     ends = []
@@ -58,6 +58,8 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
             _draw(axes, [line for line in lines if line["method"] == method], part, COLOURS[method], dashes)
         tidy(axes, f"{method}: {find_method(method).title.split(' (')[0]}", "", "")
         axes.legend(frameon=False, loc="lower right")
+    for axes in panels[len(methods) : -1]:  # of methods that are not done yet
+        axes.set_visible(False)
     for method in methods:
         own = [line for line in lines if line["method"] == method]
         ends.append(
