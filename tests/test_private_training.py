@@ -2,6 +2,8 @@
 
 import logging
 import math
+from copy import deepcopy
+from dataclasses import replace
 
 import dp_accounting
 import numpy as np
@@ -125,13 +127,31 @@ def test_batch_normalisation_gives_way_to_group_normalisation_and_it_is_said(cap
     assert "8 batch normalisations are now group normalisations" in caplog.text
 
 
+def test_once_nothing_can_leave_training_needs_no_noise_and_nothing_leaves_for_good(data, tmp_path):
+    path, board = tmp_path / "privacy.jsonl", Board(Task(10, 84))
+    policy = replace(WHOLE, planned_releases=1)
+    one = client(data, policy, board, ledger=path)
+    one.round()
+    one.learner._forget()  # as the next round will
+    twin = Learner(make_model(), one.learner.samples, policy, name="alice", seed=0)
+    twin.network.model.load_state_dict(one.learner.network.model.state_dict())
+    twin.optimizer.load_state_dict(deepcopy(one.learner.optimizer.state_dict()))
+    one.learner.lesson = None
+    one.learner.train()
+    twin.train()
+    for ours, theirs in zip(one.learner.network.model.parameters(), twin.network.model.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    richer = client(data, replace(policy, epsilon=100.0), board, ledger=path)
+    assert "nothing of this model may leave" in richer.round().trouble
+
+
 def test_the_budget_covers_training_and_releases_and_then_only_training_goes_on(data):
     board = Board(Task(10, 84))
     one = client(data, board=board)
     records = list(one.rounds(3))
     assert [record.bytes_up > 0 for record in records] == [True, True, False]
     assert records[0].epsilon < records[1].epsilon == records[2].epsilon <= WHOLE.epsilon
-    assert "training before each" in records[2].trouble
+    assert "the training before each cost" in records[2].trouble
     assert one.guard.mode == "end to end"
     parts = frozenset({((one.guard.steps, one.guard.charge), 2)})
     assert records[1].epsilon == whole_epsilon(parts, DELTA)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from repshare.config import Setting
-from repshare.experiments import EXPERIMENTS, fill
+from repshare.experiments import EXPERIMENTS, fill, missing
 from repshare.experiments.studies import KINDS, STUDIES
-from repshare.experiments.study import Panel, Study, Variant, apart, condense, make_experiment
+from repshare.experiments.study import Panel, Study, Variant, apart, condense, even, make_experiment
 from repshare.results import Folder, Journal
 from repshare.simulation import Inline, resolve
 
@@ -67,6 +67,14 @@ def test_what_clients_have_and_lack_is_kept_in_percent():
     assert line["unseen"] is None  # someone has samples of all classes
 
 
+def test_means_are_over_seeds_of_which_everything_is_there():
+    cells = EXPERIMENTS["precision"].plan(MNIST, 2)
+    lines = [cell.key for cell in cells]
+    assert even(cells, lines) == lines
+    assert even(cells, lines[:-1]) == [line for line in lines if line["seed"] == 0]
+    assert even(cells, lines[:2]) == lines[:2]  # a first glance
+
+
 def test_kinds_that_were_together_are_shown_beside_each_kind_alone():
     together = {"variant": "together", "method": "RS", "accuracies": [90, 80, 70, 92, 82, 72], "accuracy": 81}
     lines = apart([{"variant": "mlp", "method": "RS", "accuracy": 75}, together], KINDS)
@@ -77,11 +85,17 @@ def test_kinds_that_were_together_are_shown_beside_each_kind_alone():
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if (RESULTS / EXPERIMENTS[name].folder("mnist")).exists()])
-def test_committed_tables_are_made_from_committed_lines_and_can_be_gone_on_with(name, tmp_path):
+def test_committed_studies_can_be_gone_on_with(name):
     experiment, folder = EXPERIMENTS[name], RESULTS / EXPERIMENTS[name].folder("mnist")
     described = json.loads((folder / "run.json").read_text())
     assert {key: described[key] for key in ("experiment", "setting")} == json.loads(
         json.dumps(experiment.describe(MNIST))
     )
-    experiment.show(Journal(folder / "records.jsonl").read(), tmp_path, MNIST)
-    assert (tmp_path / "table.md").read_text() == (folder / "table.md").read_text()
+    wanted, held = experiment.plan(MNIST, 3), Journal(folder / "records.jsonl").read()
+    assert len(held) + len(missing(wanted, held)) == len(wanted)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if (RESULTS / f"{name}-mnist" / "table.md").exists()])
+def test_the_page_shows_the_tables_as_they_are(name):
+    page = (RESULTS.parent / "studies.md").read_text()
+    assert (RESULTS / f"{name}-mnist" / "table.md").read_text() in page

@@ -39,11 +39,14 @@ class PrivateLearner(Learner):
         self.secret = torch_stream(seed, self.name, "dp-sgd") if self.seeded else _unforeseeable()
         self.rate = min(1.0, policy.batch_size / len(self.samples))
         self.steps = -(-len(self.samples) // policy.batch_size)  # in an epoch
-        self._observed = GradSampleModule(self.network.model, loss_reduction="sum")
+        self._observed: GradSampleModule | None = GradSampleModule(self.network.model, loss_reduction="sum")
         self._private: DPOptimizer | None = None
 
     def train(self) -> Losses:
-        """Local epochs of DP-SGD: as many steps as there would be batches."""
+        """Local epochs of DP-SGD: as many steps as there would be batches. Without noise once nothing can leave."""
+        if self._guard().close():
+            self._forget()
+            return super().train()
         descent, averages = self._private or self._prepare(), Averages()
         self.network.model.train()
         with self._own_noise():
@@ -70,13 +73,30 @@ class PrivateLearner(Learner):
         if self.seeded:
             self.secret.set_state(state["secret"])
 
-    def _prepare(self) -> DPOptimizer:
-        """Steps with the noise that the guard has planned for."""
+    def _guard(self) -> WholeGuard:
         if not isinstance(self.guard, WholeGuard):
             raise ConfigError("DP-SGD needs a guard that knows how much noise the budget takes")
+        return self.guard
+
+    def _forget(self) -> None:
+        """Look at single samples' gradients no more; weights and their averages lie as they do in other learners."""
+        if self._observed is None:
+            return
+        self._observed.remove_hooks()
+        self._observed = None
+        for parameter in self.network.model.parameters():
+            if parameter.ndim == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+                kept = self.optimizer.state[parameter]
+                for name in ("exp_avg", "exp_avg_sq"):
+                    if name in kept:  # Adam's arithmetic goes through memory as it lies
+                        kept[name] = kept[name].contiguous(memory_format=torch.channels_last)
+
+    def _prepare(self) -> DPOptimizer:
+        """Steps with the noise that the guard has planned for."""
         self._private = DPOptimizer(
             self.optimizer,
-            noise_multiplier=self.guard.steps.noise,
+            noise_multiplier=self._guard().steps.noise,
             max_grad_norm=self.policy.grad_clip,
             expected_batch_size=self.policy.batch_size,
             generator=self.secret,

@@ -166,7 +166,7 @@ def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, d
         raise Malformed(f"shapes do not fit: {vectors.shape}, labels {labels.shape}, counts {counts.shape}")
     if vectors.dtype not in (np.float32, np.float16) or {labels.dtype, counts.dtype} != {np.dtype(np.int32)}:
         raise Malformed(f"types do not fit: {vectors.dtype}, labels {labels.dtype}, counts {counts.dtype}")
-    rows = Representations(vectors.astype(np.float32, copy=False), labels.astype(np.int64), counts.astype(np.int64))
+    rows = Representations(vectors.astype(np.float32), labels.astype(np.int64), counts.astype(np.int64))
     cut = _whole(meta, "means")
     if cut > len(vectors):
         raise Malformed(f"{cut} class means announced in {len(vectors)} rows")

@@ -100,7 +100,8 @@ def ledger(
     if not file.exists():
         raise ConfigError(f"there is no ledger at {file}: nothing was released with noise")
     about, entries = read_ledger(file)
-    told = [{"round": entry["round"], "noise": _noise(entry), "epsilon": entry["epsilon"]} for entry in entries]
+    paid = [entry for entry in entries if not entry.get("closed")]
+    told = [{"round": entry["round"], "noise": _noise(entry), "epsilon": entry["epsilon"]} for entry in paid]
     if json:
         print(jsonlib.dumps({**about, "releases": told}, indent=2))
         return

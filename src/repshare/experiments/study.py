@@ -109,14 +109,23 @@ def show(study: Study, lines: Sequence[Line], folder: Path, setting: Setting) ->
     """A panel beside the other, and all numbers in a table."""
     from matplotlib.figure import Figure
 
+    cells = plan(study, setting, SEEDS)
+    left, lines = missing(cells, lines), even(cells, lines)
     figure = Figure(figsize=(3.4 + 3.6 * len(study.panels), 4.2), layout="constrained")
     systems = figure.subplots(1, len(study.panels), squeeze=False)[0]
     for axes, panel in zip(systems, study.panels, strict=True):
         draw(axes, study, panel, apart(lines, study.kinds))
     systems[0].set_ylabel(f"{setting.dataset}: test accuracy [%],\n{_over_seeds(lines)}")
     figure.legend(*systems[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
-    write_atomically(folder / "table.md", write_table(study, lines, setting))
+    note = f"\n{len(left)} of {len(cells)} runs have not been done yet.\n" if left else ""
+    write_atomically(folder / "table.md", write_table(study, lines, setting) + note)
     return [folder / "table.md", *save(figure, folder)]
+
+
+def even(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Line]:
+    """Only seeds of which everything is there, so that means are over the same splits; all lines before the first."""
+    lacking = {cell.run.seed for cell in missing(cells, lines)}
+    return [line for line in lines if line["seed"] not in lacking] or list(lines)
 
 
 def draw(axes: "Axes", study: Study, panel: Panel, lines: Sequence[Line]) -> None:
@@ -157,7 +166,7 @@ def write_table(study: Study, lines: Sequence[Line], setting: Setting) -> str:
     fields = list(dict.fromkeys(["accuracy", *(panel.field for panel in study.panels)]))
     heads = {"accuracy": "on all classes", "own": "on what a client has", "unseen": "on what it lacks"}
     text = (
-        f"{setting.dataset}, {setting.rounds} rounds: test accuracy after the last round [%], mean over clients, "
+        f"{setting.dataset}: test accuracy after the last round [%], mean over clients, "
         f"{_over_seeds(lines)}; what a client sends and receives in a round.\n\n"
         f"| | method | {' | '.join(heads[field] for field in fields)} | up | down | seeds |\n"
         f"|---|---|{'---:|' * (len(fields) + 3)}\n"
@@ -170,9 +179,7 @@ def write_table(study: Study, lines: Sequence[Line], setting: Setting) -> str:
         numbers = [_percent(own, field) for field in fields]
         traffic = [_kilobytes(own, way) for way in ("bytes_up", "bytes_down")]
         text += f"| {' | '.join([label, method, *numbers, *traffic, str(len(own))])} |\n"
-    cells = plan(study, setting, SEEDS)
-    left = len(missing(cells, lines))
-    return text + (f"\n{left} of {len(cells)} runs have not been done yet.\n" if left else "")
+    return text
 
 
 def spread_of(lines: Sequence[Line], field: str, method: str, label: str | None = None) -> tuple[float, float]:

@@ -38,6 +38,7 @@ class WholeGuard(Guard):
     """Makes releases of a model that was trained with DP-SGD, and charges each with the training before it.
 
     A round that is done again after a crash is charged again with all its steps: what was seen of the first stays seen.
+    Once the budget cannot pay for another release, training needs no noise any more, and nothing may leave for good.
     """
 
     def __init__(
@@ -70,18 +71,34 @@ class WholeGuard(Guard):
         noise = accounting.noise_for(budget, self.delta, self.policy.planned_releases, charge)
         return charge._replace(noise=noise)
 
+    def close(self) -> bool:
+        """Whether nothing of the model will ever leave again. It is written down before anyone acts on it."""
+        entries = self.ledger.entries
+        if entries and not self._closed and self._cost(self.charge) > self.epsilon * ROUNDING:
+            self.ledger.add({**entries[-1], "closed": True})
+        return self._closed
+
+    @property
+    def _closed(self) -> bool:
+        return bool(self.ledger.entries) and self.ledger.entries[-1].get("closed", False)
+
     def _pay(self, smallest: int, shape: Shape) -> float:
         charge = self._price(shape.repeats)
-        charges = Counter((Steps(*entry["steps"]), Charge(*entry["charge"])) for entry in self.ledger.entries)
-        charges[self.steps, charge] += 1
-        cost = whole_epsilon(frozenset(charges.items()), self.delta)
-        if cost > self.epsilon * ROUNDING:
+        cost = self._cost(charge)
+        if self._closed or cost > self.epsilon * ROUNDING:
             raise BudgetExhausted(
-                f"the privacy budget is spent: {len(self.ledger.entries)} releases and the training before each cost "
-                f"ε = {self.spent:.3g}, one more would make it {cost:.3g} of ε = {self.epsilon:g}"
+                f"the privacy budget is spent: releases and the training before each cost ε = {self.spent:.3g} of "
+                f"{self.epsilon:g}; training goes on without noise, so that nothing of this model may leave any more"
             )
         self.ledger.add({"round": shape.round, "epsilon": cost, "charge": charge, "steps": self.steps})
         return charge.noise
+
+    def _cost(self, charge: Charge) -> float:
+        """ε with one more release."""
+        paid = [entry for entry in self.ledger.entries if not entry.get("closed")]
+        charges = Counter((Steps(*entry["steps"]), Charge(*entry["charge"])) for entry in paid)
+        charges[self.steps, charge] += 1
+        return whole_epsilon(frozenset(charges.items()), self.delta)
 
     def _about(self) -> dict[str, Any]:
         return {**super()._about(), "mode": self.mode}
