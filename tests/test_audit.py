@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from repshare.audit.bounds import Worlds, area, gaussian_epsilon, judge, least_epsilon, true_positives
-from repshare.audit.campaign import Grid
+from repshare.audit.grid import Grid
 from repshare.audit.inversion import compare, invert, look_at, miss
 from repshare.audit.membership import Scoring, attack, farthest, worst_case
 from repshare.audit.subject import guarded, train

@@ -19,7 +19,7 @@ BETWEEN = 1_000_000  # the round that alice has published
 
 def fuzz(folder, *, bodies, seed=0):
     """Send so many bodies that are no release of the task."""
-    create_task(folder, "digits", "--classes", CLASSES, "--dimension", DIMENSION)
+    create_task(folder, "digits", "--classes", CLASSES, "--dimension", DIMENSION, "--min-count", 1)
     tokens = {name: invite(folder, name, "--task", "digits") for name in ("alice", "bob")}
     rng = random.Random(seed)
     with start_relay(folder, "--rate", 0) as relay:

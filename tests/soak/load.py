@@ -16,7 +16,7 @@ from repshare.representations import Release, Representations
 from repshare.wire import decode_teacher, encode_release
 
 CLASSES, DIMENSION = 10, 8
-TASK = ("--insecure", "--rate", 0, "--task", "digits", "--classes", CLASSES, "--dimension", DIMENSION)
+TASK = ("--insecure", "--rate", 0, "--task", "digits", "--classes", CLASSES, "--dimension", DIMENSION, "--min-count", 1)
 PATIENCE_SECONDS = 60
 
 

@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from repshare.audit.campaign import Grid
+from repshare.audit.grid import Grid
 from repshare.errors import ConfigError, DataError
 from repshare.interrupts import interruptible
 

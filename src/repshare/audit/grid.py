@@ -1,0 +1,54 @@
+"""What an audit tries: the command line, and its help."""
+
+from dataclasses import dataclass
+
+from repshare.config import Policy
+from repshare.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is tried."""
+
+    epsilons: tuple[float, ...] = (1.0, 4.0, 16.0)
+    """Budgets ε of all releases together."""
+    n_avgs: tuple[int, ...] = (1, 10)
+    """Samples averaged into an observation."""
+    class_sizes: tuple[int, ...] = (12, 120)
+    """Samples of a class. (The paper's N = 10 has 12.)"""
+    releases: int = 5
+    """That the attacker sees."""
+    m_up: int = 1
+    """M↑: observations in each."""
+    delta: float = 1e-5
+    """δ."""
+    trials: int = 2000
+    """Of each attack, in each of its two worlds. More prove more."""
+    epochs: int = 20
+    """Of training the model that is attacked."""
+    broken: bool = False
+    """Leave half of the noise out on purpose: the audit must notice."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("trials", 100), ("releases", 1), ("m_up", 0), ("epochs", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        for name in ("epsilons", "n_avgs", "class_sizes"):
+            if not getattr(self, name) or min(getattr(self, name)) <= 0:
+                raise ConfigError(f"{name} must be one or more numbers above 0")
+        if min(self.class_sizes) < 3:
+            raise ConfigError(f"class_sizes must be at least 3, not {min(self.class_sizes)}")
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta must be above 0 and below 1, not {self.delta}")
+
+    def policy(self, epsilon: float | None, n_avg: int) -> Policy:
+        """The policy of a client that is attacked."""
+        return Policy(
+            epsilon=epsilon, n_avg=n_avg, m_up=self.m_up, planned_releases=self.releases, delta=self.delta,
+            seeded_noise=True,
+        )  # fmt: skip
+
+    @property
+    def attacks(self) -> int:
+        """How many there are."""
+        return 2 * len(self.class_sizes) * len(self.n_avgs) * (1 + len(self.epsilons))
