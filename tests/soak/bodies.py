@@ -207,7 +207,9 @@ def missing(draw, rng):
 
 def wrong_kind(draw, rng):
     parts = tensors(rng)
-    kinds = st.sampled_from(["teacher", "weights", "items", "Release", "", None, 1, [], {}]) | st.text(max_size=20)
+    kinds = st.sampled_from(["teacher", "weights", "items", "Release", "", None, 1, [], {}]) | st.text(
+        max_size=20
+    ).filter(lambda kind: kind != "release")
     meta = meta_of(parts, kind=draw(kinds)) if draw(st.booleans()) else meta_of(parts, version=draw(st.integers(2, 9)))
     return Body(pack(parts, meta), (400,))
 
