@@ -8,6 +8,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
+from repshare.cli import main
+
 REPSHARE = [sys.executable, "-m", "repshare.cli"]
 PATIENCE_SECONDS = 120  # of a test on a busy machine
 
@@ -61,3 +65,14 @@ def records(folder):
     path = Path(folder, "records.jsonl")
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     return [{**json.loads(line), "seconds": None} for line in lines if line.endswith("\n")]
+
+
+def run(capsys, *arguments, expect=0):
+    """A command in this process: what it printed, on both ways."""
+    if expect:
+        with pytest.raises(SystemExit) as caught:
+            main(list(map(str, arguments)))
+        assert caught.value.code == expect
+    else:
+        main(list(map(str, arguments)))
+    return capsys.readouterr()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from parties import Process, RelayProcess, eventually, records
+from parties import Process, RelayProcess, eventually, records, run
 from repshare import Board, Client, LeNet5, LocalExchange, Policy, RelayExchange, Task, wire
 from repshare.cli import main
 from repshare.client import make_wants
@@ -64,17 +64,6 @@ def arguments(url, name, *options):
 
 def join(folder, url, name, *options):
     return Process(*arguments(url, name, *options), cwd=folder, name=name)
-
-
-def run(capsys, *arguments, expect=0):
-    """A command in this process: what it printed, on both ways."""
-    if expect:
-        with pytest.raises(SystemExit) as caught:
-            main(list(map(str, arguments)))
-        assert caught.value.code == expect
-    else:
-        main(list(map(str, arguments)))
-    return capsys.readouterr()
 
 
 def weights(folder):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from parties import RelayProcess, records
+from parties import RelayProcess, records, run
 from repshare import Board, Client, LeNet5, Policy, Task, wire
 from repshare.cli import main
 from repshare.config import Run, Setting
@@ -38,16 +38,6 @@ def make_client(digits, policy, **options):
     (images, labels), test = digits
     torch.manual_seed(0)
     return Client(LeNet5(), (images[:200], labels[:200]), Listening(), policy=policy, test=test, **options)
-
-
-def run(capsys, *arguments, expect=0):
-    if expect:
-        with pytest.raises(SystemExit) as caught:
-            main(list(map(str, arguments)))
-        assert caught.value.code == expect
-    else:
-        main(list(map(str, arguments)))
-    return capsys.readouterr()
 
 
 def test_a_spent_budget_stops_releases_but_not_training(digits):

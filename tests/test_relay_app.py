@@ -1,13 +1,19 @@
 """Every line of the relay's API, and every refusal with its status, asked of a real process."""
 
+import asyncio
 import threading
 import time
 from types import SimpleNamespace
 
+import httpx
 import numpy as np
 import pytest
 
 from relays import create_task, invite, release, repshare, start_open_relay, start_relay
+from repshare.relay.app import make_app
+from repshare.relay.options import Options
+from repshare.stores import open_database
+from repshare.task import Task
 from repshare.wire import decode_teacher
 
 VALUES = {
@@ -381,3 +387,17 @@ def test_each_token_may_ask_only_so_often(tmp_path):
         assert relay.ask("GET", "/v1/me", bob).status_code == 200
         time.sleep(1)
         assert relay.ask("GET", "/v1/me", alice).status_code == 200
+
+
+def test_a_fault_nobody_foresaw_is_answered_and_the_log_says_where(caplog):
+    app = make_app(open_database("memory"), Options(insecure=True))
+    app.state.service.tasks.create("digits", Task(10, 8))
+    app.state.service.seen = None  # a fault in the relay itself
+
+    async def ask():
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://relay") as client:
+            return await client.get("/v1/tasks/digits/teacher?client=alice")
+
+    check_problem(asyncio.run(ask()), 500)
+    assert "AttributeError" in caplog.text

@@ -6,15 +6,13 @@ library's noise multipliers are then of a norm bound: it doubles by itself what 
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import dp_accounting
-import numpy as np
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
 
-from repshare.config import Level, Policy
+from repshare.config import Policy
 from repshare.errors import BudgetExhausted, ConfigError
 from repshare.privacy import accounting
 from repshare.privacy.accounting import Charge
@@ -41,19 +39,10 @@ class WholeGuard(Guard):
     Once the budget cannot pay for another release, training needs no noise any more, and nothing may leave for good.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        labels: Integers,
-        *,
-        dimension: int,
-        classes: Sequence[int],
-        levels: Sequence[Level] | None = None,
-        seeded: np.random.Generator | None = None,
-    ) -> None:
+    def __init__(self, policy: Policy, labels: Integers, **options: Any) -> None:
         if policy.adjacency != "replace":
             raise ConfigError("end to end, what others must not notice is a sample replaced: adjacency replace")
-        super().__init__(policy, labels, dimension=dimension, classes=classes, levels=levels, seeded=seeded)
+        super().__init__(policy, labels, **options)
         steps = policy.release_every * policy.epochs * -(-len(labels) // policy.batch_size)
         self.charge = self._price(policy.m_up)
         unplanned = Steps(min(1.0, policy.batch_size / len(labels)), steps)

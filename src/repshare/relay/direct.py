@@ -4,6 +4,7 @@ FastAPI describes these routes like all others. But the layers through which it 
 teacher does, and these endpoints need none of them: they read their requests by hand.
 """
 
+import logging
 import time
 from collections.abc import Awaitable, Callable
 
@@ -38,8 +39,10 @@ class Application(FastAPI):
         try:
             try:
                 response: Response = await route.endpoint(request)
-            except Exception as error:
+            except Exception as error:  # whatever it is, whoever asked gets an answer
                 response = await self._answer(request, error)
+                if response.status_code == 500:  # nobody foresaw it: the log needs to know where
+                    logging.getLogger(__name__).exception("an endpoint failed")
             status = response.status_code
             await response(scope, receive, send)
         finally:
