@@ -6,8 +6,9 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from repshare import LeNet5, Party, load
-from repshare.demo.party import MLP, ConvNet, ResNet, Share, choose
+from repshare import Party, load
+from repshare.demo.party import NETWORKS as DEMO
+from repshare.demo.party import Share, choose
 
 sys.path.append(str(Path(__file__).parents[1]))
 from parties import eventually
@@ -29,10 +30,10 @@ class Reader(nn.Module):
 
 
 NETWORKS = {
-    "ada": lambda classes: LeNet5(classes=classes, dimension=DIMENSION),
-    "bea": ConvNet,
-    "cid": MLP,
-    "dan": ResNet,
+    "ada": DEMO["LeNet5"],
+    "bea": DEMO["ConvNet"],
+    "cid": DEMO["MLP"],
+    "dan": DEMO["ResNet"],
     "eva": Reader,
 }
 

@@ -41,6 +41,7 @@ class Row(NamedTuple):
     title: str
     method: str
     epsilon: float | None = None
+    end_to_end: bool = False
 
 
 ROWS = [
@@ -48,6 +49,7 @@ ROWS = [
     Row("RS, every round", "RS"),
     Row("RS, one release", "RS", FREELY),
     *(Row(f"RS, ε = {epsilon:g}", "RS", epsilon) for epsilon in EPSILONS),
+    *(Row(f"RS, ε = {epsilon:g} end to end", "RS", epsilon, True) for epsilon in EPSILONS),
     Row("FC (fixed codes)", "FC"),
 ]
 
@@ -64,11 +66,21 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
 
 
 def _make_setting(setting: Setting, amount: Amount, row: Row) -> Setting:
-    """One release takes the whole budget; what others make of it stays the teacher to the end."""
+    """One release takes the whole budget; what others make of it stays the teacher to the end.
+
+    End to end, training has the noise of DP-SGD until then, and none after: nothing leaves any more.
+    """
     samples, clients, rounds, release = amount
     policy = setting.policy
     if row.epsilon is not None:
-        policy = replace(policy, epsilon=row.epsilon, planned_releases=1, release_every=release, seeded_noise=True)
+        policy = replace(
+            policy,
+            epsilon=row.epsilon,
+            end_to_end=row.end_to_end,
+            planned_releases=1,
+            release_every=release,
+            seeded_noise=True,
+        )
     return replace(setting, samples=samples, clients=clients, rounds=rounds, eval_every=rounds, policy=policy)
 
 
@@ -81,7 +93,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
         f"| {setting.dataset} | " + " | ".join(f"{size:,} samples" for size in sizes) + " |",
         "|---|" + "---:|" * len(sizes),
     ]
-    rows = sorted(ROWS, key=lambda row: (row.epsilon in EPSILONS, row.epsilon or 0))
+    rows = sorted(ROWS, key=lambda row: (row.end_to_end, row.epsilon in EPSILONS, row.epsilon or 0))
     for row in rows:
         found = [_accuracies(lines, size, row) for size in sizes]
         text.append(f"| {row.title} | " + " | ".join(_said(accuracies) for accuracies in found) + " |")
@@ -109,7 +121,7 @@ def _said(accuracies: Sequence[float]) -> str:
 
 
 def _draw(axes: "Axes", lines: Sequence[Line], size: int) -> None:
-    """Private releases as a curve over ε; the others, which have none, as lines across."""
+    """Private releases as curves over ε; the others, which have none, as lines across."""
     looks = {
         "RS, every round": "-",
         "RS, one release": (0, (5, 1)),
@@ -124,18 +136,25 @@ def _draw(axes: "Axes", lines: Sequence[Line], size: int) -> None:
         mean, colour = statistics.fmean(found), COLOURS[row.method]
         axes.axhline(mean, color=colour, linestyle=looks[row.title], linewidth=1.5)
         ends.append((row.title.replace("one release", "once, no noise"), colour, edge, mean))
-    private = sorted((row.epsilon or 0, _accuracies(lines, size, row)) for row in ROWS if row.epsilon in EPSILONS)
-    curve = [(epsilon, found) for epsilon, found in private if found]
-    means = [statistics.fmean(found) for _, found in curve]
-    spreads = [statistics.stdev(found) if len(found) > 1 else 0.0 for _, found in curve]
-    at = [epsilon for epsilon, _ in curve]
-    axes.errorbar(at, means, spreads, color=COLOURS["RS"], marker="o", capsize=3, label="RS, one private release")
+    for end_to_end, label in ((False, "release-only"), (True, "end to end")):
+        curve = [row for row in ROWS if row.epsilon in EPSILONS and row.end_to_end == end_to_end]
+        _draw_curve(axes, label, {row.epsilon or 0: _accuracies(lines, size, row) for row in curve}, end_to_end)
     axes.set_xscale("log")
     axes.set_xticks(sorted(EPSILONS), [f"{epsilon:g}" for epsilon in sorted(EPSILONS)])
     axes.set_xlim(min(EPSILONS) / 2, edge)
     axes.margins(y=0.12)
     label_ends(axes, ends)
     axes.legend(frameon=False, loc="upper left")
+
+
+def _draw_curve(axes: "Axes", label: str, curve: dict[float, list[float]], end_to_end: bool) -> None:
+    there = {epsilon: found for epsilon, found in curve.items() if found}
+    means = [statistics.fmean(found) for found in there.values()]
+    spreads = [statistics.stdev(found) if len(found) > 1 else 0.0 for found in there.values()]
+    look = {"marker": "s", "linestyle": (0, (1, 1)), "markerfacecolor": "white"} if end_to_end else {"marker": "o"}
+    axes.errorbar(
+        list(there), means, spreads, color=COLOURS["RS"], capsize=3, label=f"RS, one private release, {label}", **look
+    )
 
 
 PRIVACY = Experiment(
