@@ -139,14 +139,14 @@ def ask(exchange: PeerExchange, names: Sequence[str]) -> int:
         lengths.append(len(reply.ok.payload.to_bytes()))
 
     for name in names:
-        place = f"repshare/task/{name}/release"
+        place = f"repshare/task/{name}/release/*"
         exchange.network.session.get(
             place, Callback(hear, over.release), target=zenoh.QueryTarget.ALL,
             consolidation=zenoh.ConsolidationMode.NONE, timeout=30,
         )  # fmt: skip
     for _ in names:
         over.acquire()
-    assert len(lengths) == len(names)
+    assert len(lengths) >= len(names)  # who said anew just now that it is there may answer twice
     return lengths[0]
 
 
@@ -170,7 +170,7 @@ def main() -> None:
             for found in measure(peers, Path(folder)):
                 rows.append(row(found))
                 print(rows[-1], flush=True)
-    load = f"\nThe machine's load at the end: {os.getloadavg()[0]:.0f}.\n"
+    load = f"\nThe machine's load at the end, the peers' own included: {os.getloadavg()[0]:.1f}.\n"
     Path(__file__).with_suffix(".md").write_text(head + "\n".join(rows) + "\n" + load)
 
 
