@@ -4,6 +4,7 @@ import torch
 
 from repshare import Client, LeNet5, LocalExchange, Task, sums, wire
 from repshare.board import Wants
+from repshare.config import Setting
 from repshare.errors import ConfigError, Malformed, Refused
 from repshare.methods import FC, FL, IL, SL, find_method
 from repshare.methods.fedavg import read_weights
@@ -128,6 +129,14 @@ def test_fixed_codes_are_the_same_for_everyone_and_teach_without_a_word(data):
     assert records[-1].kd < records[0].kd < 1.7
     assert {(record.disc, record.bytes_up, record.bytes_down) for record in records} == {(None, 0, 0)}
     assert torch.equal(codes, first.learner.lesson.means)
+
+
+def test_a_setting_says_how_large_codes_are(data):
+    method = FC.settle(FC, Setting(code_size=0.25))
+    client = Client(lenet(), data, name="a", method=method)
+    assert client.learner.lesson.means.abs().unique().tolist() == [0.25]
+    with pytest.raises(ConfigError, match="code_size must be at least 0"):
+        Setting(code_size=-1.0)
 
 
 def weights_of(value, round=1, samples=1):

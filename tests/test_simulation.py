@@ -50,6 +50,11 @@ def test_sharing_with_both_lambdas_zero_equals_independent_learning(splits, inli
         assert (a.ce, a.train_accuracy, a.test_accuracy) == (s.ce, s.train_accuracy, s.test_accuracy)
 
 
+def test_fixed_codes_are_as_far_from_zero_as_the_setting_says(splits, inline):
+    near, far = (bits(Run("FC", 0, replace(SMALL, code_size=size)), splits, inline) for size in (0.1, 0.9))
+    assert near[0][0].kd < 0.2 < far[0][0].kd
+
+
 def test_all_methods_see_the_same_split_and_centralized_sees_all_of_it(splits):
     plans = {method: make_plan(Run(method, 0, SMALL), splits) for method in METHODS}
     parts = {m: [plan.part(i).tolist() for i in range(plan.clients)] for m, plan in plans.items()}

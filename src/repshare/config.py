@@ -139,6 +139,8 @@ class Setting:
     """How they lie: flip turns every vector round, scale makes it a hundred times as long."""
     independent_starts: bool = False
     """FL: average networks that started from different weights, as the published row did."""
+    code_size: float = 0.9
+    """FC: how far from zero the codes of classes are in each dimension."""
     participation: float = 1.0
     """The share of the clients there that take part in a round, drawn anew each time."""
     dropout: float = 0.0
@@ -174,6 +176,7 @@ class Setting:
             _one_of(self, name)
         for name in ("late_joiners", "leavers", "stragglers", "attackers", "link_chance"):
             _within(self, name, 0, 1)
+        _within(self, "code_size", 0, sys.float_info.max)
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout must be at least 0 and below 1, not {self.dropout}")
         if not 0 < self.participation <= 1:

@@ -1,6 +1,6 @@
 """What the paper does not show: studies of its setting with one thing changed, ten clients unless said otherwise."""
 
-from repshare.experiments.study import Panel, Study, Variant, make_experiment
+from repshare.experiments.study import METHODS, Panel, Study, Variant, make_experiment
 
 SKEWED = {f"α = {alpha:g}": alpha for alpha in (0.1, 0.5, 1.0)}
 SKEWS = {label: f"{alpha:g}" for label, alpha in SKEWED.items()} | {"uniform": "∞\n(uniform)"}
@@ -114,6 +114,26 @@ AVERAGES = make_experiment(
     ),
 )
 
+CODES = {f"codes ±{size:g}": size for size in (0.0, 0.1, 0.3, 0.9)}
+REFERENCE = "codes ±0.9"  # where the others stand: they do not depend on codes
+CONTROL = make_experiment(
+    "codes",
+    "class codes drawn from a seed in place of what others share (FC), closer to zero and farther",
+    Study(
+        tuple(
+            Variant(label, {"code_size": size}, methods=(*METHODS, "FC") if label == REFERENCE else ("FC",))
+            for label, size in CODES.items()
+        ),
+        (
+            Panel(
+                "towards codes that nobody shared",
+                "how far a code is from zero",
+                {x: f"±{y:g}" for x, y in CODES.items()},
+            ),
+        ),
+    ),
+)
+
 KINDS = ("lenet5", "convnet", "mlp")
 MODELS = make_experiment(
     "models",
@@ -160,4 +180,4 @@ CLIENTS = make_experiment(
     ),
 )
 
-STUDIES = (SKEW, ABSENCE, PRECISION, UNSEEN, DISCRIMINATOR, AVERAGES, MODELS, CLIENTS)
+STUDIES = (SKEW, ABSENCE, PRECISION, UNSEEN, DISCRIMINATOR, AVERAGES, CONTROL, MODELS, CLIENTS)

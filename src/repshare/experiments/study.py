@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 METHODS = ("IL", "FL", "RS")
+ORDER = (*METHODS, "FC")
 CLIENTS = 10
 SEEDS = 3
 APART = 0.06  # of the space between two variants: what keeps error bars from covering each other
@@ -131,7 +132,7 @@ def even(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Line]:
 def draw(axes: "Axes", study: Study, panel: Panel, lines: Sequence[Line]) -> None:
     """A line for each method; a level one for a method that does not depend on what is varied."""
     present, places = {line["method"] for line in lines}, list(panel.ticks)
-    methods = sorted(present, key=lambda method: (METHODS.index(method.partition(" ")[0]), method))
+    methods = sorted(present, key=lambda method: (ORDER.index(method.partition(" ")[0]), method))
     level = [method for method in methods if len({x["variant"] for x in lines if x["method"] == method}) == 1]
     varied = [method for method in methods if method not in level] or methods
     for method in methods:

@@ -1,27 +1,26 @@
 """FC: independent learning towards fixed class codes, a control: what the paper's regression does without the others.
 
-Everyone draws the same code for each class from the shared seed, ±0.9 in every dimension, and is pulled to it as RS
-pulls to global means. Nothing is communicated: whatever this gains over learning alone is no collaboration.
+Everyone draws the same code for each class from the shared seed, ±`code_size` in every dimension, and is pulled to it
+as RS pulls to global means. Nothing is communicated: whatever this gains over learning alone is no collaboration.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 
-from repshare.config import Policy
+from repshare.config import Policy, Setting
 from repshare.methods.method import Method
 from repshare.objective import Lesson
 from repshare.randomness import numpy_stream
 from repshare.training import Learner
 
-CODE = 0.9  # inside (−1, 1), where features of the built-in models lie
 
-
-def begin(learner: Learner, seed: int) -> None:
+def begin(learner: Learner, seed: int, size: float = Setting.code_size) -> None:
     """Take the codes for a lesson that never changes."""
     classes, dimension = learner.network.classes, learner.dimension
-    codes = numpy_stream(seed, "codes").choice([-CODE, CODE], (classes, dimension)).astype(np.float32)
+    codes = numpy_stream(seed, "codes").choice([-size, size], (classes, dimension)).astype(np.float32)
     like = learner.network.head.weight
     nobody = torch.zeros(classes, dtype=torch.bool, device=like.device)
     observations = torch.zeros(0, classes, dimension, device=like.device, dtype=like.dtype)
@@ -33,4 +32,9 @@ def adapt(policy: Policy) -> Policy:
     return replace(policy, lambda_disc=0.0, m_up=0, m_down=0)
 
 
-FC = Method("FC", "fixed codes (a control: no communication)", adapt=adapt, begin=begin)
+def settle(method: Method, setting: Setting) -> Method:
+    """With codes of the setting's size."""
+    return method._replace(begin=partial(begin, size=setting.code_size))
+
+
+FC = Method("FC", "fixed codes (a control: no communication)", adapt=adapt, begin=begin, settle=settle)

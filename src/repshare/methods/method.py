@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 from torch import nn
 
-from repshare.config import Policy
+from repshare.config import Policy, Setting
 from repshare.exchange.local import Server
 from repshare.models import Network
 from repshare.task import Task
@@ -33,6 +33,8 @@ class Method(NamedTuple):
     """The part of a policy that this method knows."""
     begin: Callable[[Learner, int], None] | None = None
     """What a client is given before its first round, and the seed that all of them know."""
+    settle: Callable[["Method", Setting], "Method"] = lambda method, setting: method
+    """The method as a simulation's setting has it."""
     server_part: Callable[[Network], nn.Module] | None = None
     """The part of a network that the server has, too: what it hands out before the first round, and what is tested."""
     shares_logits: bool = False
