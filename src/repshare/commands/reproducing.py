@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 What = Literal[
     "table", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy",
-    "skew", "absence", "precision", "unseen", "discriminator", "averages", "models", "clients",
+    "skew", "absence", "precision", "unseen", "discriminator", "averages", "codes", "models", "clients",
 ]  # fmt: skip
 
 
