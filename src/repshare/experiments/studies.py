@@ -114,22 +114,28 @@ AVERAGES = make_experiment(
     ),
 )
 
-CODES = {f"codes ±{size:g}": size for size in (0.0, 0.1, 0.3, 0.9)}
-REFERENCE = "codes ±0.9"  # where the others stand: they do not depend on codes
+CODES = (0.0, 0.1, 0.3, 0.9)  # the last is where the others stand: they do not depend on codes
+CROWDS = (10, 5)
 CONTROL = make_experiment(
     "codes",
     "class codes drawn from a seed in place of what others share (FC), closer to zero and farther",
     Study(
         tuple(
-            Variant(label, {"code_size": size}, methods=(*METHODS, "FC") if label == REFERENCE else ("FC",))
-            for label, size in CODES.items()
+            Variant(
+                f"N = {clients}, codes ±{size:g}",
+                {"clients": clients, "code_size": size},
+                methods=(*METHODS, "FC") if size == CODES[-1] else ("FC",),
+            )
+            for clients in CROWDS
+            for size in CODES
         ),
-        (
+        tuple(
             Panel(
-                "towards codes that nobody shared",
+                f"{clients} clients, codes that nobody shared",
                 "how far a code is from zero",
-                {x: f"±{y:g}" for x, y in CODES.items()},
-            ),
+                {f"N = {clients}, codes ±{size:g}": f"±{size:g}" for size in CODES},
+            )
+            for clients in CROWDS
         ),
     ),
 )

@@ -130,16 +130,17 @@ def even(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Line]:
 
 
 def draw(axes: "Axes", study: Study, panel: Panel, lines: Sequence[Line]) -> None:
-    """A line for each method; a level one for a method that does not depend on what is varied."""
+    """A line for each method; a level one for a method that does not depend on what is varied here."""
     present, places = {line["method"] for line in lines}, list(panel.ticks)
     methods = sorted(present, key=lambda method: (ORDER.index(method.partition(" ")[0]), method))
-    level = [method for method in methods if len({x["variant"] for x in lines if x["method"] == method}) == 1]
-    varied = [method for method in methods if method not in level] or methods
+    shown = {(line["method"], line["variant"]) for line in lines if line["variant"] in panel.ticks}
+    varied = [method for method in methods if sum(method == other for other, _ in shown) > 1] or methods
     for method in methods:
         letters, _, rest = method.partition(" ")
         style: dict[str, Any] = {"color": COLOURS[letters], "label": method}
         if method not in varied:
-            mean, spread = spread_of(lines, panel.field, method)
+            here = next((label for other, label in shown if other == method), None)
+            mean, spread = spread_of(lines, panel.field, method, here)
             axes.axhline(mean, linestyle=DASHES[letters], linewidth=1.6, **style)
             axes.axhspan(mean - spread, mean + spread, color=COLOURS[letters], alpha=0.12, linewidth=0)
             continue
