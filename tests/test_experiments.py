@@ -168,12 +168,14 @@ def test_private_releases_stand_beside_learning_alone_and_sharing_openly(tmp_pat
     cells = privacy.plan(setting, 1)
     assert {(cell.run.setting.samples, cell.run.setting.rounds) for cell in cells} == {(1200, 100), (12000, 10)}
     private = {cell.key["row"]: cell.run.setting.policy for cell in cells if cell.run.setting.policy.epsilon}
-    assert [policy.epsilon for policy in private.values()] == [1e6, 0.1, 1.0, 10.0, 100.0]
+    assert [policy.epsilon for policy in private.values()] == [1e6, 0.1, 1.0, 10.0, 100.0, 0.1, 1.0, 10.0, 100.0]
+    assert [policy.end_to_end for policy in private.values()] == 5 * [False] + 4 * [True]
     assert all(policy.seeded_noise and policy.planned_releases == 1 for policy in private.values())
     lines = [{**cell.key, "accuracy": 70.0 + place} for place, cell in enumerate(cells[:-1])]
     lines += [{**lines[0], "seed": 1, "accuracy": 72.0}]
     table, *figures = privacy.show(lines, tmp_path, setting)
-    assert "| IL | 71.00 ± 1.41 (2) | 78.00 (1) |" in table.read_text()
-    assert "| RS, ε = 0.1 | 73.00 (1) | 81.00 (1) |\n| RS, ε = 1 |" in table.read_text()
-    assert "| FC (fixed codes) | 77.00 (1) |  |" in table.read_text()
+    assert "| IL | 71.00 ± 1.41 (2) | 83.00 (1) |" in table.read_text()
+    assert "| RS, ε = 0.1 | 73.00 (1) | 86.00 (1) |\n| RS, ε = 1 |" in table.read_text()
+    assert "| FC (codes all zero) | 82.00 (1) |  |" in table.read_text()
+    assert "| RS, ε = 10 end to end | 79.00 (1) | 92.00 (1) |" in table.read_text()
     assert [path.suffix for path in figures] == [".png", ".svg"]

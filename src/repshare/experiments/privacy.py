@@ -42,6 +42,7 @@ class Row(NamedTuple):
     method: str
     epsilon: float | None = None
     end_to_end: bool = False
+    code_size: float = Setting.code_size
 
 
 ROWS = [
@@ -51,6 +52,7 @@ ROWS = [
     *(Row(f"RS, ε = {epsilon:g}", "RS", epsilon) for epsilon in EPSILONS),
     *(Row(f"RS, ε = {epsilon:g} end to end", "RS", epsilon, True) for epsilon in EPSILONS),
     Row("FC (fixed codes)", "FC"),
+    Row("FC (codes all zero)", "FC", code_size=0.0),
 ]
 
 
@@ -81,7 +83,15 @@ def _make_setting(setting: Setting, amount: Amount, row: Row) -> Setting:
             release_every=release,
             seeded_noise=True,
         )
-    return replace(setting, samples=samples, clients=clients, rounds=rounds, eval_every=rounds, policy=policy)
+    return replace(
+        setting,
+        samples=samples,
+        clients=clients,
+        rounds=rounds,
+        eval_every=rounds,
+        code_size=row.code_size,
+        policy=policy,
+    )
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
@@ -106,6 +116,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
         about = f"about {size // clients // CLASSES} of a class each"
         tidy(axes, f"{clients} clients, {size:,} samples: {about}", "ε of the one release", "")
     panels[0].set_ylabel("test accuracy [%], mean ± std over seeds")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return [folder / "table.md", *save(figure, folder)]
 
 
@@ -127,6 +138,7 @@ def _draw(axes: "Axes", lines: Sequence[Line], size: int) -> None:
         "RS, one release": (0, (5, 1)),
         "IL": DASHES["IL"],
         "FC (fixed codes)": DASHES["FC"],
+        "FC (codes all zero)": (0, (1, 3)),
     }
     edge, ends = 2 * max(EPSILONS), []
     for row in ROWS:
@@ -144,7 +156,6 @@ def _draw(axes: "Axes", lines: Sequence[Line], size: int) -> None:
     axes.set_xlim(min(EPSILONS) / 2, edge)
     axes.margins(y=0.12)
     label_ends(axes, ends)
-    axes.legend(frameon=False, loc="upper left")
 
 
 def _draw_curve(axes: "Axes", label: str, curve: dict[float, list[float]], end_to_end: bool) -> None:
