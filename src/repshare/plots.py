@@ -139,7 +139,7 @@ def draw_table(
         means = [statistics.fmean(each) for each in held.values()]
         spread = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in held.values()]
         aside = 0.03 * (number - len(rows) / 2)  # so that error bars do not hide each other
-        method, dashes = row.partition(" ")[0], ":" if row.endswith("published)") else "-"
+        method, dashes = row.partition(" ")[0], ":" if row.endswith(("published)", "zero)")) else "-"
         colour, x = COLOURS.get(method, "#777777"), [place + aside for place in held]
         axes.errorbar(x, means, spread, linestyle=dashes, marker=MARKERS.get(method), capsize=3, color=colour)
         axes.plot(x, published.get(row, ())[: len(x)] or [np.nan] * len(x), "x", color=colour, markersize=9)

@@ -1,4 +1,4 @@
-"""The paper's table beside the published numbers, with two rows that the paper lacks: fair FL, and fixed codes."""
+"""The paper's table beside the published numbers, with rows that the paper lacks: fair FL, and fixed codes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +18,7 @@ class Row(NamedTuple):
     title: str
     method: str
     independent_starts: bool = False
+    code_size: float = Setting.code_size
 
 
 ROWS = [
@@ -28,6 +29,7 @@ ROWS = [
     Row("FD", "FD"),
     Row("RS", "RS"),
     Row("FC (fixed codes)", "FC"),
+    Row("FC (codes all zero)", "FC", code_size=0.0),
 ]
 SIZES = (2, 5, 10)
 PUBLISHED: dict[str, dict[str, tuple[float, ...]]] = {
@@ -62,9 +64,9 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
     for seed in range(seeds):
         for row in ROWS:
             for clients in sizes(row):
-                own = replace(setting, clients=clients, independent_starts=row.independent_starts)
+                special = {"independent_starts": row.independent_starts, "code_size": row.code_size}
                 key = {"row": row.title, "clients": clients, "seed": seed}
-                cells.append(Cell(key, Run(row.method, seed, own)))
+                cells.append(Cell(key, Run(row.method, seed, replace(setting, clients=clients, **special))))
     return cells
 
 
