@@ -2,6 +2,8 @@
 
 from repshare.experiments.study import METHODS, Panel, Study, Variant, make_experiment
 
+CONTROLLED = (*METHODS, "FC")  # beside the others, what a penalty on long features does without sharing
+
 SKEWED = {f"α = {alpha:g}": alpha for alpha in (0.1, 0.5, 1.0)}
 SKEWS = {label: f"{alpha:g}" for label, alpha in SKEWED.items()} | {"uniform": "∞\n(uniform)"}
 SKEW = make_experiment(
@@ -9,8 +11,11 @@ SKEW = make_experiment(
     "clients whose classes differ: Dirichlet shares, tested on all classes and on their own",
     Study(
         (
-            *(Variant(label, {"partition": "dirichlet", "alpha": alpha}) for label, alpha in SKEWED.items()),
-            Variant("uniform"),
+            *(
+                Variant(label, {"partition": "dirichlet", "alpha": alpha, "code_size": 0.0}, methods=CONTROLLED)
+                for label, alpha in SKEWED.items()
+            ),
+            Variant("uniform", {"code_size": 0.0}, methods=CONTROLLED),
         ),
         (
             Panel("tested on all classes", "Dirichlet α: the smaller, the more one-sided", SKEWS),
@@ -49,7 +54,14 @@ UNSEEN = make_experiment(
     "unseen",
     "clients that lack classes: what they learn about those",
     Study(
-        tuple(Variant(label, {"partition": "shards", "classes_per_client": held}) for label, held in HELD.items()),
+        tuple(
+            Variant(
+                label,
+                {"partition": "shards", "classes_per_client": held, "code_size": 0.0},
+                methods=CONTROLLED,
+            )
+            for label, held in HELD.items()
+        ),
         (
             Panel("tested on classes the client has", "classes that a client has, of 10", CLASSES, "own"),
             Panel("tested on classes it has no sample of", "classes that a client has", CLASSES, "unseen"),
@@ -124,7 +136,7 @@ CONTROL = make_experiment(
             Variant(
                 f"N = {clients}, codes ±{size:g}",
                 {"clients": clients, "code_size": size},
-                methods=(*METHODS, "FC") if size == CODES[-1] else ("FC",),
+                methods=CONTROLLED if size == CODES[-1] else ("FC",),
             )
             for clients in CROWDS
             for size in CODES

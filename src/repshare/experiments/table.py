@@ -64,9 +64,11 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
     for seed in range(seeds):
         for row in ROWS:
             for clients in sizes(row):
-                special = {"independent_starts": row.independent_starts, "code_size": row.code_size}
+                own = replace(
+                    setting, clients=clients, independent_starts=row.independent_starts, code_size=row.code_size
+                )
                 key = {"row": row.title, "clients": clients, "seed": seed}
-                cells.append(Cell(key, Run(row.method, seed, replace(setting, clients=clients, **special))))
+                cells.append(Cell(key, Run(row.method, seed, own)))
     return cells
 
 
