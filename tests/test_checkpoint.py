@@ -21,7 +21,7 @@ from repshare.simulation import Checkpoint, Inline, Processes, simulate
 FAULTS = {"dropout": 0.2, "late_joiners": 0.3, "leavers": 0.2, "stragglers": 0.3}
 SMALL = Setting(dataset="digits", samples=120, clients=4, rounds=6, eval_every=2, model=("lenet5",))
 METHODS = ["IL", "FL", "FD", "RS", "SL", "FC"]
-MOST_KILLS = 5  # then a run is left to end: a busy machine gets little done between two of them
+MOST_KILLS = 4  # then a run is left to end: a busy machine gets little done between two of them
 
 
 def plain(rounds):
