@@ -184,8 +184,14 @@ CLIENTS = make_experiment(
     "5 to 100 clients, with as many samples in all, and with as many each",
     Study(
         (
-            *(Variant(label, {"clients": size}) for label, size in IN_ALL.items()),
-            *(Variant(label, {"clients": size, "samples": size * EACH}) for label, size in PER_CLIENT.items()),
+            *(
+                Variant(label, {"clients": size, "code_size": 0.0}, methods=CONTROLLED)
+                for label, size in IN_ALL.items()
+            ),
+            *(
+                Variant(label, {"clients": size, "samples": size * EACH, "code_size": 0.0}, methods=CONTROLLED)
+                for label, size in PER_CLIENT.items()
+            ),
         ),
         (
             Panel("1,200 samples in all", "clients N", {label: str(size) for label, size in IN_ALL.items()}),
