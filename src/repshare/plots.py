@@ -121,7 +121,7 @@ def tidy(axes: "Axes", title: str, x: str, y: str) -> None:
 
 
 def draw_table(
-    lines: Sequence[Line], folder: Path, dataset: str, published: Mapping[str, tuple[float, ...]]
+    lines: Sequence[Line], folder: Path, dataset: str, published: Mapping[str, Mapping[int, float]]
 ) -> list[Path]:
     """Accuracy by number of clients: a line for each row of the table, crosses for what was published."""
     from matplotlib.figure import Figure
@@ -142,11 +142,13 @@ def draw_table(
         method, dashes = row.partition(" ")[0], ":" if row.endswith(("published)", "zero)")) else "-"
         colour, x = COLOURS.get(method, "#777777"), [place + aside for place in held]
         axes.errorbar(x, means, spread, linestyle=dashes, marker=MARKERS.get(method), capsize=3, color=colour)
-        axes.plot(x, published.get(row, ())[: len(x)] or [np.nan] * len(x), "x", color=colour, markersize=9)
+        known = [published.get(row, {}).get(sizes[place], np.nan) for place in held]
+        axes.plot(x, known, "x", color=colour, markersize=9)
         if len(held) == 1:  # CL does not depend on N
             axes.axhline(means[0], color=colour, linestyle=":", linewidth=1)
         ends.append((row, colour, len(sizes) - 0.8, means[-1]))
     tidy(axes, f"{dataset}; crosses: published", "clients", "test accuracy [%], mean ± std over seeds")
     axes.set_xticks(range(len(sizes)), [f"N = {size}" for size in sizes])
+    axes.set_xlim(-0.25, len(sizes) - 0.75)
     label_ends(axes, ends)
     return save(figure, folder)

@@ -94,7 +94,7 @@ def traffic(bytes_: float) -> str:
     return f"{bytes_ / 1000**power:.3g} {('B', 'kB', 'MB', 'GB')[power]}"
 
 
-Published = Mapping[str, tuple[float, ...]]
+Published = Mapping[str, Mapping[int, float]]  # by row and number of clients
 
 
 def paper_table(dataset: str, lines: Sequence[Line], published: Published) -> Table:
@@ -109,7 +109,7 @@ def paper_table(dataset: str, lines: Sequence[Line], published: Published) -> Ta
     for size in sizes:
         table.add_column(f"N = {size}", justify="right")
     for title, row in _rows(lines):
-        table.add_row(title, *(_entry(title, row, sizes, size, published) for size in sizes))
+        table.add_row(title, *(_entry(title, row, size, published) for size in sizes))
     return table
 
 
@@ -125,7 +125,7 @@ def table_markdown(dataset: str, lines: Sequence[Line], published: Published) ->
         "|---|" + "---:|" * len(sizes),
     ]
     for title, row in _rows(lines):
-        entries = (_entry(title, row, sizes, size, published) for size in sizes)
+        entries = (_entry(title, row, size, published) for size in sizes)
         parts.append(f"| {title} | " + " | ".join(entries) + " |")
     return "\n".join(parts) + "\n"
 
@@ -139,14 +139,13 @@ def _rows(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
     return [(title, [line for line in lines if line["row"] == title]) for title in titles]
 
 
-def _entry(title: str, row: Sequence[Line], sizes: Sequence[int], size: int, published: Published) -> str:
+def _entry(title: str, row: Sequence[Line], size: int, published: Published) -> str:
     accuracies = [line["accuracy"] for line in row if line["clients"] == size]
     if not accuracies:
         return ""
     shown = _plus_minus(statistics.fmean(accuracies), statistics.stdev(accuracies) if len(accuracies) > 1 else None)
-    numbers = published.get(title, ())
-    place = sizes.index(size)
-    return f"{shown} ({numbers[place]:.2f})" if place < len(numbers) else shown
+    number = published.get(title, {}).get(size)
+    return shown if number is None else f"{shown} ({number:.2f})"
 
 
 def _plus_minus(mean: float, deviation: float | None) -> str:

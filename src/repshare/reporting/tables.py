@@ -77,11 +77,11 @@ def by_size(run: Recorded) -> str:
     published = PUBLISHED.get(str(run.setting.get("dataset")), {})
     rows = []
     for title in dict.fromkeys(line["row"] for line in run.lines):
-        numbers, cells = published.get(title, ()), []
-        for place, size in enumerate(sizes):
+        numbers, cells = published.get(title, {}), []
+        for size in sizes:
             own = [line["accuracy"] for line in run.lines if (line["row"], line["clients"]) == (title, size)]
             shown = plus_minus(statistics.fmean(own), statistics.stdev(own) if len(own) > 1 else None) if own else ""
-            beside = f' <span class="quiet">({numbers[place]:.2f})</span>' if own and place < len(numbers) else ""
+            beside = f' <span class="quiet">({numbers[size]:.2f})</span>' if own and size in numbers else ""
             cells.append(shown + beside)
         rows.append([html.escape(title), *cells])
     return _table(["", *(f"N = {size}" for size in sizes)], rows)
