@@ -219,8 +219,8 @@ def test_sharing_with_both_lambdas_zero_equals_independent_learning_bit_for_bit(
 
 @pytest.mark.parametrize(
     "change",
-    [{"lambda_kd": -1}, {"lambda_disc": -0.1}, {"n_avg": 0}, {"m_up": -1}, {"m_down": -1}, {"epochs": 0},
-     {"batch_size": 0}, {"minimum_count": 0}, {"learning_rate": 0.0}, {"lambda_kd": float("nan")}],
+    [{"lambda_kd": -1}, {"lambda_disc": -0.1}, {"lambda_length": -1.0}, {"n_avg": 0}, {"m_up": -1}, {"m_down": -1},
+     {"epochs": 0}, {"batch_size": 0}, {"minimum_count": 0}, {"learning_rate": 0.0}, {"lambda_kd": float("nan")}],
 )  # fmt: skip
 def test_a_policy_that_makes_no_sense_is_refused(change):
     with pytest.raises(ConfigError, match=next(iter(change))):

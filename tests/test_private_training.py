@@ -60,7 +60,7 @@ def client(data, policy=WHOLE, board=None, name="alice", **options):
 @pytest.mark.parametrize("observations", [0, 1], ids=["means", "observations"])
 def test_a_samples_gradient_is_what_it_would_be_alone(data, observations, summed):
     """The oracle is Algorithm 2 itself on batches of one."""
-    policy = Policy(epsilon=8.0, end_to_end=True, seeded_noise=True, summed=summed)
+    policy = Policy(epsilon=8.0, end_to_end=True, seeded_noise=True, summed=summed, lambda_length=3.0)
     samples, taught = Samples(data), lesson(observations)
     private = PrivateLearner(make_model(), samples, policy, name="a", seed=0)
     plain = Learner(make_model(), samples, policy, name="a", seed=0)
@@ -70,7 +70,7 @@ def test_a_samples_gradient_is_what_it_would_be_alone(data, observations, summed
     private._look(inputs, labels)
     for index in range(8):
         terms = plain.terms(*plain.network(inputs[index : index + 1]), labels[index : index + 1])
-        weighed = ((10.0, terms.kd), (1.0, terms.disc))
+        weighed = ((10.0, terms.kd), (1.0, terms.disc), (3.0, terms.length))
         loss = terms.ce + sum(weight * term for weight, term in weighed if term is not None)
         expected = torch.autograd.grad(loss, list(plain.network.model.parameters()))
         for ours, theirs in zip(private.network.model.parameters(), expected, strict=True):

@@ -55,6 +55,15 @@ def test_fixed_codes_are_as_far_from_zero_as_the_setting_says(splits, inline):
     assert near[0][0].kd < 0.2 < far[0][0].kd
 
 
+def test_codes_of_zero_equal_independent_learning_with_short_features(splits, inline):
+    short = replace(SMALL, policy=Policy(lambda_length=10.0))
+    coded, alone = (
+        bits(run, splits, inline) for run in (Run("FC", 0, replace(SMALL, code_size=0.0)), Run("IL", 0, short))
+    )
+    for c, a in zip(coded[-1], alone[-1], strict=True):
+        assert (c.ce, c.train_accuracy, c.test_accuracy) == (a.ce, a.train_accuracy, a.test_accuracy)
+
+
 def test_all_methods_see_the_same_split_and_centralized_sees_all_of_it(splits):
     plans = {method: make_plan(Run(method, 0, SMALL), splits) for method in METHODS}
     parts = {m: [plan.part(i).tolist() for i in range(plan.clients)] for m, plan in plans.items()}

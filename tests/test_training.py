@@ -35,11 +35,12 @@ def teacher(rng, classes=range(10), m=1, d=84):
     return Teacher(stack(means, d), stack([(rng.uniform(-1, 1, d), c, 3) for c in classes for _ in range(m)], d))
 
 
-def test_local_training_is_algorithm_2_written_out(few):
+@pytest.mark.parametrize("length", [0.0, 5.0], ids=["the paper's", "short features too"])
+def test_local_training_is_algorithm_2_written_out(few, length):
     """One epoch against a plain loop with its own losses, its own Adam and no shared code but the model."""
     rng = np.random.default_rng(0)
     given = teacher(rng)
-    ours = learner(few, Policy(lambda_kd=10.0, lambda_disc=1.0))
+    ours = learner(few, Policy(lambda_kd=10.0, lambda_disc=1.0, lambda_length=length))
     ours.lesson = lay_out(given, ours)
 
     torch.manual_seed(0)
@@ -57,7 +58,8 @@ def test_local_training_is_algorithm_2_written_out(few):
             for c in range(10):
                 h = (p[i] * q[c]).sum()
                 disc = disc - (torch.log(h) if c == y[i] else torch.log(1 - h)) / len(y) / 10
-        loss = F.cross_entropy(model.head(s), y) + 10 * kd + disc
+        short = (s**2).sum() / len(y) / 84
+        loss = F.cross_entropy(model.head(s), y) + 10 * kd + disc + length * short
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -220,7 +222,7 @@ def test_no_sample_at_all_is_refused(few):
 @pytest.mark.parametrize(
     "change",
     [{"learning_rate": 3e-3}, {"optimizer": "sgd"}, {"optimizer": "adamw"}, {"batch_size": 16}, {"epochs": 2},
-     {"summed": True}, {"lambda_kd": 1.0}, {"lambda_disc": 5.0}, {"discriminator": "external"}],
+     {"summed": True}, {"lambda_kd": 1.0}, {"lambda_disc": 5.0}, {"lambda_length": 1.0}, {"discriminator": "external"}],
     ids=str,
 )  # fmt: skip
 def test_every_choice_about_training_shows_in_the_weights(few, change):
@@ -249,8 +251,8 @@ def test_an_external_discriminator_learns_and_goes_on_from_its_state(few):
 
 
 def test_summed_losses_are_the_averaged_ones_times_features_and_classes(few):
-    averaged = learner(few, Policy(lambda_kd=10.0, lambda_disc=1.0))
-    summed = learner(few, Policy(lambda_kd=10.0 / 84, lambda_disc=1.0 / 10, summed=True))
+    averaged = learner(few, Policy(lambda_kd=10.0, lambda_disc=1.0, lambda_length=2.0))
+    summed = learner(few, Policy(lambda_kd=10.0 / 84, lambda_disc=1.0 / 10, lambda_length=2.0 / 84, summed=True))
     for each in (averaged, summed):
         each.lesson = lay_out(teacher(np.random.default_rng(0)), each)
     losses = [each.train() for each in (averaged, summed)]

@@ -21,11 +21,14 @@ class Policy:
     """λ_KD: how strongly features are pulled to the global mean of their class. 0 switches it off."""
     lambda_disc: float = 1.0
     """λ_disc: how much the contrastive discriminator counts. 0 switches it off."""
+    lambda_length: float = 0.0
+    """How strongly features are kept short, by ‖φ‖²/d'. Not in the paper: it needs nobody else, and gained more than
+    sharing did (docs/studies.md; 10 is what was tried most). 0 switches it off."""
     discriminator: Literal["classifier", "external"] = "classifier"
     """What tells whether two representations are of one class: the model's own classifier, or two linear maps of
     their own, trained beside it."""
     summed: bool = False
-    """Sum the two terms over features and classes, as the paper's formulas do, instead of averaging."""
+    """Sum these terms over features and classes, as the paper's formulas do, instead of averaging."""
     n_avg: int = 10
     """Samples averaged into each observation. Fewer make observations more telling, of others and of you."""
     m_up: int = 1
@@ -76,7 +79,7 @@ class Policy:
     """end_to_end: longer gradients of a sample are shortened to this."""
 
     def __post_init__(self) -> None:
-        for name in ("lambda_kd", "lambda_disc"):
+        for name in ("lambda_kd", "lambda_disc", "lambda_length"):
             _within(self, name, 0, sys.float_info.max)
         for name in ("n_avg", "minimum_count", "epochs", "batch_size", "release_every", "planned_releases"):
             _whole(self, name, 1)

@@ -2,6 +2,7 @@
 
     L = L_CE + λ_KD · L_KD + λ_disc · L_disc
 
+and λ_length · L_length, which the paper lacks.
 All work in log space where a probability could round to 0 or 1, so logits of ±100 are as good as any.
 """
 
@@ -29,6 +30,7 @@ class Terms(NamedTuple):
     kd: Tensor | None = None
     disc: Tensor | None = None
     bound: Tensor | None = None  # log K − L_disc, in nats
+    length: Tensor | None = None
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -45,6 +47,12 @@ def distillation(features: Tensor, labels: Tensor, lesson: Lesson, *, summed: bo
     if not taught.any():
         return None
     squares = (features[taught] - lesson.means[labels[taught]]).square()  # (n', d)
+    return squares.sum(dim=1).mean() if summed else squares.mean()
+
+
+def length(features: Tensor, *, summed: bool = False) -> Tensor:
+    """ℓ_length(x′) = ‖x′‖², averaged over the batch and, unless `summed`, over the features."""
+    squares = features.square()  # (n, d)
     return squares.sum(dim=1).mean() if summed else squares.mean()
 
 

@@ -109,34 +109,30 @@ class PrivateLearner(Learner):
         head.training = True  # so that the head is asked once more
         logits = head(features)
         terms = self._each(features, logits, labels)
-        loss = terms.ce
-        for weight, term in ((self.policy.lambda_kd, terms.kd), (self.policy.lambda_disc, terms.disc)):
-            if term is not None and weight:
-                loss = loss + weight * term
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Full backward hook")  # that images have no gradient is as it should be
-            loss.sum().backward()  # type: ignore[no-untyped-call]
+            self._weigh(terms).sum().backward()  # type: ignore[no-untyped-call]
         means = [None if term is None else term.mean() for term in terms]
         return Terms(*means), logits  # type: ignore[arg-type]
 
     def _each(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
         """The loss of each sample (n,), term by term, from the sample and the lesson alone."""
         ce = F.cross_entropy(logits, labels, reduction="none")
+        fold = Tensor.sum if self.policy.summed else Tensor.mean
+        length = fold(features.square(), dim=1) if self.policy.lambda_length else None
         if self.lesson is None:
-            return Terms(ce)
-        lesson, summed = self.lesson, self.policy.summed
-        kd = None
+            return Terms(ce, length=length)
+        lesson, kd = self.lesson, None
         if lesson.has_mean.any():
-            squares = (self.represented(features, logits) - lesson.means[labels]).square()  # (n, d)
-            kd = (squares.sum(dim=1) if summed else squares.mean(dim=1)) * lesson.has_mean[labels]
+            distances = (self.represented(features, logits) - lesson.means[labels]).square()  # (n, d)
+            kd = fold(distances, dim=1) * lesson.has_mean[labels]
         if not len(lesson.observations) or not lesson.has_observation.any():
-            return Terms(ce, kd)
+            return Terms(ce, kd, length=length)
         with torch.set_grad_enabled(self.policy.lambda_disc > 0):
             shown = self._pair(lesson.observations, len(labels)).expand(len(labels), -1, -1)  # (n, C, d)
             pairs = objective.contrast(logits, self.network.head(shown), labels, lesson.has_observation)
-            losses = pairs.losses[:, lesson.has_observation]  # (n, C')
-            disc = losses.sum(dim=1) if summed else losses.mean(dim=1)
-        return Terms(ce, kd, disc, objective.information_bound(pairs, labels))
+            disc = fold(pairs.losses[:, lesson.has_observation], dim=1)  # over (n, C')
+        return Terms(ce, kd, disc, objective.information_bound(pairs, labels), length)
 
 
 def make_private(model: nn.Module) -> nn.Module:

@@ -109,7 +109,7 @@ class Learner:
         return self.network.classes if self.shares_logits else self.network.dimension
 
     def train(self) -> Losses:
-        """Local epochs of gradient descent on L = L_CE + λ_KD · L_KD + λ_disc · L_disc."""
+        """Local epochs of gradient descent on L = L_CE + λ_KD · L_KD + λ_disc · L_disc + λ_length · L_length."""
         averages = Averages()
         self.network.model.train()
         self.optimizer.zero_grad()  # whoever made the model may have left some
@@ -134,10 +134,13 @@ class Learner:
 
     def _weigh(self, terms: Terms) -> Tensor:
         policy, loss = self.policy, terms.ce
-        if terms.kd is not None and policy.lambda_kd:
-            loss = loss + policy.lambda_kd * terms.kd
-        if terms.disc is not None and policy.lambda_disc:
-            loss = loss + policy.lambda_disc * terms.disc
+        for weight, term in (
+            (policy.lambda_kd, terms.kd),
+            (policy.lambda_disc, terms.disc),
+            (policy.lambda_length, terms.length),
+        ):
+            if term is not None and weight:
+                loss = loss + weight * term
         return loss
 
     @contextmanager
@@ -151,18 +154,19 @@ class Learner:
             yield
 
     def terms(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
-        """The loss of a batch, term by term; only cross-entropy while there is nothing to learn from."""
-        ce = objective.cross_entropy(logits, labels)
+        """The loss of a batch, term by term; only those that need nobody while there is nothing to learn from."""
+        ce, summed = objective.cross_entropy(logits, labels), self.policy.summed
+        length = objective.length(features, summed=summed) if self.policy.lambda_length else None
         if self.lesson is None:
-            return Terms(ce)
-        lesson, summed = self.lesson, self.policy.summed
+            return Terms(ce, length=length)
+        lesson = self.lesson
         kd = objective.distillation(self.represented(features, logits), labels, lesson, summed=summed)
         if not len(lesson.observations):
-            return Terms(ce, kd)
+            return Terms(ce, kd, length=length)
         with torch.set_grad_enabled(self.policy.lambda_disc > 0):
             pairs = self._contrast(features, logits, labels, lesson)
             disc = objective.discrimination(pairs, summed=summed)
-        return Terms(ce, kd, disc, objective.information_bound(pairs, labels))
+        return Terms(ce, kd, disc, objective.information_bound(pairs, labels), length)
 
     def _contrast(self, features: Tensor, logits: Tensor, labels: Tensor, lesson: Lesson) -> Contrast:
         observed, there = self._pair(lesson.observations, len(labels)), lesson.has_observation  # (n or 1, C, d)

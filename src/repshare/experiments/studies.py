@@ -152,6 +152,25 @@ CONTROL = make_experiment(
     ),
 )
 
+PENALTIES = {f"λ_length = {weight:g}": weight for weight in (0.0, 1.0, 10.0, 100.0)}
+LENGTH = make_experiment(
+    "length",
+    "features kept short by a penalty, with every method",
+    Study(
+        tuple(
+            Variant(label, policy={"lambda_length": weight}, methods=("CL", "IL", "FL", "FD", "RS"))
+            for label, weight in PENALTIES.items()
+        ),
+        (
+            Panel(
+                "features kept short by a penalty",
+                "λ_length",
+                {label: f"{weight:g}" for label, weight in PENALTIES.items()},
+            ),
+        ),
+    ),
+)
+
 KINDS = ("lenet5", "convnet", "mlp")
 MODELS = make_experiment(
     "models",
@@ -204,4 +223,4 @@ CLIENTS = make_experiment(
     ),
 )
 
-STUDIES = (SKEW, ABSENCE, PRECISION, UNSEEN, DISCRIMINATOR, AVERAGES, CONTROL, MODELS, CLIENTS)
+STUDIES = (SKEW, ABSENCE, PRECISION, UNSEEN, DISCRIMINATOR, AVERAGES, CONTROL, LENGTH, MODELS, CLIENTS)

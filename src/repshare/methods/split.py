@@ -65,7 +65,7 @@ def absorb(learner: Learner, body: bytes) -> None:
 
 def adapt(policy: Policy) -> Policy:
     """Cross-entropy alone."""
-    return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
+    return replace(policy, lambda_kd=0.0, lambda_disc=0.0, lambda_length=0.0, m_up=0, m_down=0)
 
 
 SL = Method(
