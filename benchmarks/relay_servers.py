@@ -100,7 +100,7 @@ def start_relay(
         tokens = fill(database, clients)
         database.close()
         where = "--redis" if place.startswith("redis:") else "--db"
-        command = [sys.executable, "-m", "repshare.cli", "relay", "serve", where, place, "--port", str(port)]
+        command = [sys.executable, "-m", "repshare", "relay", "serve", where, place, "--port", str(port)]
         command += ["--rate", str(RATE)]
     with _process(command, folder) as pid:
         _wait_for(port)

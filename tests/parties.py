@@ -12,7 +12,7 @@ import pytest
 
 from repshare.cli import main
 
-REPSHARE = [sys.executable, "-m", "repshare.cli"]
+REPSHARE = [sys.executable, "-m", "repshare"]
 PATIENCE_SECONDS = 120  # of a test on a busy machine
 
 

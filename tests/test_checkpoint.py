@@ -173,7 +173,7 @@ def records(folder):
 
 def test_sigkill_at_random_moments_again_and_again_changes_no_bit(tmp_path):
     command = [
-        sys.executable, "-m", "repshare.cli", "compare", "--dataset", "digits", "--samples", "120", "--clients", "4",
+        sys.executable, "-m", "repshare", "compare", "--dataset", "digits", "--samples", "120", "--clients", "4",
         "--rounds", "60", "--methods", "FL", "RS", "--checkpoint-every", "3", "--dropout", "0.2", "--stragglers", "0.2",
     ]  # fmt: skip
     quiet = {"cwd": tmp_path, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -17,7 +17,7 @@ TINY = ["--dataset", "digits", "--samples", "90", "--clients", "3", "--rounds", 
 
 def repshare(*arguments, cwd, timeout=120, **environment):
     return subprocess.run(
-        [sys.executable, "-m", "repshare.cli", *map(str, arguments)],
+        [sys.executable, "-m", "repshare", *map(str, arguments)],
         cwd=cwd, capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}, check=False,
     )  # fmt: skip
 
@@ -94,7 +94,7 @@ def test_a_killed_comparison_resumes_to_the_same_records(tmp_path):
     arguments = ["compare", *TINY, "--rounds", "30", "--methods", "IL", "RS", "--inline"]
     repshare(*arguments, "--name", "whole", cwd=tmp_path)
     victim = subprocess.Popen(
-        [sys.executable, "-m", "repshare.cli", *arguments, "--name", "cut"],
+        [sys.executable, "-m", "repshare", *arguments, "--name", "cut"],
         cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     path = tmp_path / "runs/cut/records.jsonl"
@@ -113,7 +113,7 @@ def test_a_killed_comparison_resumes_to_the_same_records(tmp_path):
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-m", "repshare.cli", "compare", *TINY, "--rounds", "5000", "--name", "long"],
+        [sys.executable, "-m", "repshare", "compare", *TINY, "--rounds", "5000", "--name", "long"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     path = tmp_path / "runs/long/records.jsonl"
@@ -253,7 +253,7 @@ def test_every_command_explains_itself(tmp_path, command):
 
 
 def test_a_folder_that_is_being_written_is_left_alone(tmp_path):
-    command = [sys.executable, "-m", "repshare.cli", "compare", *TINY, "--rounds", "5000", "--name", "busy", "--resume"]
+    command = [sys.executable, "-m", "repshare", "compare", *TINY, "--rounds", "5000", "--name", "busy", "--resume"]
     first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     path = tmp_path / "runs/busy/records.jsonl"
     deadline = time.monotonic() + 60
@@ -278,6 +278,6 @@ def test_names_that_look_like_markup_or_mathematics_are_only_names(tmp_path):
 
 
 def test_a_reader_that_goes_away_is_no_reason_for_a_traceback(tmp_path):
-    command = f"{sys.executable} -m repshare.cli compare {' '.join(TINY)} --methods IL --inline --json | true"
+    command = f"{sys.executable} -m repshare compare {' '.join(TINY)} --methods IL --inline --json | true"
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in done.stderr

@@ -38,7 +38,7 @@ def test_the_example_of_ones_own_data_and_model_runs(tmp_path):
     own = ROOT / "examples/own.py"
     arguments = ["--dataset", f"{own}:data", "--model", f"{own}:model", "--rounds", "5", "--inline"]
     done = subprocess.run(
-        [sys.executable, "-m", "repshare.cli", "compare", *arguments],
+        [sys.executable, "-m", "repshare", "compare", *arguments],
         cwd=tmp_path, capture_output=True, text=True, timeout=120, env=os.environ, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -114,7 +114,3 @@ def _exit_code(error: Exception) -> int:
     if isinstance(error, Interrupted):
         return INTERRUPTED
     return FAILED if isinstance(error, WorkerFailed | StoreError) else BAD_INPUT
-
-
-if __name__ == "__main__":
-    main()

@@ -90,7 +90,7 @@ class Scene:
         classes = _check_data(cast)
         token = _make_tokens(cast, classes, folder)
         place = ("--db", str(folder / "relay.db"), "--port", "0", "--log-level", "info")
-        processes.start(RELAY, ["-m", "repshare.cli", "relay", "serve", *place])
+        processes.start(RELAY, ["-m", "repshare", "relay", "serve", *place])
         self.url = self._wait_for_relay()
         self.page = f"{self.url}/#token={token}"
 
@@ -100,7 +100,7 @@ class Scene:
         door.mkdir()
         for place, name in enumerate(cast.names):
             environment = {**ONE_THREAD, **cast.share(place, door).environment()}
-            self._processes.start(name, ["-m", "repshare.cli", *self._join(name)], environment)
+            self._processes.start(name, ["-m", "repshare", *self._join(name)], environment)
         shares = {name: asdict(cast.share(place)) for place, name in enumerate(cast.names)}
         alone = [
             "-m",

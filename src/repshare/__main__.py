@@ -1,0 +1,6 @@
+"""`python -m repshare`: the same as `repshare`."""
+
+from repshare.cli import main
+
+if __name__ == "__main__":
+    main()
