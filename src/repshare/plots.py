@@ -144,7 +144,7 @@ def draw_table(
         axes.errorbar(x, means, spread, linestyle=dashes, marker=MARKERS.get(method), capsize=3, color=colour)
         known = [published.get(row, {}).get(sizes[place], np.nan) for place in held]
         axes.plot(x, known, "x", color=colour, markersize=9)
-        if len(held) == 1:  # CL does not depend on N
+        if method == "CL":  # does not depend on N
             axes.axhline(means[0], color=colour, linestyle=":", linewidth=1)
         ends.append((row, colour, len(sizes) - 0.8, means[-1]))
     tidy(axes, f"{dataset}; crosses: published", "clients", "test accuracy [%], mean ± std over seeds")
