@@ -1,4 +1,7 @@
-"""Frozen dataclasses that describe a run: they are the command line, its help, and run.json."""
+"""Frozen dataclasses that describe a run: they are the command line, its help, and run.json.
+
+The help keeps line ends: a line of a description is a sentence, or several.
+"""
 
 import math
 import sys
@@ -22,11 +25,9 @@ class Policy:
     lambda_disc: float = 1.0
     """λ_disc: how much the contrastive discriminator counts. 0 switches it off."""
     lambda_length: float = 0.0
-    """How strongly features are kept short, by ‖φ‖²/d'. Not in the paper: it needs nobody else, and gained more than
-    sharing did (docs/studies.md; 10 is what was tried most). 0 switches it off."""
+    """How strongly features are kept short, by ‖φ‖²/d'. Needs nobody, and 10 gained more than sharing: try it first."""
     discriminator: Literal["classifier", "external"] = "classifier"
-    """What tells whether two representations are of one class: the model's own classifier, or two linear maps of
-    their own, trained beside it."""
+    """What tells whether two representations are of one class: the model's own classifier, or two linear maps."""
     summed: bool = False
     """Sum these terms over features and classes, as the paper's formulas do, instead of averaging."""
     n_avg: int = 10
@@ -57,18 +58,17 @@ class Policy:
     release_every: int = 1
     """Release after every so many rounds only. Each release costs privacy and traffic."""
     epsilon: float | None = None
-    """ε: release only with noise, so that all releases together are (ε, δ)-differentially private for each sample,
-    given the model (training itself is not, unless `end_to_end`: see docs/privacy.md). Default: no noise."""
+    """ε: with noise, so that all releases together are (ε, δ)-differentially private for each sample, given the model.
+    Training itself is not, unless `end_to_end`: see docs/privacy.md. Default: no noise."""
     delta: float = 1e-5
     """δ: the chance that ε does not hold. Well below one over the number of samples."""
     planned_releases: int = 20
     """Releases to make the budget last for. After it is spent a client releases nothing more, and goes on training."""
     clip: float | None = None
-    """Features longer than this are shortened to it: noise is in proportion. Default: √d', beyond which Tanh features
-    cannot go."""
+    """Features longer than this are shortened to it: noise is in proportion. Default: √d', Tanh's longest."""
     adjacency: Literal["replace", "add-remove"] = "replace"
-    """What others must not notice: one sample replaced by another of its class, with the number of samples public; or
-    one added or removed, with noise on these numbers, too, and each sample charged by its own length."""
+    """What others must not notice. replace: one sample replaced by another of its class; how many there are is public.
+    add-remove: one added or removed, with noise on these numbers, too, and each sample charged by its own length."""
     seeded_noise: bool = False
     """Draw the noise from the seed: it protects nobody, and releases say so. Simulations do, to be repeatable."""
     end_to_end: bool = False
@@ -120,8 +120,8 @@ class Setting:
     dimension: int | None = None
     """d', the length of a representation. Default: the model's own. Different models must agree on one."""
     partition: Literal["uniform", "dirichlet", "shards", "unequal"] = "uniform"
-    """How samples are dealt: equal parts at random (the paper); by class with Dirichlet(alpha) shares; a few classes
-    each; or random parts of unequal size."""
+    """How samples are dealt. uniform: equal parts at random (the paper). unequal: random parts of unequal size.
+    dirichlet: by class with Dirichlet(alpha) shares. shards: a few classes each."""
     alpha: float = 0.5
     """dirichlet: the smaller, the more one-sided."""
     classes_per_client: int = 2
@@ -153,13 +153,15 @@ class Setting:
     leavers: float = 0.0
     """The share of clients that leave for good after some round."""
     stragglers: float = 0.0
-    """The chance that a client's round takes one to three rounds longer: its release arrives late (FL goes on without
-    it), and it is busy until then."""
+    """The chance that a client's round takes one to three rounds longer.
+    Its release arrives late (FL goes on without it), and it is busy until then."""
     topology: Topology | None = None
-    """Share without a server (RS and FD only): each round, a client learns from M↓ of its neighbours, drawn anew, and
-    global means are the average of theirs. complete: everyone is everyone's neighbour; ring; regular: `degree`
-    neighbours each, at random; random: each pair with the chance `link_chance`; star: all are the first one's;
-    small_world: the nearest `degree` in a ring, each link moved with the chance `link_chance`. Default: a relay."""
+    """Share without a server (RS and FD only).
+    Each round, a client learns from M↓ of its neighbours, drawn anew; global means are the average of theirs.
+    complete: everyone is everyone's neighbour. regular: `degree` neighbours each, at random.
+    random: each pair with the chance `link_chance`. star: all are the first one's.
+    small_world: the nearest `degree` in a ring, each link moved with the chance `link_chance`.
+    Default: a relay."""
     degree: int = 4
     """regular, small_world: neighbours of a client."""
     link_chance: float = 0.3
