@@ -75,9 +75,10 @@ def test_means_are_over_seeds_of_which_everything_is_there():
     assert even(cells, lines[:2]) == lines[:2]  # a first glance
 
 
-def test_kinds_that_were_together_are_shown_beside_each_kind_alone():
+def test_kinds_that_were_together_are_shown_beside_the_same_clients_among_their_like():
     together = {"variant": "together", "method": "RS", "accuracies": [90, 80, 70, 92, 82, 72], "accuracy": 81}
-    lines = apart([{"variant": "mlp", "method": "RS", "accuracy": 75}, together], KINDS)
+    alone = {"variant": "mlp", "method": "RS", "accuracies": [1, 2, 74, 4, 5, 76], "accuracy": 27}
+    lines = apart([alone, together], KINDS)
     assert [(line["variant"], line["method"], line["accuracy"]) for line in lines] == [
         ("mlp", "RS", 75),
         *zip(KINDS, ["RS together"] * 3, [91, 81, 71], strict=True),

@@ -60,7 +60,8 @@ class Study(NamedTuple):
     ordered: bool = True
     """Whether points are joined: there is something between two of them."""
     kinds: tuple[str, ...] = ()
-    """Networks that were dealt out in turn where all are together: each is shown at the variant of its own."""
+    """Networks that were dealt out in turn where all are together: each is shown at the variant of its own, by the same
+    clients, that is, the same data."""
 
 
 def make_experiment(name: str, title: str, study: Study) -> Experiment:
@@ -92,17 +93,17 @@ def condense(study: Study, lines: Sequence[Line]) -> list[Line]:
 
 
 def apart(lines: Sequence[Line], kinds: Sequence[str]) -> list[Line]:
-    """Lines where kinds are together as lines of each kind, and the others as they are."""
+    """Lines where kinds are together as lines of each kind; where one is alone, of the clients that have it there."""
+    if not kinds:
+        return list(lines)
     found = []
     for line in lines:
-        if line["variant"] in kinds or not kinds:
-            found.append(line)
-            continue
+        alone = line["variant"] in kinds
         for turn, kind in enumerate(kinds):
-            accuracy = statistics.fmean(line["accuracies"][turn :: len(kinds)])
-            found.append(
-                {**line, "variant": kind, "method": f"{line['method']} {line['variant']}", "accuracy": accuracy}
-            )
+            if not alone or kind == line["variant"]:
+                accuracy = statistics.fmean(line["accuracies"][turn :: len(kinds)])
+                method = line["method"] if alone else f"{line['method']} {line['variant']}"
+                found.append({**line, "variant": kind, "method": method, "accuracy": accuracy})
     return found
 
 
