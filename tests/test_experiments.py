@@ -1,12 +1,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import get_args
 
 import numpy as np
 import pytest
 
-from repshare.commands.reproducing import What
+from repshare.commands.reproducing import What, reproduce
 from repshare.config import Setting
 from repshare.errors import ConfigError
 from repshare.experiments import EXPERIMENTS, PUBLISHED, choose, fill
@@ -65,6 +66,17 @@ def test_an_experiment_done_twice_leaves_the_same_files(tmp_path, splits, name):
         assert {path.suffix for path in shown} == {".png", ".svg"}
         files.append([*map(str, lines), *(path.read_bytes() for path in shown)])
     assert files[0] == files[1]
+
+
+def test_cells_done_in_another_order_leave_the_same_files(tmp_path):
+    whole = RESULTS / "privacy-digits"
+    other = Path(copytree(whole, tmp_path / whole.name))
+    lines = (whole / "records.jsonl").read_text().splitlines(keepends=True)
+    (other / "records.jsonl").write_text("".join(reversed(lines)))
+    reproduce("privacy", "digits", seeds=2, output=tmp_path)  # fewer than there are: the others are kept in their place
+    reproduce("privacy", "digits", seeds=5, output=tmp_path)
+    for file in ("records.jsonl", "table.md"):
+        assert (other / file).read_bytes() == (whole / file).read_bytes()
 
 
 def test_an_interrupted_experiment_remembers_what_it_saw(tmp_path, splits):

@@ -6,7 +6,7 @@ from shutil import copytree
 import pytest
 
 from repshare.config import Setting
-from repshare.experiments import EXPERIMENTS, fill, missing
+from repshare.experiments import EXPERIMENTS, arrange, fill, missing
 from repshare.experiments.studies import KINDS, STUDIES
 from repshare.experiments.study import Panel, Study, Variant, apart, condense, even, make_experiment
 from repshare.results import Folder
@@ -91,6 +91,7 @@ def test_committed_studies_can_be_gone_on_with(name, tmp_path):
     copy = Path(copytree(RESULTS / experiment.folder("mnist"), tmp_path / name))
     wanted, held = experiment.plan(MNIST, 3), Folder(copy, experiment.describe(MNIST), resume=True).records.read()
     assert len(held) + len(missing(wanted, held)) == len(wanted)
+    assert arrange(wanted, held) == held
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if (RESULTS / f"{name}-mnist" / "table.md").exists()])

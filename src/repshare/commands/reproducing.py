@@ -65,7 +65,7 @@ def reproduce(
         json: Print one JSON document on standard output and nothing else there.
     """
     from repshare import screen
-    from repshare.experiments import EXPERIMENTS, choose, fill, missing
+    from repshare.experiments import EXPERIMENTS, arrange, choose, fill, missing
     from repshare.experiments.estimate import estimate, in_words
     from repshare.results import Folder
     from repshare.simulation import resolve
@@ -104,6 +104,9 @@ def reproduce(
                 for cell, round in until_asked(fill(experiment, left, fetch, folder, pool)):
                     bar.update(task, completed=done + round, description=cell.title)
                     done += round if round == cell.run.setting.rounds else 0
+        held = folder.records.read()
+        most = max([seeds, *(line.get("seed", 0) + 1 for line in held)])
+        folder.records.keep_only(arrange(experiment.plan(setting, most), held))
         lines = [line for line in folder.records.read() if line.get("seed", 0) < seeds]
         files = experiment.show(lines, folder.path, setting)
     if json:

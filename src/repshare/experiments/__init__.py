@@ -11,7 +11,7 @@ from repshare.experiments.comparison import (
     who_has_what,
 )
 from repshare.experiments.curves import CURVES
-from repshare.experiments.experiment import Cell, Experiment, choose, fill, missing
+from repshare.experiments.experiment import Cell, Experiment, arrange, choose, fill, missing
 from repshare.experiments.privacy import PRIVACY
 from repshare.experiments.studies import STUDIES
 from repshare.experiments.table import PUBLISHED, TABLE
@@ -30,6 +30,7 @@ __all__ = [
     "Cell",
     "Experiment",
     "Progress",
+    "arrange",
     "carry_out",
     "choose",
     "describe",

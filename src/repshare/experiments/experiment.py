@@ -117,6 +117,12 @@ def missing(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Cell]:
     return [cell for cell in cells if not _holds(lines, cell)]
 
 
+def arrange(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Line]:
+    """The lines in the order of the cells, in whatever order these were done."""
+    places = [next((place for place, cell in enumerate(cells) if _holds([line], cell)), len(cells)) for line in lines]
+    return [lines[index] for index in sorted(range(len(lines)), key=places.__getitem__)]
+
+
 def _holds(lines: Sequence[Line], cell: Cell) -> bool:
     return any(cell.key.items() <= line.items() for line in lines)
 
