@@ -25,7 +25,7 @@ class Policy:
     lambda_disc: float = 1.0
     """λ_disc: how much the contrastive discriminator counts. 0 switches it off."""
     lambda_length: float = 0.0
-    """How strongly features are kept short, by ‖φ‖²/d'. Needs nobody, and 10 gained more than sharing: try it first."""
+    """How strongly features are kept short, by ‖φ‖²/d'. It needs nobody; on MNIST, 10 gains more than sharing."""
     discriminator: Literal["classifier", "external"] = "classifier"
     """What tells whether two representations are of one class: the model's own classifier, or two linear maps."""
     summed: bool = False
@@ -158,7 +158,7 @@ class Setting:
     topology: Topology | None = None
     """Share without a server (RS and FD only).
     Each round, a client learns from M↓ of its neighbours, drawn anew; global means are the average of theirs.
-    complete: everyone is everyone's neighbour. regular: `degree` neighbours each, at random.
+    complete: everyone is everyone's neighbour. ring: two each. regular: `degree` each, at random.
     random: each pair with the chance `link_chance`. star: all are the first one's.
     small_world: the nearest `degree` in a ring, each link moved with the chance `link_chance`.
     Default: a relay."""

@@ -2,8 +2,7 @@
 
     L = L_CE + λ_KD · L_KD + λ_disc · L_disc
 
-and λ_length · L_length, which the paper lacks.
-All work in log space where a probability could round to 0 or 1, so logits of ±100 are as good as any.
+and λ_length · L_length, which the paper lacks. All work in log space where a probability could round to 0 or 1, so logits of ±100 are as good as any.
 """
 
 import math
@@ -46,13 +45,12 @@ def distillation(features: Tensor, labels: Tensor, lesson: Lesson, *, summed: bo
     taught = lesson.has_mean[labels]  # (n,)
     if not taught.any():
         return None
-    squares = (features[taught] - lesson.means[labels[taught]]).square()  # (n', d)
-    return squares.sum(dim=1).mean() if summed else squares.mean()
+    return length(features[taught] - lesson.means[labels[taught]], summed=summed)
 
 
-def length(features: Tensor, *, summed: bool = False) -> Tensor:
+def length(vectors: Tensor, *, summed: bool = False) -> Tensor:
     """ℓ_length(x′) = ‖x′‖², averaged over the batch and, unless `summed`, over the features."""
-    squares = features.square()  # (n, d)
+    squares = vectors.square()  # (n, d)
     return squares.sum(dim=1).mean() if summed else squares.mean()
 
 
