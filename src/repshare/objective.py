@@ -2,7 +2,8 @@
 
     L = L_CE + λ_KD · L_KD + λ_disc · L_disc
 
-and λ_length · L_length, which the paper lacks. All work in log space where a probability could round to 0 or 1, so logits of ±100 are as good as any.
+and λ_length · L_length, which the paper lacks. All work in log space where a probability could round to 0 or 1, so
+logits of ±100 are as good as any.
 """
 
 import math
