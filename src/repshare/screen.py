@@ -97,29 +97,14 @@ def traffic(bytes_: float) -> str:
 Published = Mapping[str, Mapping[int, float]]  # by row and number of clients
 
 
-def paper_table(dataset: str, lines: Sequence[Line], published: Published) -> Table:
-    """The paper's table for one data set, the published numbers beside ours."""
-    sizes = _sizes(lines)
-    seeds = len({line["seed"] for line in lines})
-    table = Table(
-        title=f"{dataset}: mean test accuracy over clients after the last round [%], ± std over {seeds} seeds",
-        caption="in brackets: published; CL is one client with all the data",
-    )
-    table.add_column("")
-    for size in sizes:
-        table.add_column(f"N = {size}", justify="right")
-    for title, row in _rows(lines):
-        table.add_row(title, *(_entry(title, row, size, published) for size in sizes))
-    return table
-
-
 def table_markdown(dataset: str, lines: Sequence[Line], published: Published) -> str:
-    """The same as Markdown."""
+    """The paper's table for one data set, the published numbers beside ours, as Markdown."""
     sizes = _sizes(lines)
     seeds = len({line["seed"] for line in lines})
     parts = [
-        f"{dataset}: mean test accuracy over clients after the last round [%], ± standard deviation over {seeds}",
-        "seeds; in brackets the published number. CL is one client with all the data.",
+        f"{dataset}: mean test accuracy over clients after the last round [%], "
+        + (f"± standard deviation over {seeds}\nseeds" if seeds > 1 else "one seed")
+        + "; in brackets the published number. CL is one client with all the data.",
         "",
         "| | " + " | ".join(f"N = {size}" for size in sizes) + " |",
         "|---|" + "---:|" * len(sizes),
