@@ -147,7 +147,8 @@ def draw_table(
         if method == "CL":  # does not depend on N
             axes.axhline(means[0], color=colour, linestyle=":", linewidth=1)
         ends.append((row, colour, len(sizes) - 0.8, means[-1]))
-    tidy(axes, f"{dataset}; crosses: published", "clients", "test accuracy [%], mean ± std over seeds")
+    over = "mean ± std over seeds" if len({line["seed"] for line in lines}) > 1 else "one seed"
+    tidy(axes, f"{dataset}; crosses: published", "clients", f"test accuracy [%], {over}")
     axes.set_xticks(range(len(sizes)), [f"N = {size}" for size in sizes])
     axes.set_xlim(-0.25, len(sizes) - 0.75)
     label_ends(axes, ends)

@@ -106,8 +106,9 @@ def reproduce(
                     done += round if round == cell.run.setting.rounds else 0
         held = folder.records.read()
         most = max([seeds, *(line.get("seed", 0) + 1 for line in held)])
-        folder.records.keep_only(arrange(experiment.plan(setting, most), held))
-        lines = [line for line in folder.records.read() if line.get("seed", 0) < seeds]
+        held = arrange(experiment.plan(setting, most), held)
+        folder.records.keep_only(held)
+        lines = [line for line in held if line.get("seed", 0) < seeds]
         files = experiment.show(lines, folder.path, setting)
     if json:
         print_json({"experiment": what, "setting": experiment.describe(setting)["setting"], "lines": lines})
