@@ -240,6 +240,23 @@ def test_ordinary_representations_of_a_billion_samples_fit():
     assert teacher(large, "a").means.counts.tolist() == [1_000_000_000]
 
 
+@pytest.mark.parametrize("aggregation", ["median", "trimmed", "geometric"])
+def test_a_client_that_claims_all_the_samples_there_can_be_shuts_nobody_out_of_a_robust_task(aggregation):
+    robust = board(Task(3, 2, aggregation=aggregation))
+    for client in "abcde":
+        robust.accept(client, body([row(1, 0, count=100)]))
+    robust.accept("liar", body([row(1, 0, count=2**30 - 300)]))
+    robust.accept("newcomer", body([row(1, 0, count=1000)]))
+    assert teacher(robust, "a").means.vectors.tolist() == [[1, 0]]
+
+
+def test_more_samples_than_a_message_can_say_are_said_as_the_most_it_can():
+    both = board()
+    both.accept("a", body([row(0.001, 0, count=2**31 - 1)]))
+    both.accept("b", body([row(0.001, 0, count=100)]))
+    assert teacher(both, "b").means.counts.tolist() == [2**31 - 1]
+
+
 def test_an_older_round_has_a_name_of_its_own():
     both = board()
     both.accept("a", body([row(1, 0)], round=5))

@@ -205,7 +205,7 @@ class Board:
         rng, releases = random.Random(wants.seed), read_releases(state, sorted(set(wants.peers or ()) - {client}))
         totals = read_totals(None, self.task)
         for release in releases:
-            totals.add(release.means, +1, weighted=self.task.weighted)
+            totals.add(release.means, +1, weighted=self.task.counts_samples)
         taught, drawn = _chosen(np.flatnonzero(totals.clients).tolist(), wants), []
         for label in _chosen(range(self.task.classes), wants):
             rows = [row for r in releases for row in zip(*r.observations.of(label), strict=True)]

@@ -90,7 +90,7 @@ class Books:
 
     def enter(self, release: Release, body: bytes, now: float) -> int:
         """Put this release in place of the client's last one."""
-        self.totals.swap(self.release.means if self.release else None, release.means, weighted=self.task.weighted)
+        self.totals.swap(self.release.means if self.release else None, release.means, weighted=self.task.counts_samples)
         classes = release.means.labels.tolist()
         if classes != self.place.classes:
             self.place = self.place._replace(classes=classes)
@@ -105,7 +105,7 @@ class Books:
         if self.body is None:
             return self.version
         if self.release:
-            self.totals.add(self.release.means, -1, weighted=self.task.weighted)
+            self.totals.add(self.release.means, -1, weighted=self.task.counts_samples)
         version = self._close({}, {})
         self.state.delete([_release_key(self.client), buffers.place_key(self.client)])
         return version

@@ -48,6 +48,11 @@ class Task:
         if self.max_age is not None and not 0 < self.max_age < math.inf:
             raise ConfigError(f"max_age must be above 0 seconds and finite, not {self.max_age}")
 
+    @property
+    def counts_samples(self) -> bool:
+        """Whether it matters how many samples a client says it has. A robust aggregate does not believe it."""
+        return self.weighted and self.aggregation == "mean"
+
     def check(self, release: Release) -> None:
         """Raise Refused if this release is not one of the task's."""
         for rows in (release.means, release.observations):

@@ -31,6 +31,7 @@ PRECISIONS = ("fp32", "fp16", "int8")
 NOISES = ("os", "seeded")
 VERSION = 1
 LONGEST_HEADER_BYTES = 10_000  # of a release or teacher, which have four tensors: a longer one is not even parsed
+MOST_COUNTED = 2**31 - 1  # samples behind an average; what many clients have together may be more
 _SIGNED = ("release", "key", "signature")
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -136,7 +137,7 @@ def _encode(kind: str, means: Representations, others: Representations, precisio
     vectors = np.concatenate([means.vectors, others.vectors], dtype=np.float32)  # (n, d)
     arrays: dict[str, NDArray[Any]] = {
         "labels": np.concatenate([means.labels, others.labels], dtype=np.int32, casting="same_kind"),
-        "counts": np.concatenate([means.counts, others.counts], dtype=np.int32, casting="same_kind"),
+        "counts": np.minimum(np.concatenate([means.counts, others.counts]), MOST_COUNTED).astype(np.int32),
     }
     if precision == "int8":
         scales = np.abs(vectors).max(axis=1, initial=0.0) / 127  # (n,)
