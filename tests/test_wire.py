@@ -132,3 +132,37 @@ def test_a_damaged_release_is_malformed_or_still_well_formed_but_never_anything_
     except Malformed:
         return
     assert back.means.vectors.ndim == 2
+
+
+@given(st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=5), st.binary(max_size=5), max_size=5))
+def test_items_come_back_as_they_were(items):
+    assert wire.decode_items(wire.encode_items(items)) == items
+
+
+def test_the_header_of_items_does_not_grow_with_them():
+    """Safetensors takes none of more than 100 MB: a hundred thousand clients would not fit."""
+    lengths = [
+        int.from_bytes(wire.encode_items({f"release/{i}": b"" for i in range(n)})[:8], "little") for n in (1, 9999)
+    ]
+    assert lengths[1] - lengths[0] < 50
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"keys": b"a", "values": b"b"}, "'sizes' is missing"),
+        ({"keys": b"a", "values": b"b", "sizes": [[1, 2]]}, "sizes do not fit"),
+        ({"keys": b"a", "values": b"b", "sizes": [[2, 1], [-1, 0]]}, "sizes do not fit"),
+        ({"keys": b"a", "values": b"b", "sizes": [[2**62, 1]] * 4}, "sizes do not fit"),
+        ({"keys": b"a", "values": b"b", "sizes": [1, 1]}, "types do not fit"),
+        ({"keys": b"\xff", "values": b"b", "sizes": [[1, 1]]}, "a key is not text"),
+    ],
+)
+def test_items_that_do_not_fit_are_malformed(arrays, says):
+    made = {
+        name: np.frombuffer(value, np.uint8) if isinstance(value, bytes) else np.array(value, np.int64)
+        for name, value in arrays.items()
+    }
+    body = save(made, {"repshare": '{"version":1,"kind":"items"}'})
+    with pytest.raises(Malformed, match=says):
+        wire.decode_items(body)

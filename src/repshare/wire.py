@@ -8,7 +8,8 @@ code. What it means is one JSON object in the header's metadata:
                                   says where from: "os", or "seeded" for simulations, where it protects nobody
     kind "weights"                a model's tensors by name, and the number of samples they were trained on
     kind "batch"                  for split learning: vectors (n, d), features or gradients, and labels (n,) of features
-    kind "items"                  what a store keeps, for checkpoints
+    kind "items"                  what a store keeps: keys and values, each joined, and sizes (n, 2) to cut them by; not
+                                  a tensor each, since safetensors takes no header of more than 100 MB
     kind "signed"                 a release's bytes, signature (64,) and public key (32,), with whose release of which
                                   task it is, when that client's rounds began, and the round: see `keys`
 """
@@ -102,13 +103,29 @@ def decode_batch(body: bytes) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 def encode_items(items: Mapping[str, bytes]) -> bytes:
     """What a store keeps, as bytes."""
-    return _pack({key: np.frombuffer(bytearray(value), np.uint8) for key, value in items.items()}, {"kind": "items"})
+    keys = [key.encode() for key in items]
+    sizes = [(len(key), len(value)) for key, value in zip(keys, items.values(), strict=True)]
+    arrays = {
+        "keys": np.frombuffer(bytearray().join(keys), np.uint8),
+        "values": np.frombuffer(bytearray().join(items.values()), np.uint8),
+        "sizes": np.array(sizes, np.int64).reshape(-1, 2),
+    }
+    return _pack(arrays, {"kind": "items"})
 
 
 def decode_items(body: bytes) -> dict[str, bytes]:
     """What a store kept, or Malformed."""
     arrays, _ = _unpack(body, "items")
-    return {key: array.tobytes() for key, array in arrays.items()}
+    keys, values, sizes = (_array(arrays, name) for name in ("keys", "values", "sizes"))
+    if {keys.dtype, values.dtype} != {np.dtype(np.uint8)} or sizes.dtype != np.int64 or sizes.shape[1:] != (2,):
+        raise Malformed(f"types do not fit: {keys.dtype}, {values.dtype}, sizes {sizes.dtype} {sizes.shape}")
+    if (sizes < 0).any() or [sum(each) for each in sizes.T.tolist()] != [keys.size, values.size]:
+        raise Malformed("sizes do not fit what is there")
+    try:
+        names = [key.decode() for key in _cut(keys.tobytes(), sizes[:, 0])]
+    except UnicodeDecodeError as error:
+        raise Malformed(f"a key is not text: {error}") from error
+    return dict(zip(names, _cut(values.tobytes(), sizes[:, 1]), strict=True))
 
 
 def encode_signed(signed: Signed) -> bytes:
@@ -172,6 +189,11 @@ def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, d
     if cut > len(vectors):
         raise Malformed(f"{cut} class means announced in {len(vectors)} rows")
     return rows.part(slice(cut)), rows.part(slice(cut, None)), meta
+
+
+def _cut(joined: bytes, sizes: NDArray[np.int64]) -> list[bytes]:
+    ends = np.cumsum(sizes).tolist()
+    return [joined[end - size : end] for end, size in zip(ends, sizes.tolist(), strict=True)]
 
 
 def _bound_header(kind: str, body: bytes) -> None:
