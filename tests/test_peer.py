@@ -18,6 +18,7 @@ from repshare.board import Task, Wants
 from repshare.client import Client
 from repshare.config import Policy
 from repshare.errors import ConfigError, Unreachable
+from repshare.exchange import network
 from repshare.exchange.network import Tls
 from repshare.exchange.peer import PeerExchange
 from repshare.keys import Key, Trust, seal
@@ -123,7 +124,8 @@ def net():
 
 @pytest.fixture
 def honest(net):
-    """Alice and Bob, connected; Bob has shared 5."""
+    """Alice and Bob, connected; Bob has shared 5. They know Eve's key."""
+    net.trust.add("eve", EVE.public)
     net.join("alice")
     net.join("bob", connect=["alice"]).publish(release(5.0))
     net.meet("alice", "bob")
@@ -154,7 +156,6 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lie_is_refused_by_name_and_the_others_go_on_teaching(honest, caplog, lie):
     body, reason = LIES[lie]
-    honest.trust.add("eve", EVE.public)
     honest.liar("eve", reply(body), connect="alice")
     assert means(honest.exchanges["alice"]) == [5.0]
     assert len([line for line in caplog.messages if line.startswith("eve: ") and reason in line]) == 1
@@ -181,8 +182,27 @@ def test_one_who_never_answers_costs_the_deadline_and_no_more(honest, caplog):
         query.drop()
 
 
+def test_strangers_are_named_once_and_never_asked(honest, caplog):
+    asked = []
+    honest.liar("stranger", lambda query, _: asked.append(query), connect="alice")
+    for seed in range(8):
+        assert means(honest.exchanges["alice"], Wants(1, seed)) == [5.0]
+    assert not asked
+    assert [line for line in caplog.messages if line.startswith("stranger: is there, but its key is not known")] == (
+        caplog.messages
+    )
+
+
+def test_one_who_is_there_stays_though_there_is_room_for_no_more_names(net, monkeypatch):
+    monkeypatch.setattr(network, "MOST_LIVE", 2)
+    monkeypatch.setattr(network, "RENEW_SECONDS", 0.1)
+    alice, _ = net.join("alice"), net.join("bob", connect=["alice"])
+    net.meet("alice", "bob")
+    time.sleep(0.5)  # both have said it anew
+    assert alice.live() == ["bob"]
+
+
 def test_one_who_answers_a_byte_a_second_costs_the_deadline_and_no_more(honest, caplog):
-    honest.trust.add("eve", EVE.public)
     alice = honest.exchanges["alice"]
     with Trickle(alice.listening[0]) as trickle:
         body = seal(EVE, "task", "eve", release(9.0))

@@ -83,6 +83,10 @@ class Trust:
         """The key of this name, if it is known."""
         return self._keys.get(name)
 
+    def welcomes(self, name: str) -> bool:
+        """Whether there is a key with which one could speak for this name."""
+        return self.first_use or name in self._keys
+
     def add(self, name: str, key: bytes) -> None:
         """Trust this key to speak for this name. A name that has another key is refused."""
         known = self._keys.get(name)

@@ -151,7 +151,7 @@ class Network:
             tokens = self._live.get(name, set())
             if sample.kind == zenoh.SampleKind.DELETE:
                 tokens.discard(token)
-            elif len(self._live) < MOST_LIVE and len(tokens) < MOST_TOKENS:
+            elif (tokens or len(self._live) < MOST_LIVE) and len(tokens) < MOST_TOKENS:
                 tokens.add(token)
             if tokens:
                 self._live[name] = tokens

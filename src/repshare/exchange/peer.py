@@ -29,6 +29,7 @@ from repshare.wire import Signed
 TIMEOUT_SECONDS = 5.0
 REPLY_LIMIT = 16 * 2**20  # bytes
 OVERHEAD = 32 * 1024  # bytes around the rows of a signed release
+MOST_STRANGERS = 100  # that are named, whoever invents more
 log = logging.getLogger("repshare.peer")
 
 
@@ -83,6 +84,7 @@ class PeerExchange:
         self.received = 0  # bytes of what peers answered
         self._met: dict[str, _Met] = {}
         self._company = False  # whether anyone was ever there
+        self._strangers: set[str] = set()  # of whom was said that they are not asked
         self._began, self._release, self._sealed = self._recall()
         limit = min(REPLY_LIMIT, _longest(task))
         self.network = Network(
@@ -148,11 +150,19 @@ class PeerExchange:
         return self._teach(fresh, wants)
 
     def _candidates(self, wants: Wants) -> list[str]:
-        live = self.live()
-        self._company = self._company or bool(live)
+        known = self._known(self.live())
+        self._company = self._company or bool(known)
         if wants.peers is not None:
-            return [name for name in live if name in wants.peers]
-        return random.Random(wants.seed).sample(live, len(live))
+            return [name for name in known if name in wants.peers]
+        return random.Random(wants.seed).sample(known, len(known))
+
+    def _known(self, live: Sequence[str]) -> list[str]:
+        """Those of these whose answer could be taken. The others are not asked: they might keep one waiting."""
+        strangers = {name for name in live if not self.trust.welcomes(name)}
+        for name in sorted(strangers - self._strangers)[: MOST_STRANGERS - len(self._strangers)]:
+            log.warning("%s: is there, but its key is not known: `repshare keys trust` makes it so", name)
+            self._strangers.add(name)
+        return [name for name in live if name not in strangers]
 
     def _download(self, names: Sequence[str], wanted: int) -> tuple[dict[str, Release], list[str]]:
         """The releases of the first so many of these that have a good one, and who failed to give one.
