@@ -254,6 +254,40 @@ def test_a_reply_that_trickles_in_is_given_up():
         relay(server, patience=0.5).collect(WANTS)
 
 
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_header_that_trickles_in_is_given_up(secure, tmp_path, monkeypatch):
+    monkeypatch.setattr(connection, "SPARING", 0)
+    ours = trustme.CA()
+    ours.cert_pem.write_to_path(tmp_path / "ca.pem")
+    tls = None
+    if secure:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        ours.issue_cert("127.0.0.1").configure_cert(tls)
+
+    def drip_header(peer):
+        peer.sendall(b"HTTP/1.1 200 x\r\nX-Slow: ")
+        for _ in range(100):
+            peer.sendall(b"x")
+            time.sleep(0.05)
+
+    with Scripted(drip_header, http(200, b"back"), tls=tls) as server:
+        exchange = relay(server, patience=0.5, ca=tmp_path / "ca.pem")
+        started = time.monotonic()
+        with pytest.raises(Unreachable, match="takes too long"):
+            exchange.collect(WANTS)
+        assert time.monotonic() - started < 3
+        assert exchange.collect(WANTS) == b"back"
+
+
+def test_a_relay_that_says_in_a_week_is_asked_in_an_hour():
+    with Scripted(problem(429, "too fast", Retry_After=604_800), http(200)) as server:
+        connected, time = timed(server)
+        with pytest.raises(Unreachable, match="too fast"):
+            connected.ask("GET", "/")
+        time.now = 3601
+        assert connected.ask("GET", "/").status == 200
+
+
 def test_a_compressed_reply_is_refused():
     with Scripted(http(200, b"x", Content_Encoding="gzip")) as server, pytest.raises(Malformed, match="compressed"):
         relay(server).collect(WANTS)

@@ -5,7 +5,9 @@ import http.client
 import ipaddress
 import json
 import random
+import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +24,7 @@ PATIENCE_SECONDS = 30.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 10.0
 LAST_TRY_SECONDS = 1.0  # an answer has at least this long to come, also when patience is about to end
 SPARING = 10  # while a relay is away, asking for it takes at most about a tenth of the time
+LONGEST_AFTER_SECONDS = 3600.0  # that a relay may ask not to be asked for
 REPLY_LIMIT = 128 * 2**20  # bytes
 LONGEST_REASON = 300  # characters of what a relay says that are passed on
 
@@ -74,6 +77,7 @@ class Connection:
         self.url, self.timeout, self.patience = url.rstrip("/"), timeout, patience
         self._token, self._clock, self._sleep, self._jitter = token, clock, sleep, jitter
         self._away, self._not_before = False, 0.0
+        self._stream: Any = None  # what the connection that is open now reads from
         headers = {"Accept-Encoding": "identity"}  # compressed replies may be far larger than they look
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
@@ -136,21 +140,41 @@ class Connection:
         """One try; _Passing if it failed in a way that another may not."""
         limit = min(self.timeout, max(left, LAST_TRY_SECONDS))
         request.extensions["timeout"] = httpx.Timeout(limit, read=limit + wait).as_dict()
-        deadline = self._clock() + max(left, limit) + wait
+        request.extensions["trace"] = self._notice
+        # httpx limits each read from the network alone: a byte now and then would keep it reading for days.
+        late = threading.Event()
+        hanging_up = threading.Timer(max(left, limit) + wait, self._hang_up, [late])
+        hanging_up.daemon = True
+        hanging_up.start()
         try:
             response = self._http.send(request, stream=True)
             try:
-                reply = Reply(response.status_code, response.headers, self._read(response, deadline))
+                reply = Reply(response.status_code, response.headers, self._read(response))
             finally:
                 response.close()
         except httpx.HTTPError as error:
+            if late.is_set():
+                raise _Passing("the reply takes too long") from error
             # Trust is not a matter of patience.
             raise _Passing(in_one_line(error), final="CERTIFICATE" in str(error)) from error
+        finally:
+            hanging_up.cancel()
         if reply.status in (408, 429) or reply.status >= 500:
             raise _Passing(self._reason(reply), after=_retry_after(reply.headers))
         return reply
 
-    def _read(self, response: httpx.Response, deadline: float) -> bytes:
+    def _notice(self, event: str, info: Mapping[str, Any]) -> None:
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            self._stream = info["return_value"]
+
+    def _hang_up(self, late: threading.Event) -> None:
+        """End the connection under whoever reads from it."""
+        late.set()
+        if self._stream is not None:
+            with contextlib.suppress(OSError):  # it has ended by itself
+                socket.socket.shutdown(self._stream.get_extra_info("socket"), socket.SHUT_RDWR)
+
+    def _read(self, response: httpx.Response) -> bytes:
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise Malformed("the reply is compressed, which nobody asked for")
         read = bytearray()
@@ -158,8 +182,6 @@ class Connection:
             read += piece
             if len(read) > REPLY_LIMIT:
                 raise Malformed(f"the reply is longer than {REPLY_LIMIT} bytes")
-            if self._clock() > deadline:
-                raise _Passing("the reply takes too long")
         return bytes(read)
 
     def _judge(self, reply: Reply) -> Reply:
@@ -233,7 +255,7 @@ def _tls(ca: Path | None, cert: tuple[Path, Path] | None) -> ssl.SSLContext:
 
 def _retry_after(headers: httpx.Headers) -> float | None:
     given = headers.get("Retry-After", "")
-    return float(given) if given.isdecimal() and len(given) < 7 else None
+    return min(float(given), LONGEST_AFTER_SECONDS) if given.isdecimal() and len(given) < 7 else None
 
 
 def _media_type(headers: httpx.Headers) -> str:
