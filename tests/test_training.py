@@ -85,7 +85,7 @@ def test_the_bound_is_reported_also_when_the_discriminator_does_not_count(few):
 
 
 def test_both_lambdas_zero_leave_the_weights_of_training_alone(few):
-    alone, taught = learner(few), learner(few, Policy(lambda_kd=0.0, lambda_disc=0.0))
+    alone, taught = learner(few), learner(few, Policy(lambda_kd=0.0, lambda_disc=0.0, m_down=3))
     taught.lesson = lay_out(teacher(np.random.default_rng(0), m=3), taught)
     alone.train()
     assert taught.train().kd is not None
@@ -105,14 +105,14 @@ def test_classes_nobody_shared_leave_no_trace(few):
 
 
 def test_each_sample_meets_each_of_several_observations_sometimes(few):
-    several = learner(few)
+    several = learner(few, Policy(m_down=3))
     several.lesson = lay_out(teacher(np.random.default_rng(0), m=3), several)
     drawn = several._pair(several.lesson.observations, 200)  # (200, C, d)
     assert len({tuple(row[0].tolist()) for row in drawn}) == 3
 
 
 def test_a_class_with_fewer_observations_repeats_them(few):
-    mine = learner(few)
+    mine = learner(few, Policy(m_down=3))
     rng = np.random.default_rng(0)
     rows = [(rng.uniform(-1, 1, 84), 0, 1) for _ in range(3)] + [(rng.uniform(-1, 1, 84), 1, 1)]
     lesson = lay_out(Teacher(nothing(84), stack(rows, 84)), mine)
@@ -127,6 +127,11 @@ def test_a_class_with_fewer_observations_repeats_them(few):
 def test_a_teacher_of_another_task_is_refused(few, bad):
     with pytest.raises(Malformed):
         lay_out(bad, learner(few))
+
+
+def test_a_teacher_with_more_than_was_asked_for_is_refused(few):
+    with pytest.raises(Malformed, match="3 observations of a class; 2 were asked for"):
+        lay_out(teacher(np.random.default_rng(0), m=3), learner(few, Policy(m_down=2)))
 
 
 def test_representing_and_testing_leave_the_model_untouched(few):

@@ -253,6 +253,9 @@ def lay_out(teacher: Teacher, learner: Learner) -> Lesson:
             raise Malformed(f"the teacher has classes beyond this model's {classes}")
         if not np.isfinite(rows.vectors).all():
             raise Malformed("a vector of the teacher is not finite")
+    most = np.bincount(teacher.observations.labels).max(initial=0)
+    if most > learner.policy.m_down:  # laid out, they would take as much room for every class
+        raise Malformed(f"the teacher has {most:,} observations of a class; {learner.policy.m_down:,} were asked for")
     means = np.zeros((classes, dimension), np.float32)
     means[teacher.means.labels] = teacher.means.vectors
     has_mean = np.isin(np.arange(classes), teacher.means.labels)
