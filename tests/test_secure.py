@@ -12,7 +12,7 @@ from parties import RelayProcess, records
 from repshare import Client, Policy, wire
 from repshare.board import Board, Task, Wants
 from repshare.cli import main
-from repshare.errors import ConfigError, ExchangeError, Refused
+from repshare.errors import ConfigError, ExchangeError, Refused, Unreachable
 from repshare.exchange.relay import RelayExchange
 from repshare.exchange.secure import LocalMeeting, RelayMeeting, SecureExchange
 from repshare.joining import load_party
@@ -141,6 +141,32 @@ def test_with_too_few_the_last_teacher_stays():
     assert set(trouble) == {"alice", "bob"}
     assert "3 are needed" in str(trouble["alice"])
     assert exchanges["alice"].collect(WANTS) == before
+
+
+def test_nobody_takes_part_in_a_meeting_twice():
+    meet = local(None, 60)
+    exchanges = {name: join(meet, name) for name in KEYS}
+    bodies = {name: release(name) for name in KEYS}
+    assert publish(exchanges, bodies) == {}
+    for number in (1, 0):
+        exchanges["alice"].meeting.number = lambda number=number: number
+        with pytest.raises(Refused, match=f"meeting {number}, but alice has taken part in meeting 1"):
+            exchanges["alice"].publish(bodies["alice"])
+
+
+def test_one_whose_announcement_was_lost_may_come_again():
+    meet = local(None, 60)
+    exchanges = {name: join(meet, name) for name in KEYS}
+    put = exchanges["alice"].meeting.put
+
+    def lose(*_):
+        exchanges["alice"].meeting.put = put
+        raise Unreachable("the relay is away")
+
+    exchanges["alice"].meeting.put = lose
+    with pytest.raises(Unreachable):
+        exchanges["alice"].publish(release("alice"))
+    assert publish(exchanges, {name: release(name) for name in KEYS}) == {}
 
 
 def test_what_the_relay_keeps_has_no_ones_sums_in_it():

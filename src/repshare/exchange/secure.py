@@ -95,6 +95,7 @@ class SecureExchange:
         self.task, self.name, self.meeting, self.key, self.members = task, name, meeting, key, members
         self.task_name, self.threshold, self.patience = task_name, threshold, patience
         Member(self._group(0), name, key)  # so that a mistake is told before the first round
+        self._last = 0  # the last meeting in which shares were dealt: in none this is done twice
         self._teacher = Teacher(nothing(task.dimension), nothing(task.dimension))
 
     def publish(self, body: bytes) -> None:
@@ -106,6 +107,11 @@ class SecureExchange:
         own = read_totals(None, self.task)
         own.add(release.means, +1, weighted=self.task.weighted)
         number = self.meeting.number()
+        if number <= self._last:
+            raise Refused(
+                f"this would be meeting {number}, but {self.name} has taken part in meeting {self._last}: if the relay "
+                "has lost its database, all members must start again"
+            )
         total = self._sum_up(self._group(number), number, own.numbers.ravel())
         totals = Totals(total.reshape(own.numbers.shape))
         taught = np.flatnonzero(totals.clients - own.clients > 0).tolist()
@@ -127,6 +133,7 @@ class SecureExchange:
     def _sum_up(self, group: Group, number: int, vector: Vector) -> Vector:
         member = Member(group, self.name, self.key)
         announced = self._meet(number, 0, member.announce())
+        self._last = number
         dealt = self._meet(number, 1, member.deal(announced))
         masked = self._meet(number, 2, member.mask(dealt, vector))
         confirmed = self._meet(number, 3, member.confirm(masked))
