@@ -2,7 +2,7 @@
 
 import threading
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ TASK = Task(classes=3, dimension=2)
 KEYS = {name: Key.new() for name in ("alice", "bob", "carol", "dave")}
 PUBLIC = {name: key.public for name, key in KEYS.items()}
 WANTS = Wants(1, 0)
+NOTHING = {d: wire.encode_release(Release(1, nothing(d), nothing(d))) for d in (2, 6)}
 
 
 def release(name, classes=(0, 1), round=1):
@@ -201,8 +202,34 @@ def test_a_mistake_about_the_group_is_told_before_the_first_round():
         SecureExchange(TASK, "alice", meet("alice"), task_name="digits", key=KEYS["alice"], members=two)
 
 
+def test_members_who_were_told_of_different_tasks_do_not_meet():
+    """Or a relay could name a least number of samples by which all but one leave out all, and read that one's."""
+    for other in ({"minimum_count": 1000}, {"weighted": False}, {"norm_bound": 3.0}, {"classes": 2, "dimension": 6}):
+        meet = local(None, 60)
+        exchanges = {name: join(meet, name, task=TASK if name == "alice" else replace(TASK, **other)) for name in KEYS}
+        trouble = publish(exchanges, {name: NOTHING[exchanges[name].task.dimension] for name in KEYS})
+        assert set(trouble) == set(KEYS)
+        assert "must have the same task" in str(trouble["bob"])
+
+
+def test_a_group_counts_clients_as_the_task_says():
+    meet, task = local(None, 60), replace(TASK, weighted=False)
+    exchanges = {name: join(meet, name, task=task) for name in KEYS}
+    bodies = {name: wire.encode_release(Release(1, stack([(np.full(2, float(n)), 0, 4**n)], 2), nothing(2)))
+              for n, name in enumerate(KEYS, start=1)}  # fmt: skip
+    assert publish(exchanges, bodies) == {}
+    means = wire.decode_teacher(exchanges["bob"].collect(WANTS)).means
+    assert means.vectors.tolist() == [[2.5, 2.5]]
+
+
+def test_a_group_needs_a_task_whose_clients_means_are_averaged():
+    with pytest.raises(ConfigError, match="single clients' means for its median"):
+        join(local(None, 1), "alice", task=replace(TASK, aggregation="median"))
+
+
 def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypatch):
-    meet, folder = relay(request, 60, dimension=84, classes=10), request.getfixturevalue("tmp_path")
+    task = Task(10, 84, minimum_count=3, weighted=False, norm_bound=500.0)
+    meet, folder = relay(request, 60, **asdict(task)), request.getfixturevalue("tmp_path")
     monkeypatch.chdir(folder)
     Path("alice.token").write_text(meet("alice").relay.connection._token)
     KEYS["alice"].write(Path("alice.key"))
@@ -211,7 +238,7 @@ def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypa
 
     def take_part(name):
         party = load_party(f"{PARTY}:bob", 0)
-        exchange = join(meet, name, task=Task(10, 84))
+        exchange = join(meet, name, task=task)
         list(Client(party.model, party.data, exchange, policy=Policy(m_up=0), name=name).rounds(2))
 
     others = [threading.Thread(target=take_part, args=[name]) for name in KEYS if name != "alice"]

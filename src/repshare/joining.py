@@ -209,7 +209,7 @@ def _spent(guard: "Guard") -> dict[str, Any]:
 def _describe(client: Client, membership: Membership) -> dict[str, Any]:
     """What must be the same for a state to be of use."""
     return {
-        **{key: value for key, value in membership._asdict().items() if key != "minimum_count"},
+        **{name: getattr(membership, name) for name in ("task", "client", "classes", "dimension")},
         "seed": client.seed,
         "model": _name(client),
         "optimizer": client.policy.optimizer,

@@ -101,7 +101,8 @@ class Announced:
             raise Malformed(f"{name}'s announcement has {len(body)} bytes")
         said, signature = body[:-SIGNATURE_BYTES], body[-SIGNATURE_BYTES:]
         if not _is_signed(group, name, b"announce" + said, signature):
-            raise Refused(f"{name}'s announcement is not signed with its key for this sum")
+            asked = "all must have the same task, members and threshold"
+            raise Refused(f"{name}'s announcement is not signed with its key for this sum: {asked}")
         self.cipher, self.masking, self.commitment = (said[at : at + SECRET_BYTES] for at in (0, 32, 64))
 
 

@@ -108,7 +108,6 @@ def join(
 def _secure(relay: "RelayExchange", membership: "Membership", secrecy: Secrecy, policy: Policy) -> "SecureExchange":
     from repshare.exchange.secure import RelayMeeting, SecureExchange
     from repshare.keys import Key, Trust
-    from repshare.task import Task
 
     if policy.m_up:
         raise ConfigError("observations are one client's own, and no sum hides them: --m-up 0")
@@ -116,7 +115,7 @@ def _secure(relay: "RelayExchange", membership: "Membership", secrecy: Secrecy, 
         raise ConfigError(f"there is no trust file {secrecy.group}: see repshare keys trust")
     members = dict(Trust(secrecy.group))
     return SecureExchange(
-        Task(membership.classes, membership.dimension),
+        membership.agreed(),
         membership.client,
         RelayMeeting(relay, tuple(members), secrecy.step_patience),
         task_name=membership.task,

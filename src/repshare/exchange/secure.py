@@ -1,5 +1,6 @@
 """Class means through secure sums: a fixed group meets once a round, and only the total can be read by anyone."""
 
+import json
 import time
 from collections.abc import Mapping
 from typing import Protocol
@@ -8,7 +9,7 @@ import numpy as np
 
 from repshare import wire
 from repshare.board import Wants
-from repshare.errors import Refused, Unreachable
+from repshare.errors import ConfigError, Refused, Unreachable
 from repshare.exchange.relay import RelayExchange
 from repshare.keys import Key
 from repshare.masking import Group, Member, Vector, add_up
@@ -94,6 +95,11 @@ class SecureExchange:
         """`members` are names and public keys, this client's among them, the same for all."""
         self.task, self.name, self.meeting, self.key, self.members = task, name, meeting, key, members
         self.task_name, self.threshold, self.patience = task_name, threshold, patience
+        if task.aggregation != "mean":
+            raise ConfigError(
+                f"the task needs single clients' means for its {task.aggregation}, which a secure sum hides: take part "
+                "without a group, or in a task with --aggregation mean"
+            )
         Member(self._group(0), name, key)  # so that a mistake is told before the first round
         self._last = 0  # the last meeting in which shares were dealt: in none this is done twice
         self._teacher = Teacher(nothing(task.dimension), nothing(task.dimension))
@@ -109,8 +115,8 @@ class SecureExchange:
         number = self.meeting.number()
         if number <= self._last:
             raise Refused(
-                f"this would be meeting {number}, but {self.name} has taken part in meeting {self._last}: if the relay "
-                "has lost its database, all members must start again"
+                f"this would be meeting {number}, but {self.name} has taken part in meeting {self._last}: if the task "
+                "or its relay's database is a new one, all members must start again"
             )
         total = self._sum_up(self._group(number), number, own.numbers.ravel())
         totals = Totals(total.reshape(own.numbers.shape))
@@ -127,8 +133,11 @@ class SecureExchange:
         """Nothing can be taken back out of a total, and none is kept."""
 
     def _group(self, number: int) -> Group:
-        length = self.task.classes * (self.task.dimension + 3)
-        return Group(self.members, f"{self.task_name}, meeting {number}", length, self.threshold)
+        """Bound to all that decides what members add up: else a relay could tell each of them something else of it."""
+        task = self.task
+        agreed = [task.classes, task.dimension, task.norm_bound, task.minimum_count, task.weighted]
+        session = json.dumps([self.task_name, number, *agreed])
+        return Group(self.members, session, task.classes * (task.dimension + 3), self.threshold)
 
     def _sum_up(self, group: Group, number: int, vector: Vector) -> Vector:
         member = Member(group, self.name, self.key)
