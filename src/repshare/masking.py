@@ -253,10 +253,15 @@ def _view(announced: Messages, dealt: Collection[str]) -> bytes:
     return hashlib.sha256(json.dumps(said).encode()).digest()
 
 
+def masked_bytes(length: int) -> int:
+    """Bytes of a masked vector of so many numbers, with its signature."""
+    return 8 * length + SIGNATURE_BYTES
+
+
 def _read_masked(group: Group, view: bytes, name: str, body: bytes) -> NDArray[np.uint64]:
     """A member's masked vector, if it was told what `view` says."""
     vector, signature = body[:-SIGNATURE_BYTES], body[-SIGNATURE_BYTES:]
-    if len(vector) != 8 * group.length:
+    if len(body) != masked_bytes(group.length):
         raise Malformed(f"{name}'s masked vector has {len(vector)} bytes; {8 * group.length} are right")
     if not _is_signed(group, name, b"mask" + view + vector, signature):
         raise Refused(f"{name} was told of others who take part, or what it sent was changed")

@@ -95,8 +95,7 @@ def join(
     """
     console = Console(stderr=work.json)
     if work.dry_run:
-        client = make_client(task, access.name or "client", work, policy)
-        show_preview(client, console, as_json=work.json, also="the token and the question for a teacher")
+        _preview(make_client(task, access.name or "client", work, policy), work, secrecy, console)
         return
     with closing(_connect(url, access)) as exchange:
         membership = exchange.describe()
@@ -105,12 +104,28 @@ def join(
         _run(client, membership, exchange, work, console)
 
 
+def _preview(client: "Client", work: Work, secrecy: Secrecy, console: Console) -> None:
+    from repshare.joining import reported
+
+    also = ["the token and the question for a teacher"]
+    if secrecy.group is not None:
+        _check_shares_sums_only(client.policy)
+        also = ["the token, the members' names, and keys, sealed shares and signatures in the sum's other steps"]
+    if work.report:
+        also.append(f"what --report tells: {', '.join(reported(client))}")
+    show_preview(client, console, as_json=work.json, also=also, masked=secrecy.group is not None)
+
+
+def _check_shares_sums_only(policy: Policy) -> None:
+    if policy.m_up:
+        raise ConfigError("observations are one client's own, and no sum hides them: --m-up 0")
+
+
 def _secure(relay: "RelayExchange", membership: "Membership", secrecy: Secrecy, policy: Policy) -> "SecureExchange":
     from repshare.exchange.secure import RelayMeeting, SecureExchange
     from repshare.keys import Key, Trust
 
-    if policy.m_up:
-        raise ConfigError("observations are one client's own, and no sum hides them: --m-up 0")
+    _check_shares_sums_only(policy)
     if secrecy.group is None or secrecy.signing_key is None or not secrecy.group.exists():
         raise ConfigError(f"there is no trust file {secrecy.group}: see repshare keys trust")
     members = dict(Trust(secrecy.group))

@@ -102,7 +102,7 @@ def peer(
     console = Console(stderr=work.json)
     client = make_client(task, place.name, work, policy)
     if work.dry_run:
-        show_preview(client, console, as_json=work.json, also="the signature, the public key and the names")
+        show_preview(client, console, as_json=work.json, also=["the signature, the public key and the names"])
         return
     network = client.learner.network
     membership = Membership(place.task_name, place.name, network.classes, network.dimension)
