@@ -1,5 +1,6 @@
 """Class means through secure sums: the same means as a board's, over a real relay, whoever drops out."""
 
+import logging
 import threading
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -144,6 +145,21 @@ def test_with_too_few_the_last_teacher_stays():
     assert exchanges["alice"].collect(WANTS) == before
 
 
+def test_who_shares_a_class_with_fewer_than_two_others_is_told_once(caplog, monkeypatch):
+    """No sum hides it: alone, all read it; of two, each reads the other's."""
+    monkeypatch.setattr(logging.getLogger("repshare.secure"), "propagate", True)  # a command may have ended that
+    meet = local(None, 60)
+    exchanges = {name: join(meet, name) for name in KEYS}
+    held = {"alice": (0, 1, 2), "bob": (0, 1), "carol": (0,), "dave": (0,)}
+    for round in (1, 2):
+        bodies = {name: release(name, classes, round) for name, classes in held.items()}
+        assert publish(exchanges, bodies) == {}
+    alone = wire.decode_teacher(exchanges["bob"].collect(WANTS)).means.of(2)
+    assert np.array_equal(alone.vectors, wire.decode_release(bodies["alice"]).means.of(2).vectors)
+    told = sorted(record.getMessage().partition(".")[0] for record in caplog.records)
+    assert told == [f"classes that fewer than 3 members share: {few}" for few in ("1", "1, 2")]
+
+
 def test_nobody_takes_part_in_a_meeting_twice():
     meet = local(None, 60)
     exchanges = {name: join(meet, name) for name in KEYS}
@@ -227,7 +243,7 @@ def test_a_group_needs_a_task_whose_clients_means_are_averaged():
         join(local(None, 1), "alice", task=replace(TASK, aggregation="median"))
 
 
-def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypatch):
+def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypatch, capsys):
     task = Task(10, 84, minimum_count=3, weighted=False, norm_bound=500.0)
     meet, folder = relay(request, 60, **asdict(task)), request.getfixturevalue("tmp_path")
     monkeypatch.chdir(folder)
@@ -238,8 +254,8 @@ def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypa
 
     def take_part(name):
         party = load_party(f"{PARTY}:bob", 0)
-        exchange = join(meet, name, task=task)
-        list(Client(party.model, party.data, exchange, policy=Policy(m_up=0), name=name).rounds(2))
+        exchange, policy = join(meet, name, task=task), Policy(m_up=0, share_classes=tuple(range(9)))
+        list(Client(party.model, party.data, exchange, policy=policy, name=name).rounds(2))
 
     others = [threading.Thread(target=take_part, args=[name]) for name in KEYS if name != "alice"]
     for other in others:
@@ -248,6 +264,7 @@ def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypa
     main([*arguments, "--rounds", "2", "--m-up", "0", "--group", "group.jsonl", "--signing-key", "alice.key"])
     for other in others:
         other.join()
+    assert capsys.readouterr().out.count("classes that fewer than 3 members share: 9. ") == 1
     first, second = records("repshare-digits-alice")
     assert (first["trouble"], second["trouble"]) == (None, None)
     assert first["kd"] is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
-from repshare.commands.rounds import Work, carry_on, default_folder, make_client, say, show_preview
+from repshare.commands.rounds import Work, carry_on, default_folder, make_client, say, show_preview, tell_warnings
 from repshare.config import Policy
 from repshare.errors import ConfigError, ExchangeError
 
@@ -52,7 +52,8 @@ class Secrecy:
     signing_key: Path | None = None
     """This client's key of `repshare keys new`, by which the group knows it."""
     threshold: int = 0
-    """How many members must stay to the end of a sum. Default: more than two thirds."""
+    """How many members must stay to the end of a sum, the same for all. Default: more than two thirds. With fewer than
+    all, totals with and without a member tell of it."""
     step_patience: float = 60.0
     """Seconds to wait for slower members in each of a sum's five steps; without those who are missing it goes on."""
 
@@ -101,6 +102,7 @@ def join(
         membership = exchange.describe()
         client = make_client(task, membership.client, work, policy, least=membership.minimum_count)
         client.exchange = _secure(exchange, membership, secrecy, client.policy) if secrecy.group else exchange
+        tell_warnings(console, "repshare.secure")
         _run(client, membership, exchange, work, console)
 
 

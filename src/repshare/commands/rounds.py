@@ -1,6 +1,7 @@
 """What `repshare join` and `repshare peer` have in common: a party's rounds, and what the terminal shows of them."""
 
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -213,6 +214,25 @@ def _rows(classes: Mapping[int, Mapping[str, Any]]) -> dict[str, tuple[str, str,
         observed = f"{len(over)} over {over[0]} samples" if over else "–"
         rows[str(label)] = (f"{held['samples']}", mean, observed)
     return rows
+
+
+class _Telling(logging.Handler):
+    """Warnings as lines on the terminal."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self.console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it."""
+        say(self.console, record.getMessage(), "yellow")
+
+
+def tell_warnings(console: Console, logger_name: str) -> None:
+    """Say on the terminal what an exchange warns of while it is at work."""
+    logger = logging.getLogger(logger_name)
+    logger.handlers = [_Telling(console)]
+    logger.propagate = False
 
 
 def say(console: Console, text: str, style: str = "") -> None:

@@ -1,6 +1,10 @@
-"""Class means through secure sums: a fixed group meets once a round, and only the total can be read by anyone."""
+"""Class means through secure sums: a fixed group meets once a round, and only the total can be read by anyone.
+
+A total still tells of a class that one or two members share: see docs/privacy.md, and the warning here.
+"""
 
 import json
+import logging
 import time
 from collections.abc import Mapping
 from typing import Protocol
@@ -18,7 +22,10 @@ from repshare.representations import Teacher, nothing
 from repshare.task import Task
 from repshare.totals import Totals, read_totals
 
+log = logging.getLogger("repshare.secure")
+
 PATIENCE_SECONDS = 60.0  # for each step, from the first who takes it
+FEWEST = 3  # members who share a class, for a total to hide one's mean from the others
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.5
 
 
@@ -102,6 +109,7 @@ class SecureExchange:
             )
         Member(self._group(0), name, key)  # so that a mistake is told before the first round
         self._last = 0  # the last meeting in which shares were dealt: in none this is done twice
+        self._warned: set[int] = set()
         self._teacher = Teacher(nothing(task.dimension), nothing(task.dimension))
 
     def publish(self, body: bytes) -> None:
@@ -120,6 +128,7 @@ class SecureExchange:
             )
         total = self._sum_up(self._group(number), number, own.numbers.ravel())
         totals = Totals(total.reshape(own.numbers.shape))
+        self._warn_of_few(own, totals)
         taught = np.flatnonzero(totals.clients - own.clients > 0).tolist()
         self._teacher = Teacher(totals.means(taught), nothing(self.task.dimension))
 
@@ -131,6 +140,18 @@ class SecureExchange:
 
     def withdraw(self) -> None:
         """Nothing can be taken back out of a total, and none is kept."""
+
+    def _warn_of_few(self, own: Totals, totals: Totals) -> None:
+        """Which classes of ours a total does not hide, once we know. Nobody does before there is a total."""
+        few = set(np.flatnonzero((own.clients > 0) & (totals.clients < FEWEST)).tolist()) - self._warned
+        if few:
+            self._warned |= few
+            log.warning(
+                "classes that fewer than %d members share: %s. What one shares alone is read by all; of two, each "
+                "reads the other's. --share-classes leaves classes out",
+                FEWEST,
+                ", ".join(map(str, sorted(few))),
+            )
 
     def _group(self, number: int) -> Group:
         """Bound to all that decides what members add up: else a relay could tell each of them something else of it."""
