@@ -326,7 +326,6 @@ def test_a_dry_run_tells_what_a_report_would(capsys):
     policies = {
         (): Policy(),
         ("--epsilon", 8): Policy(epsilon=8),
-        ("--epsilon", 8, "--end-to-end"): Policy(epsilon=8, end_to_end=True),
     }
     for options, policy in policies.items():
         alice = make("alice", policy=policy)
