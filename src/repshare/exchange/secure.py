@@ -156,7 +156,7 @@ class SecureExchange:
     def _group(self, number: int) -> Group:
         """Bound to all that decides what members add up: else a relay could tell each of them something else of it."""
         task = self.task
-        agreed = [task.classes, task.dimension, task.norm_bound, task.minimum_count, task.weighted]
+        agreed = [task.classes, task.dimension, float(task.norm_bound), task.minimum_count, task.weighted]
         session = json.dumps([self.task_name, number, *agreed])
         return Group(self.members, session, task.classes * (task.dimension + 3), self.threshold)
 
