@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,8 +21,11 @@ from repshare.client import make_wants
 from repshare.commands.rounds import default_folder
 from repshare.errors import CheckpointError, ConfigError
 from repshare.exchange.relay import Membership
-from repshare.joining import State, load_party, take_part
+from repshare.joining import State, load_party, make_report, take_part
+from repshare.keys import Key
+from repshare.masking import Group, Member
 from repshare.randomness import derive
+from repshare.relay.schemas import Report
 from repshare.simulation.workers import Mailbox
 
 PARTY = Path(__file__).parent.parent / "examples/party.py"
@@ -315,6 +319,39 @@ def test_a_dry_run_tells_what_would_leave_and_contacts_nobody(tmp_path, monkeypa
         assert held["mean_over"] == release.means.of(int(label)).counts.sum()
         assert held["observations_over"] == release.observations.of(int(label)).counts.tolist()
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_dry_run_tells_what_a_report_would(capsys):
+    common = ["join", "http://127.0.0.1:9", "--task", f"{PARTY}:alice", "--dry-run"]
+    policies = {
+        (): Policy(),
+        ("--epsilon", 8): Policy(epsilon=8),
+    }
+    for options, policy in policies.items():
+        alice = make("alice", policy=policy)
+        sent = make_report(alice, alice.round())
+        dry = [*common, "--report", *options]
+        (told,) = [each for each in json.loads(run(capsys, *dry, "--json").out)["also"] if "--report" in each]
+        assert set(sent) <= set(told.split(": ")[1].split(", ")) <= set(Report.model_fields)
+        assert told in run(capsys, *dry).out
+    assert not any("--report" in each for each in json.loads(run(capsys, *common, "--json").out)["also"])
+
+
+def test_a_dry_run_tells_what_a_group_would_be_sent(capsys):
+    group = ["--group", "group.jsonl", "--signing-key", "alice.key"]
+    dry = ["join", "http://127.0.0.1:9", "--task", f"{PARTY}:alice", "--dry-run", *group]
+    told = json.loads(run(capsys, *dry, "--m-up", 0, "--json").out)
+    vectors = {name: np.zeros(told["masked"], np.int64) for name in "abc"}
+    keys = {name: Key.new() for name in vectors}
+    among = Group({name: key.public for name, key in keys.items()}, "digits", 10 * (84 + 3))
+    there = {name: Member(among, name, key) for name, key in keys.items()}
+    announced = {name: member.announce() for name, member in there.items()}
+    dealt = {name: member.deal(announced) for name, member in there.items()}
+    assert told["bytes"] == len(there["a"].mask(dealt, vectors["a"]))
+    assert "a teacher" not in " ".join(told["also"])
+    shown = run(capsys, *dry, "--m-up", 0).out
+    assert f"870 whole numbers, masked: {told['bytes']:,} bytes a round" in shown
+    assert "--m-up 0" in run(capsys, *dry, expect=2).err
 
 
 def test_joining_from_the_command_line(folder, relay, capsys, party):

@@ -1,16 +1,18 @@
 """Secure sums: totals are exact whoever drops out, what is said looks like noise, and what does not fit is refused."""
 
 import json
+from copy import copy
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from repshare import wire
 from repshare.errors import ConfigError, Malformed, Refused
 from repshare.keys import Key
-from repshare.masking import PRIME, SHARE_BYTES, Group, Member, add_up, join, split
+from repshare.masking import PRIME, SHARE_BYTES, Group, Member, _stretch, add_up, join, pairwise_mask, split
 
 KEYS = {name: Key.new() for name in "abcdefg"}
 
@@ -160,16 +162,136 @@ def test_nothing_is_opened_unless_enough_were_told_the_same():
         there["b"].open({**confirmed, "d": confirmed["c"]})
 
 
+def read(among, name, body, seed, pairs):
+    """What a member masked, for whoever has its seed and all its masks with others."""
+    masked = np.frombuffer(body[: 8 * among.length], "<u8") - _stretch(seed, among.length)
+    for other, mask in pairs.items():
+        masked -= mask if name < other else -mask
+    return masked.view(np.int64)
+
+
+def twins(member):
+    """One who is on the relay's side may play a sum on from here twice."""
+    two = copy(member), copy(member)
+    for each in two:
+        each._steps = list(member._steps)
+    return two
+
+
+def to_the_masks(among, vectors, told=None):
+    """The members, and what they said up to the masked vectors; `told` says to whom the relay shows which dealers."""
+    there = members(among)
+    announced = {name: member.announce() for name, member in there.items()}
+    dealt = {name: member.deal(announced) for name, member in there.items()}
+    shown = {name: {each: dealt[each] for each in (told or {}).get(name, dealt)} for name in there}
+    masked = {name: member.mask(shown[name], vectors[name]) for name, member in there.items()}
+    return there, announced, masked
+
+
+BOUNDS = [(4, 3), (5, 3), (5, 4), (6, 5), (7, 4), (7, 5), (7, 6)]  # members, and how many must stay
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize(("count", "threshold"), BOUNDS)
+def test_a_relay_reads_nothing_by_telling_one_member_of_fewer_dealers(count, threshold, more):
+    """It then drops those on that list who are not on its side: the others would open all of the victim's masks."""
+    among = group(count, threshold=threshold)
+    colluders = sorted(among.keys)[count - (2 * threshold - count - 1 + more) :]
+    dropped = [name for name in sorted(among.keys)[1:] if name not in colluders][: count - threshold]
+    told = ["a", *dropped, *colluders][:threshold]
+    there, _, masked = to_the_masks(among, numbers(among.keys), {"a": told})
+    shown = {name: body for name, body in masked.items() if name not in dropped}
+    reasons = {"a": "sent a vector but dealt no shares", **dict.fromkeys(dropped, "the sum went on without")}
+    for name in set(among.keys) - set(colluders):
+        with pytest.raises(Refused, match=reasons.get(name, "a was told of others")):
+            there[name].confirm(shown)
+
+
+@pytest.mark.parametrize(("count", "threshold"), BOUNDS)
+def test_two_stories_are_believed_from_the_documented_number_of_colluders_on(count, threshold):
+    among = group(count, threshold=threshold)
+    vectors = numbers(among.keys)
+
+    def attack(colluding):
+        names = sorted(among.keys)
+        honest, colluders = names[: count - colluding], names[count - colluding :]
+        there, announced, masked = to_the_masks(among, vectors)
+        pairs = {name: twins(there[name]) for name in colluders}
+        without = {name: body for name, body in masked.items() if name != "a"}
+        half = (len(honest) + 1) // 2
+        opened = []
+        for side, (some, story) in enumerate(((honest[:half], masked), (honest[half:], without))):
+            told = {name: there[name] for name in some} | {name: pairs[name][side] for name in colluders}
+            confirmed = {name: member.confirm(story) for name, member in told.items()}
+            opened.append({name: wire.decode_items(member.open(confirmed))["a"] for name, member in told.items()})
+        seed, key = (join({among.place(name): share for name, share in each.items()}, threshold) for each in opened)
+        private = X25519PrivateKey.from_private_bytes(key)
+        known = {
+            name: pairwise_mask(among, private, announced[name][32:64], ("a", name)) for name in names if name != "a"
+        }
+        return read(among, "a", masked["a"], seed, known)
+
+    bound = 2 * threshold - count - 1
+    with pytest.raises(Refused, match="were told the same"):
+        attack(bound)
+    assert np.array_equal(attack(bound + 1), vectors["a"])
+
+
+def test_masks_do_not_cancel_for_one_who_announces_anothers_key():
+    """Two of five (as many as are documented to do no harm) say d's and e's keys for theirs, to undo c's masks."""
+    among = group(5, threshold=4)
+    vectors = numbers(among.keys)
+    there = members(among)
+    announced = {name: member.announce() for name, member in there.items()}
+    for name, other in (("a", "d"), ("b", "e")):
+        said = announced[name][:32] + announced[other][32:64] + announced[name][64:96]
+        announced[name] = there[name]._told[name] = said + KEYS[name].sign(among.context + b"announce" + said)
+    dealt = {name: member.deal(announced) for name, member in there.items()}
+    masked = {name: member.mask(dealt, vectors[name]) for name, member in there.items()}
+    confirmed = {name: member.confirm(masked) for name, member in there.items()}
+    opened = {name: wire.decode_items(member.open(confirmed))["c"] for name, member in there.items()}
+    seed = join({among.place(name): share for name, share in opened.items()}, 4)
+    assert not np.array_equal(read(among, "c", masked["c"], seed, {}), vectors["c"])
+
+
+def test_a_vector_counts_only_as_its_member_sent_it():
+    among = group(3)
+    done = Sum(among, numbers(among.keys))
+    other = Sum(among, numbers(among.keys))
+    touched = bytes([done.masked["a"][0] ^ 1]) + done.masked["a"][1:]
+    for wrong in (touched, done.masked["b"], other.masked["a"]):
+        there, _, masked = to_the_masks(among, numbers(among.keys))
+        with pytest.raises(Refused, match="a was told of others"):
+            there["b"].confirm({**masked, "a": wrong})
+        with pytest.raises(Refused, match="a was told of others"):
+            done.total(masked={**done.masked, "a": wrong})
+
+
+def test_what_was_signed_in_one_sum_counts_in_no_other_of_the_same_number():
+    """A relay may give two sums one number: then only the announcements, which are new in each, tell them apart."""
+    among = group(3)
+    vectors = numbers(among.keys)
+    before = Sum(among, vectors)
+    there, announced, masked = to_the_masks(among, vectors)
+    confirmed = {name: there[name].confirm(masked) for name in "ab"}
+    with pytest.raises(Refused, match="only 2 members were told the same"):
+        there["a"].open({**confirmed, "c": before.confirmed["c"]})
+    with pytest.raises(Refused, match="another announcement"):
+        announcing(among, "a").deal(announced)
+
+
 def test_an_announcement_counts_only_with_its_members_signature_for_this_sum():
     among = group(3)
-    announced = {name: member.announce() for name, member in members(among).items()}
+    there = members(among)
+    announced = {name: member.announce() for name, member in there.items()}
     other = {name: member.announce() for name, member in members(group(3, session="round 2")).items()}
     swapped = announced["a"][:32] + other["a"][32:96] + announced["a"][96:]
     for wrong, error in ((other["a"], Refused), (announced["b"], Refused), (swapped, Refused), (b"", Malformed)):
         with pytest.raises(error, match="a's announcement"):
-            announcing(among, "b").deal({**announced, "a": wrong})
+            there["b"].deal({**announced, "a": wrong})
+        there["b"]._steps.insert(0, "deal")
     with pytest.raises(Refused, match="'eve' is not in the group"):
-        announcing(among, "b").deal({**announced, "eve": announced["a"]})
+        there["b"].deal({**announced, "eve": announced["a"]})
 
 
 def test_nobody_goes_on_in_a_sum_that_goes_on_without_it():

@@ -121,6 +121,20 @@ def test_only_the_last_meetings_are_kept(kept):
     assert place.get(GROUP, 4, 0) is not None
 
 
+def test_a_group_that_was_forgotten_does_not_count_from_one_again():
+    """Its members would refuse to come: they take part in no meeting twice."""
+    clock = Clock()
+    place = Meetings(clock=clock)
+    for number in (1, 2):
+        put(place, "alice", number=number)
+        clock.now += 10
+    clock.now += meetings.IDLE_SECONDS
+    put(place, "eve", members=("eve", "fay"))
+    assert place.number(GROUP) == 3
+    put(place, "alice", number=3)
+    assert place.number(("gil", "eve")) == 3, "new ones may as well begin there"
+
+
 def test_groups_that_meet_no_more_make_room_for_others(monkeypatch):
     monkeypatch.setattr(meetings, "MOST_GROUPS", 3)
     clock = Clock()
@@ -131,5 +145,5 @@ def test_groups_that_meet_no_more_make_room_for_others(monkeypatch):
         put(place, "alice", members=("alice", "e"))
     clock.now += meetings.IDLE_SECONDS + 1
     put(place, "alice", members=("alice", "e"))
-    assert len(place.store.items()) == 4, "the list, and three keys of the one group that is left"
+    assert len(place.store.items()) == 5, "the list, a number, and three keys of the one group that is left"
     assert MOST_GROUPS > 3

@@ -15,7 +15,7 @@ from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed, Outdated, Refused, Unreachable
 from repshare.exchange import connection
 from repshare.exchange.connection import Connection
-from repshare.exchange.relay import RelayExchange
+from repshare.exchange.relay import Membership, RelayExchange
 
 TOKEN = "secret-of-alice"
 WANTS = Wants(observations=1, seed=7)
@@ -328,6 +328,21 @@ def test_a_token_says_who_one_is_and_where():
         assert server.asked[0].startswith(b"GET /v1/me ")
         assert server.asked[1].startswith(b"PUT /v1/tasks/my%20digits/clients/alice/release ")
         assert all(f"authorization: bearer {TOKEN}".encode() in request.lower() for request in server.asked)
+
+
+def test_a_relay_says_what_its_task_has_agreed_on_as_far_as_its_version_does():
+    me = {"role": "client", "client": "alice", "task": "digits", "classes": 10, "dimension": 84}
+    told = {"minimum_count": 5, "norm_bound": 20, "weighted": False, "aggregation": "median", "max_age": None}
+
+    def describe(said):
+        with Scripted(http(200, json.dumps(said).encode(), "application/json")) as server:
+            return relay(server).describe()
+
+    assert describe(me | told) == Membership("digits", "alice", 10, 84, 5, 20.0, weighted=False, aggregation="median")
+    assert describe(me) == Membership("digits", "alice", 10, 84)
+    for name, wrong in (("weighted", 1), ("norm_bound", "20"), ("norm_bound", 10**400), ("minimum_count", True)):
+        with pytest.raises(Malformed, match=name):
+            describe(me | {name: wrong})
 
 
 @pytest.mark.parametrize(

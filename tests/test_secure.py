@@ -1,8 +1,9 @@
 """Class means through secure sums: the same means as a board's, over a real relay, whoever drops out."""
 
+import logging
 import threading
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from parties import RelayProcess, records
 from repshare import Client, Policy, wire
 from repshare.board import Board, Task, Wants
 from repshare.cli import main
-from repshare.errors import ConfigError, ExchangeError, Refused
+from repshare.errors import ConfigError, ExchangeError, Refused, Unreachable
 from repshare.exchange.relay import RelayExchange
 from repshare.exchange.secure import LocalMeeting, RelayMeeting, SecureExchange
 from repshare.joining import load_party
@@ -28,6 +29,7 @@ TASK = Task(classes=3, dimension=2)
 KEYS = {name: Key.new() for name in ("alice", "bob", "carol", "dave")}
 PUBLIC = {name: key.public for name, key in KEYS.items()}
 WANTS = Wants(1, 0)
+NOTHING = {d: wire.encode_release(Release(1, nothing(d), nothing(d))) for d in (2, 6)}
 
 
 def release(name, classes=(0, 1), round=1):
@@ -143,6 +145,47 @@ def test_with_too_few_the_last_teacher_stays():
     assert exchanges["alice"].collect(WANTS) == before
 
 
+def test_who_shares_a_class_with_fewer_than_two_others_is_told_once(caplog, monkeypatch):
+    """No sum hides it: alone, all read it; of two, each reads the other's."""
+    monkeypatch.setattr(logging.getLogger("repshare.secure"), "propagate", True)  # a command may have ended that
+    meet = local(None, 60)
+    exchanges = {name: join(meet, name) for name in KEYS}
+    held = {"alice": (0, 1, 2), "bob": (0, 1), "carol": (0,), "dave": (0,)}
+    for round in (1, 2):
+        bodies = {name: release(name, classes, round) for name, classes in held.items()}
+        assert publish(exchanges, bodies) == {}
+    alone = wire.decode_teacher(exchanges["bob"].collect(WANTS)).means.of(2)
+    assert np.array_equal(alone.vectors, wire.decode_release(bodies["alice"]).means.of(2).vectors)
+    told = sorted(record.getMessage().partition(".")[0] for record in caplog.records)
+    assert told == [f"classes that fewer than 3 members share: {few}" for few in ("1", "1, 2")]
+
+
+def test_nobody_takes_part_in_a_meeting_twice():
+    meet = local(None, 60)
+    exchanges = {name: join(meet, name) for name in KEYS}
+    bodies = {name: release(name) for name in KEYS}
+    assert publish(exchanges, bodies) == {}
+    for number in (1, 0):
+        exchanges["alice"].meeting.number = lambda number=number: number
+        with pytest.raises(Refused, match=f"meeting {number}, but alice has taken part in meeting 1"):
+            exchanges["alice"].publish(bodies["alice"])
+
+
+def test_one_whose_announcement_was_lost_may_come_again():
+    meet = local(None, 60)
+    exchanges = {name: join(meet, name) for name in KEYS}
+    put = exchanges["alice"].meeting.put
+
+    def lose(*_):
+        exchanges["alice"].meeting.put = put
+        raise Unreachable("the relay is away")
+
+    exchanges["alice"].meeting.put = lose
+    with pytest.raises(Unreachable):
+        exchanges["alice"].publish(release("alice"))
+    assert publish(exchanges, {name: release(name) for name in KEYS}) == {}
+
+
 def test_what_the_relay_keeps_has_no_ones_sums_in_it():
     """Nor their parts: a masked vector minus any one mask that the relay can work out is noise still."""
     meetings = Meetings()
@@ -175,8 +218,34 @@ def test_a_mistake_about_the_group_is_told_before_the_first_round():
         SecureExchange(TASK, "alice", meet("alice"), task_name="digits", key=KEYS["alice"], members=two)
 
 
-def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypatch):
-    meet, folder = relay(request, 60, dimension=84, classes=10), request.getfixturevalue("tmp_path")
+def test_members_who_were_told_of_different_tasks_do_not_meet():
+    """Or a relay could name a least number of samples by which all but one leave out all, and read that one's."""
+    for other in ({"minimum_count": 1000}, {"weighted": False}, {"norm_bound": 3.0}, {"classes": 2, "dimension": 6}):
+        meet = local(None, 60)
+        exchanges = {name: join(meet, name, task=TASK if name == "alice" else replace(TASK, **other)) for name in KEYS}
+        trouble = publish(exchanges, {name: NOTHING[exchanges[name].task.dimension] for name in KEYS})
+        assert set(trouble) == set(KEYS)
+        assert "must have the same task" in str(trouble["bob"])
+
+
+def test_a_group_counts_clients_as_the_task_says():
+    meet, task = local(None, 60), replace(TASK, weighted=False)
+    exchanges = {name: join(meet, name, task=task) for name in KEYS}
+    bodies = {name: wire.encode_release(Release(1, stack([(np.full(2, float(n)), 0, 4**n)], 2), nothing(2)))
+              for n, name in enumerate(KEYS, start=1)}  # fmt: skip
+    assert publish(exchanges, bodies) == {}
+    means = wire.decode_teacher(exchanges["bob"].collect(WANTS)).means
+    assert means.vectors.tolist() == [[2.5, 2.5]]
+
+
+def test_a_group_needs_a_task_whose_clients_means_are_averaged():
+    with pytest.raises(ConfigError, match="single clients' means for its median"):
+        join(local(None, 1), "alice", task=replace(TASK, aggregation="median"))
+
+
+def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypatch, capsys):
+    task = Task(10, 84, minimum_count=3, weighted=False, norm_bound=500.0)
+    meet, folder = relay(request, 60, **asdict(task)), request.getfixturevalue("tmp_path")
     monkeypatch.chdir(folder)
     Path("alice.token").write_text(meet("alice").relay.connection._token)
     KEYS["alice"].write(Path("alice.key"))
@@ -185,8 +254,8 @@ def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypa
 
     def take_part(name):
         party = load_party(f"{PARTY}:bob", 0)
-        exchange = join(meet, name, task=Task(10, 84))
-        list(Client(party.model, party.data, exchange, policy=Policy(m_up=0), name=name).rounds(2))
+        exchange, policy = join(meet, name, task=task), Policy(m_up=0, share_classes=tuple(range(9)))
+        list(Client(party.model, party.data, exchange, policy=policy, name=name).rounds(2))
 
     others = [threading.Thread(target=take_part, args=[name]) for name in KEYS if name != "alice"]
     for other in others:
@@ -195,6 +264,7 @@ def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypa
     main([*arguments, "--rounds", "2", "--m-up", "0", "--group", "group.jsonl", "--signing-key", "alice.key"])
     for other in others:
         other.join()
+    assert capsys.readouterr().out.count("classes that fewer than 3 members share: 9. ") == 1
     first, second = records("repshare-digits-alice")
     assert (first["trouble"], second["trouble"]) == (None, None)
     assert first["kd"] is None

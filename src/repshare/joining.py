@@ -23,6 +23,8 @@ from repshare.methods import RS
 from repshare.references import find_function, in_one_line
 from repshare.results import Folder, Journal, write_atomically
 from repshare.samples import Labelled
+from repshare.task import Task
+from repshare.totals import read_totals
 
 if TYPE_CHECKING:
     from repshare.privacy.guard import Guard
@@ -72,8 +74,11 @@ def check_fit(client: Client, membership: Membership) -> None:
         )
 
 
-def preview(client: Client) -> dict[str, Any]:
-    """What a release of this client's contains, apart from the values: made and looked at, but not sent."""
+def preview(client: Client, *, masked: bool) -> dict[str, Any]:
+    """What a release of this client's contains, apart from the values: made and looked at, but not sent.
+
+    `masked`: it enters a secure sum, so that what leaves are so many masked numbers in its place.
+    """
     body = RS.share(client.learner, 1) if RS.share else b""
     release = wire.decode_release(body)
     held = torch.bincount(client.learner.samples.labels, minlength=client.learner.network.classes).tolist()
@@ -86,12 +91,20 @@ def preview(client: Client) -> dict[str, Any]:
         for label in range(len(held))
     }
     return {
-        "bytes": len(body),
+        **(_masked(client) if masked else {"bytes": len(body)}),
         "vectors": len(release.means.labels) + len(release.observations.labels),
         "dimension": client.learner.dimension,
         "precision": client.policy.precision,
         "classes": classes,
     }
+
+
+def _masked(client: Client) -> dict[str, Any]:
+    from repshare.masking import masked_bytes
+
+    network = client.learner.network
+    numbers = read_totals(None, Task(network.classes, network.dimension)).numbers.size
+    return {"bytes": masked_bytes(numbers), "masked": numbers}
 
 
 class Remembering:
@@ -191,14 +204,27 @@ def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -
 
 def make_report(client: Client, record: Record) -> dict[str, Any]:
     """What a client tells of a round if it chooses to: figures about its training, nothing about its samples."""
+    figures = {key: getattr(record, key) for key in _figures(client)}
+    finite = {key: value for key, value in figures.items() if value is not None and math.isfinite(value)}
+    return {**finite, **_besides(client)}
+
+
+def reported(client: Client) -> list[str]:
+    """What a report of this client's names, as far as there is something to tell."""
+    return [*_figures(client), *_besides(client)]
+
+
+def _figures(client: Client) -> list[str]:
     told = ["round", "test_accuracy", "bytes_up", "bytes_down"]
     if not client.policy.end_to_end:  # which covers what is told of the model, not of its training samples
         told += ["train_accuracy", "ce", "kd", "disc", "bound"]
-    figures = {key: getattr(record, key) for key in told}
-    finite = {key: value for key, value in figures.items() if value is not None and math.isfinite(value)}
+    return told
+
+
+def _besides(client: Client) -> dict[str, Any]:
     weights = client.learner.network.model.state_dict().values()
     privacy = {} if client.guard is None else {"privacy": _spent(client.guard)}
-    return {**finite, **privacy, "model": _name(client), "model_bytes": sum(each.nbytes for each in weights)}
+    return {**privacy, "model": _name(client), "model_bytes": sum(each.nbytes for each in weights)}
 
 
 def _spent(guard: "Guard") -> dict[str, Any]:
@@ -209,7 +235,7 @@ def _spent(guard: "Guard") -> dict[str, Any]:
 def _describe(client: Client, membership: Membership) -> dict[str, Any]:
     """What must be the same for a state to be of use."""
     return {
-        **{key: value for key, value in membership._asdict().items() if key != "minimum_count"},
+        **{name: getattr(membership, name) for name in ("task", "client", "classes", "dimension")},
         "seed": client.seed,
         "model": _name(client),
         "optimizer": client.policy.optimizer,

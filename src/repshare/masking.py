@@ -5,13 +5,15 @@ each of which some members may be missing from then on:
 
     announce   two public keys, fresh for this sum and signed, and a commitment to a seed
     deal       for every other member, encrypted for it, a share of the seed and one of the second private key
-    mask       the vector, plus a mask from the seed, plus or minus one for every other member, which cancel in pairs
-    confirm    with a signature, who dealt and who sent a vector: all must have been told the same
+    mask       the vector, plus a mask from the seed, plus or minus one for every other dealer, which cancel in pairs;
+               signed together with who announced what, and who dealt, as this member was told
+    confirm    with a signature, whose vectors are there: all of these must have been told the same before
     open       of everyone whose vector is there, a share of the seed; of those who dropped out before, of the key
 
 Enough shares (`threshold`) give a seed or a key back, so that the masks which do not cancel can be taken away. Of one
 member never both are given: the seed covers a vector that arrives after its sender was taken for dropped out.
-Numbers are whole, modulo 2⁶⁴ (see `sums`), so totals are exact. docs/privacy.md says against whom this protects.
+Numbers are whole, modulo 2⁶⁴ (see `sums`), so totals are exact. docs/privacy.md says against whom this protects,
+and why against so many.
 """
 
 import hashlib
@@ -57,7 +59,8 @@ class Group:
     length: int
     """Numbers in a vector."""
     threshold: int = 0
-    """How many must stay to the end; fewer than half can then learn nothing together. Default: over two thirds."""
+    """How many must stay to the end; fewer than 2 · threshold − n can then learn nothing together, whatever the relay
+    tells whom. Default: over two thirds."""
 
     def __post_init__(self) -> None:
         if len(self.keys) < 3:
@@ -75,7 +78,7 @@ class Group:
         """What every key, share and signature is bound to."""
         members = sorted((name, key.hex()) for name, key in self.keys.items())
         said = json.dumps([self.session, self.length, self.threshold, members])
-        return b"repshare secure sum 1\0" + hashlib.sha256(said.encode()).digest()
+        return b"repshare secure sum 2\0" + hashlib.sha256(said.encode()).digest()
 
     def place(self, name: str) -> int:
         """Where a member's shares are taken: its number from 1."""
@@ -97,10 +100,9 @@ class Announced:
         if len(body) != 3 * SECRET_BYTES + SIGNATURE_BYTES:
             raise Malformed(f"{name}'s announcement has {len(body)} bytes")
         said, signature = body[:-SIGNATURE_BYTES], body[-SIGNATURE_BYTES:]
-        try:
-            Ed25519PublicKey.from_public_bytes(group.keys[name]).verify(signature, group.context + said)
-        except (InvalidSignature, ValueError) as error:
-            raise Refused(f"{name}'s announcement is not signed with its key for this sum") from error
+        if not _is_signed(group, name, b"announce" + said, signature):
+            asked = "all must have the same task, members and threshold"
+            raise Refused(f"{name}'s announcement is not signed with its key for this sum: {asked}")
         self.cipher, self.masking, self.commitment = (said[at : at + SECRET_BYTES] for at in (0, 32, 64))
 
 
@@ -113,8 +115,10 @@ class Member:
         self.group, self.name, self.key = group, name, key
         self._cipher, self._masking = (X25519PrivateKey.generate() for _ in range(2))
         self._seed = secrets.token_bytes(SECRET_BYTES)
+        self._told: dict[str, bytes] = {}  # what everyone announced
         self._announced: dict[str, Announced] = {}
         self._shares: dict[str, bytes] = {}  # by whose they are: of its seed, then of its key
+        self._view = self._present = b""  # what this member was told: of announcements and dealers; of vectors, too
         self._masked: frozenset[str] = frozenset()  # whose vectors are there
         self._steps = ["announce", "deal", "mask", "confirm", "open"]
 
@@ -123,12 +127,16 @@ class Member:
         self._take("announce")
         public = [key.public_key().public_bytes_raw() for key in (self._cipher, self._masking)]
         said = b"".join([*public, _commit(self._seed)])
-        return said + self.key.sign(self.group.context + said)
+        self._told = {self.name: said + self._sign(b"announce" + said)}
+        return self._told[self.name]
 
     def deal(self, announced: Messages) -> bytes:
         """Share both secrets out among those who announced."""
         self._take("deal")
         self._among(announced, "announced their keys")
+        if announced[self.name] != self._told[self.name]:
+            raise Refused(f"the sum went on with another announcement of {self.name}")
+        self._told = dict(announced)
         self._announced = {name: Announced(self.group, name, body) for name, body in announced.items()}
         places = [self.group.place(name) for name in announced]
         parts = [split(each, self.group.threshold, places) for each in (self._seed, self._masking.private_bytes_raw())]
@@ -147,21 +155,27 @@ class Member:
         masked = vector.view(np.uint64) + _stretch(self._seed, self.group.length)
         for other in set(dealt) - {self.name}:
             masked += self._pairwise(other)
-        return masked.astype("<u8").tobytes()
+        body, self._view = masked.astype("<u8").tobytes(), _view(self._told, dealt)
+        return body + self._sign(b"mask" + self._view + body)
 
-    def confirm(self, masked: Collection[str]) -> bytes:
-        """Sign whose vectors are there, as this member was told."""
+    def confirm(self, masked: Messages) -> bytes:
+        """Sign whose vectors are there, if all of them were masked with the same dealers as this member's."""
         self._take("confirm")
-        self.group.check_enough(masked, "sent a vector")
+        self._among(masked, "sent a vector")
         if unknown := set(masked) - set(self._shares):
             raise Refused(f"{min(unknown)} sent a vector but dealt no shares")
+        for name, body in masked.items():
+            _read_masked(self.group, self._view, name, body)
+        self._present = b"confirm" + self._view + json.dumps(sorted(masked)).encode()
         self._masked = frozenset(masked)
-        return self.key.sign(self._present())
+        return self._sign(self._present)
 
     def open(self, confirmed: Messages) -> bytes:
         """Shares for taking the masks away, once enough have confirmed what this member was told."""
         self._take("open")
-        alike = [name for name, signature in confirmed.items() if self._confirms(name, signature)]
+        alike = [
+            name for name, signature in confirmed.items() if _is_signed(self.group, name, self._present, signature)
+        ]
         self.group.check_enough(alike, "were told the same about who is there")
         masked = self._masked
         cut = {name: slice(SHARE_BYTES) if name in masked else slice(SHARE_BYTES, None) for name in self._shares}
@@ -177,19 +191,11 @@ class Member:
         if self.name not in names:
             raise Refused(f"the sum went on without {self.name}")
 
-    def _present(self) -> bytes:
-        return self.group.context + json.dumps(["present", sorted(self._shares), sorted(self._masked)]).encode()
-
-    def _confirms(self, name: str, signature: bytes) -> bool:
-        """Whether a member was told the same as this one."""
-        try:
-            Ed25519PublicKey.from_public_bytes(self.group.keys[name]).verify(signature, self._present())
-        except (KeyError, InvalidSignature, ValueError):
-            return False
-        return True
+    def _sign(self, said: bytes) -> bytes:
+        return self.key.sign(self.group.context + said)
 
     def _pairwise(self, other: str) -> NDArray[np.uint64]:
-        mask = pairwise_mask(self.group, self._masking, self._announced[other].masking)
+        mask = pairwise_mask(self.group, self._masking, self._announced[other].masking, (self.name, other))
         return mask if self.name < other else -mask
 
     def _seal(self, to: str, shares: bytes) -> bytes:
@@ -212,7 +218,8 @@ class Member:
         return shares
 
     def _box(self, other: str) -> ChaCha20Poly1305:
-        return ChaCha20Poly1305(_agree(self.group, self._cipher, self._announced[other].cipher, b"shares"))
+        public = self._announced[other].cipher
+        return ChaCha20Poly1305(_agree(self.group, self._cipher, public, b"shares", (self.name, other)))
 
     def _between(self, sender: str, receiver: str) -> bytes:
         return json.dumps([sender, receiver]).encode()
@@ -226,11 +233,9 @@ def add_up(group: Group, announced: Messages, dealt: Collection[str], masked: Me
         raise Refused("someone takes part in a step without the one before")
     keys = {name: Announced(group, name, announced[name]) for name in dealt}
     shares = {name: _read_shares(name, body, dealt) for name, body in opened.items()}
-    total = np.zeros(group.length, np.uint64)
+    total, view = np.zeros(group.length, np.uint64), _view(announced, dealt)
     for name, body in masked.items():
-        if len(body) != 8 * group.length:
-            raise Malformed(f"{name}'s masked vector has {len(body)} bytes; {8 * group.length} are right")
-        total += np.frombuffer(body, "<u8")
+        total += _read_masked(group, view, name, body)
     for name in dealt:
         secret = join({group.place(by): of[name] for by, of in shares.items()}, group.threshold)
         if name in masked:
@@ -242,6 +247,36 @@ def add_up(group: Group, announced: Messages, dealt: Collection[str], masked: Me
     return total.view(np.int64)
 
 
+def _view(announced: Messages, dealt: Collection[str]) -> bytes:
+    """What a member has been told before it masks its vector."""
+    said = [sorted((name, body.hex()) for name, body in announced.items()), sorted(dealt)]
+    return hashlib.sha256(json.dumps(said).encode()).digest()
+
+
+def masked_bytes(length: int) -> int:
+    """Bytes of a masked vector of so many numbers, with its signature."""
+    return 8 * length + SIGNATURE_BYTES
+
+
+def _read_masked(group: Group, view: bytes, name: str, body: bytes) -> NDArray[np.uint64]:
+    """A member's masked vector, if it was told what `view` says."""
+    vector, signature = body[:-SIGNATURE_BYTES], body[-SIGNATURE_BYTES:]
+    if len(body) != masked_bytes(group.length):
+        raise Malformed(f"{name}'s masked vector has {len(vector)} bytes; {8 * group.length} are right")
+    if not _is_signed(group, name, b"mask" + view + vector, signature):
+        raise Refused(f"{name} was told of others who take part, or what it sent was changed")
+    return np.frombuffer(vector, "<u8")
+
+
+def _is_signed(group: Group, name: str, said: bytes, signature: bytes) -> bool:
+    """Whether a member has signed this for this sum."""
+    try:
+        Ed25519PublicKey.from_public_bytes(group.keys[name]).verify(signature, group.context + said)
+    except (KeyError, InvalidSignature, ValueError):
+        return False
+    return True
+
+
 def _left_over(
     group: Group, name: str, secret: bytes, keys: Mapping[str, Announced], masked: Iterable[str]
 ) -> NDArray[np.uint64]:
@@ -251,14 +286,16 @@ def _left_over(
         raise Malformed(f"the shares of {name}'s key do not fit together")
     left = np.zeros(group.length, np.uint64)
     for other in masked:
-        mask = pairwise_mask(group, private, keys[other].masking)
+        mask = pairwise_mask(group, private, keys[other].masking, (name, other))
         left += mask if other < name else -mask
     return left
 
 
-def pairwise_mask(group: Group, private: X25519PrivateKey, public: bytes) -> NDArray[np.uint64]:
+def pairwise_mask(
+    group: Group, private: X25519PrivateKey, public: bytes, between: tuple[str, str]
+) -> NDArray[np.uint64]:
     """What two members have in common, and nobody else can know."""
-    return _stretch(_agree(group, private, public, b"mask"), group.length)
+    return _stretch(_agree(group, private, public, b"mask", between), group.length)
 
 
 def split(secret: bytes, threshold: int, places: Iterable[int]) -> dict[int, bytes]:
@@ -291,12 +328,14 @@ def _read_shares(name: str, body: bytes, dealt: Collection[str]) -> dict[str, by
     return shares
 
 
-def _agree(group: Group, private: X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
+def _agree(group: Group, private: X25519PrivateKey, public: bytes, purpose: bytes, between: tuple[str, str]) -> bytes:
+    """A secret of two members. Their names are in it: who says another's key for its own undoes no mask by that."""
     try:
         agreed = private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:  # a point of small order: what is agreed on would be known to all
         raise Refused("a public key is not one") from error
-    return HKDF(SHA256(), SECRET_BYTES, salt=None, info=group.context + purpose).derive(agreed)
+    info = group.context + purpose + json.dumps(sorted(between)).encode()
+    return HKDF(SHA256(), SECRET_BYTES, salt=None, info=info).derive(agreed)
 
 
 def _stretch(seed: bytes, length: int) -> NDArray[np.uint64]:

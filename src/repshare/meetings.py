@@ -94,7 +94,8 @@ class Meetings:
         return list(before["names"])
 
     def _number(self, state: Transaction, group: str) -> int:
-        number = int((_read(state, f"{group}/last") or {"number": 1})["number"])
+        last = _read(state, f"{group}/last")
+        number = int(last["number"] if last else (_read(state, "forgotten") or 0) + 1)
         first = _read(state, f"{group}/{number}/0")
         gone = first and (first["over"] or self.clock() >= first["since"] + first["patience"])
         return number + 1 if gone else number
@@ -109,6 +110,8 @@ class Meetings:
         groups = _read(state, "groups") or {}
         for other, (since, names) in sorted(groups.items(), key=lambda each: each[1][0]):
             if other != group and self.clock() > since + IDLE_SECONDS:
+                forgotten = max(_read(state, f"{other}/last")["number"], _read(state, "forgotten") or 0)
+                state.set({"forgotten": json.dumps(forgotten).encode()})  # so that a group never counts from 1 again
                 state.delete([f"{other}/last", *(key for n in range(KEPT) for key in _keys(state, other, names, n))])
                 del groups[other]
         if group not in groups and len(groups) >= MOST_GROUPS:

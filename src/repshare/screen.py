@@ -148,9 +148,9 @@ def data_table(rows: Mapping[str, Mapping[str, str]]) -> Table:
     return table
 
 
-def release_table(rows: Mapping[str, Sequence[str]]) -> Table:
+def release_table(rows: Mapping[str, Sequence[str]], title: str) -> Table:
     """What a release consists of, class by class."""
-    table = Table(title="what leaves in a round", title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("class", "samples here", "class mean", "observations, each"):
         table.add_column(heading, justify="right")
     for label, row in rows.items():

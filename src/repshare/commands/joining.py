@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
-from repshare.commands.rounds import Work, carry_on, default_folder, make_client, say, show_preview
+from repshare.commands.rounds import Work, carry_on, default_folder, make_client, say, show_preview, tell_warnings
 from repshare.config import Policy
 from repshare.errors import ConfigError, ExchangeError
 
@@ -52,7 +52,8 @@ class Secrecy:
     signing_key: Path | None = None
     """This client's key of `repshare keys new`, by which the group knows it."""
     threshold: int = 0
-    """How many members must stay to the end of a sum. Default: more than two thirds."""
+    """How many members must stay to the end of a sum, the same for all. Default: more than two thirds. With fewer than
+    all, totals with and without a member tell of it."""
     step_patience: float = 60.0
     """Seconds to wait for slower members in each of a sum's five steps; without those who are missing it goes on."""
 
@@ -95,28 +96,43 @@ def join(
     """
     console = Console(stderr=work.json)
     if work.dry_run:
-        client = make_client(task, access.name or "client", work, policy)
-        show_preview(client, console, as_json=work.json, also="the token and the question for a teacher")
+        _preview(make_client(task, access.name or "client", work, policy), work, secrecy, console)
         return
     with closing(_connect(url, access)) as exchange:
         membership = exchange.describe()
         client = make_client(task, membership.client, work, policy, least=membership.minimum_count)
         client.exchange = _secure(exchange, membership, secrecy, client.policy) if secrecy.group else exchange
+        tell_warnings(console, "repshare.secure")
         _run(client, membership, exchange, work, console)
+
+
+def _preview(client: "Client", work: Work, secrecy: Secrecy, console: Console) -> None:
+    from repshare.joining import reported
+
+    also = ["the token and the question for a teacher"]
+    if secrecy.group is not None:
+        _check_shares_sums_only(client.policy)
+        also = ["the token, the members' names, and keys, sealed shares and signatures in the sum's other steps"]
+    if work.report:
+        also.append(f"what --report tells: {', '.join(reported(client))}")
+    show_preview(client, console, as_json=work.json, also=also, masked=secrecy.group is not None)
+
+
+def _check_shares_sums_only(policy: Policy) -> None:
+    if policy.m_up:
+        raise ConfigError("observations are one client's own, and no sum hides them: --m-up 0")
 
 
 def _secure(relay: "RelayExchange", membership: "Membership", secrecy: Secrecy, policy: Policy) -> "SecureExchange":
     from repshare.exchange.secure import RelayMeeting, SecureExchange
     from repshare.keys import Key, Trust
-    from repshare.task import Task
 
-    if policy.m_up:
-        raise ConfigError("observations are one client's own, and no sum hides them: --m-up 0")
+    _check_shares_sums_only(policy)
     if secrecy.group is None or secrecy.signing_key is None or not secrecy.group.exists():
         raise ConfigError(f"there is no trust file {secrecy.group}: see repshare keys trust")
     members = dict(Trust(secrecy.group))
     return SecureExchange(
-        Task(membership.classes, membership.dimension),
+        membership.agreed(),
         membership.client,
         RelayMeeting(relay, tuple(members), secrecy.step_patience),
         task_name=membership.task,

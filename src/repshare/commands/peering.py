@@ -1,7 +1,6 @@
 """`repshare peer`: train with others without a server; and `repshare keys`: who they are."""
 
 import json
-import logging
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ import tyro
 from rich.console import Console
 
 from repshare.aggregation import Aggregation
-from repshare.commands.rounds import Work, carry_on, default_folder, make_client, say, show_preview
+from repshare.commands.rounds import Work, carry_on, default_folder, make_client, say, show_preview, tell_warnings
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.interrupts import pause
@@ -102,14 +101,14 @@ def peer(
     console = Console(stderr=work.json)
     client = make_client(task, place.name, work, policy)
     if work.dry_run:
-        show_preview(client, console, as_json=work.json, also="the signature, the public key and the names")
+        show_preview(client, console, as_json=work.json, also=["the signature, the public key and the names"])
         return
     network = client.learner.network
     membership = Membership(place.task_name, place.name, network.classes, network.dimension)
     agreed = Task(network.classes, network.dimension, norm_bound=place.norm_bound, aggregation=place.aggregation)
     key, trust = Key.read(place.key), Trust(place.trust, first_use=place.first_use)
     state = State(work.state or default_folder(membership), client, membership)
-    _tell_warnings(console)
+    tell_warnings(console, "repshare.peer")
     with state.folder, closing(open_database(str(state.folder.path / "peers.db"))) as database:
         exchange = PeerExchange(
             agreed,
@@ -133,24 +132,6 @@ def peer(
             pause(place.linger)
         finally:
             exchange.leave()
-
-
-class _Telling(logging.Handler):
-    """Warnings about peers, as lines on the terminal."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(logging.WARNING)
-        self.console = console
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Say it."""
-        say(self.console, record.getMessage(), "yellow")
-
-
-def _tell_warnings(console: Console) -> None:
-    logger = logging.getLogger("repshare.peer")
-    logger.handlers = [_Telling(console)]
-    logger.propagate = False
 
 
 def new(path: Annotated[Path, tyro.conf.Positional]) -> None:

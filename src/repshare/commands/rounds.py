@@ -1,8 +1,9 @@
 """What `repshare join` and `repshare peer` have in common: a party's rounds, and what the terminal shows of them."""
 
 import json
+import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -182,18 +183,25 @@ def _close(state: "State", console: Console, *, as_json: bool) -> None:
         say(console, "the last release was not sent", "yellow")
 
 
-def show_preview(client: "Client", console: Console, *, as_json: bool, also: str) -> None:
-    """What would leave in a round, and what `also` would."""
+def show_preview(
+    client: "Client", console: Console, *, as_json: bool, also: Sequence[str], masked: bool = False
+) -> None:
+    """What would leave in a round, and what `also` would; `masked`, if it enters a secure sum."""
     from repshare.joining import preview
 
-    shown = preview(client)
+    shown = {**preview(client, masked=masked), "also": list(also)}
     if as_json:
         print(json.dumps(shown, indent=2))
         return
-    console.print(screen.release_table(_rows(shown["classes"])))
-    vectors, numbers = shown["vectors"], f"{shown['dimension']} numbers ({shown['precision']})"
-    say(console, f"{vectors} vectors of {numbers}, their classes and counts: {shown['bytes']:,} bytes a round")
-    say(console, f"Nothing else leaves but {also}. Nothing has been sent now.")
+    title = "what enters the sum in a round" if masked else "what leaves in a round"
+    console.print(screen.release_table(_rows(shown["classes"]), title))
+    vectors, size = f"{shown['vectors']} vectors of {shown['dimension']} numbers", f"{shown['bytes']:,} bytes a round"
+    if masked:
+        say(console, f"{vectors} are added up with the others'. What leaves, of all classes alike:")
+        say(console, f"{shown['masked']} whole numbers, masked: {size}. Only the group's total can be read")
+    else:
+        say(console, f"{vectors} ({shown['precision']}), their classes and counts: {size}")
+    say(console, f"Nothing else leaves but {'; and '.join(also)}. Nothing has been sent now.")
     for warning in cautions(client.policy):
         say(console, warning, "yellow")
 
@@ -206,6 +214,25 @@ def _rows(classes: Mapping[int, Mapping[str, Any]]) -> dict[str, tuple[str, str,
         observed = f"{len(over)} over {over[0]} samples" if over else "–"
         rows[str(label)] = (f"{held['samples']}", mean, observed)
     return rows
+
+
+class _Telling(logging.Handler):
+    """Warnings as lines on the terminal."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self.console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it."""
+        say(self.console, record.getMessage(), "yellow")
+
+
+def tell_warnings(console: Console, logger_name: str) -> None:
+    """Say on the terminal what an exchange warns of while it is at work."""
+    logger = logging.getLogger(logger_name)
+    logger.handlers = [_Telling(console)]
+    logger.propagate = False
 
 
 def say(console: Console, text: str, style: str = "") -> None:

@@ -4,15 +4,18 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast, get_type_hints
 from urllib.parse import quote
 
+from repshare.aggregation import Aggregation
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed
 from repshare.exchange.connection import PATIENCE_SECONDS, TIMEOUT_SECONDS, Connection, Reply
+from repshare.task import Task
 
 LONGEST_NAME = 64  # characters, all printable: it becomes part of a path and goes to the terminal
 TEACHER = "application/octet-stream"
+KINDS: dict[type, str] = {int: "whole number", float: "number", bool: "true or false", str: "word"}
 
 
 class Membership(NamedTuple):
@@ -23,6 +26,20 @@ class Membership(NamedTuple):
     classes: int
     dimension: int
     minimum_count: int = 1  # averages over fewer samples are refused
+    norm_bound: float = 1000.0  # longer vectors are refused
+    weighted: bool = True
+    aggregation: str = "mean"
+
+    def agreed(self) -> Task:
+        """The task itself."""
+        return Task(
+            self.classes,
+            self.dimension,
+            norm_bound=self.norm_bound,
+            minimum_count=self.minimum_count,
+            weighted=self.weighted,
+            aggregation=cast(Aggregation, self.aggregation),
+        )
 
 
 class RelayExchange:
@@ -135,8 +152,10 @@ class RelayExchange:
             if ours is not None and given != ours:
                 raise ConfigError(f"the token is for the {name} {given!r}, not for {ours!r}")
         self.task, self.client = str(said["task"]), str(said["client"])
-        named = ["classes", "dimension", *(["minimum_count"] if "minimum_count" in reply.json() else [])]
-        return Membership(self.task, self.client, *(_whole(reply, name) for name in named))
+        kinds = {name: kind for name, kind in get_type_hints(Membership).items() if name not in ("task", "client")}
+        for name in Membership._field_defaults.keys() - reply.json().keys():
+            del kinds[name]  # a relay of an older version does not say it
+        return Membership(self.task, self.client, **{name: _value(reply, name, kinds[name]) for name in kinds})
 
     def _query(self, wants: Wants) -> dict[str, Any]:
         query: dict[str, Any] = {"observations": wants.observations, "seed": wants.seed}
@@ -169,7 +188,13 @@ class RelayExchange:
 
 
 def _whole(reply: Reply, name: str) -> int:
+    return int(_value(reply, name, int))
+
+
+def _value(reply: Reply, name: str, kind: type) -> Any:
     value = reply.json().get(name)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise Malformed(f"the relay's reply has no whole number {name!r}")
+    if kind is float and type(value) is int and abs(value) < 2**53:
+        value = float(value)
+    if type(value) is not kind:
+        raise Malformed(f"the relay's reply has no {KINDS[kind]} {name!r}")
     return value

@@ -1,5 +1,10 @@
-"""Class means through secure sums: a fixed group meets once a round, and only the total can be read by anyone."""
+"""Class means through secure sums: a fixed group meets once a round, and only the total can be read by anyone.
 
+A total still tells of a class that one or two members share: see docs/privacy.md, and the warning here.
+"""
+
+import json
+import logging
 import time
 from collections.abc import Mapping
 from typing import Protocol
@@ -8,7 +13,7 @@ import numpy as np
 
 from repshare import wire
 from repshare.board import Wants
-from repshare.errors import Refused, Unreachable
+from repshare.errors import ConfigError, Refused, Unreachable
 from repshare.exchange.relay import RelayExchange
 from repshare.keys import Key
 from repshare.masking import Group, Member, Vector, add_up
@@ -17,7 +22,10 @@ from repshare.representations import Teacher, nothing
 from repshare.task import Task
 from repshare.totals import Totals, read_totals
 
+log = logging.getLogger("repshare.secure")
+
 PATIENCE_SECONDS = 60.0  # for each step, from the first who takes it
+FEWEST = 3  # members who share a class, for a total to hide one's mean from the others
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.5
 
 
@@ -94,7 +102,14 @@ class SecureExchange:
         """`members` are names and public keys, this client's among them, the same for all."""
         self.task, self.name, self.meeting, self.key, self.members = task, name, meeting, key, members
         self.task_name, self.threshold, self.patience = task_name, threshold, patience
+        if task.aggregation != "mean":
+            raise ConfigError(
+                f"the task needs single clients' means for its {task.aggregation}, which a secure sum hides: take part "
+                "without a group, or in a task with --aggregation mean"
+            )
         Member(self._group(0), name, key)  # so that a mistake is told before the first round
+        self._last = 0  # the last meeting in which shares were dealt: in none this is done twice
+        self._warned: set[int] = set()
         self._teacher = Teacher(nothing(task.dimension), nothing(task.dimension))
 
     def publish(self, body: bytes) -> None:
@@ -106,8 +121,14 @@ class SecureExchange:
         own = read_totals(None, self.task)
         own.add(release.means, +1, weighted=self.task.weighted)
         number = self.meeting.number()
+        if number <= self._last:
+            raise Refused(
+                f"this would be meeting {number}, but {self.name} has taken part in meeting {self._last}: if the task "
+                "or its relay's database is a new one, all members must start again"
+            )
         total = self._sum_up(self._group(number), number, own.numbers.ravel())
         totals = Totals(total.reshape(own.numbers.shape))
+        self._warn_of_few(own, totals)
         taught = np.flatnonzero(totals.clients - own.clients > 0).tolist()
         self._teacher = Teacher(totals.means(taught), nothing(self.task.dimension))
 
@@ -120,13 +141,29 @@ class SecureExchange:
     def withdraw(self) -> None:
         """Nothing can be taken back out of a total, and none is kept."""
 
+    def _warn_of_few(self, own: Totals, totals: Totals) -> None:
+        """Which classes of ours a total does not hide, once we know. Nobody does before there is a total."""
+        few = set(np.flatnonzero((own.clients > 0) & (totals.clients < FEWEST)).tolist()) - self._warned
+        if few:
+            self._warned |= few
+            log.warning(
+                "classes that fewer than %d members share: %s. What one shares alone is read by all; of two, each "
+                "reads the other's. --share-classes leaves classes out",
+                FEWEST,
+                ", ".join(map(str, sorted(few))),
+            )
+
     def _group(self, number: int) -> Group:
-        length = self.task.classes * (self.task.dimension + 3)
-        return Group(self.members, f"{self.task_name}, meeting {number}", length, self.threshold)
+        """Bound to all that decides what members add up: else a relay could tell each of them something else of it."""
+        task = self.task
+        agreed = [task.classes, task.dimension, float(task.norm_bound), task.minimum_count, task.weighted]
+        session = json.dumps([self.task_name, number, *agreed])
+        return Group(self.members, session, task.classes * (task.dimension + 3), self.threshold)
 
     def _sum_up(self, group: Group, number: int, vector: Vector) -> Vector:
         member = Member(group, self.name, self.key)
         announced = self._meet(number, 0, member.announce())
+        self._last = number
         dealt = self._meet(number, 1, member.deal(announced))
         masked = self._meet(number, 2, member.mask(dealt, vector))
         confirmed = self._meet(number, 3, member.confirm(masked))
