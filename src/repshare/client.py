@@ -156,9 +156,9 @@ class Client:
         state = torch.load(io.BytesIO(saved), weights_only=True)
         self.round_number = state.pop("round")
         guard = state.pop("guard", None)
+        self.learner.load_state(state)
         if self.guard is not None and guard is not None:
             self.guard.load_state(guard)
-        self.learner.load_state(state)
 
     def _collect(self) -> int:
         if self.exchange is None or self.method.absorb is None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from repshare import objective
-from repshare.errors import ConfigError, ModelError
+from repshare.errors import CheckpointError, ConfigError, ModelError
 from repshare.objective import Terms
 from repshare.privacy.whole import WholeGuard
 from repshare.randomness import torch_stream
@@ -45,13 +45,16 @@ class PrivateLearner(Learner):
 
     def train(self) -> Losses:
         """Local epochs of DP-SGD: as many steps as there would be batches. Without noise once nothing can leave."""
-        if self._guard().close():
+        guard = self._guard()
+        if guard.close():
             self._forget()
+            guard.count(1.0, 0.0)  # so that, whatever becomes of the ledger, this model never leaves
             return super().train()
         descent, averages = self._private or self._prepare(), Averages()
         self.network.model.train()
         with self._own_noise():
             for _ in range(self.policy.epochs * self.steps):
+                guard.count(self.rate, descent.noise_multiplier)
                 drawn = (torch.rand(len(self.samples), generator=self.secret) < self.rate).nonzero().squeeze(1)
                 descent.zero_grad()
                 if len(drawn):
@@ -66,11 +69,19 @@ class PrivateLearner(Learner):
 
     def state(self) -> dict[str, Any]:
         """All that another learner of the same make needs; to the same bits, if noise is seeded."""
-        return {**super().state(), **({"secret": self.secret.get_state()} if self.seeded else {})}
+        own = {"noisy": self._observed is not None, **({"secret": self.secret.get_state()} if self.seeded else {})}
+        return {**super().state(), **own}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from here. Noise that nobody can foresee is not drawn again."""
-        super().load_state({name: value for name, value in state.items() if name != "secret"})
+        if "noisy" not in state:
+            raise CheckpointError(
+                f"{self.name} was trained without DP-SGD, or by a version that did not count its steps, so that no ε "
+                "covers its model: begin again (--restart)"
+            )
+        super().load_state(state)
+        if not state["noisy"]:
+            self._look_away()
         if self.seeded:
             self.secret.set_state(state["secret"])
 
@@ -80,12 +91,16 @@ class PrivateLearner(Learner):
         return self.guard
 
     def _forget(self) -> None:
+        """Once, when noise ends."""
+        if self._observed is not None:
+            self._look_away()
+            self.optimizer.state = defaultdict(dict)  # Adam's averages are of noise: its steps would stay tiny for long
+
+    def _look_away(self) -> None:
         """Look at single samples' gradients no more; weights lie as they do in other learners."""
-        if self._observed is None:
-            return
-        self._observed.remove_hooks()
-        self._observed = None
-        self.optimizer.state = defaultdict(dict)  # Adam's averages are of noise: its steps would stay tiny for long
+        if self._observed is not None:
+            self._observed.remove_hooks()
+            self._observed = None
         for parameter in self.network.model.parameters():
             if parameter.ndim == 4:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
