@@ -225,12 +225,13 @@ def test_it_says_which_mode_it_is(data, tmp_path, capsys):
     assert not {"train_accuracy", "ce", "kd", "disc", "bound"} & set(told), "of training samples nothing is told"
 
 
-def small(exchange=True, **policy):
+def small(exchange=True, activation=nn.Tanh, first=0.5, **policy):
     """A client with a network of a few weights, and a step of DP-SGD a round."""
     torch.manual_seed(1)
-    data = torch.randn(40, 3), torch.arange(40) % 2
-    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    return Client(model, data, alone() if exchange else None, name="a", policy=replace(SMALL, **policy))
+    inputs, labels = torch.randn(40, 3), torch.arange(40) % 2
+    inputs[0] = first
+    model = nn.Sequential(nn.Linear(3, 4), activation(), nn.Linear(4, 2))
+    return Client(model, (inputs, labels), alone() if exchange else None, name="a", policy=replace(SMALL, **policy))
 
 
 def alone():
@@ -316,3 +317,13 @@ def test_a_model_that_was_trained_without_dp_sgd_is_refused():
     plain.learner = Learner(plain.learner.network.model, plain.learner.samples, plain.policy, name="a", seed=0)
     with pytest.raises(CheckpointError, match="begin again"):
         small().load(plain.save())
+
+
+@pytest.mark.parametrize("first", [1e15, 1e25], ids=["squared", "itself"])
+def test_a_sample_whose_gradient_overflows_moves_a_step_no_farther_than_others(first):
+    weights = []
+    for value in (0.5, first):
+        one = small(activation=nn.ReLU, first=value, optimizer="sgd", learning_rate=1.0, lambda_length=1.0)
+        one.learner.train()
+        weights.append(torch.cat([p.detach().flatten() for p in one.learner.network.model.parameters()]))
+    assert 0 < float((weights[0] - weights[1]).norm()) <= 2 * SMALL.grad_clip / SMALL.batch_size

@@ -60,6 +60,7 @@ class PrivateLearner(Learner):
                 if len(drawn):
                     inputs, labels = self.samples.batch(drawn)
                     averages.add(*self._look(inputs, labels), labels)
+                    _leave_out_overflows(descent.params)
                 else:  # noise is added all the same: that nobody was drawn must not show
                     for parameter in descent.params:
                         parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
@@ -166,6 +167,15 @@ def make_private(model: nn.Module) -> nn.Module:
     if problems := ModuleValidator.validate(model, strict=False):
         raise ModelError(f"{type(model).__name__} cannot be trained with DP-SGD: {problems[0]}")
     return model
+
+
+def _leave_out_overflows(parameters: list[nn.Parameter]) -> None:
+    """A gradient with something infinite in it, which no factor shortens to a bound, counts as nothing."""
+    own = [parameter.grad_sample for parameter in parameters]  # (n, …) each
+    sums = torch.stack([gradients.reshape(len(gradients), -1).sum(1) for gradients in own])  # not finite if any is not
+    broken = ~sums.isfinite().all(0)
+    for gradients in own:
+        gradients.masked_fill_(broken.view(-1, *[1] * (gradients.ndim - 1)), 0.0)
 
 
 def _channels_first(inputs: Any) -> Any:
