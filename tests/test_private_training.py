@@ -327,3 +327,14 @@ def test_a_sample_whose_gradient_overflows_moves_a_step_no_farther_than_others(f
         one.learner.train()
         weights.append(torch.cat([p.detach().flatten() for p in one.learner.network.model.parameters()]))
     assert 0 < float((weights[0] - weights[1]).norm()) <= 2 * SMALL.grad_clip / SMALL.batch_size
+
+
+def test_secret_draws_are_of_a_mersenne_twister_that_no_seed_gives():
+    """The oracle is NumPy's: PyTorch's own seeds are of 32 bits, few enough to try them all."""
+    stream = small(seeded_noise=False).learner.secret
+    words = stream.get_state().numpy()[24 : 24 + 624 * 8].view(np.uint64)
+    twister = np.random.MT19937()
+    twister.state = {"bit_generator": "MT19937", "state": {"key": words.astype(np.uint32), "pos": 624}}
+    assert (torch.randint(2**20, (2000,), generator=stream).numpy() == twister.random_raw(2000) % 2**20).all()
+    seeded = [(1812433253 * (word ^ word >> 30) + i) % 2**32 for i, word in enumerate(words.tolist(), start=1)]
+    assert sum(ours == theirs for ours, theirs in zip(words[1:].tolist(), seeded, strict=False)) < 3

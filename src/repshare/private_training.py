@@ -24,7 +24,7 @@ from repshare import objective
 from repshare.errors import CheckpointError, ConfigError, ModelError
 from repshare.objective import Terms
 from repshare.privacy.whole import WholeGuard
-from repshare.randomness import torch_stream
+from repshare.randomness import derive, secret_stream, torch_stream
 from repshare.training import Averages, Learner, Losses
 
 
@@ -35,9 +35,14 @@ class PrivateLearner(Learner):
         super().__init__(make_private(model), *arguments, **options)
         for parameter in self.network.model.parameters():
             parameter.data = parameter.data.contiguous()  # as Opacus lays gradients out
-        policy, seed = self.policy, options["seed"]
+        policy, seed, device = self.policy, options["seed"], self.samples.device
         self.seeded = policy.seeded_noise
-        self.secret = torch_stream(seed, self.name, "dp-sgd") if self.seeded else _unforeseeable()
+        # Who is in a step is drawn on the CPU, and its noise where the weights are.
+        self.secret = torch_stream(seed, self.name, "dp-sgd") if self.seeded else secret_stream()
+        self.noising = self.secret
+        if device.type != "cpu":
+            noise_seed = derive(seed, self.name, "dp-sgd noise") if self.seeded else secrets.randbits(64)
+            self.noising = torch.Generator(device).manual_seed(noise_seed)
         self.rate = min(1.0, policy.batch_size / len(self.samples))
         self.steps = -(-len(self.samples) // policy.batch_size)  # in an epoch
         self._observed: GradSampleModule | None = GradSampleModule(self.network.model, loss_reduction="sum")
@@ -70,8 +75,8 @@ class PrivateLearner(Learner):
 
     def state(self) -> dict[str, Any]:
         """All that another learner of the same make needs; to the same bits, if noise is seeded."""
-        own = {"noisy": self._observed is not None, **({"secret": self.secret.get_state()} if self.seeded else {})}
-        return {**super().state(), **own}
+        streams = {"secret": self.secret.get_state(), "noising": self.noising.get_state()} if self.seeded else {}
+        return {**super().state(), "noisy": self._observed is not None, **streams}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from here. Noise that nobody can foresee is not drawn again."""
@@ -85,6 +90,7 @@ class PrivateLearner(Learner):
             self._look_away()
         if self.seeded:
             self.secret.set_state(state["secret"])
+            self.noising.set_state(state["noising"])
 
     def _guard(self) -> WholeGuard:
         if not isinstance(self.guard, WholeGuard):
@@ -113,7 +119,7 @@ class PrivateLearner(Learner):
             noise_multiplier=self._guard().steps.noise,
             max_grad_norm=self.policy.grad_clip,
             expected_batch_size=self.policy.batch_size,
-            generator=self.secret,
+            generator=self.noising,
         )
         return self._private
 
@@ -171,7 +177,7 @@ def make_private(model: nn.Module) -> nn.Module:
 
 def _leave_out_overflows(parameters: list[nn.Parameter]) -> None:
     """A gradient with something infinite in it, which no factor shortens to a bound, counts as nothing."""
-    own = [parameter.grad_sample for parameter in parameters]  # (n, …) each
+    own: list[Tensor] = [parameter.grad_sample for parameter in parameters]  # type: ignore[attr-defined]  # (n, …)
     sums = torch.stack([gradients.reshape(len(gradients), -1).sum(1) for gradients in own])  # not finite if any is not
     broken = ~sums.isfinite().all(0)
     for gradients in own:
@@ -189,7 +195,3 @@ def _channels_first(inputs: Any) -> Any:
 def _note(text: str) -> None:
     """Say it once."""
     logging.getLogger("repshare").warning(text)
-
-
-def _unforeseeable() -> torch.Generator:
-    return torch.Generator().manual_seed(secrets.randbits(63))
