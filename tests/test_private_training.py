@@ -18,7 +18,8 @@ from repshare import Board, Client, LeNet5, LocalExchange, Policy, Task
 from repshare.cli import main
 from repshare.commands.privacy import cautions
 from repshare.errors import CheckpointError, ConfigError
-from repshare.joining import make_report
+from repshare.exchange.relay import Membership
+from repshare.joining import State, make_report, take_part
 from repshare.methods import IL
 from repshare.models import ResNet9
 from repshare.objective import Lesson
@@ -338,3 +339,35 @@ def test_secret_draws_are_of_a_mersenne_twister_that_no_seed_gives():
     assert (torch.randint(2**20, (2000,), generator=stream).numpy() == twister.random_raw(2000) % 2**20).all()
     seeded = [(1812433253 * (word ^ word >> 30) + i) % 2**32 for i, word in enumerate(words.tolist(), start=1)]
     assert sum(ours == theirs for ours, theirs in zip(words[1:].tolist(), seeded, strict=False)) < 3
+
+
+PLAIN = {"epsilon": None, "end_to_end": False}
+
+
+def kept(folder, **policy):
+    """A small client whose folder is ready to go on from."""
+    state = State(folder, small(**policy), Membership("task", "a", 2, 4))
+    state.restore()
+    return state
+
+
+@pytest.mark.parametrize("end_to_end", [True, False])
+def test_no_exact_averages_leave_from_a_folder_that_promised_noise(tmp_path, end_to_end):
+    (told,) = take_part(kept(tmp_path / "s", end_to_end=end_to_end), 1)
+    assert told.epsilon > 0
+    with pytest.raises(ConfigError, match="give --epsilon again, or another --state"):
+        kept(tmp_path / "s", **PLAIN)
+    assert kept(tmp_path / "s", end_to_end=end_to_end).client.round_number == 1
+
+
+def test_a_model_that_no_ledger_speaks_of_is_not_gone_on_with_end_to_end(tmp_path):
+    list(take_part(kept(tmp_path / "plain", **PLAIN), 1))
+    list(take_part(kept(tmp_path / "lost"), 1))
+    (tmp_path / "lost/privacy.jsonl").unlink()
+    for name in ("plain", "lost"):
+        with pytest.raises(ConfigError, match="--restart"):
+            kept(tmp_path / name)
+        state = State(tmp_path / name, small(), Membership("task", "a", 2, 4))
+        state.clear()
+        state.restore()
+        assert state.client.round_number == 0

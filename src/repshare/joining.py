@@ -20,6 +20,7 @@ from repshare.errors import CheckpointError, ConfigError, Outdated
 from repshare.exchange import Counting, Exchange
 from repshare.exchange.relay import Membership
 from repshare.methods import RS
+from repshare.privacy.ledger import read_ledger
 from repshare.references import find_function, in_one_line
 from repshare.results import Folder, Journal, write_atomically
 from repshare.samples import Labelled
@@ -132,7 +133,13 @@ class State:
 
     def __init__(self, path: Path, client: Client, membership: Membership) -> None:
         self.client, self._path, self._teacher = client, path / "client.state", path / "teacher"
+        self._ledger = path / LEDGER
         self.folder = Folder(path, _describe(client, membership), resume=True, option="--state")
+        if client.guard is None and self._ledger.exists() and read_ledger(self._ledger)[1]:
+            raise ConfigError(
+                f"releases from {path} were private, and without epsilon exact averages would leave, of which no ε "
+                "holds: give --epsilon again, or another --state"
+            )
         if client.exchange is not None:
             self.attach(client.exchange)
 
@@ -150,7 +157,12 @@ class State:
         policy = json.dumps(asdict(self.client.policy), indent=2) + "\n"  # most of it may change between starts
         write_atomically(self.folder.path / "policy.json", policy)
         if self.client.guard is not None:
-            self.client.guard.keep_in(self.folder.path / LEDGER)
+            if self.client.policy.end_to_end and self._path.exists() and not self._ledger.exists():
+                raise ConfigError(
+                    f"no {LEDGER} says what the model in {self._path} has cost: put it back, or, if it was trained "
+                    "without --end-to-end, leave that out again; --restart begins with a new model"
+                )
+            self.client.guard.keep_in(self._ledger)
         if self._path.exists():
             kept = self._path.read_bytes()
             if zlib.crc32(kept[4:]).to_bytes(4) != kept[:4]:
