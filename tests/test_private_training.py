@@ -371,3 +371,13 @@ def test_a_model_that_no_ledger_speaks_of_is_not_gone_on_with_end_to_end(tmp_pat
         state.clear()
         state.restore()
         assert state.client.round_number == 0
+
+
+def test_a_report_tells_accuracies_only_of_a_model_whose_training_is_paid_for():
+    one = small(release_every=2, planned_releases=4)
+    one.test, told = one.learner.samples, []
+    for _ in range(6):
+        told.append("test_accuracy" in make_report(one, one.round()))
+        one.guard.epsilon = 0.5 if len(told) < 4 else 0.01  # so that then all is spent
+    assert one.guard.closed
+    assert told == [False, True, False, True, False, False]

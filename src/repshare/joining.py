@@ -203,7 +203,9 @@ def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -
 
 def make_report(client: Client, record: Record) -> dict[str, Any]:
     """What a client tells of a round if it chooses to: figures about its training, nothing about its samples."""
-    told = ["round", "test_accuracy", "bytes_up", "bytes_down"]
+    told = ["round", "bytes_up", "bytes_down"]
+    if client.guard is None or client.guard.covers_model:
+        told.append("test_accuracy")
     if not client.policy.end_to_end:  # which covers what is told of the model, not of its training samples
         told += ["train_accuracy", "ce", "kd", "disc", "bound"]
     figures = {key: getattr(record, key) for key in told}

@@ -77,6 +77,11 @@ class Guard:
         return "releases only"
 
     @property
+    def covers_model(self) -> bool:
+        """Whether ε so far is also for who sees the model as it is, as far as ε is about models."""
+        return True
+
+    @property
     def spent(self) -> float:
         """ε so far, for the sample that may have spent most: it depends on nobody's features, so it may be told."""
         return float(self.ledger.entries[-1]["epsilon"]) if self.ledger.entries else 0.0

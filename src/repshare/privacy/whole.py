@@ -87,6 +87,11 @@ class WholeGuard(Guard):
         """Whether nothing of the model may leave any more."""
         return bool(self.ledger.entries) and self.ledger.entries[-1].get("closed", False)
 
+    @property
+    def covers_model(self) -> bool:
+        """Whether all training in the model is paid for."""
+        return not self.unpaid
+
     def state(self) -> dict[str, str]:
         """What is kept with the model."""
         return {**super().state(), "unpaid": json.dumps(_list(self.unpaid))}
