@@ -208,6 +208,8 @@ def test_one_who_shares_nothing_trains_as_ever(data):
 def test_what_does_not_fit_is_refused(data):
     with pytest.raises(ConfigError, match="set epsilon"):
         Policy(end_to_end=True)
+    with pytest.raises(ConfigError, match="discriminator classifier"):
+        Policy(end_to_end=True, epsilon=1.0, discriminator="external")
     with pytest.raises(ConfigError, match="training_share"):
         Policy(training_share=1.0)
     with pytest.raises(ConfigError, match="adjacency replace"):
