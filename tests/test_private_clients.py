@@ -156,9 +156,9 @@ def test_joining_with_a_budget(tmp_path, monkeypatch, capsys):
     assert member["privacy"]["mode"] == "releases only, replace"
     assert member["privacy"]["epsilon"] == pytest.approx(3, abs=0.01)
     shown = run(capsys, "privacy", "ledger", "repshare-digits-alice").out
-    assert "2 releases charged: ε = 3 for each of 100 samples" in shown
+    assert "2 releases charged: ε = 3 with δ = 1e-05 for each of 100 samples" in shown
     document = json.loads(run(capsys, "privacy", "ledger", "repshare-digits-alice/privacy.jsonl", "--json").out)
-    assert [entry["round"] for entry in document["releases"]] == [1, 1]
+    assert [(entry["round"], entry["delta"]) for entry in document["releases"]] == [(1, 1e-5)] * 2
     assert "there is no ledger at" in run(capsys, "privacy", "ledger", tmp_path, expect=2).err
 
 

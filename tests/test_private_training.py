@@ -302,6 +302,8 @@ def test_a_ledger_of_an_earlier_version_is_read():
     list(one.rounds(2))
     list(other.rounds(2))
     assert other.guard.spent == one.guard.spent > entry["epsilon"]
+    other.guard.delta = DELTA / 100
+    assert other.guard.spent > one.guard.spent
 
 
 def test_a_run_that_was_cut_off_after_its_budget_was_spent_goes_on_to_the_same_bits(data):

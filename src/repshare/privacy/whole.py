@@ -120,9 +120,12 @@ class WholeGuard(Guard):
         self.unpaid.clear()
         return charge.noise
 
-    def _cost(self, charge: Charge, unpaid: Counter[tuple[float, float]]) -> float:
-        """ε with one more release, after these steps."""
-        steps, charges = unpaid.copy(), Counter({charge: 1})
+    def _epsilon_again(self) -> float:
+        return self._cost(None, Counter())
+
+    def _cost(self, charge: Charge | None, unpaid: Counter[tuple[float, float]]) -> float:
+        """ε with one more release, if any, after these steps."""
+        steps, charges = unpaid.copy(), Counter([] if charge is None else [charge])
         for entry in self.ledger.entries:
             if not entry.get("closed"):
                 charges[Charge(*entry["charge"])] += 1
