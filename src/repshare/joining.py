@@ -108,7 +108,10 @@ class Remembering:
         return self._again + (self.exchange.received if isinstance(self.exchange, Counting) else self._taught)
 
     def publish(self, body: bytes) -> None:
-        """Share this release. A round done again makes the same one, and publishing twice changes nothing."""
+        """Share this release. A round done again makes the same one, and publishing twice changes nothing.
+
+        With a privacy budget it makes another, with new noise, which is charged again.
+        """
         self.exchange.publish(body)
 
     def collect(self, wants: Wants) -> bytes:
@@ -193,9 +196,10 @@ def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -
         number = client.round_number + 1
         record = client.round(test=number % eval_every == 0 or number == rounds)
         if isinstance(client.trouble, Outdated):
+            spent = "; the ledger was lost with it, and its ε adds to the new one's" if client.guard else ""
             raise Outdated(
                 f"{client.trouble}. Is {client.name} running elsewhere? If its state was lost, --restart withdraws "
-                "what it shared and begins at round 1"
+                f"what it shared and begins at round 1{spent}"
             )
         state.keep(record)
         yield record
