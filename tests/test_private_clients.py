@@ -70,6 +70,8 @@ def test_without_a_budget_nothing_is_charged(digits):
 def test_a_clients_ledger_outlives_it(digits, tmp_path):
     first = make_client(digits, PRIVATE, ledger=tmp_path / "ledger")
     first.round()
+    with pytest.raises(ConfigError, match="exact averages would leave"):
+        make_client(digits, Policy(), ledger=tmp_path / "ledger")
     second = make_client(digits, PRIVATE, ledger=tmp_path / "ledger")
     assert [record.trouble is None for record in second.rounds(2)] == [True, False]
 
