@@ -325,6 +325,30 @@ def test_a_ledger_goes_on_where_it_was(tmp_path, adjacency):
         assert (second.filter.spent == first.filter.spent).all()
 
 
+@pytest.mark.parametrize("adjacency", ["replace", "add-remove"])
+@pytest.mark.parametrize("written", [True, False], ids=["written", "an earlier version's"])
+def test_what_was_spent_is_told_for_the_delta_it_is_told_with(adjacency, written):
+    first, second = (make_guard(adjacency=adjacency, delta=delta) for delta in (1e-5, 1e-7))
+    for number in (1, 2):
+        release(first, round=number)
+    second.ledger.entries = [{k: v for k, v in e.items() if written or k != "delta"} for e in first.ledger.entries]
+    assert {entry["delta"] for entry in first.ledger.entries} == {1e-5}
+    if adjacency == "replace":
+        expected = accounting.epsilon(Counter(entry["charge"] for entry in first.ledger.entries), 1e-7)
+    else:
+        expected = accounting.epsilon_of(sum(entry["rho"] for entry in first.ledger.entries), 1e-7)
+    assert second.spent == expected > first.spent
+
+
+def test_a_smaller_budget_later_does_not_make_less_of_what_was_spent():
+    rich, poor = (make_guard(adjacency="add-remove", epsilon=epsilon) for epsilon in (100.0, 1.0))
+    release(rich)
+    poor.ledger.entries = rich.ledger.entries
+    poor._count_again()
+    release(poor, round=2)
+    assert poor.spent >= accounting.epsilon_of(rich.filter.spent.max(), DELTA) > 20
+
+
 def test_a_ledger_of_other_samples_is_refused_and_so_is_a_second_user(tmp_path):
     path = tmp_path / "privacy.jsonl"
     ledger = Ledger(path, {"samples": 3})

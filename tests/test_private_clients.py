@@ -11,8 +11,9 @@ from parties import RelayProcess, records, run
 from repshare import Board, Client, LeNet5, Policy, Task, wire
 from repshare.cli import main
 from repshare.config import Run, Setting
-from repshare.errors import ConfigError, Refused
-from repshare.exchange.relay import RelayExchange
+from repshare.errors import ConfigError, Outdated, Refused
+from repshare.exchange.relay import Membership, RelayExchange
+from repshare.joining import State, take_part
 from repshare.representations import Release, nothing, stack
 from repshare.simulation import Inline, resolve, simulate
 
@@ -69,8 +70,22 @@ def test_without_a_budget_nothing_is_charged(digits):
 def test_a_clients_ledger_outlives_it(digits, tmp_path):
     first = make_client(digits, PRIVATE, ledger=tmp_path / "ledger")
     first.round()
+    with pytest.raises(ConfigError, match="exact averages would leave"):
+        make_client(digits, Policy(), ledger=tmp_path / "ledger")
     second = make_client(digits, PRIVATE, ledger=tmp_path / "ledger")
     assert [record.trouble is None for record in second.rounds(2)] == [True, False]
+
+
+@pytest.mark.parametrize("policy", [PRIVATE, Policy()], ids=["private", "plain"])
+def test_who_lost_a_state_is_told_that_its_ledger_is_lost_too(digits, tmp_path, policy):
+    first, second = (make_client(digits, policy) for _ in range(2))
+    list(first.rounds(2))
+    second.exchange = first.exchange
+    state = State(tmp_path / "new", second, Membership("task", "a", 10, 84))
+    state.restore()
+    with pytest.raises(Outdated, match="--restart withdraws") as caught:
+        next(take_part(state))
+    assert ("the ledger was lost with it" in str(caught.value)) == (policy.epsilon is not None)
 
 
 def test_levels_are_for_budgets_of_their_own(digits):
@@ -144,7 +159,9 @@ def test_joining_with_a_budget(tmp_path, monkeypatch, capsys):
     try:
         said = run(capsys, *command, "--rounds", 1).out
         assert "release-only mode; training itself is not private" in said
-        run(capsys, *command, "--rounds", 1, "--restart")  # begins again, but what left has left
+        assert "a new privacy ledger begins" in said
+        said = run(capsys, *command, "--rounds", 1, "--restart").out  # begins again, but what left has left
+        assert "a new privacy ledger begins" not in said
         told = run(capsys, *command, "--rounds", 3).out
         assert "the privacy budget is spent" in told
         with RelayExchange(relay.url, "digits", client="alice") as exchange:
@@ -156,9 +173,9 @@ def test_joining_with_a_budget(tmp_path, monkeypatch, capsys):
     assert member["privacy"]["mode"] == "releases only, replace"
     assert member["privacy"]["epsilon"] == pytest.approx(3, abs=0.01)
     shown = run(capsys, "privacy", "ledger", "repshare-digits-alice").out
-    assert "2 releases charged: ε = 3 for each of 100 samples" in shown
+    assert "2 releases charged: ε = 3 with δ = 1e-05 for each of 100 samples" in shown
     document = json.loads(run(capsys, "privacy", "ledger", "repshare-digits-alice/privacy.jsonl", "--json").out)
-    assert [entry["round"] for entry in document["releases"]] == [1, 1]
+    assert [(entry["round"], entry["delta"]) for entry in document["releases"]] == [(1, 1e-5)] * 2
     assert "there is no ledger at" in run(capsys, "privacy", "ledger", tmp_path, expect=2).err
 
 

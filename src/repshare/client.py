@@ -96,7 +96,9 @@ class Client:
             self.test.check_labels(self.learner.network.classes)
         self.guard = self._make_guard(levels)
         self.learner.guard = self.guard  # before the first round: how much noise training needs, it knows
-        if self.guard is not None and ledger is not None:
+        if ledger is not None and self.guard is None:
+            raise ConfigError("a ledger is of a policy with epsilon: without one, exact averages would leave")
+        if ledger is not None and self.guard is not None:
             self.guard.keep_in(ledger)
         self.round_number = 0
         self.trouble: ExchangeError | BudgetExhausted | None = None  # what kept the last round from exchanging
@@ -156,9 +158,9 @@ class Client:
         state = torch.load(io.BytesIO(saved), weights_only=True)
         self.round_number = state.pop("round")
         guard = state.pop("guard", None)
+        self.learner.load_state(state)
         if self.guard is not None and guard is not None:
             self.guard.load_state(guard)
-        self.learner.load_state(state)
 
     def _collect(self) -> int:
         if self.exchange is None or self.method.absorb is None:

@@ -96,6 +96,8 @@ class Policy:
             raise ConfigError(f"training_share must be above 0 and below 1, not {self.training_share}")
         if self.end_to_end and self.epsilon is None:
             raise ConfigError("end_to_end needs a budget: set epsilon")
+        if self.end_to_end and self.discriminator == "external":
+            raise ConfigError("end_to_end trains no external discriminator: use discriminator classifier")
         if isinstance(self.peers, str):
             raise ConfigError(f"peers must be several names, not the text {self.peers!r}")
 

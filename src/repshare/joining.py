@@ -20,6 +20,7 @@ from repshare.errors import CheckpointError, ConfigError, Outdated
 from repshare.exchange import Counting, Exchange
 from repshare.exchange.relay import Membership
 from repshare.methods import RS
+from repshare.privacy.ledger import read_ledger
 from repshare.references import find_function, in_one_line
 from repshare.results import Folder, Journal, write_atomically
 from repshare.samples import Labelled
@@ -120,7 +121,10 @@ class Remembering:
         return self._again + (self.exchange.received if isinstance(self.exchange, Counting) else self._taught)
 
     def publish(self, body: bytes) -> None:
-        """Share this release. A round done again makes the same one, and publishing twice changes nothing."""
+        """Share this release. A round done again makes the same one, and publishing twice changes nothing.
+
+        With a privacy budget it makes another, with new noise, which is charged again.
+        """
         self.exchange.publish(body)
 
     def collect(self, wants: Wants) -> bytes:
@@ -145,7 +149,13 @@ class State:
 
     def __init__(self, path: Path, client: Client, membership: Membership) -> None:
         self.client, self._path, self._teacher = client, path / "client.state", path / "teacher"
+        self._ledger = path / LEDGER
         self.folder = Folder(path, _describe(client, membership), resume=True, option="--state")
+        if client.guard is None and self._ledger.exists() and read_ledger(self._ledger)[1]:
+            raise ConfigError(
+                f"releases from {path} were private, and without epsilon exact averages would leave, of which no ε "
+                "holds: give --epsilon again, or another --state"
+            )
         if client.exchange is not None:
             self.attach(client.exchange)
 
@@ -163,7 +173,12 @@ class State:
         policy = json.dumps(asdict(self.client.policy), indent=2) + "\n"  # most of it may change between starts
         write_atomically(self.folder.path / "policy.json", policy)
         if self.client.guard is not None:
-            self.client.guard.keep_in(self.folder.path / LEDGER)
+            if self.client.policy.end_to_end and self._path.exists() and not self._ledger.exists():
+                raise ConfigError(
+                    f"no {LEDGER} says what the model in {self._path} has cost: put it back, or, if it was trained "
+                    "without --end-to-end, leave that out again; --restart begins with a new model"
+                )
+            self.client.guard.keep_in(self._ledger)
         if self._path.exists():
             kept = self._path.read_bytes()
             if zlib.crc32(kept[4:]).to_bytes(4) != kept[:4]:
@@ -194,9 +209,10 @@ def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -
         number = client.round_number + 1
         record = client.round(test=number % eval_every == 0 or number == rounds)
         if isinstance(client.trouble, Outdated):
+            spent = "; the ledger was lost with it, and its ε adds to the new one's" if client.guard else ""
             raise Outdated(
                 f"{client.trouble}. Is {client.name} running elsewhere? If its state was lost, --restart withdraws "
-                "what it shared and begins at round 1"
+                f"what it shared and begins at round 1{spent}"
             )
         state.keep(record)
         yield record
@@ -215,7 +231,9 @@ def reported(client: Client) -> list[str]:
 
 
 def _figures(client: Client) -> list[str]:
-    told = ["round", "test_accuracy", "bytes_up", "bytes_down"]
+    told = ["round", "bytes_up", "bytes_down"]
+    if client.guard is None or client.guard.covers_model:
+        told.append("test_accuracy")
     if not client.policy.end_to_end:  # which covers what is told of the model, not of its training samples
         told += ["train_accuracy", "ce", "kd", "disc", "bound"]
     return told

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from repshare import objective
-from repshare.errors import ConfigError, ModelError
+from repshare.errors import CheckpointError, ConfigError, ModelError
 from repshare.objective import Terms
 from repshare.privacy.whole import WholeGuard
-from repshare.randomness import torch_stream
+from repshare.randomness import derive, secret_stream, torch_stream
 from repshare.training import Averages, Learner, Losses
 
 
@@ -35,9 +35,14 @@ class PrivateLearner(Learner):
         super().__init__(make_private(model), *arguments, **options)
         for parameter in self.network.model.parameters():
             parameter.data = parameter.data.contiguous()  # as Opacus lays gradients out
-        policy, seed = self.policy, options["seed"]
+        policy, seed, device = self.policy, options["seed"], self.samples.device
         self.seeded = policy.seeded_noise
-        self.secret = torch_stream(seed, self.name, "dp-sgd") if self.seeded else _unforeseeable()
+        # Who is in a step is drawn on the CPU, and its noise where the weights are.
+        self.secret = torch_stream(seed, self.name, "dp-sgd") if self.seeded else secret_stream()
+        self.noising = self.secret
+        if device.type != "cpu":
+            noise_seed = derive(seed, self.name, "dp-sgd noise") if self.seeded else secrets.randbits(64)
+            self.noising = torch.Generator(device).manual_seed(noise_seed)
         self.rate = min(1.0, policy.batch_size / len(self.samples))
         self.steps = -(-len(self.samples) // policy.batch_size)  # in an epoch
         self._observed: GradSampleModule | None = GradSampleModule(self.network.model, loss_reduction="sum")
@@ -45,18 +50,22 @@ class PrivateLearner(Learner):
 
     def train(self) -> Losses:
         """Local epochs of DP-SGD: as many steps as there would be batches. Without noise once nothing can leave."""
-        if self._guard().close():
+        guard = self._guard()
+        if guard.close():
             self._forget()
+            guard.count(1.0, 0.0)  # so that, whatever becomes of the ledger, this model never leaves
             return super().train()
         descent, averages = self._private or self._prepare(), Averages()
         self.network.model.train()
         with self._own_noise():
             for _ in range(self.policy.epochs * self.steps):
+                guard.count(self.rate, descent.noise_multiplier)
                 drawn = (torch.rand(len(self.samples), generator=self.secret) < self.rate).nonzero().squeeze(1)
                 descent.zero_grad()
                 if len(drawn):
                     inputs, labels = self.samples.batch(drawn)
                     averages.add(*self._look(inputs, labels), labels)
+                    _leave_out_overflows(descent.params)
                 else:  # noise is added all the same: that nobody was drawn must not show
                     for parameter in descent.params:
                         parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
@@ -66,13 +75,22 @@ class PrivateLearner(Learner):
 
     def state(self) -> dict[str, Any]:
         """All that another learner of the same make needs; to the same bits, if noise is seeded."""
-        return {**super().state(), **({"secret": self.secret.get_state()} if self.seeded else {})}
+        streams = {"secret": self.secret.get_state(), "noising": self.noising.get_state()} if self.seeded else {}
+        return {**super().state(), "noisy": self._observed is not None, **streams}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from here. Noise that nobody can foresee is not drawn again."""
-        super().load_state({name: value for name, value in state.items() if name != "secret"})
+        if "noisy" not in state:
+            raise CheckpointError(
+                f"{self.name} was trained without DP-SGD, or by a version that did not count its steps, so that no ε "
+                "covers its model: begin again (--restart)"
+            )
+        super().load_state(state)
+        if not state["noisy"]:
+            self._look_away()
         if self.seeded:
             self.secret.set_state(state["secret"])
+            self.noising.set_state(state["noising"])
 
     def _guard(self) -> WholeGuard:
         if not isinstance(self.guard, WholeGuard):
@@ -80,12 +98,16 @@ class PrivateLearner(Learner):
         return self.guard
 
     def _forget(self) -> None:
+        """Once, when noise ends."""
+        if self._observed is not None:
+            self._look_away()
+            self.optimizer.state = defaultdict(dict)  # Adam's averages are of noise: its steps would stay tiny for long
+
+    def _look_away(self) -> None:
         """Look at single samples' gradients no more; weights lie as they do in other learners."""
-        if self._observed is None:
-            return
-        self._observed.remove_hooks()
-        self._observed = None
-        self.optimizer.state = defaultdict(dict)  # Adam's averages are of noise: its steps would stay tiny for long
+        if self._observed is not None:
+            self._observed.remove_hooks()
+            self._observed = None
         for parameter in self.network.model.parameters():
             if parameter.ndim == 4:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
@@ -97,7 +119,7 @@ class PrivateLearner(Learner):
             noise_multiplier=self._guard().steps.noise,
             max_grad_norm=self.policy.grad_clip,
             expected_batch_size=self.policy.batch_size,
-            generator=self.secret,
+            generator=self.noising,
         )
         return self._private
 
@@ -153,6 +175,15 @@ def make_private(model: nn.Module) -> nn.Module:
     return model
 
 
+def _leave_out_overflows(parameters: list[nn.Parameter]) -> None:
+    """A gradient with something infinite in it, which no factor shortens to a bound, counts as nothing."""
+    own: list[Tensor] = [parameter.grad_sample for parameter in parameters]  # type: ignore[attr-defined]  # (n, …)
+    sums = torch.stack([gradients.reshape(len(gradients), -1).sum(1) for gradients in own])  # not finite if any is not
+    broken = ~sums.isfinite().all(0)
+    for gradients in own:
+        gradients.masked_fill_(broken.view(-1, *[1] * (gradients.ndim - 1)), 0.0)
+
+
 def _channels_first(inputs: Any) -> Any:
     """Images as Opacus expects them: where channels are last, it gives wrong gradients and does not say so."""
     if isinstance(inputs, Mapping):
@@ -164,7 +195,3 @@ def _channels_first(inputs: Any) -> Any:
 def _note(text: str) -> None:
     """Say it once."""
     logging.getLogger("repshare").warning(text)
-
-
-def _unforeseeable() -> torch.Generator:
-    return torch.Generator().manual_seed(secrets.randbits(63))

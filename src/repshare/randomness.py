@@ -5,9 +5,12 @@ the other clients do, in whichever process it lives, and switching a loss off le
 """
 
 import hashlib
+import os
 
 import numpy as np
 import torch
+
+from repshare.errors import ConfigError
 
 
 def derive(seed: int, *path: int | str) -> int:
@@ -24,3 +27,19 @@ def torch_stream(seed: int, *path: int | str) -> torch.Generator:
 def numpy_stream(seed: int, *path: int | str) -> np.random.Generator:
     """A generator of NumPy's."""
     return np.random.default_rng(derive(seed, *path))
+
+
+def secret_stream() -> torch.Generator:
+    """A generator of PyTorch's on the CPU that nobody can foresee.
+
+    Of a seed it would keep 32 bits, few enough to try them all. So its state, a Mersenne Twister's 624 words, is
+    filled by the operating system: those words are found by what a seed makes of them, which NumPy knows, too.
+    """
+    generator = torch.Generator().manual_seed(0)
+    seeded = np.random.RandomState(0).get_state(legacy=False)["state"]["key"]
+    before, drawn = bytes(generator.get_state().numpy()), np.frombuffer(os.urandom(seeded.nbytes), seeded.dtype)
+    words = seeded.astype(np.uint64).tobytes()
+    if before.count(words) != 1:
+        raise ConfigError(f"PyTorch {torch.__version__} keeps its generator's state otherwise than repshare knows")
+    state = before.replace(words, drawn.astype(np.uint64).tobytes())
+    return generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))

@@ -150,7 +150,8 @@ class Learner:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.default_generator.manual_seed(seed)
             if device.type == "cuda":
-                torch.cuda.manual_seed(seed)
+                with torch.cuda.device(device):  # it seeds the current GPU, which may be another
+                    torch.cuda.manual_seed(seed)
             yield
 
     def terms(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:

@@ -3,7 +3,7 @@
 import json as jsonlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich import box
@@ -101,21 +101,25 @@ def ledger(
         raise ConfigError(f"there is no ledger at {file}: nothing was released with noise")
     about, entries = read_ledger(file)
     paid = [entry for entry in entries if not entry.get("closed")]
-    told = [{"round": entry["round"], "noise": _noise(entry), "epsilon": entry["epsilon"]} for entry in paid]
+    told = [
+        {"round": entry["round"], "noise": _noise(entry), "epsilon": entry["epsilon"], "delta": entry.get("delta")}
+        for entry in paid
+    ]
     if json:
         print(jsonlib.dumps({**about, "releases": told}, indent=2))
         return
     console = Console()
     table = Table(box=box.SIMPLE_HEAD)
-    for name in ("release", "round", "noise multiplier", "ε so far"):
+    for name in ("release", "round", "noise multiplier", "ε so far", "with δ"):
         table.add_column(name, justify="right")
     for number, entry in enumerate(told, start=1):
-        table.add_row(str(number), str(entry["round"]), f"{entry['noise']:.4g}", f"{entry['epsilon']:.4g}")
+        numbers = f"{entry['noise']:.4g}", f"{entry['epsilon']:.4g}", _delta(entry)
+        table.add_row(str(number), str(entry["round"]), *numbers)
     console.print(table)
-    spent = told[-1]["epsilon"] if told else 0.0
+    spent = f"{told[-1]['epsilon']:.4g} with δ = {_delta(told[-1])}" if told else "0"
     whose = "at most, for each" if about["adjacency"] == "add-remove" else "for each"
     mode = about.get("mode", "release-only")
-    _say(console, f"{len(told)} releases charged: ε = {spent:.4g} {whose} of {about['samples']:,} samples, {mode}")
+    _say(console, f"{len(told)} releases charged: ε = {spent} {whose} of {about['samples']:,} samples, {mode}")
 
 
 def cautions(policy: Policy) -> list[str]:
@@ -141,6 +145,11 @@ def cautions(policy: Policy) -> list[str]:
 def _noise(entry: dict[str, object]) -> object:
     charge = entry.get("charge")
     return charge[0] if isinstance(charge, list) else entry["noise"]
+
+
+def _delta(entry: dict[str, Any]) -> str:
+    """Earlier versions did not write it down: it was the policy's of that time."""
+    return "?" if entry["delta"] is None else f"{entry['delta']:g}"
 
 
 def _say(console: Console, text: str) -> None:

@@ -31,7 +31,7 @@ class Work:
     state: Path | None = None
     """The folder from which the same command goes on. Default: repshare-TASK-CLIENT."""
     restart: bool = False
-    """Forget the rounds in the state folder, withdraw what was shared, and begin at round 1."""
+    """Forget the rounds in the state folder, withdraw what was shared, and begin at round 1. A privacy ledger stays."""
     dry_run: bool = False
     """Only show what would leave this machine in a round. Contacts nobody and writes nothing."""
     seed: int = 0
@@ -89,6 +89,8 @@ def carry_on(
         say(console, _opening(client, membership, state.folder.path))
         for warning in cautions(client.policy):
             say(console, warning, "yellow")
+        if client.guard is not None and not client.guard.ledger.entries:
+            say(console, "a new privacy ledger begins: what others say of these samples, lost ones too, adds to it")
         before = None
         for record in until_asked(take_part(state, work.rounds, eval_every=work.eval_every)):
             if work.json:

@@ -77,9 +77,17 @@ class Guard:
         return "releases only"
 
     @property
+    def covers_model(self) -> bool:
+        """Whether ε so far is also for who sees the model as it is, as far as ε is about models."""
+        return True
+
+    @property
     def spent(self) -> float:
-        """ε so far, for the sample that may have spent most: it depends on nobody's features, so it may be told."""
-        return float(self.ledger.entries[-1]["epsilon"]) if self.ledger.entries else 0.0
+        """ε so far at today's δ, of the sample that may have spent most: no features decide it, so it may be told."""
+        if not self.ledger.entries:
+            return 0.0
+        last = self.ledger.entries[-1]
+        return float(last["epsilon"]) if last.get("delta") == self.delta else self._epsilon_again()
 
     def state(self) -> dict[str, str]:
         """What a simulation keeps: the ledger and the seeded generator. A ledger on disk is never rewound."""
@@ -119,15 +127,14 @@ class Guard:
     def _pay(self, smallest: int, shape: Shape) -> float:
         """Charge a release whose smallest class has so many samples; its noise multiplier."""
         charge = Charge(common_noise(self.policy, shape, smallest), shape.repeats, shape.n_avg, smallest)
-        charges = Counter(Charge(*entry["charge"]) for entry in self.ledger.entries)
-        charges[charge] += 1
-        cost = accounting.epsilon(charges, self.delta)
+        charges = [Charge(*entry["charge"]) for entry in self.ledger.entries]
+        cost = accounting.epsilon(Counter([*charges, charge]), self.delta)
         if cost > self.epsilon * ROUNDING:
             raise BudgetExhausted(
                 f"the privacy budget is spent: {len(self.ledger.entries)} releases cost ε = {self.spent:.3g}, one more "
                 f"would make it {cost:.3g} of ε = {self.epsilon:g}"
             )
-        self.ledger.add({"round": shape.round, "epsilon": cost, "charge": charge})
+        self.ledger.add({"round": shape.round, "epsilon": cost, "delta": self.delta, "charge": charge})
         return charge.noise
 
     def _filtered(self, own: Filter, clipped: Wholes, labels: Integers, rows: Integers, shape: Shape) -> Release:
@@ -163,18 +170,31 @@ class Guard:
     def _keep(self, own: Filter, costs: Costs, noise: float, classes: int, shape: Shape) -> None:
         own.charge(costs)
         rho = _full_cost(shape) / noise**2  # of a sample as long as the bound that is in everything
-        total = rho + sum(entry["rho"] for entry in self.ledger.entries)
         largest = float(own.budgets[np.isfinite(own.budgets)].max(initial=0.0))
+        most = min(rho + sum(entry["rho"] for entry in self.ledger.entries), max(largest, self._most()))
         self.ledger.add(
             {
                 "round": shape.round,
-                "epsilon": accounting.epsilon_of(min(total, largest), self.delta),
+                "epsilon": accounting.epsilon_of(most, self.delta),
+                "delta": self.delta,
                 "noise": noise,
                 "rho": rho,
+                "most": most,
                 "classes": classes,
                 "costs": base64.b64encode(costs.tobytes()).decode(),
             }
         )
+
+    def _most(self) -> float:
+        """ρ that no sample with a budget has spent more than. Budgets may have been larger once than they are now."""
+        entries = self.ledger.entries
+        return float(entries[-1].get("most", sum(entry["rho"] for entry in entries))) if entries else 0.0
+
+    def _epsilon_again(self) -> float:
+        """ε of what the ledger says, at today's δ."""
+        if self.filter is not None:
+            return accounting.epsilon_of(self._most(), self.delta)
+        return accounting.epsilon(Counter(Charge(*entry["charge"]) for entry in self.ledger.entries), self.delta)
 
     def _release(self, means: list[Row], observed: list[Row], dimension: int, shape: Shape) -> Release:
         return Release(shape.round, stack(means, dimension), stack(observed, dimension), self.source.name)

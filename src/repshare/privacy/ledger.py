@@ -37,7 +37,10 @@ class Ledger:
         if new:  # a file is there for good once its folder says so
             _sync_folder(path.parent)
         if lines and lines[0] != described:
-            raise ConfigError(f"{path} is of other samples or another adjacency: {_differences(lines[0], described)}")
+            raise ConfigError(
+                f"{path} is of other samples, another adjacency or mode ({_differences(lines[0], described)}): go on "
+                "with what it is of, or keep another ledger; ε of the same samples adds up"
+            )
         self.entries = lines[1:]
 
     def add(self, entry: Entry) -> None:

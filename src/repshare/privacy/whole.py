@@ -1,11 +1,14 @@
 """End to end: what DP-SGD and the releases of its models cost together.
 
-Before each release there are so many steps of DP-SGD, each on a Poisson sample of the data; then the release's sums.
-All compose under one adjacency, a sample replaced by another of its class, by the privacy-loss accountant (PLD). The
-library's noise multipliers are then of a norm bound: it doubles by itself what a replaced sample can change.
+Steps of DP-SGD, each on a Poisson sample of the data, are counted as they are made, and paid for with the next
+release. They and the releases' sums compose under one adjacency, a sample replaced by another of its class, by the
+privacy-loss accountant (PLD). The library's noise multipliers are then of a norm bound: it doubles by itself what a
+replaced sample can change.
 """
 
+import json
 from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,6 +20,7 @@ from repshare.errors import BudgetExhausted, ConfigError
 from repshare.privacy import accounting
 from repshare.privacy.accounting import Charge
 from repshare.privacy.guard import ROUNDING, Guard
+from repshare.privacy.ledger import Entry
 from repshare.representations import Integers, Shape
 
 LEAST_NOISE, SILENCE = 0.1, 2.0**20  # of a step, in gradient bounds
@@ -25,7 +29,7 @@ INTERVAL = 1e-3  # of privacy losses: the bound is true for any, and with this o
 
 
 class Steps(NamedTuple):
-    """The training before a release."""
+    """Training, by as many steps of one kind."""
 
     rate: float  # the chance of a sample to be in a step
     number: int
@@ -33,10 +37,11 @@ class Steps(NamedTuple):
 
 
 class WholeGuard(Guard):
-    """Makes releases of a model that was trained with DP-SGD, and charges each with the training before it.
+    """Makes releases of a model that was trained with DP-SGD, and charges each with all training not yet paid for.
 
-    A round that is done again after a crash is charged again with all its steps: what was seen of the first stays seen.
-    Once the budget cannot pay for another release, training needs no noise any more, and nothing may leave for good.
+    What is not yet paid for is kept with the model, whose past it is. A round that is done again after a crash is
+    charged again with all its steps: what was seen of the first stays seen. Once the budget cannot pay for another
+    release, training needs no noise any more, and nothing may leave for good.
     """
 
     def __init__(self, policy: Policy, labels: Integers, **options: Any) -> None:
@@ -47,6 +52,11 @@ class WholeGuard(Guard):
         self.charge = self._price(policy.m_up)
         unplanned = Steps(min(1.0, policy.batch_size / len(labels)), steps)
         self.steps = plan_training(self.epsilon, self.delta, policy.planned_releases, unplanned, self.charge)
+        self.unpaid = Counter[tuple[float, float]]()  # steps in the model since its last release, by rate and noise
+
+    def count(self, rate: float, noise: float) -> None:
+        """A step is about to be made. One without noise can never be paid for."""
+        self.unpaid[rate, noise] += 1
 
     @property
     def mode(self) -> str:
@@ -61,33 +71,67 @@ class WholeGuard(Guard):
         return charge._replace(noise=noise)
 
     def close(self) -> bool:
-        """Whether nothing of the model will ever leave again. It is written down before anyone acts on it."""
-        entries = self.ledger.entries
-        if entries and not self._closed and self._cost(self.charge) > self.epsilon * ROUNDING:
-            self.ledger.add({**entries[-1], "closed": True})
-        return self._closed
+        """Whether nothing of the model will ever leave again. It is written down before anyone acts on it.
+
+        Another release would be after all the steps that are planned for one, and after a round's more than there are.
+        """
+        if not self.closed:
+            soon, kind = self.unpaid.copy(), (self.steps.rate, self.steps.noise)
+            soon[kind] += max(self.steps.number // self.policy.release_every, self.steps.number - soon.total())
+            if self._cost(self.charge, soon) > self.epsilon * ROUNDING:
+                self.ledger.add({"epsilon": self.spent, "delta": self.delta, "closed": True})
+        return self.closed
 
     @property
-    def _closed(self) -> bool:
+    def closed(self) -> bool:
+        """Whether nothing of the model may leave any more."""
         return bool(self.ledger.entries) and self.ledger.entries[-1].get("closed", False)
+
+    @property
+    def covers_model(self) -> bool:
+        """Whether all training in the model is paid for."""
+        return not self.unpaid
+
+    def state(self) -> dict[str, str]:
+        """What is kept with the model."""
+        return {**super().state(), "unpaid": json.dumps(_list(self.unpaid))}
+
+    def load_state(self, state: dict[str, str]) -> None:
+        """Go on from what `state` gave."""
+        super().load_state(state)
+        self.unpaid = Counter({(rate, noise): number for rate, number, noise in json.loads(state["unpaid"])})
 
     def _pay(self, smallest: int, shape: Shape) -> float:
         charge = self._price(shape.repeats)
-        cost = self._cost(charge)
-        if self._closed or cost > self.epsilon * ROUNDING:
+        if self.closed or (cost := self._cost(charge, self.unpaid)) > self.epsilon * ROUNDING:
             raise BudgetExhausted(
                 f"the privacy budget is spent: releases and the training before each cost ε = {self.spent:.3g} of "
                 f"{self.epsilon:g}; training goes on without noise, so that nothing of this model may leave any more"
             )
-        self.ledger.add({"round": shape.round, "epsilon": cost, "charge": charge, "steps": self.steps})
+        self.ledger.add(
+            {
+                "round": shape.round,
+                "epsilon": cost,
+                "delta": self.delta,
+                "charge": charge,
+                "steps": _list(self.unpaid),
+            }
+        )
+        self.unpaid.clear()
         return charge.noise
 
-    def _cost(self, charge: Charge) -> float:
-        """ε with one more release."""
-        paid = [entry for entry in self.ledger.entries if not entry.get("closed")]
-        charges = Counter((Steps(*entry["steps"]), Charge(*entry["charge"])) for entry in paid)
-        charges[self.steps, charge] += 1
-        return whole_epsilon(frozenset(charges.items()), self.delta)
+    def _epsilon_again(self) -> float:
+        return self._cost(None, Counter())
+
+    def _cost(self, charge: Charge | None, unpaid: Counter[tuple[float, float]]) -> float:
+        """ε with one more release, if any, after these steps."""
+        steps, charges = unpaid.copy(), Counter([] if charge is None else [charge])
+        for entry in self.ledger.entries:
+            if not entry.get("closed"):
+                charges[Charge(*entry["charge"])] += 1
+                for rate, number, noise in _steps(entry):
+                    steps[rate, noise] += number
+        return whole_epsilon(frozenset(_list(steps)), frozenset(charges.items()), self.delta)
 
     def _about(self) -> dict[str, Any]:
         return {**super()._about(), "mode": self.mode}
@@ -95,15 +139,19 @@ class WholeGuard(Guard):
 
 @lru_cache(64)
 def plan_training(epsilon: float, delta: float, releases: int, steps: Steps, charge: Charge) -> Steps:
-    """The steps with the least noise with which they and so many releases together cost at most ε."""
-    if (alone := _cost(steps._replace(noise=SILENCE), charge, releases, delta)) > epsilon:
+    """The steps with the least noise with which they before each of so many releases, and these, cost at most ε."""
+
+    def planned(noise: float) -> tuple[frozenset[Steps], frozenset[tuple[Charge, int]]]:
+        return frozenset({Steps(steps.rate, releases * steps.number, noise)}), frozenset({(charge, releases)})
+
+    if (alone := whole_epsilon(*planned(SILENCE), delta)) > epsilon:
         raise ConfigError(f"releases alone cost ε = {alone:.3g}, which leaves nothing for training")
     low = SILENCE
-    while low > LEAST_NOISE and _cost(steps._replace(noise=low), charge, releases, delta) <= epsilon:
+    while low > LEAST_NOISE and whole_epsilon(*planned(low), delta) <= epsilon:
         low /= 2  # from above: losses with little noise take long to compose
     noise = dp_accounting.calibrate_dp_mechanism(
         _accountant,
-        lambda noise: _event(steps._replace(noise=noise), charge, releases),
+        lambda noise: _event(*planned(noise)),
         epsilon,
         delta,
         dp_accounting.ExplicitBracketInterval(low, 2 * low),
@@ -113,26 +161,32 @@ def plan_training(epsilon: float, delta: float, releases: int, steps: Steps, cha
 
 
 @lru_cache(1024)
-def whole_epsilon(charges: frozenset[tuple[tuple[Steps, Charge], int]], delta: float) -> float:
-    """ε of so many releases of each kind, with the training before each."""
-    accountant = _accountant()
-    for (steps, charge), releases in charges:
-        accountant.compose(_event(steps, charge, releases))
-    return float(accountant.get_epsilon(delta))
-
-
-def _cost(steps: Steps, charge: Charge, releases: int, delta: float) -> float:
-    return whole_epsilon(frozenset({((steps, charge), releases)}), delta)
+def whole_epsilon(training: frozenset[Steps], releases: frozenset[tuple[Charge, int]], delta: float) -> float:
+    """ε of all this training and so many releases of each kind together."""
+    return float(_accountant().compose(_event(training, releases)).get_epsilon(delta))
 
 
 def _accountant() -> dp_accounting.pld.PLDAccountant:
     return dp_accounting.pld.PLDAccountant(NeighboringRelation.REPLACE_ONE, value_discretization_interval=INTERVAL)
 
 
-def _event(steps: Steps, charge: Charge, releases: int) -> dp_accounting.DpEvent:
-    training = PoissonSampledDpEvent(steps.rate, GaussianDpEvent(steps.noise))
-    sums = GaussianDpEvent(2 * charge.noise)  # there in what a replaced sample can change, here in bounds
-    return dp_accounting.ComposedDpEvent([
-        dp_accounting.SelfComposedDpEvent(training, releases * steps.number),
-        dp_accounting.SelfComposedDpEvent(sums, releases * (1 + charge.observations)),
-    ])  # fmt: skip
+def _event(training: Iterable[Steps], releases: Iterable[tuple[Charge, int]]) -> dp_accounting.DpEvent:
+    steps = [
+        dp_accounting.SelfComposedDpEvent(PoissonSampledDpEvent(rate, GaussianDpEvent(noise)), number)
+        for rate, number, noise in sorted(training)
+    ]
+    sums = [  # an accountant's noise is there in what a replaced sample can change, here in bounds
+        dp_accounting.SelfComposedDpEvent(GaussianDpEvent(2 * charge.noise), number * (1 + charge.observations))
+        for charge, number in sorted(releases)
+    ]
+    return dp_accounting.ComposedDpEvent(steps + sums)
+
+
+def _list(counted: Counter[tuple[float, float]]) -> list[Steps]:
+    return [Steps(rate, number, noise) for (rate, noise), number in counted.items()]
+
+
+def _steps(entry: Entry) -> list[Steps]:
+    """The training that an entry paid for. Earlier versions wrote one kind of steps, and not in a list."""
+    kept = entry["steps"]
+    return [Steps(*kept)] if kept and isinstance(kept[0], float) else [Steps(*each) for each in kept]
