@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from repshare.commands.reproducing import What, reproduce
-from repshare.config import Setting
+from repshare.config import Run, Setting
 from repshare.errors import ConfigError
-from repshare.experiments import EXPERIMENTS, PUBLISHED, choose, fill
+from repshare.experiments import EXPERIMENTS, PUBLISHED, Cell, Experiment, choose, fill
 from repshare.experiments.ablation import gains
 from repshare.experiments.estimate import estimate, in_words
+from repshare.experiments.experiment import what_was_seen
 from repshare.experiments.tsne import neighbourhood
 from repshare.results import Folder, Journal
 from repshare.screen import table_markdown
@@ -85,6 +86,25 @@ def test_an_interrupted_experiment_remembers_what_it_saw(tmp_path, splits):
     assert not carry_out(EXPERIMENTS["bound"], tmp_path / "cut", splits, seeds=1, setting=setting, stop=2)
     assert carry_out(EXPERIMENTS["bound"], tmp_path / "cut", splits, seeds=1, setting=setting) == whole
     assert [line["round"] for line in whole if line["curve"] == "IL"] == [1, 2, 3, 5]
+
+
+def test_a_look_that_was_cut_off_is_had_again(tmp_path, splits):
+    def plan(setting, _):
+        return [Cell({"method": "IL", "seed": 0}, Run("IL", 0, setting), looks=(1, 2))]
+
+    def look(cell, views, splits):
+        if not looks.pop():
+            raise KeyboardInterrupt
+        return {"clients": len(views)}
+
+    experiment = Experiment("looks", "", plan, show=None, condense=what_was_seen, look=look)
+    setting = replace(TINY, clients=2, model=("mlp",))
+    looks = [False, True]  # the one after the last round is cut off
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(experiment, tmp_path, splits, seeds=1, setting=setting)
+    looks = [True, True]
+    lines = carry_out(experiment, tmp_path, splits, seeds=1, setting=setting)
+    assert [(line["round"], line["clients"]) for line in lines] == [(1, 2), (2, 2)]
 
 
 def test_gains_are_over_learning_alone_on_the_same_split():

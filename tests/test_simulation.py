@@ -6,7 +6,7 @@ import pytest
 
 from repshare.config import Policy, Run, Setting
 from repshare.errors import ConfigError, ModelError, Refused, WorkerFailed
-from repshare.simulation import Inline, Processes, resolve, simulate
+from repshare.simulation import Checkpoint, Inline, Processes, resolve, simulate
 from repshare.simulation.plan import common_start, make_plan
 from repshare.simulation.workers import Worker
 
@@ -185,10 +185,38 @@ def test_a_workers_own_errors_arrive_as_they_were(splits, tmp_path):
         "def shy(channels, classes):\n"
         "    return Shy(nn.Flatten(), nn.Linear(64, 84), nn.Tanh(), nn.Linear(84, classes))\n"
     )
-    with pytest.raises(WorkerFailed, match="not while training"), Processes(1) as workers:
-        list(simulate(Run("IL", 0, replace(SMALL, model=(f"{file}:shy",))), splits, workers))
+    with Processes(1) as workers:
+        with pytest.raises(WorkerFailed, match="not while training"):
+            list(simulate(Run("IL", 0, replace(SMALL, model=(f"{file}:shy",))), splits, workers))
+        an_interrupt_leaves_them_out_of_step(splits, workers, tmp_path)
     with pytest.raises(ModelError), Inline() as workers:
         list(simulate(Run("IL", 0, replace(SMALL, model=("resnet9",))), splits, workers))  # 8 × 8 is too small for it
+
+
+def an_interrupt_leaves_them_out_of_step(splits, workers, tmp_path):
+    """What a worker says after it was interrupted is not taken for what it was asked next."""
+    now = tmp_path / "now"
+    (tmp_path / "loud.py").write_text(
+        "import os, signal\n"
+        "from torch import nn\n"
+        "class Loud(nn.Sequential):\n"
+        "    def forward(self, images):\n"
+        f"        if os.path.exists({str(now)!r}):\n"
+        f"            os.unlink({str(now)!r})\n"
+        "            os.kill(os.getppid(), signal.SIGINT)\n"
+        "        return super().forward(images)\n"
+        "def loud(channels, classes):\n"
+        "    return Loud(nn.Flatten(), nn.Linear(64, 84), nn.Tanh(), nn.Linear(84, classes))\n"
+    )
+    run = Run("IL", 0, replace(SMALL, model=(f"{tmp_path}/loud.py:loud",)))
+    rounds = simulate(run, splits, workers, Checkpoint(tmp_path / "c", run))
+    next(rounds)
+    now.touch()
+    with pytest.raises(KeyboardInterrupt):
+        workers.look()
+    with pytest.raises(WorkerFailed, match="interrupted before they had answered"):
+        rounds.close()
+    assert Checkpoint(tmp_path / "c", run).manifest.round == 0
 
 
 def test_what_is_left_open_is_the_papers():

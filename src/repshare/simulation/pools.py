@@ -123,6 +123,7 @@ class Processes(Shared):
     def __enter__(self) -> Self:
         context = multiprocessing.get_context("spawn")
         self._lines, self._processes, self._scratch = [], [], tempfile.TemporaryDirectory()
+        self._waiting = False
         with _no_interrupt():
             for _ in range(self.count):
                 ours, theirs = context.Pipe()
@@ -151,18 +152,25 @@ class Processes(Shared):
         self._ask("begin", [(plan.run, plan.classes, scratch, folder, share) for share in shares])
 
     def _ask(self, verb: str, questions: list[tuple[Any, ...]]) -> list[Any]:
+        if self._waiting:  # what comes next is an answer to something else
+            raise WorkerFailed("the workers were interrupted before they had answered: start others")
+        self._waiting = True
         for place, question in enumerate(questions):
             try:
                 self._lines[place].send((verb, question))
             except BrokenPipeError as error:
                 raise self._died(place) from error
-        return [self._answer(place) for place in range(len(questions))]
+        replies = [self._receive(place) for place in range(len(questions))]
+        self._waiting = False
+        return [self._answer(place, *reply) for place, reply in enumerate(replies)]
 
-    def _answer(self, place: int) -> Any:
+    def _receive(self, place: int) -> Any:
         try:
-            answer, error, trace = self._lines[place].recv()
+            return self._lines[place].recv()
         except (EOFError, ConnectionResetError) as gone:
             raise self._died(place) from gone
+
+    def _answer(self, place: int, answer: Any, error: RepshareError | str | None, trace: str) -> Any:
         if isinstance(error, RepshareError):
             raise error
         if error is not None:

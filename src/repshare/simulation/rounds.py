@@ -2,9 +2,11 @@
 
 import random
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +29,21 @@ from repshare.topology import Graph, make_graph
 from repshare.training import Score
 
 CHECKPOINT_SECONDS = 60.0
+Step = TypeVar("Step")
+
+
+@contextmanager
+def following(steps: Generator[Step]) -> Iterator[Generator[Step]]:
+    """Close the steps when the block ends. An error in it is thrown into them: what follows the last is not whole."""
+    try:
+        yield steps
+    except GeneratorExit:  # whoever asks us for steps has stopped
+        steps.close()
+        raise
+    except BaseException as error:
+        steps.throw(error)
+        raise
+    steps.close()
 
 
 def simulate(
@@ -41,7 +58,7 @@ def simulate(
 
     With a checkpoint, go on after the round it was taken in, and take one every so many rounds, or about every minute,
     and when the caller stops early. It is taken when the next round is asked for: what the caller does with a
-    round's records is over by then.
+    round's records is over by then. A caller that can fail before should be `following`: then none is taken.
     """
     simulation = Simulation(run, splits, workers, checkpoint)
     last, saved = run.setting.rounds or 0, time.monotonic()
