@@ -191,6 +191,7 @@ def test_own_data_and_own_model_work_from_the_command_line(tmp_path):
         (["--resident", "0"], "resident must be at least 1"),
         (["--checkpoint-every", "0"], "checkpoint_every must be at least 1"),
         (["--participation", "0"], "participation must be above 0"),
+        (["--dropout", "0.999"], "seed 0: nobody is there whenever a test is due"),
         (["--partition", "dirichlet", "--alpha", "0"], "alpha"),
         (["--dataset", "own.py:bad_label", "--samples", "60"], "label 5 at index 7"),
         (["--dataset", "own.py:nan", "--samples", "60"], "nan at (4, 0, 0, 0)"),

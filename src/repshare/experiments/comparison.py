@@ -17,6 +17,7 @@ from repshare.results import Folder, Journal, Line, Summary, summarise
 from repshare.simulation import Checkpoint, Workers, following, resolve, simulate
 from repshare.simulation.checkpoint import States
 from repshare.simulation.plan import agree, deal, make_plan
+from repshare.simulation.schedule import is_ever_tested
 
 
 class Progress(NamedTuple):
@@ -36,6 +37,10 @@ def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits
     runs = [Run(name, seed, setting) for seed in range(seeds) for name in names]
     for run in runs[: len(names)]:
         agree(make_plan(run, splits))
+    for run in runs:
+        if not find_method(run.method).pools_data and not is_ever_tested(setting, run.seed):
+            why = f"seed {run.seed}: nobody is there whenever a test is due"
+            raise ConfigError(f"{why}; more clients, more tests or fewer absences, please")
     return runs
 
 

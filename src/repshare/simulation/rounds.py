@@ -23,7 +23,7 @@ from repshare.randomness import derive
 from repshare.simulation.attacks import choose_attackers, poison
 from repshare.simulation.checkpoint import Checkpoint
 from repshare.simulation.plan import agree, common_start, make_plan
-from repshare.simulation.schedule import Attendance, attend
+from repshare.simulation.schedule import Attendance, attend, test_is_due
 from repshare.simulation.workers import Workers
 from repshare.topology import Graph, make_graph
 from repshare.training import Score
@@ -120,7 +120,7 @@ class Simulation:
         if downloaded:
             pairs = zip(present, records, strict=True)
             records = [replace(record, bytes_down=downloaded[client]) for client, record in pairs]
-        if number % self.run.setting.eval_every == 0 or number == self.run.setting.rounds:
+        if test_is_due(self.run.setting, number):
             records = self._test(present, records)
         return records
 
