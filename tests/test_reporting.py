@@ -68,6 +68,7 @@ def test_a_report_shows_a_run_and_opens_without_a_network(run, browser):
     for title in ("Results", "Test accuracy by round", "By client", "Traffic", "Who has what", "Configuration"):
         assert f"<h2>{title}</h2>" in shown
     assert "Unfinished" not in shown
+    assert "The bound is one for clients whose classes are about equally frequent." in shown
     assert re.findall(LOADS, shown) == []
 
     visit = Visit(browser, offline=True, color_scheme="dark")
