@@ -6,6 +6,7 @@ import pytest
 
 from repshare.config import Policy, Run, Setting
 from repshare.errors import ConfigError, ModelError, Refused, WorkerFailed
+from repshare.experiments import plan_comparison
 from repshare.simulation import Checkpoint, Inline, Processes, resolve, simulate
 from repshare.simulation.plan import common_start, make_plan
 from repshare.simulation.workers import Worker
@@ -282,6 +283,14 @@ def test_weighting_by_samples_is_a_choice_that_shows(splits, inline):
 def test_what_cannot_be_carried_out_is_refused_before_it_begins(splits, inline, change, words):
     with pytest.raises((ConfigError, ModelError), match=words):
         bits(Run("RS", 0, replace(SMALL, **change)), splits, inline)
+
+
+def test_peers_can_be_named_whatever_methods_are_compared(splits):
+    known, unknown = (replace(SMALL, policy=Policy(peers=("client 1", name))) for name in ("client 3", "client 4"))
+    assert len(plan_comparison(known, METHODS, 1, splits)) == len(METHODS)
+    for method in METHODS:
+        with pytest.raises(ConfigError, match="no peer 'client 4': clients are called client 1 to client 3"):
+            plan_comparison(unknown, [method], 1, splits)
 
 
 def test_a_refused_release_is_told_with_round_and_client(splits, inline):

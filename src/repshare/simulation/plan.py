@@ -126,9 +126,11 @@ def agree(plan: Plan) -> Task:
     if setting.policy.epsilon is not None and not setting.policy.seeded_noise:
         raise ConfigError("a simulation can only be repeated with seeded_noise, and nothing leaves it")
     names = [plan.model(client) for client in range(plan.clients)]
-    everyone = {plan.name(client) for client in range(plan.clients)}
+    everyone = {plan.name(client) for client in range(setting.clients)}  # also where one has everyone's data
     if strangers := set(setting.policy.peers or ()) - everyone:
-        raise ConfigError(f"there is no peer {min(strangers)!r}: clients are called client 1 to client {plan.clients}")
+        raise ConfigError(
+            f"there is no peer {min(strangers)!r}: clients are called client 1 to client {setting.clients}"
+        )
     try:
         torch.empty(0, device=setting.device)
     except (RuntimeError, AssertionError) as error:
