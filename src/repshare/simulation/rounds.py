@@ -169,7 +169,8 @@ class Simulation:
         if wants.peers is not None:
             among = [other for other in among if other in wants.peers]
         rng = random.Random(derive(self.run.seed, name, "gossip", number))
-        return wants._replace(peers=tuple(rng.sample(among, min(max(1, wants.observations), len(among)))))
+        count = max(1, self.run.setting.policy.m_down)  # of neighbours, also where the method has no observations
+        return wants._replace(peers=tuple(rng.sample(among, min(count, len(among)))))
 
     def _weigh(self, wants: Wants) -> int:
         """Bytes of the releases that a client downloads from its peers."""
