@@ -3,6 +3,7 @@
 import builtins
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,7 @@ def test_two_nodes_give_the_same_bits_as_one_process(two_nodes, splits, tmp_path
         first = plain([next(simulate(run, splits, cluster, Checkpoint(tmp_path / "c", run)))])
         rest = plain(simulate(run, splits, inline, Checkpoint(tmp_path / "c", run)))
         assert first + rest == whole
+        assert len([*Path(cluster._scratch.name).iterdir()]) == 1  # of three runs
 
 
 def test_errors_and_deaths_on_the_cluster_are_told(two_nodes, splits):

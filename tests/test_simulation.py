@@ -1,6 +1,7 @@
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -134,6 +135,16 @@ def test_a_look_changes_nothing_and_sees_the_same_from_anywhere(splits, inline, 
         assert records == expected
         seen.append([[array.tolist() for array in view] for view in views.values()])
     assert seen[0] == seen[1]
+
+
+def test_a_run_leaves_nothing_on_disk_once_the_next_has_begun(splits, inline, processes):
+    for workers in (inline, processes):
+        scratch, rooms = Path(workers._scratch.name), []
+        for seed in (0, 1):
+            next(simulate(Run("IL", seed, SMALL), splits, workers))
+            rooms += scratch.iterdir()
+        assert len(rooms) == len(set(rooms)) == 2
+        assert scratch.name.startswith("repshare-")
 
 
 def test_clients_that_lack_classes_take_part(splits, inline):
