@@ -96,9 +96,6 @@ def test_logits_can_be_private_and_weights_and_batches_cannot(splits):
             seldom = replace(setting, policy=Policy(release_every=2))
             with pytest.raises(ConfigError, match=f"leave {method} out"):
                 next(simulate(Run(method, 0, seldom), splits, workers))
-        unseeded = replace(setting, policy=replace(PRIVATE, seeded_noise=False))
-        with pytest.raises(ConfigError, match="seeded_noise"):
-            next(simulate(Run("RS", 0, unseeded), splits, workers))
 
 
 @pytest.mark.parametrize("adjacency", ["replace", "add-remove"])

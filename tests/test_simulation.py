@@ -10,6 +10,7 @@ from repshare.errors import ConfigError, ModelError, Refused, WorkerFailed
 from repshare.experiments import plan_comparison
 from repshare.simulation import Checkpoint, Inline, Processes, resolve, simulate
 from repshare.simulation.plan import common_start, make_plan
+from repshare.simulation.rounds import Simulation
 from repshare.simulation.workers import Worker
 
 SMALL = Setting(dataset="digits", samples=150, clients=3, rounds=3, eval_every=2, model=("lenet5",))
@@ -236,6 +237,17 @@ def test_what_is_left_open_is_the_papers():
     assert (filled.samples, filled.rounds, filled.model) == (1200, 100, ("lenet5",))
     filled = resolve(Setting(dataset="cifar10"), 50_000)
     assert (filled.samples, filled.rounds, filled.model) == (10_000, 20, ("resnet18",))
+
+
+def test_what_a_setting_leaves_open_is_filled_in(splits, inline):
+    left = Setting(dataset="digits", samples=40, clients=2, policy=Policy(epsilon=1e4))
+    filled = resolve(left, len(splits.train.labels))
+    assert resolve(filled, len(splits.train.labels)) == filled
+    rounds = [simulate(Run("RS", 0, setting), splits, inline) for setting in (left, filled)]
+    first, same = ([replace(record, seconds=0.0) for record in next(each)] for each in rounds)
+    assert first == same
+    assert len(first) == 2
+    assert Simulation(Run("RS", 0, left), splits, inline, None).run.setting.rounds == 20
 
 
 def test_more_samples_than_there_are_is_refused():

@@ -22,7 +22,7 @@ from repshare.methods import find_method
 from repshare.randomness import derive
 from repshare.simulation.attacks import choose_attackers, poison
 from repshare.simulation.checkpoint import Checkpoint
-from repshare.simulation.plan import agree, common_start, make_plan
+from repshare.simulation.plan import agree, common_start, make_plan, resolve
 from repshare.simulation.schedule import Attendance, attend, test_is_due
 from repshare.simulation.workers import Workers
 from repshare.topology import Graph, make_graph
@@ -56,12 +56,14 @@ def simulate(
 ) -> Generator[list[Record]]:
     """Carry the run out: after each round, a record for each client that was there.
 
+    What its setting leaves open is filled in, as `resolve` does.
+
     With a checkpoint, go on after the round it was taken in, and take one every so many rounds, or about every minute,
     and when the caller stops early. It is taken when the next round is asked for: what the caller does with a
     round's records is over by then. A caller that can fail before should be `following`: then none is taken.
     """
     simulation = Simulation(run, splits, workers, checkpoint)
-    last, saved = run.setting.rounds or 0, time.monotonic()
+    last, saved = simulation.run.setting.rounds or 0, time.monotonic()
     rounds = attend(simulation.attended, run.seed, simulation.plan.clients)
     for attendance in islice(rounds, simulation.done, last):
         try:
@@ -81,6 +83,7 @@ class Simulation:
     """A run under way: the server here, the clients in workers."""
 
     def __init__(self, run: Run, splits: Splits, workers: Workers, checkpoint: Checkpoint | None) -> None:
+        run = replace(run, setting=resolve(run.setting, len(splits.train.labels)))
         self.run, self.workers, self.checkpoint = run, workers, checkpoint
         self.method, self.plan = find_method(run.method), make_plan(run, splits)
         self.server = self._open()
