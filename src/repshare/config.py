@@ -204,7 +204,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Run:
-    """One method on one split: with the same seed it gives the same bits."""
+    """One method on one split: on CPUs, with the same seed it gives the same bits."""
 
     method: str
     seed: int
