@@ -189,6 +189,7 @@ def test_own_data_and_own_model_work_from_the_command_line(tmp_path):
         (["--workers", "0"], "workers must be at least 1, not 0"),
         (["--workers", "4"], "4 workers are too many for 3 clients"),
         (["--resident", "0"], "resident must be at least 1"),
+        (["--resume"], "--resume needs its --name"),
         (["--checkpoint-every", "0"], "checkpoint_every must be at least 1"),
         (["--participation", "0"], "participation must be above 0"),
         (["--dropout", "0.999"], "seed 0: nobody is there whenever a test is due"),
