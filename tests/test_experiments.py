@@ -18,6 +18,7 @@ from repshare.experiments.tsne import neighbourhood
 from repshare.results import Folder, Journal
 from repshare.screen import table_markdown
 from repshare.simulation import Inline, resolve
+from repshare.training import View
 
 RESULTS = Path(__file__).parent.parent / "docs/results"
 TINY = Setting(dataset="digits", samples=60, rounds=2)
@@ -105,6 +106,18 @@ def test_a_look_that_was_cut_off_is_had_again(tmp_path, splits):
     looks = [True, True]
     lines = carry_out(experiment, tmp_path, splits, seeds=1, setting=setting)
     assert [(line["round"], line["clients"]) for line in lines] == [(1, 2), (2, 2)]
+
+
+def test_halves_without_a_common_class_have_no_bound(tmp_path, splits):
+    bound, journal, rng = EXPERIMENTS["bound"], Journal(tmp_path / "lines"), np.random.default_rng(0)
+    cell = bound.plan(resolve(TINY, 1200), 1)[0]
+    apart = splits._replace(test=splits.test._replace(labels=np.array([3, 3, 7, 7])))
+    head = np.eye(10, 8, dtype=np.float32), np.zeros(10, np.float32)
+    views = {client: View(rng.normal(size=(4, 8)).astype(np.float32), *head) for client in (0, 1)}
+    journal.add([{"method": "RS", "seed": 0, "round": 1, "seen": bound.look(cell, views, apart)}])
+    lines = [{**cell.key, **line} for line in bound.condense(journal.read())]
+    assert (lines[0]["paper"], lines[0]["makers"]) == (None, None)
+    assert len(bound.show(lines, tmp_path, TINY)) == 2
 
 
 def test_gains_are_over_learning_alone_on_the_same_split():

@@ -150,8 +150,18 @@ def summarise(lines: Sequence[Line]) -> Summary:
 
 def to_json(line: Line) -> str:
     """A line as it stands in a file; JSON has no word for NaN and infinity."""
-    finite = {key: None if isinstance(x, float) and not math.isfinite(x) else x for key, x in line.items()}
-    return json.dumps(finite, allow_nan=False) + "\n"
+    return json.dumps(_finite(line), allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _finite(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+        case float():
+            return value if math.isfinite(value) else None
+    return value
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
