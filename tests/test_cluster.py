@@ -56,6 +56,13 @@ def test_errors_and_deaths_on_the_cluster_are_told(two_nodes, splits):
             two_nodes.kill(cluster._actors[0])
 
 
+def test_more_workers_than_cores_are_refused(two_nodes):
+    with pytest.raises(ConfigError, match="3 workers are too many for a cluster of 2 CPUs"):
+        Cluster(count=3).__enter__()
+    with Cluster(count=2) as cluster:
+        assert cluster.count == 2
+
+
 def test_without_ray_the_error_names_what_to_install(monkeypatch):
     real = builtins.__import__
 

@@ -22,7 +22,12 @@ class Cluster(Shared):
         self._ours = not ray.is_initialized()
         if self._ours:
             ray.init(self.address, log_to_driver=False, configure_logging=False, include_dashboard=False)
-        self.count = self._wanted or max(1, int(ray.cluster_resources()["CPU"]))
+        cores = max(1, int(ray.cluster_resources()["CPU"]))
+        self.count = self._wanted or cores
+        if self.count > cores:  # the last of them would be waited for without end
+            if self._ours:
+                ray.shutdown()
+            raise ConfigError(f"{self.count} workers are too many for a cluster of {cores} CPUs: at most one for each")
         self._scratch = open_scratch()
         self._actors: list[Any] = []
         return self
