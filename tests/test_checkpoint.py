@@ -16,6 +16,8 @@ import torch
 
 from repshare.config import Run, Setting
 from repshare.errors import CheckpointError
+from repshare.experiments import carry_out
+from repshare.results import Folder
 from repshare.simulation import Checkpoint, Inline, Processes, simulate
 
 FAULTS = {"dropout": 0.2, "late_joiners": 0.3, "leavers": 0.2, "stragglers": 0.3}
@@ -129,6 +131,23 @@ def test_a_missing_state_is_told(splits, workers, tmp_path):
     file.unlink()
     with pytest.raises(CheckpointError, match="cannot be read"):
         plain(simulate(run, splits, workers, Checkpoint(tmp_path / "checkpoint", run)))
+
+
+def test_what_could_not_be_recorded_is_done_again(splits, workers, tmp_path):
+    run = Run("IL", 0, replace(SMALL, model=("mlp",), rounds=3))
+
+    def carry_on(name, spoil=lambda path: None):
+        folder = Folder(tmp_path / name, {}, resume=True)
+        for _ in carry_out([run], splits, folder, workers, checkpoint_every=1):
+            spoil(folder.records.path)
+        return [(line["round"], line["client"], line["ce"]) for line in folder.records.read()]
+
+    whole = carry_on("whole")
+    with pytest.raises(IsADirectoryError):
+        carry_on("cut", lambda path: (path.rename(tmp_path / "aside"), path.mkdir()))
+    (tmp_path / "cut/records.jsonl").rmdir()
+    (tmp_path / "aside").rename(tmp_path / "cut/records.jsonl")
+    assert carry_on("cut") == whole
 
 
 FULL_DISK = """

@@ -3,6 +3,7 @@
 import builtins
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -46,12 +47,20 @@ def test_two_nodes_give_the_same_bits_as_one_process(two_nodes, splits, tmp_path
         first = plain([next(simulate(run, splits, cluster, Checkpoint(tmp_path / "c", run)))])
         rest = plain(simulate(run, splits, inline, Checkpoint(tmp_path / "c", run)))
         assert first + rest == whole
+        assert len([*Path(cluster._scratch.name).iterdir()]) == 1  # of three runs
 
 
 def test_errors_and_deaths_on_the_cluster_are_told(two_nodes, splits):
     with Cluster(count=1) as cluster, pytest.raises(WorkerFailed, match="died"):
         for _ in simulate(Run("RS", 0, SMALL), splits, cluster):
             two_nodes.kill(cluster._actors[0])
+
+
+def test_more_workers_than_cores_are_refused(two_nodes):
+    with pytest.raises(ConfigError, match="3 workers are too many for a cluster of 2 CPUs"):
+        Cluster(count=3).__enter__()
+    with Cluster(count=2) as cluster:
+        assert cluster.count == 2
 
 
 def test_without_ray_the_error_names_what_to_install(monkeypatch):

@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 from repshare.commands.reproducing import What, reproduce
-from repshare.config import Setting
+from repshare.config import Run, Setting
 from repshare.errors import ConfigError
-from repshare.experiments import EXPERIMENTS, PUBLISHED, choose, fill
+from repshare.experiments import EXPERIMENTS, PUBLISHED, Cell, Experiment, choose, fill
 from repshare.experiments.ablation import gains
 from repshare.experiments.estimate import estimate, in_words
+from repshare.experiments.experiment import what_was_seen
 from repshare.experiments.tsne import neighbourhood
 from repshare.results import Folder, Journal
 from repshare.screen import table_markdown
 from repshare.simulation import Inline, resolve
+from repshare.training import View
 
 RESULTS = Path(__file__).parent.parent / "docs/results"
 TINY = Setting(dataset="digits", samples=60, rounds=2)
@@ -85,6 +87,37 @@ def test_an_interrupted_experiment_remembers_what_it_saw(tmp_path, splits):
     assert not carry_out(EXPERIMENTS["bound"], tmp_path / "cut", splits, seeds=1, setting=setting, stop=2)
     assert carry_out(EXPERIMENTS["bound"], tmp_path / "cut", splits, seeds=1, setting=setting) == whole
     assert [line["round"] for line in whole if line["curve"] == "IL"] == [1, 2, 3, 5]
+
+
+def test_a_look_that_was_cut_off_is_had_again(tmp_path, splits):
+    def plan(setting, _):
+        return [Cell({"method": "IL", "seed": 0}, Run("IL", 0, setting), looks=(1, 2))]
+
+    def look(cell, views, splits):
+        if not looks.pop():
+            raise KeyboardInterrupt
+        return {"clients": len(views)}
+
+    experiment = Experiment("looks", "", plan, show=None, condense=what_was_seen, look=look)
+    setting = replace(TINY, clients=2, model=("mlp",))
+    looks = [False, True]  # the one after the last round is cut off
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(experiment, tmp_path, splits, seeds=1, setting=setting)
+    looks = [True, True]
+    lines = carry_out(experiment, tmp_path, splits, seeds=1, setting=setting)
+    assert [(line["round"], line["clients"]) for line in lines] == [(1, 2), (2, 2)]
+
+
+def test_halves_without_a_common_class_have_no_bound(tmp_path, splits):
+    bound, journal, rng = EXPERIMENTS["bound"], Journal(tmp_path / "lines"), np.random.default_rng(0)
+    cell = bound.plan(resolve(TINY, 1200), 1)[0]
+    apart = splits._replace(test=splits.test._replace(labels=np.array([3, 3, 7, 7])))
+    head = np.eye(10, 8, dtype=np.float32), np.zeros(10, np.float32)
+    views = {client: View(rng.normal(size=(4, 8)).astype(np.float32), *head) for client in (0, 1)}
+    journal.add([{"method": "RS", "seed": 0, "round": 1, "seen": bound.look(cell, views, apart)}])
+    lines = [{**cell.key, **line} for line in bound.condense(journal.read())]
+    assert (lines[0]["paper"], lines[0]["makers"]) == (None, None)
+    assert len(bound.show(lines, tmp_path, TINY)) == 2
 
 
 def test_gains_are_over_learning_alone_on_the_same_split():

@@ -223,6 +223,18 @@ def test_our_estimate_of_the_bound_is_the_theorems_on_a_sample_of_every_pair():
     assert float(information_bound(pairs, torch.arange(3))) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("counts", [[1] * 10, [30], [5, 5], [8, 1, 1], [2, *[1] * 9]])
+def test_the_bound_of_a_one_sided_client_is_too_high_by_at_most_what_we_say(counts):
+    labels = torch.tensor([label for label, count in enumerate(counts) for _ in range(count)])
+    certain = 20 * torch.eye(10)  # s and t say their class and nothing else: the information is the labels' entropy
+    pairs = contrast(certain[labels], certain[None], labels, torch.ones(10, dtype=torch.bool))
+    shares = np.array(counts) / len(labels)
+    information = -float((shares * np.log(shares)).sum())
+    excess = float(information_bound(pairs, labels)) - information
+    assert excess <= math.log(9 * shares.max()) + 1e-6
+    assert (excess > 0) == (len(counts) < 10)
+
+
 def set_external(weight, temperature=0.1):
     external = External(len(weight))
     external.TEMPERATURE = temperature

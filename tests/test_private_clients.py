@@ -98,18 +98,19 @@ def test_levels_are_for_budgets_of_their_own(digits):
     assert 90 < release.means.counts.sum() < 110
 
 
-def test_logits_can_be_private_and_weights_cannot(splits):
+def test_logits_can_be_private_and_weights_and_batches_cannot(splits):
     setting = Setting(dataset="digits", samples=150, clients=3, rounds=1, model=("lenet5",), policy=PRIVATE)
     setting = resolve(setting, 1000)
     assert setting.policy.seeded_noise
     with Inline() as workers:
         ((told, *_),) = simulate(Run("FD", 0, setting), splits, workers)
         assert told.epsilon > 0
-        with pytest.raises(ConfigError, match="leave FL out"):
-            next(simulate(Run("FL", 0, setting), splits, workers))
-        unseeded = replace(setting, policy=replace(PRIVATE, seeded_noise=False))
-        with pytest.raises(ConfigError, match="seeded_noise"):
-            next(simulate(Run("RS", 0, unseeded), splits, workers))
+        for method in ("FL", "SL"):
+            with pytest.raises(ConfigError, match=f"leave {method} out"):
+                next(simulate(Run(method, 0, setting), splits, workers))
+            seldom = replace(setting, policy=Policy(release_every=2))
+            with pytest.raises(ConfigError, match=f"leave {method} out"):
+                next(simulate(Run(method, 0, seldom), splits, workers))
 
 
 @pytest.mark.parametrize("adjacency", ["replace", "add-remove"])

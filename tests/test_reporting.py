@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import statistics
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from browsers import Visit, start_browser
 from parties import REPSHARE
 from repshare.errors import ConfigError
 from repshare.reporting import read_run
+from repshare.reporting.tables import results
 
 ROOT = Path(__file__).parent.parent
 HOSTILE = """<script>document.title = 'stolen'</script><img src=x onerror="document.title = 'stolen'"><b>bold"""
@@ -66,6 +68,7 @@ def test_a_report_shows_a_run_and_opens_without_a_network(run, browser):
     for title in ("Results", "Test accuracy by round", "By client", "Traffic", "Who has what", "Configuration"):
         assert f"<h2>{title}</h2>" in shown
     assert "Unfinished" not in shown
+    assert "The bound is one for clients whose classes are about equally frequent." in shown
     assert re.findall(LOADS, shown) == []
 
     visit = Visit(browser, offline=True, color_scheme="dark")
@@ -105,13 +108,29 @@ def test_names_are_only_text(run, browser):
     visit.close()
 
 
+def cut(run):
+    """Nobody was there in the last round of RS with seed 1. What its last tests were, by seed and round."""
+    lines = (run / "records.jsonl").read_text().splitlines(keepends=True)
+    left = [line for line in lines if '"RS", "seed": 1, "round": 3' not in line]
+    change(run, "records.jsonl", lambda _: "".join(left))
+    tests = [line for line in map(json.loads, left) if line["method"] == "RS"]
+    keys = {(line["seed"], line["round"]): [] for line in tests}
+    for line in tests:
+        keys[line["seed"], line["round"]].append(100 * line["test_accuracy"])
+    return {key: statistics.fmean(each) for key, each in keys.items()}
+
+
 def test_an_unfinished_run_is_shown_as_one(run):
     change(run, "finished.json", lambda _: '[["IL", 0], ["IL", 1], ["RS", 0]]')
-    lines = (run / "records.jsonl").read_text().splitlines(keepends=True)
-    cut = [line for line in lines if '"RS", "seed": 1, "round": 3' not in line]
-    change(run, "records.jsonl", lambda _: "".join(cut))
+    tests = cut(run)
     shown = report(run.parent, "run")
     assert "Unfinished.</strong> Missing: RS, seed 1: round 2 of 3." in shown
+    assert f"{(tests[0, 2] + tests[1, 2]) / 2:.2f} ±" in shown  # seeds in step
+
+
+def test_a_seed_in_which_nobody_was_left_counts_with_its_last_test(run):
+    tests = cut(run)
+    assert f"{(tests[0, 3] + tests[1, 2]) / 2:.2f} ±" in results(read_run(run))
 
 
 def test_the_papers_table_and_clients_of_a_relay_can_be_reported_on_together(tmp_path):

@@ -27,6 +27,13 @@ def test_a_summary_takes_the_last_round_only_and_tells_seeds_from_clients():
         summarise([line(0, 1, None)])
 
 
+def test_a_seed_counts_with_its_own_last_test():
+    left = [line(0, 10, 0.5), line(0, 20, 0.7), line(1, 10, 0.9), line(2, 20, None)]  # nobody was there any more
+    summary = summarise(left)
+    assert summary.accuracy == pytest.approx((70 + 90) / 2)
+    assert (summary.bytes_up, summary.client_rounds) == (15, 1)  # of the seeds with a test
+
+
 def test_a_folder_reads_back_whole_lines_only(tmp_path):
     folder = Folder(tmp_path / "run", {"a": 1}, resume=False)
     folder.records.add([{"x": 1}, {"x": 2}])

@@ -1,13 +1,16 @@
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from repshare.config import Policy, Run, Setting
 from repshare.errors import ConfigError, ModelError, Refused, WorkerFailed
-from repshare.simulation import Inline, Processes, resolve, simulate
+from repshare.experiments import plan_comparison
+from repshare.simulation import Checkpoint, Inline, Processes, resolve, simulate
 from repshare.simulation.plan import common_start, make_plan
+from repshare.simulation.rounds import Simulation
 from repshare.simulation.workers import Worker
 
 SMALL = Setting(dataset="digits", samples=150, clients=3, rounds=3, eval_every=2, model=("lenet5",))
@@ -135,6 +138,16 @@ def test_a_look_changes_nothing_and_sees_the_same_from_anywhere(splits, inline, 
     assert seen[0] == seen[1]
 
 
+def test_a_run_leaves_nothing_on_disk_once_the_next_has_begun(splits, inline, processes):
+    for workers in (inline, processes):
+        scratch, rooms = Path(workers._scratch.name), []
+        for seed in (0, 1):
+            next(simulate(Run("IL", seed, SMALL), splits, workers))
+            rooms += scratch.iterdir()
+        assert len(rooms) == len(set(rooms)) == 2
+        assert scratch.name.startswith("repshare-")
+
+
 def test_clients_that_lack_classes_take_part(splits, inline):
     shards = replace(SMALL, partition="shards", classes_per_client=4, clients=5)
     records = bits(Run("RS", 0, shards), splits, inline)[-1]
@@ -185,10 +198,38 @@ def test_a_workers_own_errors_arrive_as_they_were(splits, tmp_path):
         "def shy(channels, classes):\n"
         "    return Shy(nn.Flatten(), nn.Linear(64, 84), nn.Tanh(), nn.Linear(84, classes))\n"
     )
-    with pytest.raises(WorkerFailed, match="not while training"), Processes(1) as workers:
-        list(simulate(Run("IL", 0, replace(SMALL, model=(f"{file}:shy",))), splits, workers))
+    with Processes(1) as workers:
+        with pytest.raises(WorkerFailed, match="not while training"):
+            list(simulate(Run("IL", 0, replace(SMALL, model=(f"{file}:shy",))), splits, workers))
+        an_interrupt_leaves_them_out_of_step(splits, workers, tmp_path)
     with pytest.raises(ModelError), Inline() as workers:
         list(simulate(Run("IL", 0, replace(SMALL, model=("resnet9",))), splits, workers))  # 8 × 8 is too small for it
+
+
+def an_interrupt_leaves_them_out_of_step(splits, workers, tmp_path):
+    """What a worker says after it was interrupted is not taken for what it was asked next."""
+    now = tmp_path / "now"
+    (tmp_path / "loud.py").write_text(
+        "import os, signal\n"
+        "from torch import nn\n"
+        "class Loud(nn.Sequential):\n"
+        "    def forward(self, images):\n"
+        f"        if os.path.exists({str(now)!r}):\n"
+        f"            os.unlink({str(now)!r})\n"
+        "            os.kill(os.getppid(), signal.SIGINT)\n"
+        "        return super().forward(images)\n"
+        "def loud(channels, classes):\n"
+        "    return Loud(nn.Flatten(), nn.Linear(64, 84), nn.Tanh(), nn.Linear(84, classes))\n"
+    )
+    run = Run("IL", 0, replace(SMALL, model=(f"{tmp_path}/loud.py:loud",)))
+    rounds = simulate(run, splits, workers, Checkpoint(tmp_path / "c", run))
+    next(rounds)
+    now.touch()
+    with pytest.raises(KeyboardInterrupt):
+        workers.look()
+    with pytest.raises(WorkerFailed, match="interrupted before they had answered"):
+        rounds.close()
+    assert Checkpoint(tmp_path / "c", run).manifest.round == 0
 
 
 def test_what_is_left_open_is_the_papers():
@@ -196,6 +237,17 @@ def test_what_is_left_open_is_the_papers():
     assert (filled.samples, filled.rounds, filled.model) == (1200, 100, ("lenet5",))
     filled = resolve(Setting(dataset="cifar10"), 50_000)
     assert (filled.samples, filled.rounds, filled.model) == (10_000, 20, ("resnet18",))
+
+
+def test_what_a_setting_leaves_open_is_filled_in(splits, inline):
+    left = Setting(dataset="digits", samples=40, clients=2, policy=Policy(epsilon=1e4))
+    filled = resolve(left, len(splits.train.labels))
+    assert resolve(filled, len(splits.train.labels)) == filled
+    rounds = [simulate(Run("RS", 0, setting), splits, inline) for setting in (left, filled)]
+    first, same = ([replace(record, seconds=0.0) for record in next(each)] for each in rounds)
+    assert first == same
+    assert len(first) == 2
+    assert Simulation(Run("RS", 0, left), splits, inline, None).run.setting.rounds == 20
 
 
 def test_more_samples_than_there_are_is_refused():
@@ -254,6 +306,14 @@ def test_weighting_by_samples_is_a_choice_that_shows(splits, inline):
 def test_what_cannot_be_carried_out_is_refused_before_it_begins(splits, inline, change, words):
     with pytest.raises((ConfigError, ModelError), match=words):
         bits(Run("RS", 0, replace(SMALL, **change)), splits, inline)
+
+
+def test_peers_can_be_named_whatever_methods_are_compared(splits):
+    known, unknown = (replace(SMALL, policy=Policy(peers=("client 1", name))) for name in ("client 3", "client 4"))
+    assert len(plan_comparison(known, METHODS, 1, splits)) == len(METHODS)
+    for method in METHODS:
+        with pytest.raises(ConfigError, match="no peer 'client 4': clients are called client 1 to client 3"):
+            plan_comparison(unknown, [method], 1, splits)
 
 
 def test_a_refused_release_is_told_with_round_and_client(splits, inline):

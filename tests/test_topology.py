@@ -106,10 +106,11 @@ def test_methods_without_a_board_do_not_notice(splits, inline):
 
 def test_each_round_as_many_neighbours_are_drawn_as_observations_are_wanted(splits, inline):
     policy = Policy(m_down=2)
-    simulation = Simulation(Run("RS", 0, replace(SMALL, topology="ring", policy=policy)), splits, inline, None)
-    assert {simulation._gossip(0, number).peers for number in range(20)} <= {
-        ("client 2", "client 6"), ("client 6", "client 2"),
-    }  # fmt: skip
+    for method in ("RS", "FD"):  # which has none, and as many neighbours
+        simulation = Simulation(Run(method, 0, replace(SMALL, topology="ring", policy=policy)), splits, inline, None)
+        assert {simulation._gossip(0, number).peers for number in range(20)} <= {
+            ("client 2", "client 6"), ("client 6", "client 2"),
+        }  # fmt: skip
     simulation = Simulation(Run("RS", 0, replace(SMALL, topology="complete")), splits, inline, None)
     drawn = {simulation._gossip(0, number).peers for number in range(60)}
     assert drawn == {(f"client {number}",) for number in range(2, 7)}

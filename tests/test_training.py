@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, TensorDataset
 
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, Malformed, ModelError
@@ -349,6 +349,28 @@ def test_models_of_other_precisions_learn_from_a_teacher(few, kind):
 def test_labels_that_are_not_one_whole_number_a_sample_are_refused(few, labels):
     with pytest.raises(DataError):
         Samples((few[0], labels))
+
+
+class Rows(Dataset):
+    """Samples as a data set that is read one by one."""
+
+    def __init__(self, images, labels):
+        self.images, self.labels = images, labels
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        return self.images[index], self.labels[index]
+
+
+@pytest.mark.parametrize("wrap", [Rows, TensorDataset])
+@pytest.mark.parametrize("labels", [torch.arange(50) + 0.9, torch.zeros(50, 1, dtype=int)], ids=["floats", "column"])
+def test_such_labels_of_a_dataset_are_refused_too(few, wrap, labels):
+    with pytest.raises(DataError, match="labels must be whole numbers in a row, not torch"):
+        Samples(wrap(few[0], labels))
+    with pytest.raises(DataError, match=r"not tuple: \('seven', 'seven'"):
+        Samples(Rows(few[0], ["seven"] * 50))
 
 
 def test_arrays_that_pytorch_cannot_look_at_are_copied(few):

@@ -36,7 +36,8 @@ class Record:
     disc: float | None
     """L_disc, before λ_disc."""
     bound: float | None
-    """log K − L_disc: a lower bound on the mutual information with the others' representations, in nats."""
+    """log K − L_disc, in nats: a lower bound on the mutual information with the others' representations, if its
+    classes are about equally frequent. With p the share of its largest class, it is at most log(K p) too high."""
     train_accuracy: float
     """0 to 1, over the local samples as each batch was seen."""
     test_accuracy: float | None

@@ -46,7 +46,7 @@ class Policy:
     peers: tuple[str, ...] | None = None
     """Clients to learn from, by name (in a simulation "client 1", "client 2" …). Default: everyone."""
     precision: Literal["fp32", "fp16", "int8"] = "fp32"
-    """How exactly the numbers that a client shares are written."""
+    """How exactly the numbers that a client shares are written (RS and FD only)."""
     epochs: int = 1
     """Passes over the local data in each round."""
     batch_size: int = 32
@@ -206,7 +206,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Run:
-    """One method on one split: with the same seed it gives the same bits."""
+    """One method on one split: on CPUs, with the same seed it gives the same bits."""
 
     method: str
     seed: int

@@ -130,7 +130,8 @@ def discrimination(terms: Contrast, *, summed: bool = False) -> Tensor | None:
 def information_bound(terms: Contrast, labels: Tensor) -> Tensor | None:
     """log K − L_disc ≤ I(Φ_s, Φ_t), in nats; K is the number of other classes observed.
 
-    Only samples whose own class was observed form a pair from the joint distribution, so only they count.
+    Only samples whose own class was observed form a pair from the joint distribution, so only they count. Negatives are
+    of every other class alike: where a class is the share p > 1/K of the samples, it may be log(K p) too high.
     """
     negatives = int(terms.has_observation.sum()) - 1
     paired = terms.has_observation[labels]  # (n,)

@@ -113,7 +113,7 @@ class Folder:
 
 
 class Summary(NamedTuple):
-    """One method's last round, over its clients and seeds. Accuracies in percent."""
+    """One method's last test in each seed, over clients and seeds. Accuracies in percent."""
 
     accuracy: float
     std_over_seeds: float | None  # None with one seed
@@ -125,15 +125,17 @@ class Summary(NamedTuple):
 
 
 def summarise(lines: Sequence[Line]) -> Summary:
-    """The summary of one method's lines."""
-    seeds = sorted({line["seed"] for line in lines})
-    last = max((line["round"] for line in lines if line["test_accuracy"] is not None), default=None)
-    if last is None:
+    """The summary of one method's lines, of the seeds in which anyone was tested."""
+    tested = [line for line in lines if line["test_accuracy"] is not None]
+    seeds = sorted({line["seed"] for line in tested})
+    if not seeds:
         raise ConfigError("nobody was there whenever a test was due: more clients or fewer absences, please")
-    finals = [
-        [100 * line["test_accuracy"] for line in lines if line["seed"] == seed and line["round"] == last]
-        for seed in seeds
-    ]
+    lines = [line for line in lines if line["seed"] in seeds]
+    finals = []
+    for seed in seeds:
+        own = [line for line in tested if line["seed"] == seed]
+        last = max(line["round"] for line in own)
+        finals.append([100 * line["test_accuracy"] for line in own if line["round"] == last])
     means = [statistics.fmean(accuracies) for accuracies in finals]
     return Summary(
         accuracy=statistics.fmean(means),
@@ -148,8 +150,18 @@ def summarise(lines: Sequence[Line]) -> Summary:
 
 def to_json(line: Line) -> str:
     """A line as it stands in a file; JSON has no word for NaN and infinity."""
-    finite = {key: None if isinstance(x, float) and not math.isfinite(x) else x for key, x in line.items()}
-    return json.dumps(finite, allow_nan=False) + "\n"
+    return json.dumps(_finite(line), allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _finite(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+        case float():
+            return value if math.isfinite(value) else None
+    return value
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

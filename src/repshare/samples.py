@@ -38,6 +38,7 @@ class Samples:
             inputs, labels = self._data[indices]
         else:
             inputs, labels = default_collate([self._data[int(i)] for i in indices])
+        _check_labels(labels)
         return self._place(inputs), labels.to(self.device, torch.int64)
 
     def in_order(self, size: int) -> Iterator[tuple[Any, Tensor]]:
@@ -82,11 +83,17 @@ def _as_tensors(*pair: Any) -> tuple[Tensor, Tensor]:
     if len(pair) != 2:
         raise DataError(f"data must be a pair, inputs and labels, not {len(pair)} things")
     inputs, labels = (_as_tensor(each) for each in pair)
-    if labels.ndim != 1 or labels.is_floating_point():
-        raise DataError(f"labels must be whole numbers in a row, not {labels.dtype} of shape {tuple(labels.shape)}")
+    _check_labels(labels)
     if len(inputs) != len(labels):
         raise DataError(f"there are {len(inputs)} inputs but {len(labels)} labels")
     return inputs, labels
+
+
+def _check_labels(labels: Any) -> None:
+    if not isinstance(labels, Tensor):
+        raise DataError(f"labels must be whole numbers in a row, not {type(labels).__name__}: {str(labels)[:40]}")
+    if labels.ndim != 1 or labels.is_floating_point():
+        raise DataError(f"labels must be whole numbers in a row, not {labels.dtype} of shape {tuple(labels.shape)}")
 
 
 def _as_tensor(given: Any) -> Tensor:

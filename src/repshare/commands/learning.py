@@ -51,6 +51,8 @@ class Output:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"{name} must be at least {least}, not {value}")
+        if self.resume and self.name is None:
+            raise ConfigError("which run is to be gone on with? --resume needs its --name")
 
 
 def compare(

@@ -22,7 +22,7 @@ def report(
     repshare report runs/* docs/results/table-mnist --output all.html
 
     Args:
-        runs: Folders with run.json and records.jsonl: of compare, run, reproduce, join, or demo --keep.
+        runs: Folders with run.json and records.jsonl: of compare, run, reproduce table, join, peer, or demo --keep.
         output: The file to write.
     """
     from repshare.reporting import make_report, read_run

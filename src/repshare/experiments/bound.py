@@ -50,7 +50,10 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
 
 
 def look(cell: Cell, views: Mapping[int, View], splits: Splits) -> Line:
-    """Means over clients, in nats: by the paper's discriminator, and by one that reads t with its maker's own head."""
+    """Means over clients, in nats: by the paper's discriminator, and by one that reads t with its maker's own head.
+
+    NaN where the two halves of the test samples have no class in common.
+    """
     labels, half = torch.from_numpy(splits.test.labels), len(splits.test.labels) // 2
     rng, n_avg = numpy_stream(cell.run.seed, "bound"), cell.run.setting.policy.n_avg
     drawn = [_draw(splits.test.labels[half:], label, n_avg, rng) for label in range(splits.classes)]
@@ -111,6 +114,8 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
         ends = []
         for curve in dict.fromkeys(line["curve"] for line in lines):
             own = [line for line in lines if line["curve"] == curve and line[name] is not None]
+            if not own:
+                continue
             rounds = sorted({line["round"] for line in own})
             at = [[line[name] for line in own if line["round"] == number] for number in rounds]
             method, plain = CURVES[curve][0], curve in COLOURS

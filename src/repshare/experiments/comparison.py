@@ -1,7 +1,6 @@
 """`compare` and `run` as lists of runs, each carried out round by round and gone on with where it was interrupted."""
 
 from collections.abc import Generator, Sequence
-from contextlib import closing
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -15,9 +14,10 @@ from repshare.errors import ConfigError
 from repshare.methods import METHODS, find_method
 from repshare.randomness import numpy_stream
 from repshare.results import Folder, Journal, Line, Summary, summarise
-from repshare.simulation import Checkpoint, Workers, resolve, simulate
+from repshare.simulation import Checkpoint, Workers, following, resolve, simulate
 from repshare.simulation.checkpoint import States
 from repshare.simulation.plan import agree, deal, make_plan
+from repshare.simulation.schedule import is_ever_tested
 
 
 class Progress(NamedTuple):
@@ -37,6 +37,10 @@ def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits
     runs = [Run(name, seed, setting) for seed in range(seeds) for name in names]
     for run in runs[: len(names)]:
         agree(make_plan(run, splits))
+    for run in runs:
+        if not find_method(run.method).pools_data and not is_ever_tested(setting, run.seed):
+            why = f"seed {run.seed}: nobody is there whenever a test is due"
+            raise ConfigError(f"{why}; more clients, more tests or fewer absences, please")
     return runs
 
 
@@ -69,8 +73,7 @@ def carry_out(
             yield Progress(run, run.setting.rounds or 0, [])
             continue
         name = f"{run.method}-{run.seed}"
-        with closing(go_on(run, splits, folder, name, folder.records, workers, checkpoint_every)) as progress:
-            yield from progress
+        yield from go_on(run, splits, folder, name, folder.records, workers, checkpoint_every)
         folder.finish(run.method, run.seed)
         checkpoints(folder, name).clear()
 
@@ -89,8 +92,7 @@ def go_on(
     own, done = (run.method, run.seed), checkpoint.manifest.round
     lines = journal.read()
     journal.keep_only(line for line in lines if (line["method"], line["seed"]) != own or line["round"] <= done)
-    rounds = simulate(run, splits, workers, checkpoint, checkpoint_every=checkpoint_every)
-    with closing(rounds):
+    with following(simulate(run, splits, workers, checkpoint, checkpoint_every=checkpoint_every)) as rounds:
         for number, records in enumerate(rounds, start=done + 1):
             journal.add({"method": run.method, "seed": run.seed, **asdict(record)} for record in records)
             yield Progress(run, number, records)

@@ -1,7 +1,6 @@
 """A table or a figure as a list of cells: runs that are carried out one by one, each leaving its lines behind."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ from repshare.data import Splits
 from repshare.errors import ConfigError
 from repshare.experiments.comparison import checkpoints, go_on
 from repshare.results import Folder, Journal, Line, summarise
-from repshare.simulation import Workers
+from repshare.simulation import Workers, following
 from repshare.training import View
 
 
@@ -92,7 +91,7 @@ def fill(
         part = Journal(folder.path / "checkpoints" / f"{cell.file_name}.jsonl")
         part.path.parent.mkdir(exist_ok=True)
         splits = load(cell.run.setting.dataset)
-        with closing(go_on(cell.run, splits, folder, cell.file_name, part, workers, None)) as progress:
+        with following(go_on(cell.run, splits, folder, cell.file_name, part, workers, None)) as progress:
             for run, number, _ in progress:
                 if number in cell.looks and experiment.look is not None:
                     seen = experiment.look(cell, workers.look(), splits)

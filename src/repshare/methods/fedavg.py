@@ -1,6 +1,7 @@
 """FL: FedAvg (McMahan et al., 2016): all weights go out, their average by number of samples comes back."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -135,10 +136,10 @@ def serve(_: Task, initial: Weights | None) -> Average:
     return Average(initial)
 
 
-def adapt(policy: Policy) -> Policy:
-    """Everything there is, every round: what makes releases private is not for weights."""
+def in_the_open(method: str, policy: Policy) -> Policy:
+    """Everything there is, every round: what makes releases private is for averages only."""
     if policy.epsilon is not None or policy.release_every > 1:
-        raise ConfigError("epsilon and release_every are about releases of representations: leave FL out")
+        raise ConfigError(f"epsilon and release_every are about releases of representations: leave {method} out")
     return policy
 
 
@@ -149,7 +150,7 @@ FL = Method(
     serve,
     absorb,
     add_up=add_up,
-    adapt=adapt,
+    adapt=partial(in_the_open, "FL"),
     server_part=lambda network: network.model,
     one_model=True,
 )

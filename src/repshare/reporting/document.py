@@ -74,13 +74,15 @@ def _comparison_parts(run: Recorded, place: Any) -> list[str]:
         if figure is not None:
             figure["height"] = 280
     small = "".join(place(figure, title) for title, figure in others)
+    bounded = any(title == figures.MEASURES["bound"] and figure for title, figure in others)
+    meant = "The bound is one for clients whose classes are about equally frequent." if bounded else ""
     shaded = "Lines are means over clients and seeds, shaded from the lowest to the highest."
     return [
         _section("Results", tables.results(run), tables.explanation(run)),
         _section("Test accuracy by round", accuracy, shaded) if accuracy else "",
         _section("By client", tables.clients(run), "Test accuracy after the last round [%], mean over seeds."),
         _section("Traffic", place(figures.traffic(run), "Test accuracy by traffic") + tables.traffic(run)),
-        _section("Training", f'<div class="small">{small}</div>') if small else "",
+        _section("Training", f'<div class="small">{small}</div>', meant) if small else "",
         _section("Who has what", _partition(run, place), "Training samples by client and class, for the first seed."),
     ]
 

@@ -5,7 +5,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
-from repshare.errors import ConfigError
 from repshare.experiments import PUBLISHED
 from repshare.methods import METHODS
 from repshare.reporting.reading import Recorded
@@ -18,7 +17,7 @@ MOST_CLIENTS = 40  # rows that one still reads
 def results(run: Recorded) -> str:
     """One row for each method."""
     rows = []
-    found = {method: _summarise(lines) for method, lines in _by_method(run).items()}
+    found = {method: _summarise(lines, in_step=bool(run.unfinished)) for method, lines in _by_method(run).items()}
     rivals = [summary.accuracy for method, summary in found.items() if summary and (method != "CL" or len(found) == 1)]
     best = max(rivals, default=None)  # CL, which has all the data, is no rival
     for method, summary in found.items():
@@ -110,17 +109,15 @@ def _by_method(run: Recorded) -> dict[str, list[Line]]:
     return dict(found)
 
 
-def _summarise(lines: Sequence[Line]) -> Summary | None:
-    """The summary up to the last round in which every seed was tested: in an unfinished run, some got less far."""
-    reached = defaultdict[int, int](int)
+def _summarise(lines: Sequence[Line], *, in_step: bool) -> Summary | None:
+    """The summary; `in_step` up to the last test that every seed reached: in an unfinished run, some got less far."""
+    last: dict[int, int] = {}
     for line in lines:
         if line["test_accuracy"] is not None:
-            reached[line["seed"]] = max(reached[line["seed"]], line["round"])
-    common = min(reached.values(), default=0)
-    try:
-        return summarise([line for line in lines if line["seed"] in reached and line["round"] <= common])
-    except (ConfigError, statistics.StatisticsError):
+            last[line["seed"]] = max(last.get(line["seed"], 0), line["round"])
+    if not last:
         return None
+    return summarise([line for line in lines if not in_step or line["round"] <= min(last.values())])
 
 
 def _last_tests(lines: Sequence[Line]) -> dict[tuple[str, int], float]:

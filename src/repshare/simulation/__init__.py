@@ -3,7 +3,7 @@
 from repshare.simulation.checkpoint import Checkpoint
 from repshare.simulation.plan import PAPER, make_plan, resolve
 from repshare.simulation.pools import Inline, Processes
-from repshare.simulation.rounds import simulate
+from repshare.simulation.rounds import following, simulate
 from repshare.simulation.workers import Workers
 
-__all__ = ["PAPER", "Checkpoint", "Inline", "Processes", "Workers", "make_plan", "resolve", "simulate"]
+__all__ = ["PAPER", "Checkpoint", "Inline", "Processes", "Workers", "following", "make_plan", "resolve", "simulate"]

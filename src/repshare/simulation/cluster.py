@@ -1,13 +1,12 @@
 """The same workers as actors of a Ray cluster, on one machine or many."""
 
-import tempfile
 from pathlib import Path
 from typing import Any, Self
 
 from repshare.errors import ConfigError, RepshareError, WorkerFailed
 from repshare.simulation.checkpoint import Version
 from repshare.simulation.plan import Plan
-from repshare.simulation.pools import Shared
+from repshare.simulation.pools import Shared, make_room, open_scratch
 from repshare.simulation.workers import RESIDENT, Worker
 
 
@@ -23,8 +22,13 @@ class Cluster(Shared):
         self._ours = not ray.is_initialized()
         if self._ours:
             ray.init(self.address, log_to_driver=False, configure_logging=False, include_dashboard=False)
-        self.count = self._wanted or max(1, int(ray.cluster_resources()["CPU"]))
-        self._scratch = tempfile.TemporaryDirectory()
+        cores = max(1, int(ray.cluster_resources()["CPU"]))
+        self.count = self._wanted or cores
+        if self.count > cores:  # the last of them would be waited for without end
+            if self._ours:
+                ray.shutdown()
+            raise ConfigError(f"{self.count} workers are too many for a cluster of {cores} CPUs: at most one for each")
+        self._scratch = open_scratch()
         self._actors: list[Any] = []
         return self
 
@@ -40,10 +44,11 @@ class Cluster(Shared):
         ray = _import_ray()
         for actor in self._actors:
             ray.kill(actor)
-        folder = (folder or Path(tempfile.mkdtemp(dir=self._scratch.name))).absolute()
         kept = ray.put(plan)  # once on each machine, shared by its workers
         make = ray.remote(num_cpus=1)(Worker)
-        self._actors = [make.remote(kept, folder, share, self.resident) for share in shares]
+        with make_room(self._scratch) as room:
+            folder = (folder or room).absolute()
+            self._actors = [make.remote(kept, folder, share, self.resident) for share in shares]
 
     def _ask(self, verb: str, questions: list[tuple[Any, ...]]) -> list[Any]:
         ray = _import_ray()

@@ -69,7 +69,7 @@ class Plan(NamedTuple):
 
 
 def resolve(setting: Setting, available: int) -> Setting:
-    """Fill in what was left to the paper, given how many training samples there are."""
+    """Fill in what was left to the paper, given how many training samples there are. Noise is drawn from the seed."""
     usual = PAPER.get(setting.dataset, ELSEWHERE)
     samples = setting.samples or usual.samples or available
     if samples > available:
@@ -123,12 +123,12 @@ def agree(plan: Plan) -> Task:
     """The task that all clients' models fit, or what is in the way of one."""
     method, setting = find_method(plan.run.method), plan.run.setting
     method.adapt(setting.policy)
-    if setting.policy.epsilon is not None and not setting.policy.seeded_noise:
-        raise ConfigError("a simulation can only be repeated with seeded_noise, and nothing leaves it")
     names = [plan.model(client) for client in range(plan.clients)]
-    everyone = {plan.name(client) for client in range(plan.clients)}
+    everyone = {plan.name(client) for client in range(setting.clients)}  # also where one has everyone's data
     if strangers := set(setting.policy.peers or ()) - everyone:
-        raise ConfigError(f"there is no peer {min(strangers)!r}: clients are called client 1 to client {plan.clients}")
+        raise ConfigError(
+            f"there is no peer {min(strangers)!r}: clients are called client 1 to client {setting.clients}"
+        )
     try:
         torch.empty(0, device=setting.device)
     except (RuntimeError, AssertionError) as error:

@@ -4,6 +4,7 @@ import ctypes
 import multiprocessing
 import os
 import platform
+import shutil
 import signal
 import tempfile
 import threading
@@ -28,6 +29,20 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 KEPT_BYTES = 1 << 30
 
 
+def open_scratch() -> tempfile.TemporaryDirectory[str]:
+    """A folder for what runs need on disk. If its owner is killed, its name says whose it was."""
+    return tempfile.TemporaryDirectory(prefix="repshare-")
+
+
+@contextmanager
+def make_room(scratch: tempfile.TemporaryDirectory[str]) -> Iterator[Path]:
+    """A folder in there for the run that begins in this block. The one before it goes when this one has begun."""
+    before = [*Path(scratch.name).iterdir()]
+    yield Path(tempfile.mkdtemp(dir=scratch.name))
+    for folder in before:
+        shutil.rmtree(folder, ignore_errors=True)  # where a mapped file cannot be removed, it goes with the scratch
+
+
 class Inline:
     """All clients in this process, one after the other: the simplest to debug."""
 
@@ -35,7 +50,7 @@ class Inline:
         self.resident = resident
 
     def __enter__(self) -> Self:
-        self._threads, self._scratch = torch.get_num_threads(), tempfile.TemporaryDirectory()
+        self._threads, self._scratch = torch.get_num_threads(), open_scratch()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -44,7 +59,8 @@ class Inline:
 
     def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, Version]) -> None:
         """Make room for this plan's clients."""
-        self._worker = Worker(plan, folder or Path(tempfile.mkdtemp(dir=self._scratch.name)), versions, self.resident)
+        with make_room(self._scratch) as room:
+            self._worker = Worker(plan, folder or room, versions, self.resident)
 
     def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
         """This round of these clients."""
@@ -122,7 +138,8 @@ class Processes(Shared):
 
     def __enter__(self) -> Self:
         context = multiprocessing.get_context("spawn")
-        self._lines, self._processes, self._scratch = [], [], tempfile.TemporaryDirectory()
+        self._lines, self._processes, self._scratch = [], [], open_scratch()
+        self._waiting = False
         with _no_interrupt():
             for _ in range(self.count):
                 ours, theirs = context.Pipe()
@@ -145,24 +162,31 @@ class Processes(Shared):
         self._scratch.cleanup()
 
     def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, Version]]) -> None:
-        scratch = Path(tempfile.mkdtemp(dir=self._scratch.name))
-        write_plan(plan, scratch)
-        folder = folder or scratch / "states"
-        self._ask("begin", [(plan.run, plan.classes, scratch, folder, share) for share in shares])
+        with make_room(self._scratch) as room:
+            write_plan(plan, room)
+            folder = folder or room / "states"
+            self._ask("begin", [(plan.run, plan.classes, room, folder, share) for share in shares])
 
     def _ask(self, verb: str, questions: list[tuple[Any, ...]]) -> list[Any]:
+        if self._waiting:  # what comes next is an answer to something else
+            raise WorkerFailed("the workers were interrupted before they had answered: start others")
+        self._waiting = True
         for place, question in enumerate(questions):
             try:
                 self._lines[place].send((verb, question))
             except BrokenPipeError as error:
                 raise self._died(place) from error
-        return [self._answer(place) for place in range(len(questions))]
+        replies = [self._receive(place) for place in range(len(questions))]
+        self._waiting = False
+        return [self._answer(place, *reply) for place, reply in enumerate(replies)]
 
-    def _answer(self, place: int) -> Any:
+    def _receive(self, place: int) -> Any:
         try:
-            answer, error, trace = self._lines[place].recv()
+            return self._lines[place].recv()
         except (EOFError, ConnectionResetError) as gone:
             raise self._died(place) from gone
+
+    def _answer(self, place: int, answer: Any, error: RepshareError | str | None, trace: str) -> Any:
         if isinstance(error, RepshareError):
             raise error
         if error is not None:

@@ -2,9 +2,11 @@
 
 import random
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,13 +22,28 @@ from repshare.methods import find_method
 from repshare.randomness import derive
 from repshare.simulation.attacks import choose_attackers, poison
 from repshare.simulation.checkpoint import Checkpoint
-from repshare.simulation.plan import agree, common_start, make_plan
-from repshare.simulation.schedule import Attendance, attend
+from repshare.simulation.plan import agree, common_start, make_plan, resolve
+from repshare.simulation.schedule import Attendance, attend, test_is_due
 from repshare.simulation.workers import Workers
 from repshare.topology import Graph, make_graph
 from repshare.training import Score
 
 CHECKPOINT_SECONDS = 60.0
+Step = TypeVar("Step")
+
+
+@contextmanager
+def following(steps: Generator[Step]) -> Iterator[Generator[Step]]:
+    """Close the steps when the block ends. An error in it is thrown into them: what follows the last is not whole."""
+    try:
+        yield steps
+    except GeneratorExit:  # whoever asks us for steps has stopped
+        steps.close()
+        raise
+    except BaseException as error:
+        steps.throw(error)
+        raise
+    steps.close()
 
 
 def simulate(
@@ -39,12 +56,14 @@ def simulate(
 ) -> Generator[list[Record]]:
     """Carry the run out: after each round, a record for each client that was there.
 
+    What its setting leaves open is filled in, as `resolve` does.
+
     With a checkpoint, go on after the round it was taken in, and take one every so many rounds, or about every minute,
     and when the caller stops early. It is taken when the next round is asked for: what the caller does with a
-    round's records is over by then.
+    round's records is over by then. A caller that can fail before should be `following`: then none is taken.
     """
     simulation = Simulation(run, splits, workers, checkpoint)
-    last, saved = run.setting.rounds or 0, time.monotonic()
+    last, saved = simulation.run.setting.rounds or 0, time.monotonic()
     rounds = attend(simulation.attended, run.seed, simulation.plan.clients)
     for attendance in islice(rounds, simulation.done, last):
         try:
@@ -64,6 +83,7 @@ class Simulation:
     """A run under way: the server here, the clients in workers."""
 
     def __init__(self, run: Run, splits: Splits, workers: Workers, checkpoint: Checkpoint | None) -> None:
+        run = replace(run, setting=resolve(run.setting, len(splits.train.labels)))
         self.run, self.workers, self.checkpoint = run, workers, checkpoint
         self.method, self.plan = find_method(run.method), make_plan(run, splits)
         self.server = self._open()
@@ -103,7 +123,7 @@ class Simulation:
         if downloaded:
             pairs = zip(present, records, strict=True)
             records = [replace(record, bytes_down=downloaded[client]) for client, record in pairs]
-        if number % self.run.setting.eval_every == 0 or number == self.run.setting.rounds:
+        if test_is_due(self.run.setting, number):
             records = self._test(present, records)
         return records
 
@@ -152,7 +172,8 @@ class Simulation:
         if wants.peers is not None:
             among = [other for other in among if other in wants.peers]
         rng = random.Random(derive(self.run.seed, name, "gossip", number))
-        return wants._replace(peers=tuple(rng.sample(among, min(max(1, wants.observations), len(among)))))
+        count = max(1, self.run.setting.policy.m_down)  # of neighbours, also where the method has no observations
+        return wants._replace(peers=tuple(rng.sample(among, min(count, len(among)))))
 
     def _weigh(self, wants: Wants) -> int:
         """Bytes of the releases that a client downloads from its peers."""

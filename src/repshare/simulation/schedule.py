@@ -4,6 +4,7 @@ A schedule is a function of the setting and the seed alone, the same for every m
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,17 @@ def attend(setting: Setting, seed: int, clients: int) -> Iterator[Attendance]:
         yield Attendance(
             tuple(present.tolist()), dict(zip(slow.tolist(), (int(delay) for delay in delays), strict=True))
         )
+
+
+def test_is_due(setting: Setting, number: int) -> bool:
+    """Whether those who were there in this round are tested after it."""
+    return number % setting.eval_every == 0 or number == setting.rounds
+
+
+def is_ever_tested(setting: Setting, seed: int) -> bool:
+    """Whether anyone is there when a test is due."""
+    rounds = islice(attend(setting, seed, setting.clients), setting.rounds)
+    return any(present for number, (present, _) in enumerate(rounds, start=1) if test_is_due(setting, number))
 
 
 def _stay(setting: Setting, seed: int, clients: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

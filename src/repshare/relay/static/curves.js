@@ -8,7 +8,7 @@ const MEASURES = {
   test_accuracy: { label: "Test accuracy", share: true },
   train_accuracy: { label: "Training accuracy", chip: "Training", share: true },
   ce: { label: "Cross-entropy", unit: "nats" },
-  bound: { label: "Information bound", chip: "Bound", unit: "nats", note: "A lower bound on the mutual information between a client’s representations and the others’." },
+  bound: { label: "Information bound", chip: "Bound", unit: "nats", note: "A lower bound on the mutual information between a client’s representations and the others’, if its classes are about equally frequent." },
 };
 
 let measure = null;
