@@ -401,3 +401,34 @@ def test_a_fault_nobody_foresaw_is_answered_and_the_log_says_where(caplog):
 
     check_problem(asyncio.run(ask()), 500)
     assert "AttributeError" in caplog.text
+
+
+BODIES = {
+    "/v1/tasks/digits/clients/alice/release": release(),
+    "/v1/tasks/digits/meetings/1/0/clients/alice?members=alice&members=bob": b"hello",
+    "/v1/tasks/digits/clients/alice/report": b'{"round": 1}',
+}
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("path", BODIES)
+def test_what_was_on_its_way_while_its_task_was_deleted_is_kept_nowhere(path, again):
+    app = make_app(open_database("memory"), Options(insecure=True))
+    tasks = app.state.service.tasks
+    tasks.create("digits", Task(10, 8))
+    there = tasks.get("digits")
+
+    async def body():
+        yield BODIES[path][:5]
+        tasks.delete("digits")
+        if again:
+            tasks.create("digits", Task(10, 8))
+        yield BODIES[path][5:]
+
+    async def send():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://relay") as client:
+            return await client.put(path, content=body())
+
+    check_problem(asyncio.run(send()), 404, "deleted in the meantime" if again else "there is no task")
+    for store in (there.board.store, there.meetings.store, there.notes):
+        assert store.items() == {}

@@ -14,7 +14,6 @@ from starlette.responses import StreamingResponse
 
 from repshare.errors import RepshareError
 from repshare.relay import frames, reports, site
-from repshare.relay.limits import read_body
 from repshare.relay.maps import Floats, make_map
 from repshare.relay.problems import Problem
 from repshare.relay.releases import check_client
@@ -106,7 +105,7 @@ def _add_reports(app: FastAPI, service: Service) -> None:
         grant = await service.enter(request, ("client",), path["task"])
         there = await service.open(path["task"])
         check_client(service, grant, path["client"])
-        told = _parse(await read_body(request, MOST_REPORT_BYTES, service.options.body_seconds))
+        told = _parse(await service.receive(request, there, MOST_REPORT_BYTES))
         await service.run(reports.record, there.notes, path["client"], told)
         service.seen.note(path["task"], path["client"])
         return Response(b"{}", media_type="application/json")

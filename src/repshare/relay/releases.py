@@ -10,7 +10,6 @@ from fastapi import FastAPI, Request, Response
 from repshare.board import Wants
 from repshare.relay.access import Grant
 from repshare.relay.direct import Direct
-from repshare.relay.limits import read_body
 from repshare.relay.names import is_client_name
 from repshare.relay.notes import forget
 from repshare.relay.problems import Problem
@@ -49,7 +48,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         grant = await service.enter(request, ("client",), path["task"])
         there = await service.open(path["task"])
         check_client(service, grant, client)
-        body = await read_body(request, service.options.max_bytes, service.options.body_seconds)
+        body = await service.receive(request, there, service.options.max_bytes)
         version = await service.write(there.board.accept_all, (client, body))
         service.metrics.bytes_in.inc(len(body))
         service.seen.note(path["task"], client, up=len(body), published=True)

@@ -9,7 +9,6 @@ from fastapi import FastAPI, Request, Response
 from repshare import wire
 from repshare.meetings import MOST_MEMBERS, STEPS
 from repshare.relay.access import Grant
-from repshare.relay.limits import read_body
 from repshare.relay.names import is_client_name
 from repshare.relay.problems import Problem
 from repshare.relay.releases import BODY, TAKING, check_client
@@ -53,7 +52,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         there = await service.open(path["task"])
         check_client(service, grant, path["client"])
         members, patience = _members(service, request, grant), _patience(request)
-        body = await read_body(request, service.options.max_bytes, service.options.body_seconds)
+        body = await service.receive(request, there, service.options.max_bytes)
         said = (_whole(path["number"], MOST_NUMBER), _whole(path["step"], STEPS - 1), path["client"], body, patience)
         await service.run(there.meetings.put, members, *said)
         return Response(b"{}", media_type="application/json")

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from repshare.relay.access import Access, Grant, Role
 from repshare.relay.desk import Desk
-from repshare.relay.limits import Rates
+from repshare.relay.limits import Rates, read_body
 from repshare.relay.logs import say
 from repshare.relay.metrics import Metrics
 from repshare.relay.names import is_name
@@ -99,6 +99,13 @@ class Service:
         if there is None:
             raise Problem("unknown", f"there is no task {name[:80]!r}")
         return there
+
+    async def receive(self, request: Request, there: Open, most_bytes: int) -> bytes:
+        """A body for this task. While it came, the task may have been deleted, or another created under its name."""
+        body = await read_body(request, most_bytes, self.options.body_seconds)
+        if (await self.open(there.entry.name)).entry.identity != there.entry.identity:
+            raise Problem("unknown", f"the task {there.entry.name} was deleted in the meantime")
+        return body
 
     def refused(self, request: Request, problem: Problem) -> None:
         """Count a refusal, log it, and keep it for the task's status."""
