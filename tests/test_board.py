@@ -282,13 +282,13 @@ def test_stale_releases_are_forgotten_and_fresh_ones_are_not():
     for clock.now in (5.0, 30.0, 60.0):
         aging.accept("awake", body([row(clock.now, 0)], round=int(clock.now)))
     clock.now = 80.0
-    assert aging.expire() == 0
+    assert aging.expire() == []
     clock.now = 90.5
-    assert aging.expire() == 1
+    assert aging.expire() == ["asleep"]
     assert [member.name for member in aging.status().shown] == ["awake"]
     assert teacher(aging, "other").means.vectors.tolist() == [[60, 0]]
     clock.now = 300.0
-    assert [aging.expire(), aging.expire()] == [1, 0]
+    assert [aging.expire(), aging.expire()] == [["awake"], []]
     assert aging.status().clients == 0
     aging.accept("asleep", body([row(5, 0)], round=2))  # and back again
     assert teacher(aging, "other").means.vectors.tolist() == [[5, 0]]
@@ -311,9 +311,9 @@ def test_no_release_is_forgotten_before_its_time():
 
 def test_an_age_beyond_all_reason_forgets_nothing():
     aging = Board(Task(3, 2, max_age=1e300), MemoryStore())
-    assert aging.expire() == 0
+    assert aging.expire() == []
     aging.accept("a", body([row(1, 0)]))
-    assert aging.expire() == 0
+    assert aging.expire() == []
 
 
 def test_without_a_max_age_nothing_is_forgotten_and_no_queue_is_kept():
@@ -321,7 +321,7 @@ def test_without_a_max_age_nothing_is_forgotten_and_no_queue_is_kept():
     kept = Board(TASK, MemoryStore(), clock)
     kept.accept("a", body([row(1, 0)]))
     clock.now = 1e9
-    assert kept.expire() == 0
+    assert kept.expire() == []
     assert not [key for key in kept.store.items() if key.startswith("queue")]
 
 

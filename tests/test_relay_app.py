@@ -381,6 +381,7 @@ def test_releases_that_are_too_old_go_and_are_news(tmp_path):
         relay.logged(event="expired", task="digits")
         time.sleep(1.5)
         assert relay.ask("GET", "/v1/tasks/digits/status").json()["clients"] == 0
+        assert relay.ask("GET", "/v1/tasks/digits/map").json()["clients"] == [None, None]
         assert "repshare_expired_releases_total 2.0" in relay.ask("GET", "/metrics").text
 
 

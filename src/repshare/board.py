@@ -144,10 +144,10 @@ class Board:
         """A number that grows with every change."""
         return self.store.read(lambda state: read_head(self.task, state).version)
 
-    def expire(self, limit: int = 1000) -> int:
-        """Forget releases older than the task's max_age, at most so many, and say how many it was."""
+    def expire(self, limit: int = 1000) -> list[str]:
+        """Forget releases older than the task's max_age, at most so many, and say whose they were."""
         if self.task.max_age is None:
-            return 0
+            return []
         latest = self.clock() - self.task.max_age * (1 + SLACK)
         return self.store.transact(lambda state: forget(self.task, state, latest, limit))
 

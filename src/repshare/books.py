@@ -137,10 +137,10 @@ class Books:
         return self.version
 
 
-def forget(task: Task, state: Transaction, latest: float, limit: int) -> int:
-    """Remove clients that queued up until `latest` and have not published since: how many it was."""
-    forgotten, head = 0, read_head(task, state)
-    while head.queue and forgotten < limit:
+def forget(task: Task, state: Transaction, latest: float, limit: int) -> list[str]:
+    """Remove clients that queued up until `latest` and have not published since: who it was."""
+    forgotten, head = list[str](), read_head(task, state)
+    while head.queue and len(forgotten) < limit:
         (kept,) = state.get([f"queue/{head.queue.start}"])
         client, queued = json.loads(kept or "")
         if queued > latest:
@@ -151,7 +151,7 @@ def forget(task: Task, state: Transaction, latest: float, limit: int) -> int:
         books = Books(task, state, client)
         if books.body is not None and books.place.queued == queued:
             books.leave()
-            forgotten += 1
+            forgotten.append(client)
         head = read_head(task, state)
     return forgotten
 

@@ -69,7 +69,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         if grant.role == "client":
             check_client(service, grant, path["client"])
         version = await service.run(there.board.withdraw, path["client"])
-        await service.run(forget, there, path["client"])
+        await service.run(forget, there, [path["client"]])
         return _changed(service, path["task"], version)
 
     @app.get(
