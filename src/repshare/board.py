@@ -22,6 +22,7 @@ from repshare.task import Task
 from repshare.totals import read_totals
 
 SAMPLED = 64
+EXPIRED_AT_ONCE = 10  # releases, in one transaction: others come in between
 STRANGE = 4.0  # times the usual distance from the others: an outlier
 FEWEST = 4  # clients below which nobody is called an outlier
 
@@ -144,12 +145,21 @@ class Board:
         """A number that grows with every change."""
         return self.store.read(lambda state: read_head(self.task, state).version)
 
-    def expire(self, limit: int = 1000) -> list[str]:
-        """Forget releases older than the task's max_age, at most so many, and say whose they were."""
+    def expire(self, limit: int = EXPIRED_AT_ONCE) -> list[str]:
+        """Forget releases older than the task's max_age, at most so many, and say whose: nobody's, if none is left."""
         if self.task.max_age is None:
             return []
         latest = self.clock() - self.task.max_age * (1 + SLACK)
-        return self.store.transact(lambda state: forget(self.task, state, latest, limit))
+        gone, more = list[str](), True
+
+        def work(state: Transaction) -> tuple[list[str], bool]:
+            nonlocal limit
+            wanted, limit = limit, max(1, limit // 2)  # fewer if it begins again, since another came in between
+            return forget(self.task, state, latest, wanted)
+
+        while more and not gone:
+            gone, more = self.store.transact(work)
+        return gone
 
     def status(self, limit: int = 100) -> Status:
         """How the board stands, with up to `limit` of its clients."""
@@ -191,12 +201,15 @@ class Board:
         return Teacher(means, read_rows(drawn, [label for label, _ in slots], self.task.dimension))
 
     def _robust(self, books: Books, state: Transaction, classes: list[int]) -> Representations:
-        rng, rows = random.Random(books.version), []
+        rng, rows, drawn = random.Random(books.version), [], dict[int, list[tuple[int, int]]]()
         for label in classes:
             buffer = books.means_of(label)
             among = range(int(books.sizes[buffer]))
             slots = rng.sample(among, SAMPLED) if len(among) > SAMPLED else among
-            among_rows = [row for _, row in buffers.read(state, [(buffer, slot) for slot in slots])]
+            drawn[label] = [(buffer, slot) for slot in slots]
+        state.get(buffers.keys_of([slot for each in drawn.values() for slot in each]))  # at once what each class needs
+        for label, each in drawn.items():
+            among_rows = [row for _, row in buffers.read(state, each)]
             vectors = read_rows(among_rows, [label] * len(among_rows), self.task.dimension).vectors
             rows.append((aggregate(vectors, self.task.aggregation), label, int(books.totals.samples[label])))
         return stack(rows, self.task.dimension)

@@ -19,9 +19,9 @@ def forget(there: Open, clients: Collection[str]) -> None:
     frames.forget(there.board, there.notes, clients)
 
 
-def expire(there: Open, limit: int) -> int:
-    """Forget releases that are too old, at most so many, and all that the page has of their clients: how many."""
-    gone = there.board.expire(limit)
+def expire(there: Open) -> int:
+    """Forget some releases that are too old, and what the page has of their clients: how many; 0 if none is left."""
+    gone = there.board.expire()
     if gone:
         forget(there, gone)
     return len(gone)
