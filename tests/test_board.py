@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repshare import buffers, wire
-from repshare.board import Board, Wants
+from repshare.board import Board, Wants, longest_release
 from repshare.errors import ConfigError, Malformed, Outdated, Refused, RepshareError
 from repshare.representations import Release, nothing, stack
 from repshare.stores import MemoryStore, open_database
 from repshare.stores.memory import Changes
-from repshare.task import Task
+from repshare.task import MOST_OBSERVATIONS, Task
 
 TASK = Task(classes=3, dimension=2)
 
@@ -310,6 +310,16 @@ def test_no_release_is_forgotten_before_its_time():
         there = {member.name for member in aging.status().shown}
         assert {name for name, when in last.items() if clock.now - when < 80} <= there
         assert there <= {name for name, when in last.items() if clock.now - when < 80 * 1.25}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_no_release_of_a_task_is_longer_than_the_longest(precision):
+    task = Task(2, 1)
+    rows = [row(0.5, label=label, count=9) for label in (0, 1)]
+    largest = Release(2**62, stack(rows, 1), stack(rows * MOST_OBSERVATIONS, 1), noise="seeded")
+    sent = wire.encode_release(largest, precision)
+    Board(task).accept("a", sent)
+    assert len(sent) <= longest_release(task) <= 2 * len(sent) + wire.LONGEST_HEADER_BYTES
 
 
 def crowd(store, clock, classes=20, clients=40):

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from relays import create_task, invite, release, repshare, start_open_relay, start_relay
+from repshare.board import longest_release
+from repshare.relay import limits
 from repshare.relay.app import make_app
 from repshare.relay.options import Options
 from repshare.stores import open_database
@@ -443,3 +445,44 @@ def test_what_was_on_its_way_while_its_task_was_deleted_is_kept_nowhere(path, ag
     check_problem(asyncio.run(send()), 404, "deleted in the meantime" if again else "there is no task")
     for store in (there.board.store, there.meetings.store, there.notes):
         assert store.items() == {}
+
+
+def test_who_sends_too_much_at_once_is_asked_to_come_again(monkeypatch):
+    monkeypatch.setattr(limits, "ROOM_BYTES", 0)
+    app = make_app(open_database("memory"), Options(insecure=True, max_bytes=1000))
+    app.state.service.tasks.create("digits", Task(10, 8))
+    whole, dawdling, going_on = release(), 0, asyncio.Event()
+    room = 8 * 1000
+
+    async def dawdle():
+        nonlocal dawdling
+        yield whole[:-1]
+        dawdling += 1
+        await going_on.wait()
+        yield whole[-1:]
+
+    async def send():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://relay") as http:
+
+            def publish(client, content):
+                return http.put(f"/v1/tasks/digits/clients/{client}/release", content=content)
+
+            few, many = room // 4 // len(whole), room // len(whole)
+            slow = [asyncio.create_task(publish(f"client {n // few}", dawdle())) for n in range(many)]
+            while dawdling < many:
+                await asyncio.sleep(0)
+            one, other = await publish("client 0", whole), await publish("another", whole)
+            going_on.set()
+            return one, other, [await each for each in slow], await publish("client 0", whole)
+
+    one, other, slow, last = asyncio.run(send())
+    check_problem(one, 429, "with one token")
+    check_problem(other, 503, "under way")
+    assert one.headers["retry-after"] == other.headers["retry-after"] == "1"
+    assert {each.status_code for each in (*slow, last)} == {200}
+
+
+def test_a_body_is_no_longer_than_a_release_of_its_task_can_be(open_relay):
+    longest = longest_release(Task(10, 8))
+    check_problem(open_relay.publish("alice", bytes(longest + 1)), 413, f"at most {longest:,}")
+    check_problem(open_relay.publish("alice", bytes(longest)), 400)

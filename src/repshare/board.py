@@ -18,7 +18,7 @@ from repshare.books import SLACK, Books, Member, forget, keys_of, read_head, rea
 from repshare.errors import Outdated, Refused, RepshareError
 from repshare.representations import Release, Representations, Teacher, stack
 from repshare.stores import MemoryStore, Store, Transaction
-from repshare.task import Task
+from repshare.task import MOST_OBSERVATIONS, Task
 from repshare.totals import read_totals
 
 SAMPLED = 64
@@ -229,6 +229,11 @@ class Board:
             centres = [aggregate(vectors, self.task.aggregation) for vectors in each]
             means = stack(list(zip(centres, taught, means.counts.tolist(), strict=True)), self.task.dimension)
         return Teacher(means, stack(drawn, self.task.dimension))
+
+
+def longest_release(task: Task) -> int:
+    """Bytes that a release of this task can have."""
+    return wire.LONGEST_HEADER_BYTES + task.classes * (1 + MOST_OBSERVATIONS) * (4 * task.dimension + 12)
 
 
 def _chosen(classes: Iterable[int], wants: Wants) -> list[int]:

@@ -91,7 +91,10 @@ def _add_reports(app: FastAPI, service: Service) -> None:
         summary="Tell how a round went",
         description="For the client itself, if it likes: shown on the page beside what its releases tell. "
         "Every field but `round` may be left out.",
-        responses={200: {"model": Nothing}, **answers("malformed", *GUARDED, "too-slow", "too-large", "invalid")},
+        responses={
+            200: {"model": Nothing},
+            **answers("malformed", *GUARDED, "too-slow", "too-large", "invalid", "busy"),
+        },
         openapi_extra={
             "parameters": [TASK, CLIENT],
             "requestBody": {
@@ -105,8 +108,8 @@ def _add_reports(app: FastAPI, service: Service) -> None:
         grant = await service.enter(request, ("client",), path["task"])
         there = await service.open(path["task"])
         check_client(service, grant, path["client"])
-        told = _parse(await service.receive(request, there, MOST_REPORT_BYTES))
-        await service.run(reports.record, there.notes, path["client"], told)
+        async with service.receive(request, there, MOST_REPORT_BYTES) as body:
+            await service.run(reports.record, there.notes, path["client"], _parse(body))
         service.seen.note(path["task"], path["client"])
         return Response(b"{}", media_type="application/json")
 

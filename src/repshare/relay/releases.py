@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request, Response
 
-from repshare.board import Wants
+from repshare.board import Wants, longest_release
 from repshare.relay.access import Grant
 from repshare.relay.direct import Direct
 from repshare.relay.names import is_client_name
@@ -48,8 +48,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
         grant = await service.enter(request, ("client",), path["task"])
         there = await service.open(path["task"])
         check_client(service, grant, client)
-        body = await service.receive(request, there, service.options.max_bytes)
-        version = await service.write(there.board.accept_all, (client, body))
+        async with service.receive(request, there, longest_release(there.entry.task)) as body:
+            version = await service.write(there.board.accept_all, (client, body))
         service.metrics.bytes_in.inc(len(body))
         service.seen.note(path["task"], client, up=len(body), published=True)
         return _changed(service, path["task"], version)
@@ -207,7 +207,7 @@ def _several(key: str, item: dict[str, Any], what: str) -> dict[str, Any]:
 
 
 _TEXT = {"schema": {"type": "string"}}
-TAKING = ("too-slow", "outdated", "too-large", "refused")
+TAKING = ("too-slow", "outdated", "too-large", "refused", "busy")
 QUESTION = [
     _whole("observations", 1, MOST_OBSERVATIONS, "M↓: observations of each class"),
     _whole("seed", 0, MOST_SEED, "of the draw: the same one draws the same"),

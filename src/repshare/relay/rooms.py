@@ -56,9 +56,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
         check_client(service, grant, path["client"])
         members, patience = _members(service, request, grant), _patience(request)
         number, step = _whole(path["number"], MOST_NUMBER), _whole(path["step"], STEPS - 1)
-        longest = min(service.options.max_bytes, _longest(there.entry.task, members, step))
-        body = await service.receive(request, there, longest)
-        await service.run(there.meetings.put, members, number, step, path["client"], body, patience)
+        async with service.receive(request, there, _longest(there.entry.task, members, step)) as body:
+            await service.run(there.meetings.put, members, number, step, path["client"], body, patience)
         return Response(b"{}", media_type="application/json")
 
     @app.get(
