@@ -1,6 +1,7 @@
 import random
 import re
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -320,6 +321,15 @@ def test_no_release_of_a_task_is_longer_than_the_longest(precision):
     sent = wire.encode_release(largest, precision)
     Board(task).accept("a", sent)
     assert len(sent) <= longest_release(task) <= 2 * len(sent) + wire.LONGEST_HEADER_BYTES
+
+
+def test_choosing_among_very_many_classes_takes_no_longer():
+    many = Board(Task(10_000, 1))
+    many.accept("a", body([row(1, label=label) for label in range(10_000)], dimension=1))
+    begun = time.thread_time()
+    learnt = wire.decode_teacher(many.teach("b", Wants(0, 0, None, tuple(range(1, 10_000, 2)))))
+    assert time.thread_time() - begun < 0.3, "less than a second, which comparing each with each takes"
+    assert learnt.means.labels.tolist() == list(range(1, 10_000, 2))
 
 
 def crowd(store, clock, classes=20, clients=40):

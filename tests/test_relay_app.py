@@ -166,6 +166,15 @@ def test_every_refusal_is_logged_counted_and_shown_to_those_who_watch(relay):
         assert token not in relay.err.read_text()
 
 
+def test_who_knocks_at_the_wrong_task_is_not_noted_there(relay):
+    for task, query, status in (("digits", {}, 403), ("other", {"seed": "x"}, 422)):
+        version(relay, task)  # which makes the relay look at it
+        check_problem(relay.teacher(relay.tokens["stranger"], task=task, **query), status)
+    for task, noted in (("digits", False), ("other", True)):
+        refusals = relay.ask("GET", f"/v1/tasks/{task}/status", relay.tokens["admin"]).json()["refusals"]
+        assert any(each["client"] == "stranger" for each in refusals) is noted
+
+
 def test_a_release_can_be_taken_back_by_its_client_and_by_an_admin(relay):
     path = "/v1/tasks/digits/clients/client 1/release"
     for token in ("client 1", "admin"):
@@ -216,6 +225,7 @@ def test_a_teacher_is_drawn_as_asked(relay):
     [
         {"observations": -1}, {"observations": 1001}, {"observations": "x"}, {"seed": -1}, {"seed": 2**64},
         {"seed": "1.5"}, {"classes": 10}, {"classes": ["1", "x"]}, {"peers": ["p"] * 201}, {"seed": "٣"}, {"seed": ""},
+        {"classes": [1] * 1001},
     ],
 )  # fmt: skip
 def test_a_question_that_makes_no_sense_is_422(relay, query):

@@ -237,7 +237,10 @@ def longest_release(task: Task) -> int:
 
 
 def _chosen(classes: Iterable[int], wants: Wants) -> list[int]:
-    return [label for label in classes if wants.classes is None or label in wants.classes]
+    if wants.classes is None:
+        return list(classes)
+    wanted = set(wants.classes)
+    return [label for label in classes if label in wanted]
 
 
 def _strangeness(means: list[Representations]) -> list[float | None]:

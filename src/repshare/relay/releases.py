@@ -18,7 +18,7 @@ from repshare.relay.service import Service
 from repshare.relay.tasks import Open
 
 MOST_OBSERVATIONS = 1000  # of a class, in one teacher
-MOST_NAMES = 200  # peers or classes in one question
+MOST_PEERS, MOST_CLASSES = 200, 1000  # in one question
 LONGEST_WAIT_SECONDS = 60.0
 MOST_SEED = 2**64 - 1
 
@@ -144,15 +144,15 @@ def _question(service: Service, request: Request, grant: Grant, there: Open) -> 
         client = grant.name
     else:
         check_client(service, grant, client)
-    classes = [_parse("classes", text, 0, there.entry.task.classes - 1) for text in query.get("classes", ())]
-    peers = query.get("peers", ())
-    if len(peers) > MOST_NAMES:
-        raise Problem("invalid", f"{len(peers)} peers in one question; at most {MOST_NAMES}")
+    for key, most in (("peers", MOST_PEERS), ("classes", MOST_CLASSES)):
+        if len(query.get(key, ())) > most:
+            raise Problem("invalid", f"{len(query[key])} {key} in one question; at most {most}")
+    classes = {_parse("classes", text, 0, there.entry.task.classes - 1) for text in query.get("classes", ())}
     wants = Wants(
         _number(query, "observations", 1, 0, MOST_OBSERVATIONS),
         _number(query, "seed", 0, 0, MOST_SEED),
-        tuple(peers) or None,
-        tuple(classes) or None,
+        tuple(query.get("peers", ())) or None,
+        tuple(sorted(classes)) or None,
     )
     return client, wants
 
@@ -201,8 +201,8 @@ def _whole(key: str, default: int, most: int, what: str) -> dict[str, Any]:
     return {"name": key, "in": "query", "description": what, "schema": schema}
 
 
-def _several(key: str, item: dict[str, Any], what: str) -> dict[str, Any]:
-    schema = {"type": "array", "items": item, "maxItems": MOST_NAMES}
+def _several(key: str, item: dict[str, Any], most: int, what: str) -> dict[str, Any]:
+    schema = {"type": "array", "items": item, "maxItems": most}
     return {"name": key, "in": "query", "description": what, "schema": schema}
 
 
@@ -211,8 +211,8 @@ TAKING = ("too-slow", "outdated", "too-large", "refused", "busy")
 QUESTION = [
     _whole("observations", 1, MOST_OBSERVATIONS, "M↓: observations of each class"),
     _whole("seed", 0, MOST_SEED, "of the draw: the same one draws the same"),
-    _several("peers", {"type": "string"}, "clients to learn from; default: everyone"),
-    _several("classes", {"type": "integer", "minimum": 0}, "default: all"),
+    _several("peers", {"type": "string"}, MOST_PEERS, "clients to learn from; default: everyone"),
+    _several("classes", {"type": "integer", "minimum": 0}, MOST_CLASSES, "default: all"),
     name("client", "who asks; known by the token, needed only without one", required=False, inside="query"),
     {"name": "If-None-Match", "in": "header", "description": "an ETag", "schema": {"type": "string"}},
 ]

@@ -123,8 +123,8 @@ class Service:
             about = {"task": task, "client": client, "method": request.method, "path": request.url.path[:200]}
             level = logging.ERROR if problem.status >= 500 else logging.WARNING
             say("refused", level, kind=problem.kind, status=problem.status, reason=problem.detail[:500], **about)
-        # Only what a known client did in a known task: a stranger must not be able to push that out.
-        if grant and isinstance(task, str) and self.tasks.recall(task):
+        # Only what those of a known task did in it: a stranger must not be able to push that out.
+        if grant and grant.task in (None, task) and isinstance(task, str) and self.tasks.recall(task):
             kept = self.refusals.setdefault(task, deque(maxlen=REFUSALS_KEPT))
             kept.append(Refusal(time.time(), str(client or "")[:80], problem.kind, problem.detail[:500]))
 
