@@ -496,3 +496,28 @@ def test_a_body_is_no_longer_than_a_release_of_its_task_can_be(open_relay):
     longest = longest_release(Task(10, 8))
     check_problem(open_relay.publish("alice", bytes(longest + 1)), 413, f"at most {longest:,}")
     check_problem(open_relay.publish("alice", bytes(longest)), 400)
+
+
+def test_how_many_stand_is_worked_out_once_for_all_who_ask():
+    app = make_app(open_database("memory"), Options(insecure=True, rate=0))
+    app.state.service.tasks.create("digits", Task(10, 8))
+    board = app.state.service.tasks.get("digits").board
+    board.accept_all([(f"client {number}", release(classes=range(10))) for number in range(500)])
+
+    async def ask():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://relay") as client:
+
+            async def shown(limit):
+                answer = (await client.get("/v1/tasks/digits/status", params={"limit": limit})).json()
+                return answer["version"], answer["clients"], [each["name"] for each in answer["shown"]]
+
+            first = await shown(1000)
+            board.accept("one more", release())
+            assert await asyncio.gather(*(shown(limit) for limit in range(995, 1000))) == [first] * 5
+            assert [len((await shown(limit))[2]) for limit in (0, 1, 100, 101)] == [0, 1, 100, 101]
+            while (last := await shown(1000)) == first:
+                await asyncio.sleep(0.05)
+            return first, last
+
+    (first, *_, names), last = asyncio.run(ask())
+    assert last == (first + 1, 501, [*names, "one more"])

@@ -8,6 +8,7 @@ aggregate is made from at most SAMPLED clients' means of a class.
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -246,10 +247,13 @@ def _chosen(classes: Iterable[int], wants: Wants) -> list[int]:
 def _strangeness(means: list[Representations]) -> list[float | None]:
     """For each client the median over its classes, where enough clients share one."""
     scores: list[list[float]] = [[] for _ in means]
-    for label in sorted({int(label) for rows in means for label in rows.labels}):
-        having = [i for i, rows in enumerate(means) if label in rows.labels]
-        if len(having) >= FEWEST:
-            each = strangeness(np.concatenate([means[i].of(label).vectors for i in having]))
-            for i, score in zip(having, each, strict=True):
-                scores[i].append(float(score))
-    return [float(np.median(of_one)) if of_one else None for of_one in scores]
+    if not means:
+        return []
+    labels, vectors = (np.concatenate(rows) for rows in zip(*((m.labels, m.vectors) for m in means), strict=True))
+    owners = np.repeat(np.arange(len(means)), [len(rows.labels) for rows in means])
+    order = np.argsort(labels, kind="stable")  # class by class
+    for rows in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
+        if len(rows) >= FEWEST:
+            for owner, score in zip(owners[rows].tolist(), strangeness(vectors[rows]).tolist(), strict=True):
+                scores[owner].append(score)
+    return [median(of_one) if of_one else None for of_one in scores]
