@@ -7,6 +7,8 @@ import resource
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack, closing
@@ -26,7 +28,18 @@ from repshare.relay import logs
 from repshare.relay.address import Address
 from repshare.task import Task
 
+DEPLOY = Path(__file__).parent.parent / "deploy"
 FAST = ("--head-seconds", 1, "--body-seconds", 1)
+
+
+def container_finds_well(relay):
+    """Whether the container's own check of its health, asked about this relay, passes."""
+    _, check = (DEPLOY / "Containerfile").read_text().split("HEALTHCHECK CMD ")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = check.replace(":8000/", f":{relay.port}/")
+    done = subprocess.run(["sh", "-c", command], env={**os.environ, "PATH": path}, stderr=subprocess.PIPE, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode == 0
 
 
 def connect(relay):
@@ -125,6 +138,8 @@ def test_it_says_where_it_listens_to_people_and_to_programs(tmp_path):
         assert relay.logged(event="listening")["url"] == relay.url
         assert relay.url in relay.out.read_text()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", relay.url)
+        assert container_finds_well(relay)
+    assert not container_finds_well(relay)
 
 
 def test_it_starts_fast_stays_small_and_never_sees_pytorch(tmp_path):
@@ -149,6 +164,7 @@ def test_tls_serves_those_who_trust_the_authority(tmp_path, certificates):
     with start_relay(tmp_path, *files, verify=trusting) as relay:
         assert relay.url.startswith("https://")
         assert relay.publish("alice", release(), token).status_code == 200
+        assert container_finds_well(relay)
         with pytest.raises(httpx.ConnectError), httpx.Client() as untrusting:
             untrusting.get(f"{relay.url}/healthz")
         with pytest.raises(httpx.HTTPError), httpx.Client() as plain:
