@@ -1,5 +1,8 @@
 import random
 import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -7,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repshare import buffers, wire
-from repshare.board import Board, Wants
+from repshare.board import Board, Wants, longest_release
 from repshare.errors import ConfigError, Malformed, Outdated, Refused, RepshareError
 from repshare.representations import Release, nothing, stack
-from repshare.stores import MemoryStore
-from repshare.task import Task
+from repshare.stores import MemoryStore, open_database
+from repshare.stores.memory import Changes
+from repshare.task import MOST_OBSERVATIONS, Task
 
 TASK = Task(classes=3, dimension=2)
 
@@ -299,13 +303,13 @@ def test_stale_releases_are_forgotten_and_fresh_ones_are_not():
     for clock.now in (5.0, 30.0, 60.0):
         aging.accept("awake", body([row(clock.now, 0)], round=int(clock.now)))
     clock.now = 80.0
-    assert aging.expire() == 0
+    assert aging.expire() == []
     clock.now = 90.5
-    assert aging.expire() == 1
+    assert aging.expire() == ["asleep"]
     assert [member.name for member in aging.status().shown] == ["awake"]
     assert teacher(aging, "other").means.vectors.tolist() == [[60, 0]]
     clock.now = 300.0
-    assert [aging.expire(), aging.expire()] == [1, 0]
+    assert [aging.expire(), aging.expire()] == [["awake"], []]
     assert aging.status().clients == 0
     aging.accept("asleep", body([row(5, 0)], round=2))  # and back again
     assert teacher(aging, "other").means.vectors.tolist() == [[5, 0]]
@@ -326,11 +330,119 @@ def test_no_release_is_forgotten_before_its_time():
         assert there <= {name for name, when in last.items() if clock.now - when < 80 * 1.25}
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_no_release_of_a_task_is_longer_than_the_longest(precision):
+    task = Task(2, 1)
+    rows = [row(0.5, label=label, count=9) for label in (0, 1)]
+    largest = Release(2**62, stack(rows, 1), stack(rows * MOST_OBSERVATIONS, 1), noise="seeded")
+    sent = wire.encode_release(largest, precision)
+    Board(task).accept("a", sent)
+    assert len(sent) <= longest_release(task) <= 2 * len(sent) + wire.LONGEST_HEADER_BYTES
+
+
+def test_choosing_among_very_many_classes_takes_no_longer():
+    many = Board(Task(10_000, 1))
+    many.accept("a", body([row(1, label=label) for label in range(10_000)], dimension=1))
+    begun = time.thread_time()
+    learnt = wire.decode_teacher(many.teach("b", Wants(0, 0, None, tuple(range(1, 10_000, 2)))))
+    assert time.thread_time() - begun < 0.3, "less than a second, which comparing each with each takes"
+    assert learnt.means.labels.tolist() == list(range(1, 10_000, 2))
+
+
+def crowd(store, clock, classes=20, clients=40):
+    """A board of many clients with some rows of each class, all silent but every fourth."""
+    many = Board(Task(classes, 2, aggregation="median", max_age=80.0), store, clock)
+    for number in range(clients):
+        rows = [row(number, label, label=label) for label in range(classes)]
+        many.accept(f"client {number}", body(rows, rows[number % 3 :] * 2))
+    clock.now += 85.0
+    for number in range(0, clients, 4):
+        many.accept(f"client {number}", body([row(number, 1)], round=2))
+    clock.now += 20.0
+    return many
+
+
+def test_clients_are_forgotten_together_as_they_are_one_by_one():
+    together, apart = crowd(MemoryStore(), Clock()), crowd(MemoryStore(), Clock())
+    gone = []
+    while some := together.expire(7):
+        assert len(some) <= 7
+        gone += some
+    assert gone == [f"client {number}" for number in range(40) if number % 4]
+    for client in gone:
+        apart.withdraw(client)
+    kept = [{key: value for key, value in each.store.items().items() if key != "head"} for each in (together, apart)]
+    assert {key: value for key, value in kept[1].items() if key[:6] != "queue/" or int(key[6:]) >= 40} == kept[0]
+    assert together.version() == apart.version()
+
+
+class Counting(MemoryStore):
+    """A store that counts how often each transaction asks it for something."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def transact(self, work):
+        self.asked.append(0)
+
+        def counted(state):
+            def read(keys):
+                self.asked[-1] += 1
+                return state.get(keys)
+
+            changes = Changes(read)
+            result = work(changes)
+            state.set({key: value for key, value in changes.made.items() if value is not None})
+            state.delete([key for key, value in changes.made.items() if value is None])
+            return result
+
+        return super().transact(counted)
+
+    read = transact
+
+
+@pytest.mark.parametrize("classes", [2, 20])
+def test_a_store_far_away_is_asked_as_often_however_much_is_wanted(classes):
+    store = Counting()
+    many = crowd(store, Clock(), classes)
+    store.asked.clear()
+    many.teach_all([(f"client {number}", Wants(1, number)) for number in range(10)])
+    assert store.asked == [3]
+    store.asked.clear()
+    assert len(many.expire()) == 10
+    assert max(store.asked) <= 6
+
+
+def test_releases_grow_too_old_also_while_others_publish(redis_url):
+    database, clock = open_database(redis_url), Clock()
+    store = database.store("digits")
+    store.transact(lambda state: state.set(crowd(MemoryStore(), clock, clients=16).store.items()))
+    busy = Board(Task(20, 2, aggregation="median", max_age=80.0), store, clock)
+    done = threading.Event()
+
+    def publish():
+        round = 3
+        while not done.wait(0.002):
+            busy.accept("client 0", body([row(round, 1)], round=round))
+            round += 1
+
+    with ThreadPoolExecutor() as threads:
+        publishing = threads.submit(publish)
+        try:
+            gone = [name for some in iter(busy.expire, []) for name in some]
+        finally:
+            done.set()
+        publishing.result()
+    database.close()
+    assert len(gone) == 12
+
+
 def test_an_age_beyond_all_reason_forgets_nothing():
     aging = Board(Task(3, 2, max_age=1e300), MemoryStore())
-    assert aging.expire() == 0
+    assert aging.expire() == []
     aging.accept("a", body([row(1, 0)]))
-    assert aging.expire() == 0
+    assert aging.expire() == []
 
 
 def test_without_a_max_age_nothing_is_forgotten_and_no_queue_is_kept():
@@ -338,7 +450,7 @@ def test_without_a_max_age_nothing_is_forgotten_and_no_queue_is_kept():
     kept = Board(TASK, MemoryStore(), clock)
     kept.accept("a", body([row(1, 0)]))
     clock.now = 1e9
-    assert kept.expire() == 0
+    assert kept.expire() == []
     assert not [key for key in kept.store.items() if key.startswith("queue")]
 
 

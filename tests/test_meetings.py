@@ -4,7 +4,7 @@ import pytest
 
 from repshare import meetings
 from repshare.errors import Refused
-from repshare.meetings import KEPT, MOST_GROUPS, Meetings
+from repshare.meetings import KEPT, MOST_GROUPS, MOST_OPENED, Meetings
 from repshare.stores import open_database
 
 GROUP = ("alice", "bob", "carol")
@@ -140,10 +140,25 @@ def test_groups_that_meet_no_more_make_room_for_others(monkeypatch):
     clock = Clock()
     place = Meetings(clock=clock)
     for other in "bcd":
-        put(place, "alice", members=("alice", other))
+        put(place, other, members=("alice", other))
     with pytest.raises(Refused, match="groups of this task"):
         put(place, "alice", members=("alice", "e"))
     clock.now += meetings.IDLE_SECONDS + 1
     put(place, "alice", members=("alice", "e"))
     assert len(place.store.items()) == 5, "the list, a number, and three keys of the one group that is left"
     assert MOST_GROUPS > 3
+
+
+def test_one_client_cannot_open_groups_until_nobody_else_can(kept):
+    place, clock = kept
+    put(place, "alice", members=("alice", "mallory"))
+    for number in range(MOST_OPENED):
+        put(place, "mallory", members=("mallory", f"nobody {number}"))
+    with pytest.raises(Refused, match=f"{MOST_OPENED} groups that mallory opened meet already"):
+        put(place, "mallory", members=("mallory", "alice", "bob"))
+    put(place, "mallory", members=("alice", "mallory"))  # which alice opened
+    put(place, "alice", members=("mallory", "alice", "bob"))
+    clock.now += 10
+    put(place, "mallory", members=("mallory", "nobody 0"), number=2)
+    clock.now += meetings.IDLE_SECONDS
+    put(place, "mallory", members=("mallory", "one more"))

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from relays import create_task, invite, release, repshare, start_open_relay, start_relay
+from repshare.board import longest_release
+from repshare.relay import limits
 from repshare.relay.app import make_app
 from repshare.relay.options import Options
 from repshare.stores import open_database
@@ -164,6 +166,15 @@ def test_every_refusal_is_logged_counted_and_shown_to_those_who_watch(relay):
         assert token not in relay.err.read_text()
 
 
+def test_who_knocks_at_the_wrong_task_is_not_noted_there(relay):
+    for task, query, status in (("digits", {}, 403), ("other", {"seed": "x"}, 422)):
+        version(relay, task)  # which makes the relay look at it
+        check_problem(relay.teacher(relay.tokens["stranger"], task=task, **query), status)
+    for task, noted in (("digits", False), ("other", True)):
+        refusals = relay.ask("GET", f"/v1/tasks/{task}/status", relay.tokens["admin"]).json()["refusals"]
+        assert any(each["client"] == "stranger" for each in refusals) is noted
+
+
 def test_a_release_can_be_taken_back_by_its_client_and_by_an_admin(relay):
     path = "/v1/tasks/digits/clients/client 1/release"
     for token in ("client 1", "admin"):
@@ -214,6 +225,7 @@ def test_a_teacher_is_drawn_as_asked(relay):
     [
         {"observations": -1}, {"observations": 1001}, {"observations": "x"}, {"seed": -1}, {"seed": 2**64},
         {"seed": "1.5"}, {"classes": 10}, {"classes": ["1", "x"]}, {"peers": ["p"] * 201}, {"seed": "٣"}, {"seed": ""},
+        {"classes": [1] * 1001},
     ],
 )  # fmt: skip
 def test_a_question_that_makes_no_sense_is_422(relay, query):
@@ -267,6 +279,16 @@ def test_tasks_are_created_listed_described_and_deleted_by_an_admin(relay):
         check_problem(relay.ask("PUT", "/v1/tasks/x", relay.tokens[token], json=VALUES), 403)
         check_problem(relay.ask("DELETE", "/v1/tasks/digits", relay.tokens[token]), 403)
     check_problem(relay.ask("GET", "/v1/tasks", relay.tokens["alice"]), 403)
+
+
+def test_what_is_said_in_a_meeting_is_no_longer_than_it_need_be(relay):
+    path = "/v1/tasks/digits/meetings/1/{}/clients/alice?members=alice&members=nobody&patience=0"
+    few, vector = 2 * 2048, 8 * 10 * (8 + 3)
+    for step, longest in enumerate([few, few, few + vector, few, few]):
+        long = relay.ask("PUT", path.format(step), relay.tokens["alice"], content=bytes(longest + 1))
+        check_problem(long, 413, f"at most {longest:,}")
+        said = relay.ask("PUT", path.format(step), relay.tokens["alice"], content=bytes(longest))
+        assert said.status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -371,6 +393,7 @@ def test_releases_that_are_too_old_go_and_are_news(tmp_path):
         relay.logged(event="expired", task="digits")
         time.sleep(1.5)
         assert relay.ask("GET", "/v1/tasks/digits/status").json()["clients"] == 0
+        assert relay.ask("GET", "/v1/tasks/digits/map").json()["clients"] == [None, None]
         assert "repshare_expired_releases_total 2.0" in relay.ask("GET", "/metrics").text
 
 
@@ -401,3 +424,100 @@ def test_a_fault_nobody_foresaw_is_answered_and_the_log_says_where(caplog):
 
     check_problem(asyncio.run(ask()), 500)
     assert "AttributeError" in caplog.text
+
+
+BODIES = {
+    "/v1/tasks/digits/clients/alice/release": release(),
+    "/v1/tasks/digits/meetings/1/0/clients/alice?members=alice&members=bob": b"hello",
+    "/v1/tasks/digits/clients/alice/report": b'{"round": 1}',
+}
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("path", BODIES)
+def test_what_was_on_its_way_while_its_task_was_deleted_is_kept_nowhere(path, again):
+    app = make_app(open_database("memory"), Options(insecure=True))
+    tasks = app.state.service.tasks
+    tasks.create("digits", Task(10, 8))
+    there = tasks.get("digits")
+
+    async def body():
+        yield BODIES[path][:5]
+        tasks.delete("digits")
+        if again:
+            tasks.create("digits", Task(10, 8))
+        yield BODIES[path][5:]
+
+    async def send():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://relay") as client:
+            return await client.put(path, content=body())
+
+    check_problem(asyncio.run(send()), 404, "deleted in the meantime" if again else "there is no task")
+    for store in (there.board.store, there.meetings.store, there.notes):
+        assert store.items() == {}
+
+
+def test_who_sends_too_much_at_once_is_asked_to_come_again(monkeypatch):
+    monkeypatch.setattr(limits, "ROOM_BYTES", 0)
+    app = make_app(open_database("memory"), Options(insecure=True, max_bytes=1000))
+    app.state.service.tasks.create("digits", Task(10, 8))
+    whole, dawdling, going_on = release(), 0, asyncio.Event()
+    room = 8 * 1000
+
+    async def dawdle():
+        nonlocal dawdling
+        yield whole[:-1]
+        dawdling += 1
+        await going_on.wait()
+        yield whole[-1:]
+
+    async def send():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://relay") as http:
+
+            def publish(client, content):
+                return http.put(f"/v1/tasks/digits/clients/{client}/release", content=content)
+
+            few, many = room // 4 // len(whole), room // len(whole)
+            slow = [asyncio.create_task(publish(f"client {n // few}", dawdle())) for n in range(many)]
+            while dawdling < many:
+                await asyncio.sleep(0)
+            one, other = await publish("client 0", whole), await publish("another", whole)
+            going_on.set()
+            return one, other, [await each for each in slow], await publish("client 0", whole)
+
+    one, other, slow, last = asyncio.run(send())
+    check_problem(one, 429, "with one token")
+    check_problem(other, 503, "under way")
+    assert one.headers["retry-after"] == other.headers["retry-after"] == "1"
+    assert {each.status_code for each in (*slow, last)} == {200}
+
+
+def test_a_body_is_no_longer_than_a_release_of_its_task_can_be(open_relay):
+    longest = longest_release(Task(10, 8))
+    check_problem(open_relay.publish("alice", bytes(longest + 1)), 413, f"at most {longest:,}")
+    check_problem(open_relay.publish("alice", bytes(longest)), 400)
+
+
+def test_how_many_stand_is_worked_out_once_for_all_who_ask():
+    app = make_app(open_database("memory"), Options(insecure=True, rate=0))
+    app.state.service.tasks.create("digits", Task(10, 8))
+    board = app.state.service.tasks.get("digits").board
+    board.accept_all([(f"client {number}", release(classes=range(10))) for number in range(500)])
+
+    async def ask():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://relay") as client:
+
+            async def shown(limit):
+                answer = (await client.get("/v1/tasks/digits/status", params={"limit": limit})).json()
+                return answer["version"], answer["clients"], [each["name"] for each in answer["shown"]]
+
+            first = await shown(1000)
+            board.accept("one more", release())
+            assert await asyncio.gather(*(shown(limit) for limit in range(995, 1000))) == [first] * 5
+            assert [len((await shown(limit))[2]) for limit in (0, 1, 100, 101)] == [0, 1, 100, 101]
+            while (last := await shown(1000)) == first:
+                await asyncio.sleep(0.05)
+            return first, last
+
+    (first, *_, names), last = asyncio.run(ask())
+    assert last == (first + 1, 501, [*names, "one more"])

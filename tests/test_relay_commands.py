@@ -86,3 +86,22 @@ def test_what_makes_no_sense_is_one_line(tmp_path, monkeypatch, capsys, argument
     assert exit.value.code in (1, 2)
     assert words in error
     assert (out, len(error.strip().splitlines())) == ("", 1)
+
+
+def test_an_address_with_a_password_comes_from_the_environment(tmp_path, redis_url, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REPSHARE_REDIS", redis_url)
+    main(["relay", "tasks", "create", "digits", "--classes", "10", "--dimension", "8"])
+    assert not list(tmp_path.iterdir())
+    for where, there in (["--redis", redis_url], True), (["--db", "relay.db"], False), ([], True):
+        main(["relay", "tasks", "list", *where])
+        assert ("digits" in capsys.readouterr().out) is there
+    with pytest.raises(SystemExit):
+        main(["relay", "tasks", "list", "--help"])
+    assert redis_url not in capsys.readouterr().out
+    monkeypatch.setenv("REPSHARE_REDIS", "tcp://:s3cret@10.0.0.5")
+    with pytest.raises(SystemExit):
+        main(["relay", "tasks", "list"])
+    told = capsys.readouterr().err
+    assert "must begin with redis://" in told
+    assert "s3cret" not in told

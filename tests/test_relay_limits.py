@@ -1,12 +1,13 @@
 """Rates and bodies: how much and how fast, to the byte and the second."""
 
 import asyncio
+from contextlib import ExitStack
 
 import pytest
 from starlette.requests import Request
 
 from repshare.relay import limits
-from repshare.relay.limits import Rates, read_body
+from repshare.relay.limits import Rates, Room, read_body
 from repshare.relay.problems import Problem
 
 
@@ -50,6 +51,27 @@ def test_buckets_are_bounded(monkeypatch):
         clock.now += 0.5
         rates.take(number)
     assert len(rates._buckets) <= 100
+
+
+def test_bodies_have_room_in_all_and_for_each(monkeypatch):
+    monkeypatch.setattr(limits, "ROOM_BYTES", 800)
+    room = Room(10)
+    with ExitStack() as held:
+        for name in "abcd":
+            held.enter_context(room.hold(name))(150)
+            take = held.enter_context(room.hold(name))
+            take(50)
+            with pytest.raises(Problem, match="more than 200 bytes under way with one token") as refused:
+                take(1)
+            assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "1"})
+        with pytest.raises(Problem, match="more than 800 bytes under way") as refused, room.hold("e") as take:
+            take(1)
+        assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "1"})
+    with room.hold("e") as take:
+        take(200)
+    assert not room._taken, "nothing piles up"
+    with Room(1000).hold("a") as take:
+        take(2000)
 
 
 def request_of(*parts, headers=(), pause=0.0):

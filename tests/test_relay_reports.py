@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ from repshare.board import Board
 from repshare.relay import frames, reports, seen
 from repshare.relay.curves import make_curves
 from repshare.relay.maps import make_map
+from repshare.relay.notes import expire
+from repshare.relay.tasks import Tasks
 from repshare.relay.view import make_view
 from repshare.representations import Release, Representations
-from repshare.stores import MemoryStore
+from repshare.stores import MemoryStore, open_database
 from repshare.task import Task
 from repshare.wire import encode_release
 
@@ -148,11 +151,34 @@ def test_a_client_that_withdraws_is_in_no_snapshot_any_more():
         publish(board, "a", number, spread(1.0))
         publish(board, "b", number, spread(3.0))
         frames.snap(board, notes)
-    frames.forget(board, notes, "a")
+    frames.forget(board, notes, ["a"])
     index, pictures = frames.read_frames(notes, TASK)
     assert index.clients == [None, "b"]
     assert np.isnan(pictures[:, 1]).all()
     assert np.allclose(pictures[:, 2], np.eye(3, 4) * 3)
+
+
+def test_a_client_whose_release_grew_too_old_leaves_nothing_on_the_page():
+    clock, relay, tasks = Clock(), seen.Seen(), Tasks(open_database("memory"))
+    tasks.create("digits", replace(TASK, max_age=60.0))
+    there = tasks.get("digits")
+    board, notes, there.board.clock = there.board, there.notes, clock
+    for number in (1, 2):
+        for name in ("a", "b", "c"):
+            publish(board, name, number, spread())
+            tell(notes, name, number)
+            relay.note("t", name, up=10, published=True)
+        seen.flush(notes, relay.take()["t"])
+        frames.snap(board, notes)
+    clock.now += 50
+    publish(board, "b", 3, spread())
+    clock.now += 30
+    assert [expire(there), expire(there)] == [2, 0]
+    assert sorted(notes.items()) == ["frame/1", "frame/2", "frames", "report/b", "seen/b", "traffic"]
+    index, pictures = frames.read_frames(notes, TASK)
+    assert index.clients == [None, "b", None]
+    assert np.isnan(pictures[:, [1, 3]]).all()
+    assert not np.isnan(pictures[:, 2]).any()
 
 
 def test_only_the_first_clients_are_in_snapshots_and_who_is_gone_makes_room():

@@ -4,7 +4,8 @@ import pytest
 
 from relays import release
 from repshare.board import Wants
-from repshare.errors import ConfigError, Malformed, Refused
+from repshare.errors import ConfigError, Malformed, Refused, StoreError
+from repshare.relay import reports
 from repshare.relay.access import Access, Grant
 from repshare.relay.tasks import REMEMBERED_SECONDS, Tasks
 from repshare.stores import open_database
@@ -57,6 +58,7 @@ def test_a_task_created_again_elsewhere_is_another_one(database):
     new = elsewhere.find("digits")
     assert new.entry.identity != old.entry.identity
     assert new.board.status().clients == 0
+    assert old.board.store.items() == {}, "nobody could ever reach it again"
 
 
 def test_deleting_a_task_ends_its_tokens(database):
@@ -68,6 +70,51 @@ def test_deleting_a_task_ends_its_tokens(database):
     assert Tasks(database).entries() == []
     with pytest.raises(ConfigError, match="there is no task"):
         Tasks(database).delete("digits")
+
+
+class Failing:
+    """A database whose stores change something only so many times more, and then are away."""
+
+    def __init__(self, database, changes):
+        self.database, self.changes, self.names = database, changes, []
+
+    def store(self, name):
+        self.names.append(name)
+        return FailingStore(self, self.database.store(name))
+
+
+class FailingStore:
+    def __init__(self, database, store):
+        self.database, self.read, self.items = database, store.read, store.items
+        self.transact, self.clear = (self.counted(change) for change in (store.transact, store.clear))
+
+    def counted(self, change):
+        def attempt(*work):
+            self.database.changes -= 1
+            if self.database.changes < 0:
+                raise StoreError("away")
+            return change(*work)
+
+        return attempt
+
+
+@pytest.mark.parametrize("changes", range(8))
+def test_a_delete_that_was_cut_off_can_be_done_again(database, changes):
+    Tasks(database).create("digits", TASK)
+    token = Access(database).invite(Grant("client", "alice", "digits"))
+    there = Tasks(database).get("digits")
+    there.board.accept("alice", release())
+    there.meetings.put(("alice", "bob"), 1, 0, "alice", b"hello", 10.0)
+    reports.record(there.notes, "alice", {"round": 1})
+    failing = Failing(database, changes)
+    with pytest.raises(StoreError, match="away"):
+        Tasks(failing).delete("digits")
+    if Tasks(database).find("digits") is not None:
+        Tasks(database).delete("digits")
+    assert Access(database).find(token) is None
+    assert [name for name in failing.names if database.store(name).items()] == []
+    Tasks(database).create("digits", TASK)
+    assert Access(database).entries() == []
 
 
 def test_an_exported_task_is_the_same_where_it_is_imported(database):

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import threading
+import traceback
 
 import pytest
 
@@ -213,6 +214,24 @@ def test_a_redis_that_is_not_there_is_an_error_of_ours(free_port):
 def test_a_redis_address_that_makes_no_sense_is_an_error_of_ours():
     with pytest.raises((StoreError, ConfigError)):
         open_database("redis://127.0.0.1:notaport").check()
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("redis://:s3cret@host:port/0", "redis://host:port cannot"),
+        ("rediss://me:s3/cret@host:6379/0", "rediss://host:6379 cannot"),
+        ("redis://:s3#cret@host:6379", "redis://host:6379 cannot"),
+        ("redis://me:s3?cret@host:6379", "redis://host:6379 cannot"),
+        ("redis://host?password=s3cret&timeout=x", "redis://host cannot"),
+        ("redis://:s3cret", "redis://… cannot"),
+    ],
+)
+def test_a_password_is_not_told_to_anyone(url, told):
+    with pytest.raises(StoreError) as refused:
+        open_database(url)
+    assert told in str(refused.value)
+    assert "cret" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_a_closed_database_is_an_error_of_ours(tmp_path):

@@ -8,6 +8,7 @@ aggregate is made from at most SAMPLED clients' means of a class.
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +19,11 @@ from repshare.books import SLACK, Books, Member, forget, keys_of, read_head, rea
 from repshare.errors import Outdated, Refused, RepshareError
 from repshare.representations import Release, Representations, Teacher, stack
 from repshare.stores import MemoryStore, Store, Transaction
-from repshare.task import Task
+from repshare.task import MOST_OBSERVATIONS, Task
 from repshare.totals import read_totals
 
 SAMPLED = 64
+EXPIRED_AT_ONCE = 10  # releases, in one transaction: others come in between
 STRANGE = 4.0  # times the usual distance from the others: an outlier
 FEWEST = 4  # clients below which nobody is called an outlier
 
@@ -144,12 +146,21 @@ class Board:
         """A number that grows with every change."""
         return self.store.read(lambda state: read_head(self.task, state).version)
 
-    def expire(self, limit: int = 1000) -> int:
-        """Forget releases older than the task's max_age, at most so many, and say how many it was."""
+    def expire(self, limit: int = EXPIRED_AT_ONCE) -> list[str]:
+        """Forget releases older than the task's max_age, at most so many, and say whose: nobody's, if none is left."""
         if self.task.max_age is None:
-            return 0
+            return []
         latest = self.clock() - self.task.max_age * (1 + SLACK)
-        return self.store.transact(lambda state: forget(self.task, state, latest, limit))
+        gone, more = list[str](), True
+
+        def work(state: Transaction) -> tuple[list[str], bool]:
+            nonlocal limit
+            wanted, limit = limit, max(1, limit // 2)  # fewer if it begins again, since another came in between
+            return forget(self.task, state, latest, wanted)
+
+        while more and not gone:
+            gone, more = self.store.transact(work)
+        return gone
 
     def status(self, limit: int = 100) -> Status:
         """How the board stands, with up to `limit` of its clients."""
@@ -191,12 +202,15 @@ class Board:
         return Teacher(means, read_rows(drawn, [label for label, _ in slots], self.task.dimension))
 
     def _robust(self, books: Books, state: Transaction, classes: list[int]) -> Representations:
-        rng, rows = random.Random(books.version), []
+        rng, rows, drawn = random.Random(books.version), [], dict[int, list[tuple[int, int]]]()
         for label in classes:
             buffer = books.means_of(label)
             among = range(int(books.sizes[buffer]))
             slots = rng.sample(among, SAMPLED) if len(among) > SAMPLED else among
-            among_rows = [row for _, row in buffers.read(state, [(buffer, slot) for slot in slots])]
+            drawn[label] = [(buffer, slot) for slot in slots]
+        state.get(buffers.keys_of([slot for each in drawn.values() for slot in each]))  # at once what each class needs
+        for label, each in drawn.items():
+            among_rows = [row for _, row in buffers.read(state, each)]
             vectors = read_rows(among_rows, [label] * len(among_rows), self.task.dimension).vectors
             rows.append((aggregate(vectors, self.task.aggregation), label, int(books.totals.samples[label])))
         return stack(rows, self.task.dimension)
@@ -218,17 +232,28 @@ class Board:
         return Teacher(means, stack(drawn, self.task.dimension))
 
 
+def longest_release(task: Task) -> int:
+    """Bytes that a release of this task can have."""
+    return wire.LONGEST_HEADER_BYTES + task.classes * (1 + MOST_OBSERVATIONS) * (4 * task.dimension + 12)
+
+
 def _chosen(classes: Iterable[int], wants: Wants) -> list[int]:
-    return [label for label in classes if wants.classes is None or label in wants.classes]
+    if wants.classes is None:
+        return list(classes)
+    wanted = set(wants.classes)
+    return [label for label in classes if label in wanted]
 
 
 def _strangeness(means: list[Representations]) -> list[float | None]:
     """For each client the median over its classes, where enough clients share one."""
     scores: list[list[float]] = [[] for _ in means]
-    for label in sorted({int(label) for rows in means for label in rows.labels}):
-        having = [i for i, rows in enumerate(means) if label in rows.labels]
-        if len(having) >= FEWEST:
-            each = strangeness(np.concatenate([means[i].of(label).vectors for i in having]))
-            for i, score in zip(having, each, strict=True):
-                scores[i].append(float(score))
-    return [float(np.median(of_one)) if of_one else None for of_one in scores]
+    if not means:
+        return []
+    labels, vectors = (np.concatenate(rows) for rows in zip(*((m.labels, m.vectors) for m in means), strict=True))
+    owners = np.repeat(np.arange(len(means)), [len(rows.labels) for rows in means])
+    order = np.argsort(labels, kind="stable")  # class by class
+    for rows in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
+        if len(rows) >= FEWEST:
+            for owner, score in zip(owners[rows].tolist(), strangeness(vectors[rows]).tolist(), strict=True):
+                scores[owner].append(score)
+    return [median(of_one) if of_one else None for of_one in scores]

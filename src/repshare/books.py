@@ -11,6 +11,7 @@ queue/NUMBER     clients in the order in which they may be forgotten, only where
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from repshare.task import Task
 from repshare.totals import read_totals
 
 SLACK = 1 / 8  # of max_age: how much longer than that a release may be kept
+LOOKED_AT = 100  # of the queue, in one transaction
 
 
 class Head(NamedTuple):
@@ -137,23 +139,36 @@ class Books:
         return self.version
 
 
-def forget(task: Task, state: Transaction, latest: float, limit: int) -> int:
-    """Remove clients that queued up until `latest` and have not published since: how many it was."""
-    forgotten, head = 0, read_head(task, state)
-    while head.queue and forgotten < limit:
-        (kept,) = state.get([f"queue/{head.queue.start}"])
-        client, queued = json.loads(kept or "")
-        if queued > latest:
+def forget(task: Task, state: Transaction, latest: float, limit: int) -> tuple[list[str], bool]:
+    """Remove clients that queued up until `latest` and have not published since: who it was, and whether to go on.
+
+    What is needed is read at once, whatever the number of classes: over a network, one by one takes so long that
+    another always comes in between.
+    """
+    head = read_head(task, state)
+    numbers = [f"queue/{number}" for number in head.queue[:LOOKED_AT]]
+    waiting = [json.loads(kept or "") for kept in state.get(numbers)]
+    due = list(takewhile(lambda each: each[1] <= latest, waiting))
+    silent, places, passed = list[str](), list[buffers.Place](), 0
+    for (client, queued), kept in zip(due, state.get([buffers.place_key(client) for client, _ in due]), strict=True):
+        if len(silent) == limit:
             break
-        state.delete([f"queue/{head.queue.start}"])
-        head.numbers[1] += 1
-        state.set({"head": head.numbers.tobytes()})
-        books = Books(task, state, client)
-        if books.body is not None and books.place.queued == queued:
-            books.leave()
-            forgotten += 1
-        head = read_head(task, state)
-    return forgotten
+        passed += 1
+        place = buffers.read_place(kept)
+        if place.queued == queued and client not in silent:
+            silent.append(client)
+            places.append(place)
+    if not passed:
+        return [], False
+    state.get([key for client in silent for key in keys_of(client)])
+    buffers.read_ahead(state, places, head.sizes)
+    for client in silent:
+        Books(task, state, client).leave()
+    head = read_head(task, state)
+    head.numbers[1] += passed
+    state.set({"head": head.numbers.tobytes()})
+    state.delete(numbers[:passed])
+    return silent, True
 
 
 def read_head(task: Task, state: Transaction) -> Head:

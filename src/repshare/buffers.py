@@ -7,6 +7,7 @@ knows the slots it owns, and a slot that becomes free is filled with the buffer'
 import math
 import random
 import struct
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -65,15 +66,17 @@ def replace(state: Transaction, client: str, place: Place, rows: Rows, sizes: ND
 
 def _resize(state: Transaction, client: str, place: Place, rows: Rows, sizes: NDArray[np.int64]) -> None:
     """Let the client own as many slots as it has rows."""
+    others: dict[str, Place] = {}  # whose rows move
     for buffer in sorted({*place.slots, *rows}):
         own, wanted = place.slots.setdefault(buffer, []), len(rows.get(buffer, ()))
         while len(own) > wanted:
-            _free(state, client, place, buffer, sizes)
+            _free(state, client, place, others, buffer, sizes)
         while len(own) < wanted:
             own.append(int(sizes[buffer]))
             sizes[buffer] += 1
         if not own:
             del place.slots[buffer]
+    state.set({place_key(owner): other.encode() for owner, other in others.items()})
 
 
 def draw(place: Place, buffer: int, size: int, wanted: int, rng: random.Random) -> list[int]:
@@ -112,13 +115,24 @@ def read(state: Transaction, slots: Sequence[tuple[int, int]]) -> list[tuple[byt
     return [_whose(row) for row in found if row is not None]
 
 
+def read_ahead(state: Transaction, places: Sequence[Place], sizes: NDArray[np.int64]) -> None:
+    """Read at once what giving up all slots of these places will need: the last rows, and their owners' places."""
+    freed = Counter[int]()
+    for place in places:
+        freed.update({buffer: len(slots) for buffer, slots in place.slots.items()})
+    last = [(buffer, int(sizes[buffer]) - back) for buffer, rows in freed.items() for back in range(1, rows + 1)]
+    state.get([place_key(owner.decode()) for owner, _ in read(state, last)])
+
+
 def keys_of(slots: Sequence[tuple[int, int]]) -> list[str]:
     """Under which the contents of each (buffer, slot) are kept."""
     return [f"row/{buffer}/{slot}" for buffer, slot in slots]
 
 
-def _free(state: Transaction, client: str, place: Place, buffer: int, sizes: NDArray[np.int64]) -> None:
-    """Give up the last of the client's slots; the buffer's last row moves there, and its owner learns of it."""
+def _free(
+    state: Transaction, client: str, place: Place, others: dict[str, Place], buffer: int, sizes: NDArray[np.int64]
+) -> None:
+    """Give up the last of the client's slots; the buffer's last row moves there, and its owner's place changes."""
     free, last = place.slots[buffer].pop(), int(sizes[buffer]) - 1
     sizes[buffer] = last
     (row,) = state.get([_key(buffer, last)])
@@ -127,13 +141,10 @@ def _free(state: Transaction, client: str, place: Place, buffer: int, sizes: NDA
         return
     state.set({_key(buffer, free): row})
     owner = _whose(row)[0].decode()
-    if owner == client:
-        _rename(place.slots[buffer], last, free)
-        return
-    (kept,) = state.get([place_key(owner)])
-    other = read_place(kept)
-    _rename(other.slots[buffer], last, free)
-    state.set({place_key(owner): other.encode()})
+    if owner != client and owner not in others:
+        (kept,) = state.get([place_key(owner)])
+        others[owner] = read_place(kept)
+    _rename((place if owner == client else others[owner]).slots[buffer], last, free)
 
 
 def place_key(client: str) -> str:

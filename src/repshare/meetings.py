@@ -17,6 +17,7 @@ from repshare.stores import MemoryStore, Store, Transaction
 STEPS = 5
 MOST_MEMBERS = 100
 MOST_GROUPS = 100  # of a task; one that has not met for a while makes room
+MOST_OPENED = 10  # of those, by one client: members may be names that nobody has
 IDLE_SECONDS = 3600.0
 KEPT = 2  # meetings of a group: members may still read the one before
 
@@ -60,7 +61,7 @@ class Meetings:
     ) -> None:
         group, _, number = place.partition("/")
         if step == 0:
-            self._open(state, members, group, int(number))
+            self._open(state, members, group, int(number), client)
         expected = self._expected(state, members, place, step)
         if client not in expected:
             raise Refused(f"meeting {number} went on without {client}")
@@ -100,7 +101,7 @@ class Meetings:
         gone = first and (first["over"] or self.clock() >= first["since"] + first["patience"])
         return number + 1 if gone else number
 
-    def _open(self, state: Transaction, members: Sequence[str], group: str, number: int) -> None:
+    def _open(self, state: Transaction, members: Sequence[str], group: str, number: int, client: str) -> None:
         """Make room for a meeting, unless it has begun. One can only come to the next."""
         last = int((_read(state, f"{group}/last") or {"number": 0})["number"])
         if number == last:
@@ -114,9 +115,13 @@ class Meetings:
                 state.set({"forgotten": json.dumps(forgotten).encode()})  # so that a group never counts from 1 again
                 state.delete([f"{other}/last", *(key for n in range(KEPT) for key in _keys(state, other, names, n))])
                 del groups[other]
-        if group not in groups and len(groups) >= MOST_GROUPS:
-            raise Refused(f"{MOST_GROUPS} groups of this task meet already")
-        groups[group] = [self.clock(), list(members)]
+        if group not in groups:
+            if sum(names[0] == client for _, names in groups.values()) >= MOST_OPENED:
+                raise Refused(f"{MOST_OPENED} groups that {client} opened meet already")
+            if len(groups) >= MOST_GROUPS:
+                raise Refused(f"{MOST_GROUPS} groups of this task meet already")
+            groups[group] = [0.0, sorted(members, key=lambda name: name != client)]  # first who opened it
+        groups[group][0] = self.clock()
         state.delete(_keys(state, group, members, KEPT - 1))
         state.set({"groups": json.dumps(groups).encode(), f"{group}/last": json.dumps({"number": number}).encode()})
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
+from repshare.board import longest_release
+from repshare.task import Task
 from soak.load import CLASSES, DIMENSION
 
 NEW, OLD = 2_000_000, 1  # rounds; the client's kept release stands between them
@@ -102,7 +104,8 @@ def lying_length(draw, rng):
 def huge_header(draw, rng):
     parts, size = tensors(rng), draw(st.integers(200, 20_000))
     entries = describe(parts) | {f"t{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(size)}
-    return Body(pack(parts, meta_of(parts), entries), (400,))
+    content = pack(parts, meta_of(parts), entries)
+    return Body(content, (413 if len(content) > longest_release(Task(CLASSES, DIMENSION)) else 400,))
 
 
 def wrong_dtype(draw, rng):

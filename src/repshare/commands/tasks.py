@@ -1,6 +1,7 @@
 """Create, list, export, import and delete tasks: the collaborations that go through a relay."""
 
 import json as jsonlib
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from repshare.errors import ConfigError
 if TYPE_CHECKING:
     from repshare.stores import Database
 
+VARIABLE = "REPSHARE_REDIS"
 Name = Annotated[str, tyro.conf.Positional]
 Aggregation = Literal["mean", "median", "trimmed", "geometric"]
 
@@ -23,10 +25,18 @@ Aggregation = Literal["mean", "median", "trimmed", "geometric"]
 class Place:
     """Where a relay keeps what it knows."""
 
-    db: str = "relay.db"
-    """A file, made if it is not there; or `memory`, which ends with the process."""
+    db: str | None = None
+    """A file, made if it is not there; or `memory`, which ends with the process. Default: relay.db."""
     redis: str | None = None
-    """Redis instead, for several relays side by side: redis://host:port/0."""
+    """Redis instead, for several relays side by side: redis://host:port/0. Without --redis and --db, the environment
+    variable REPSHARE_REDIS: for an address with a password, since everyone on a machine can see command lines."""
+
+    def address(self) -> str:
+        """What `open_database` takes."""
+        redis = self.redis or (os.environ.get(VARIABLE) if self.db is None else None)
+        if redis and not redis.startswith(("redis://", "rediss://")):
+            raise ConfigError(f"--redis and {VARIABLE} must begin with redis:// or rediss://")  # it may be a password
+        return redis or self.db or "relay.db"
 
 
 @dataclass(frozen=True)
@@ -177,7 +187,7 @@ def opened(place: Place) -> "Iterator[Database]":
     """The database at this place, closed in the end."""
     from repshare.stores import open_database
 
-    database = open_database(place.redis or place.db)
+    database = open_database(place.address())
     try:
         yield database
     finally:

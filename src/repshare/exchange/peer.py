@@ -17,18 +17,18 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from repshare import wire
-from repshare.board import Board, Wants
+from repshare.board import Board, Wants, longest_release
 from repshare.errors import ConfigError, ExchangeError, Outdated, StoreError, Unreachable
 from repshare.exchange.network import Network, Question, Tls, check_name
 from repshare.keys import Key, Seen, Trust, seal, unseal
 from repshare.representations import Release, Teacher, nothing
 from repshare.stores import MemoryStore, Store
-from repshare.task import MOST_OBSERVATIONS, Task
+from repshare.task import Task
 from repshare.wire import Signed
 
 TIMEOUT_SECONDS = 5.0
 REPLY_LIMIT = 16 * 2**20  # bytes
-OVERHEAD = 32 * 1024  # bytes around the rows of a signed release
+OVERHEAD = 32 * 1024  # bytes around a signed release
 MOST_STRANGERS = 100  # that are named, whoever invents more
 log = logging.getLogger("repshare.peer")
 
@@ -86,7 +86,7 @@ class PeerExchange:
         self._company = False  # whether anyone was ever there
         self._strangers: set[str] = set()  # of whom was said that they are not asked
         self._began, self._release, self._sealed = self._recall()
-        limit = min(REPLY_LIMIT, _longest(task))
+        limit = min(REPLY_LIMIT, OVERHEAD + longest_release(task))
         self.network = Network(
             task_name, name, lambda: self._sealed,
             listen=listen, connect=connect, multicast=multicast, tls=tls or Tls(), limit=limit,
@@ -264,11 +264,6 @@ def _fade(release: Release, share: float) -> Release:
     counts = np.rint(release.means.counts * share).astype(np.int64)
     means = release.means._replace(counts=counts).part(counts > 0)
     return Release(release.round, means, nothing(means.vectors.shape[1]))
-
-
-def _longest(task: Task) -> int:
-    """Bytes that a signed release of this task can have."""
-    return OVERHEAD + task.classes * (1 + MOST_OBSERVATIONS) * (4 * task.dimension + 12)
 
 
 def _now() -> int:

@@ -19,7 +19,7 @@ from repshare.relay import health, management, page, releases, rooms
 from repshare.relay.direct import Application
 from repshare.relay.logs import say
 from repshare.relay.metrics import Measured
-from repshare.relay.notes import keep_notes
+from repshare.relay.notes import expire, keep_notes
 from repshare.relay.options import Options
 from repshare.relay.problems import Problem, from_error, respond
 from repshare.relay.schemas import Privacy, ProblemDetails, Report
@@ -27,7 +27,6 @@ from repshare.relay.service import Service
 from repshare.stores import Database
 
 EXPIRY_SECONDS = 1.0
-EXPIRED_AT_ONCE = 100  # releases; others are served in between
 
 
 def make_app(database: Database, options: Options) -> Application:
@@ -127,12 +126,8 @@ async def _expire(service: Service) -> None:
 
 async def _expire_in(service: Service, name: str) -> None:
     there = await service.run(service.tasks.find, name)
-    while there is not None:
-        gone = await service.run(there.board.expire, EXPIRED_AT_ONCE)
-        if gone:
-            service.metrics.expired(gone)
-            service.news.tell(name)
-            say("expired", task=name, releases=gone)
-        if gone < EXPIRED_AT_ONCE:
-            return
+    while there is not None and (gone := await service.run(expire, there)):
+        service.metrics.expired(gone)
+        service.news.tell(name)
+        say("expired", task=name, releases=gone)
         await asyncio.sleep(0)

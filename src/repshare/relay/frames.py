@@ -5,7 +5,7 @@ frame/ROUND  float16: the global means, then each client's; NaN where a class ha
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -96,14 +96,13 @@ def read_frames(notes: Store, task: Task) -> tuple[Index, Halves]:
     return Index([number for number, _ in there], index.clients), frames
 
 
-def forget(board: Board, notes: Store, client: str) -> None:
-    """Remove a client's means from all frames."""
+def forget(board: Board, notes: Store, clients: Collection[str]) -> None:
+    """Remove these clients' means from all frames."""
 
     def work(state: Transaction) -> None:
         index = read_index(state)
-        if client in index.clients:
-            place = index.clients.index(client)
-            _empty(state, index, [place], board.task)
+        if gone := [place for place, name in enumerate(index.clients) if name in clients]:
+            _empty(state, index, gone, board.task)
             state.set({"frames": json.dumps(index).encode()})
 
     notes.transact(work)

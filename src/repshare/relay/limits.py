@@ -1,14 +1,20 @@
-"""How much and how fast: request rates, and bodies that are read only as far as they are allowed to be."""
+"""How much and how fast: request rates, and bodies that are read only as far as they may be, and there is room."""
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 
 from starlette.requests import ClientDisconnect, Request
 
 from repshare.relay.problems import Problem
 
 MOST_BUCKETS = 100_000
+ROOM_BYTES = 128_000_000
+_LATER = {"Retry-After": "1"}
+
+Take = Callable[[int], None]
 
 
 class Rates:
@@ -39,21 +45,54 @@ class Rates:
             del self._buckets[key]
 
 
-async def read_body(request: Request, most_bytes: int, seconds: float) -> bytes:
-    """The request's body, read no further than `most_bytes` and no longer than `seconds`."""
+class Room:
+    """For bodies that are in memory at the same time: ROOM_BYTES of them, a quarter of that for one key."""
+
+    def __init__(self, longest: int) -> None:
+        """There is room for some of the longest, whatever that is."""
+        self._most = max(ROOM_BYTES, 8 * longest)
+        self._taken: Counter[Hashable] = Counter()
+        self._total = 0
+
+    @contextmanager
+    def hold(self, key: Hashable) -> Iterator[Take]:
+        """What takes so many bytes more, until the end of the block; or raises a Problem, if there is no room."""
+        held = 0
+
+        def take(size: int) -> None:
+            nonlocal held
+            if self._taken[key] + size > self._most // 4:
+                raise Problem("too-fast", f"more than {self._most // 4:,} bytes under way with one token", _LATER)
+            if self._total + size > self._most:
+                raise Problem("busy", f"more than {self._most:,} bytes under way", _LATER)
+            held += size
+            self._taken[key] += size
+            self._total += size
+
+        try:
+            yield take
+        finally:
+            self._total -= held
+            self._taken[key] -= held
+            if not self._taken[key]:
+                del self._taken[key]
+
+
+async def read_body(request: Request, most_bytes: int, seconds: float, take: Take = lambda size: None) -> bytes:
+    """The request's body, read no further than `most_bytes` and no longer than `seconds`; `take` hears of each part."""
     announced = request.headers.get("content-length")
     if announced is not None and announced.isdigit() and int(announced) > most_bytes:
         raise Problem("too-large", f"a body of {int(announced):,} bytes; at most {most_bytes:,} are taken")
     try:
         async with asyncio.timeout(seconds):
-            return await _read(request, most_bytes)
+            return await _read(request, most_bytes, take)
     except TimeoutError:
         raise Problem("too-slow", f"the body had not arrived after {seconds:g} seconds") from None
     except ClientDisconnect:
         raise Problem("malformed", "the client went away in the middle of the body") from None
 
 
-async def _read(request: Request, most_bytes: int) -> bytes:
+async def _read(request: Request, most_bytes: int, take: Take) -> bytes:
     size, parts, more = 0, [], True
     while more:
         message = await request.receive()
@@ -63,5 +102,6 @@ async def _read(request: Request, most_bytes: int) -> bytes:
         size += len(part)
         if size > most_bytes:
             raise Problem("too-large", f"the body is longer than the {most_bytes:,} bytes that are taken")
+        take(len(part))
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Collection
 
 from repshare.errors import RepshareError
 from repshare.relay import frames, reports, seen
@@ -11,11 +12,19 @@ from repshare.relay.tasks import Open
 NOTES_SECONDS = 1.0  # between writes of what was seen, and between snapshots
 
 
-def forget(there: Open, client: str) -> None:
-    """Remove all that the page has of a client."""
-    reports.forget(there.notes, client)
-    seen.forget(there.notes, client)
-    frames.forget(there.board, there.notes, client)
+def forget(there: Open, clients: Collection[str]) -> None:
+    """Remove all that the page has of these clients."""
+    reports.forget(there.notes, clients)
+    seen.forget(there.notes, clients)
+    frames.forget(there.board, there.notes, clients)
+
+
+def expire(there: Open) -> int:
+    """Forget some releases that are too old, and what the page has of their clients: how many; 0 if none is left."""
+    gone = there.board.expire()
+    if gone:
+        forget(there, gone)
+    return len(gone)
 
 
 async def keep_notes(service: Service) -> None:

@@ -2,8 +2,7 @@
 
 import asyncio
 import json
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from enum import Enum
 from typing import Any
 
@@ -14,51 +13,21 @@ from starlette.responses import StreamingResponse
 
 from repshare.errors import RepshareError
 from repshare.relay import frames, reports, site
-from repshare.relay.limits import read_body
 from repshare.relay.maps import Floats, make_map
 from repshare.relay.problems import Problem
 from repshare.relay.releases import check_client
 from repshare.relay.schemas import CLIENT, GUARDED, TASK, Nothing, Report, answers
 from repshare.relay.service import Service
 from repshare.relay.tasks import Open
-from repshare.relay.view import make_view
+from repshare.relay.view import Shared, make_view
 
 MOST_REPORT_BYTES = 4096
-SHARE = 40  # a document that cost a second of the processor is served for so many seconds
-FRESH_SECONDS = 0.5  # and any for this long
+FRESH_SECONDS = 0.5  # for which any document is served
 EVENT_SECONDS = 0.5  # between events to one viewer, at least
 SIGN_OF_LIFE_SECONDS = 15.0
 MOST_STREAMS = 200
 TAGS: list[str | Enum] = ["page"]
 JSON = {"content": {"application/json": {"schema": {"type": "object"}}}}
-
-
-class Shared:
-    """Documents made at most now and then, and one at a time, however many look."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[str, str], tuple[float, bytes]] = {}  # until when each may be used
-        self._alone = asyncio.Lock()
-
-    async def get(self, key: tuple[str, str], make: Callable[[], bytes]) -> bytes:
-        """The document, made again if it is old. In a thread: clients are served in the meantime."""
-        until, made = self._made.get(key, (0.0, b""))
-        if time.monotonic() < until:
-            return made
-        async with self._alone:
-            until, made = self._made.get(key, (0.0, b""))
-            if time.monotonic() < until:  # another made it while this one waited
-                return made
-            made, cost = await anyio.to_thread.run_sync(_timed, make)
-            now = time.monotonic()
-            self._made = {other: kept for other, kept in self._made.items() if kept[0] > now}
-            self._made[key] = (now + max(FRESH_SECONDS, SHARE * cost), made)
-            return made
-
-
-def _timed(make: Callable[[], bytes]) -> tuple[bytes, float]:
-    begun = time.thread_time()
-    return make(), time.thread_time() - begun
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -92,7 +61,10 @@ def _add_reports(app: FastAPI, service: Service) -> None:
         summary="Tell how a round went",
         description="For the client itself, if it likes: shown on the page beside what its releases tell. "
         "Every field but `round` may be left out.",
-        responses={200: {"model": Nothing}, **answers("malformed", *GUARDED, "too-slow", "too-large", "invalid")},
+        responses={
+            200: {"model": Nothing},
+            **answers("malformed", *GUARDED, "too-slow", "too-large", "invalid", "busy"),
+        },
         openapi_extra={
             "parameters": [TASK, CLIENT],
             "requestBody": {
@@ -106,14 +78,14 @@ def _add_reports(app: FastAPI, service: Service) -> None:
         grant = await service.enter(request, ("client",), path["task"])
         there = await service.open(path["task"])
         check_client(service, grant, path["client"])
-        told = _parse(await read_body(request, MOST_REPORT_BYTES, service.options.body_seconds))
-        await service.run(reports.record, there.notes, path["client"], told)
+        async with service.receive(request, there, MOST_REPORT_BYTES) as body:
+            await service.run(reports.record, there.notes, path["client"], _parse(body))
         service.seen.note(path["task"], path["client"])
         return Response(b"{}", media_type="application/json")
 
 
 def _add_documents(app: FastAPI, service: Service) -> None:
-    shared, planes = Shared(), dict[str, Floats | None]()
+    shared, planes = Shared(FRESH_SECONDS), dict[str, Floats | None]()
 
     def draw(there: Open) -> bytes:
         task = there.board.task

@@ -28,6 +28,7 @@ KINDS = {
     "invalid": (422, "A value is not valid"),
     "too-fast": (429, "Too many requests"),
     "unforeseen": (500, "An error nobody foresaw"),
+    "busy": (503, "Too much is under way; ask again"),
     "store-away": (503, "The store is away; ask again"),
 }
 

@@ -7,10 +7,9 @@ from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request, Response
 
-from repshare.board import Wants
+from repshare.board import Wants, longest_release
 from repshare.relay.access import Grant
 from repshare.relay.direct import Direct
-from repshare.relay.limits import read_body
 from repshare.relay.names import is_client_name
 from repshare.relay.notes import forget
 from repshare.relay.problems import Problem
@@ -19,7 +18,7 @@ from repshare.relay.service import Service
 from repshare.relay.tasks import Open
 
 MOST_OBSERVATIONS = 1000  # of a class, in one teacher
-MOST_NAMES = 200  # peers or classes in one question
+MOST_PEERS, MOST_CLASSES = 200, 1000  # in one question
 LONGEST_WAIT_SECONDS = 60.0
 MOST_SEED = 2**64 - 1
 
@@ -49,8 +48,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
         grant = await service.enter(request, ("client",), path["task"])
         there = await service.open(path["task"])
         check_client(service, grant, client)
-        body = await read_body(request, service.options.max_bytes, service.options.body_seconds)
-        version = await service.write(there.board.accept_all, (client, body))
+        async with service.receive(request, there, longest_release(there.entry.task)) as body:
+            version = await service.write(there.board.accept_all, (client, body))
         service.metrics.bytes_in.inc(len(body))
         service.seen.note(path["task"], client, up=len(body), published=True)
         return _changed(service, path["task"], version)
@@ -70,7 +69,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         if grant.role == "client":
             check_client(service, grant, path["client"])
         version = await service.run(there.board.withdraw, path["client"])
-        await service.run(forget, there, path["client"])
+        await service.run(forget, there, [path["client"]])
         return _changed(service, path["task"], version)
 
     @app.get(
@@ -145,15 +144,15 @@ def _question(service: Service, request: Request, grant: Grant, there: Open) -> 
         client = grant.name
     else:
         check_client(service, grant, client)
-    classes = [_parse("classes", text, 0, there.entry.task.classes - 1) for text in query.get("classes", ())]
-    peers = query.get("peers", ())
-    if len(peers) > MOST_NAMES:
-        raise Problem("invalid", f"{len(peers)} peers in one question; at most {MOST_NAMES}")
+    for key, most in (("peers", MOST_PEERS), ("classes", MOST_CLASSES)):
+        if len(query.get(key, ())) > most:
+            raise Problem("invalid", f"{len(query[key])} {key} in one question; at most {most}")
+    classes = {_parse("classes", text, 0, there.entry.task.classes - 1) for text in query.get("classes", ())}
     wants = Wants(
         _number(query, "observations", 1, 0, MOST_OBSERVATIONS),
         _number(query, "seed", 0, 0, MOST_SEED),
-        tuple(peers) or None,
-        tuple(classes) or None,
+        tuple(query.get("peers", ())) or None,
+        tuple(sorted(classes)) or None,
     )
     return client, wants
 
@@ -202,18 +201,18 @@ def _whole(key: str, default: int, most: int, what: str) -> dict[str, Any]:
     return {"name": key, "in": "query", "description": what, "schema": schema}
 
 
-def _several(key: str, item: dict[str, Any], what: str) -> dict[str, Any]:
-    schema = {"type": "array", "items": item, "maxItems": MOST_NAMES}
+def _several(key: str, item: dict[str, Any], most: int, what: str) -> dict[str, Any]:
+    schema = {"type": "array", "items": item, "maxItems": most}
     return {"name": key, "in": "query", "description": what, "schema": schema}
 
 
 _TEXT = {"schema": {"type": "string"}}
-TAKING = ("too-slow", "outdated", "too-large", "refused")
+TAKING = ("too-slow", "outdated", "too-large", "refused", "busy")
 QUESTION = [
     _whole("observations", 1, MOST_OBSERVATIONS, "M↓: observations of each class"),
     _whole("seed", 0, MOST_SEED, "of the draw: the same one draws the same"),
-    _several("peers", {"type": "string"}, "clients to learn from; default: everyone"),
-    _several("classes", {"type": "integer", "minimum": 0}, "default: all"),
+    _several("peers", {"type": "string"}, MOST_PEERS, "clients to learn from; default: everyone"),
+    _several("classes", {"type": "integer", "minimum": 0}, MOST_CLASSES, "default: all"),
     name("client", "who asks; known by the token, needed only without one", required=False, inside="query"),
     {"name": "If-None-Match", "in": "header", "description": "an ETag", "schema": {"type": "string"}},
 ]

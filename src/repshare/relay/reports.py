@@ -76,9 +76,9 @@ def read_many(notes: Store, kind: str, clients: Iterable[str]) -> dict[str, byte
     return {name: kept for name, kept in zip(names, found, strict=True) if kept is not None}
 
 
-def forget(notes: Store, client: str) -> None:
-    """Remove a client's history."""
-    notes.transact(lambda state: state.delete([_key(client)]))
+def forget(notes: Store, clients: Iterable[str]) -> None:
+    """Remove these clients' histories."""
+    notes.transact(lambda state: state.delete([_key(client) for client in clients]))
 
 
 def _get(keys: list[str], state: Transaction) -> list[bytes | None]:

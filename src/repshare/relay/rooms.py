@@ -9,15 +9,17 @@ from fastapi import FastAPI, Request, Response
 from repshare import wire
 from repshare.meetings import MOST_MEMBERS, STEPS
 from repshare.relay.access import Grant
-from repshare.relay.limits import read_body
 from repshare.relay.names import is_client_name
 from repshare.relay.problems import Problem
 from repshare.relay.releases import BODY, TAKING, check_client
 from repshare.relay.schemas import BYTES, CLIENT, GUARDED, TASK, MeetingNumber, Nothing, answers
 from repshare.relay.service import Service
+from repshare.task import Task
 
 MOST_NUMBER = 2**53
 LONGEST_PATIENCE_SECONDS = 600.0
+MEMBER_BYTES = 2048  # in a message, for each member: a share or two with its name takes a quarter of that
+VECTORS = 2  # the step in which messages are long: masked totals
 TAGS: list[str | Enum] = ["secure sums"]
 
 
@@ -53,9 +55,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
         there = await service.open(path["task"])
         check_client(service, grant, path["client"])
         members, patience = _members(service, request, grant), _patience(request)
-        body = await read_body(request, service.options.max_bytes, service.options.body_seconds)
-        said = (_whole(path["number"], MOST_NUMBER), _whole(path["step"], STEPS - 1), path["client"], body, patience)
-        await service.run(there.meetings.put, members, *said)
+        number, step = _whole(path["number"], MOST_NUMBER), _whole(path["step"], STEPS - 1)
+        async with service.receive(request, there, _longest(there.entry.task, members, step)) as body:
+            await service.run(there.meetings.put, members, number, step, path["client"], body, patience)
         return Response(b"{}", media_type="application/json")
 
     @app.get(
@@ -87,6 +89,12 @@ def _members(service: Service, request: Request, grant: Grant) -> list[str]:
     if not service.options.insecure and grant.name not in members:
         raise Problem("forbidden", f"{grant.name} is not in the group")
     return members
+
+
+def _longest(task: Task, members: list[str], step: int) -> int:
+    """Bytes that a message in this step may have: see `masking`."""
+    vector = 8 * task.classes * (task.dimension + 3) if step == VECTORS else 0
+    return vector + MEMBER_BYTES * len(members)
 
 
 def _whole(text: str, most: int) -> int:

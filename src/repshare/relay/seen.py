@@ -94,9 +94,9 @@ def read_traffic(notes: Store) -> tuple[int, int]:
     return _traffic(kept)
 
 
-def forget(notes: Store, client: str) -> None:
-    """Remove what is known of a client; the sums over all stay."""
-    notes.transact(lambda state: state.delete([_key(client)]))
+def forget(notes: Store, clients: Iterable[str]) -> None:
+    """Remove what is known of these clients; the sums over all stay."""
+    notes.transact(lambda state: state.delete([_key(client) for client in clients]))
 
 
 def _add(before: Sight, tally: _Tally) -> Sight:

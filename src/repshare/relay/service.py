@@ -4,7 +4,8 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import anyio.to_thread
@@ -12,7 +13,7 @@ from starlette.requests import Request
 
 from repshare.relay.access import Access, Grant, Role
 from repshare.relay.desk import Desk
-from repshare.relay.limits import Rates
+from repshare.relay.limits import Rates, Room, read_body
 from repshare.relay.logs import say
 from repshare.relay.metrics import Metrics
 from repshare.relay.names import is_name
@@ -52,7 +53,7 @@ class Service:
         self.seen = Seen()
         self.metrics = Metrics(lambda: self.news.waiting)
         self.refusals: dict[str, deque[Refusal]] = {}  # by task
-        self._rates = Rates(options.rate, 2 * options.rate)
+        self._rates, self._room = Rates(options.rate, 2 * options.rate), Room(options.max_bytes)
         self._reading = Desk() if database.slow else None
         self._writing = Desk() if database.slow else None
         self._log_rate = Rates(REFUSALS_LOGGED, REFUSALS_LOGGED)
@@ -77,7 +78,7 @@ class Service:
         """Who asks, if one of these roles and of this task; and not too fast."""
         grant = await self._identify(request)
         request.scope["grant"] = grant
-        self._slow_down(request.path_params.get("client") if self.options.insecure else grant)
+        self._slow_down(self._who(request))
         if grant.role not in roles and not self.options.insecure:
             raise Problem("forbidden", f"this is for {' and '.join(roles)}; the token's role is {grant.role}")
         if grant.task is not None and task is not None and grant.task != task:
@@ -100,6 +101,18 @@ class Service:
             raise Problem("unknown", f"there is no task {name[:80]!r}")
         return there
 
+    @asynccontextmanager
+    async def receive(self, request: Request, there: Open, most_bytes: int) -> AsyncIterator[bytes]:
+        """A body for this task, held until the end of the block.
+
+        While it came, the task may have been deleted, or another created under its name.
+        """
+        with self._room.hold(self._who(request)) as take:
+            body = await read_body(request, min(most_bytes, self.options.max_bytes), self.options.body_seconds, take)
+            if (await self.open(there.entry.name)).entry.identity != there.entry.identity:
+                raise Problem("unknown", f"the task {there.entry.name} was deleted in the meantime")
+            yield body
+
     def refused(self, request: Request, problem: Problem) -> None:
         """Count a refusal, log it, and keep it for the task's status."""
         self.metrics.refused(problem.kind)
@@ -110,10 +123,13 @@ class Service:
             about = {"task": task, "client": client, "method": request.method, "path": request.url.path[:200]}
             level = logging.ERROR if problem.status >= 500 else logging.WARNING
             say("refused", level, kind=problem.kind, status=problem.status, reason=problem.detail[:500], **about)
-        # Only what a known client did in a known task: a stranger must not be able to push that out.
-        if grant and isinstance(task, str) and self.tasks.recall(task):
+        # Only what those of a known task did in it: a stranger must not be able to push that out.
+        if grant and grant.task in (None, task) and isinstance(task, str) and self.tasks.recall(task):
             kept = self.refusals.setdefault(task, deque(maxlen=REFUSALS_KEPT))
             kept.append(Refusal(time.time(), str(client or "")[:80], problem.kind, problem.detail[:500]))
+
+    def _who(self, request: Request) -> Hashable:
+        return request.path_params.get("client") if self.options.insecure else request.scope["grant"]
 
     def _slow_down(self, who: Hashable) -> None:
         if wait := self._rates.take(who):

@@ -1,6 +1,7 @@
 """The tasks of a relay: each with its description in the registry, and its board in a store of its own."""
 
 import json
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -79,12 +80,16 @@ class Tasks:
 
     def find(self, name: str) -> Open | None:
         """The task of this name and its board; None if there is none."""
+        there = self._open.get(name)  # before the registry is read: what it no longer has then is gone for good
         (kept,) = self._registry.read(lambda state: state.get([name]))
-        if kept is None:
+        entry = None if kept is None else _decode(name, kept)
+        if there is not None and (entry is None or entry.identity != there.entry.identity):
+            self._clear(there.entry)  # of what came in here after it was deleted, maybe elsewhere
             self._open.pop(name, None)
+            there = None
+        if entry is None:
             return None
-        entry, there = _decode(name, kept), self._open.get(name)
-        if there is None or there.entry.identity != entry.identity:
+        if there is None:
             there = self._open[name] = Open(
                 entry, Board(entry.task, self._store(entry)), Meetings(self._meetings(entry)), self._notes(entry), 0.0
             )
@@ -103,14 +108,13 @@ class Tasks:
         return [_decode(name, kept) for name, kept in sorted(self._registry.items().items())]
 
     def delete(self, name: str) -> None:
-        """Delete a task with all that was published in it, and end its tokens."""
+        """Delete a task with all that was published in it, and end its tokens. Cut off, it can be done again."""
         there = self.get(name)
-        self._registry.transact(lambda state: state.delete([name]))
-        self._open.pop(name, None)
         Access(self._database).revoke_all(name)
-        self._store(there.entry).clear()
-        there.meetings.store.clear()
-        there.notes.clear()
+        self._clear(there.entry)
+        self._registry.transact(lambda state: state.delete([name]))
+        there.until = -math.inf
+        self._clear(there.entry)  # of what came in meanwhile
 
     def export(self, name: str) -> bytes:
         """A task and its board as bytes, for `import_task`."""
@@ -131,6 +135,10 @@ class Tasks:
             raise Refused(f"task {name} exists: delete it first, or import under another --name")
         self.get(name).board.load(items["board"])
         return name
+
+    def _clear(self, entry: Entry) -> None:
+        for store in (self._store(entry), self._meetings(entry), self._notes(entry)):
+            store.clear()
 
     def _store(self, entry: Entry) -> Store:
         # The identity is part of the name: a relay that has not noticed yet that a task was deleted and created

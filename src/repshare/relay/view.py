@@ -1,10 +1,13 @@
 """A task as the page shows it: one JSON document of bounded size, made now and then and handed to all who look."""
 
+import asyncio
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar, cast
+
+import anyio.to_thread
 
 from repshare.board import Board
 from repshare.books import Member, read_members
@@ -17,7 +20,39 @@ from repshare.stores import Store
 SHOWN = 100  # members in the table
 COUNTED = 1000  # members that curves and sums are made of
 REFUSALS = 50
+SHARE = 40  # a document that cost a second of the processor is served for so many seconds
+Made = TypeVar("Made")
 _ROUNDED = ("test_accuracy", "train_accuracy", "ce", "bound")
+
+
+class Shared:
+    """Documents made at most now and then, and one at a time, however many look."""
+
+    def __init__(self, fresh_seconds: float = 0.0) -> None:
+        """`fresh_seconds`: for how long any of them is served, however little it cost."""
+        self._fresh_seconds = fresh_seconds
+        self._made: dict[tuple[str, str], tuple[float, Any]] = {}  # until when each may be used
+        self._alone = asyncio.Lock()
+
+    async def get(self, key: tuple[str, str], make: Callable[[], Made]) -> Made:
+        """The document, made again if it is old. In a thread: clients are served in the meantime."""
+        until, kept = self._made.get(key, (0.0, None))
+        if time.monotonic() < until:
+            return cast(Made, kept)
+        async with self._alone:
+            until, kept = self._made.get(key, (0.0, None))
+            if time.monotonic() < until:  # another made it while this one waited
+                return cast(Made, kept)
+            made, cost = await anyio.to_thread.run_sync(_timed, make)
+            now = time.monotonic()
+            self._made = {other: one for other, one in self._made.items() if one[0] > now}
+            self._made[key] = (now + max(self._fresh_seconds, SHARE * cost), made)
+            return made
+
+
+def _timed(make: Callable[[], Made]) -> tuple[Made, float]:
+    begun = time.thread_time()
+    return make(), time.thread_time() - begun
 
 
 def make_view(

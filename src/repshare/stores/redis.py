@@ -6,6 +6,7 @@ A store is one Redis hash, so that it lives on one node of a cluster; the name i
 """
 
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -56,8 +57,11 @@ class RedisDatabase:
                 # broke is refused the second time, and the work, begun again, finds it made.
                 retry=Retry(NoBackoff(), 1),
             )
-        except (redis.RedisError, ValueError) as error:
-            raise StoreError(f"{url}: {error}") from error
+        except (redis.RedisError, ValueError):  # whose words may have a part of the password in them
+            raise StoreError(
+                f"{_where(url)} cannot be the address of a Redis: it looks like redis://:password@host:6379/0, "
+                "with %XX for signs in the password that mean something in an address"
+            ) from None
         self.change = self.connection.register_script(CHANGE)
         self.clear = self.connection.register_script(CLEAR)
 
@@ -139,6 +143,13 @@ class RedisStore:
         gone = [_field(key) for key, value in made.items() if value is None]
         if not self.database.change(keys=[self.hash], args=[version, len(kept) // 2, *kept, *gone]):
             raise _Conflict
+
+
+def _where(url: str) -> str:
+    """Host and port of an address that makes no sense; never a password."""
+    scheme, _, rest = url.partition("://")
+    place = re.split("[/?#]", rest.rpartition("@")[2])[0]
+    return f"{scheme}://…" if place.startswith(":") else f"{scheme}://{place}"
 
 
 def _field(key: str) -> str:
