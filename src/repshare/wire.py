@@ -105,7 +105,7 @@ def encode_items(items: Mapping[str, bytes]) -> bytes:
     """What a store keeps, as bytes."""
     keys = [key.encode() for key in items]
     sizes = [(len(key), len(value)) for key, value in zip(keys, items.values(), strict=True)]
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "keys": np.frombuffer(bytearray().join(keys), np.uint8),
         "values": np.frombuffer(bytearray().join(items.values()), np.uint8),
         "sizes": np.array(sizes, np.int64).reshape(-1, 2),
