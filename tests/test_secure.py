@@ -270,7 +270,12 @@ def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypa
     assert first["kd"] is None
     assert second["kd"] > 0, "the second round learns from the first one's total"
     with closing(open_database("relay.db")) as database:
-        assert Tasks(database).get("digits").board.status().clients == 0, "the board has seen nobody"
+        there = Tasks(database).get("digits")
+        assert there.board.status().clients == 0, "the board has seen nobody"
+        places = ((key.split("/"), len(body)) for key, body in there.meetings.store.items().items())
+        said = [(place[3], size) for place, size in places if len(place) == 4 and place[1] == "2"]
+    assert second["bytes_up"] == sum(size for name, size in said if name == "alice") > 0
+    assert second["bytes_down"] == sum(size for _, size in said)
     with pytest.raises(SystemExit):
         main([*arguments, "--restart", "--group", "group.jsonl", "--signing-key", "alice.key"])
 

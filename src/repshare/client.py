@@ -119,9 +119,13 @@ class Client:
         started = time.perf_counter()
         self.round_number += 1
         self.trouble = None
+        counting: Counting | None = self.exchange if isinstance(self.exchange, Counting) else None
+        sent, received = (counting.sent, counting.received) if counting else (0, 0)
         down = self._collect()
         losses = self.learner.train()
         up = self._publish()
+        if counting is not None:
+            up, down = counting.sent - sent, counting.received - received
         if self.learner.across is not None:  # what is collected and published is then the server's own
             up, down = self.learner.across.crossed()
         seconds = time.perf_counter() - started
@@ -166,16 +170,13 @@ class Client:
     def _collect(self) -> int:
         if self.exchange is None or self.method.absorb is None:
             return 0
-        counting = self.exchange if isinstance(self.exchange, Counting) else None
-        before = counting.received if counting else 0
-        length = 0
         try:
             body = self.exchange.collect(make_wants(self.policy, self.seed, self.name, self.round_number))
             self.method.absorb(self.learner, body)
-            length = len(body)
         except ExchangeError as error:
             self.trouble = error
-        return counting.received - before if counting else length
+            return 0
+        return len(body)
 
     def _publish(self) -> int:
         if self.exchange is None or self.method.share is None or self.round_number % self.policy.release_every:

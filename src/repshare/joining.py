@@ -113,7 +113,12 @@ class Remembering:
 
     def __init__(self, exchange: Exchange, path: Path) -> None:
         self.exchange, self.path = exchange, path
-        self._again = self._taught = 0  # bytes of teachers: given again, and fetched
+        self._again = self._taught = self._shared = 0  # bytes of teachers given again, and fetched; and of releases
+
+    @property
+    def sent(self) -> int:
+        """Bytes that went out, as the exchange behind counts them."""
+        return self.exchange.sent if isinstance(self.exchange, Counting) else self._shared
 
     @property
     def received(self) -> int:
@@ -126,6 +131,7 @@ class Remembering:
         With a privacy budget it makes another, with new noise, which is charged again.
         """
         self.exchange.publish(body)
+        self._shared += len(body)
 
     def collect(self, wants: Wants) -> bytes:
         """A teacher, as bytes."""

@@ -23,7 +23,9 @@ class Exchange(Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """An exchange that makes teachers itself, and so knows better how much came in for them."""
+    """An exchange that does more than pass a release on and a teacher back, and so knows better what that took."""
 
+    sent: int
+    """Bytes since it began."""
     received: int
     """Bytes since it began."""

@@ -81,7 +81,7 @@ class PeerExchange:
         self.key, self.trust, self.timeout, self.memory = key, trust, timeout, memory
         self.store = store or MemoryStore()
         self.seen = Seen(self.store)
-        self.received = 0  # bytes of what peers answered
+        self.sent = self.received = 0  # bytes of own releases, each once however many ask, and of what peers answered
         self._met: dict[str, _Met] = {}
         self._company = False  # whether anyone was ever there
         self._strangers: set[str] = set()  # of whom was said that they are not asked
@@ -127,6 +127,7 @@ class PeerExchange:
         sealed = seal(self.key, self.task_name, self.name, body, began=self._began)
         self._remember({"own": sealed})
         self._release, self._sealed = release, sealed
+        self.sent += len(body)
 
     def withdraw(self) -> None:
         """Answer with nothing from now on. What is published next may begin at round 1 again."""

@@ -110,6 +110,7 @@ class SecureExchange:
         Member(self._group(0), name, key)  # so that a mistake is told before the first round
         self._last = 0  # the last meeting in which shares were dealt: in none this is done twice
         self._warned: set[int] = set()
+        self.sent = self.received = 0  # bytes of what was said in meetings, and heard
         self._teacher = Teacher(nothing(task.dimension), nothing(task.dimension))
 
     def publish(self, body: bytes) -> None:
@@ -173,10 +174,12 @@ class SecureExchange:
     def _meet(self, number: int, step: int, body: bytes) -> dict[str, bytes]:
         """Say something, and wait for what the others say."""
         self.meeting.put(number, step, body)
+        self.sent += len(body)
         until, pause = time.monotonic() + self.patience + STEPS, PAUSE_SECONDS
         while (said := self.meeting.get(number, step)) is None:
             if time.monotonic() > until:
                 raise Unreachable(f"step {step} of meeting {number} does not end")
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        self.received += sum(map(len, said.values()))
         return said
