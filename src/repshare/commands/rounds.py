@@ -90,7 +90,7 @@ def carry_on(
         for warning in cautions(client.policy):
             say(console, warning, "yellow")
         if client.guard is not None and not client.guard.ledger.entries:
-            say(console, "a new privacy ledger begins: to its ε adds what earlier ones about these samples say, lost or not")
+            say(console, "a new privacy ledger begins: the ε of an earlier one, lost or not, adds to it")
         before = None
         for record in until_asked(take_part(state, work.rounds, eval_every=work.eval_every)):
             if work.json:
