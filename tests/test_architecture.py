@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,16 @@ def test_what_is_between_clients_needs_no_pytorch(name):
 def test_files_and_functions_stay_small():
     for name, path in on_disk():
         assert len(path.read_text().splitlines()) <= 350, name
+
+
+def test_lines_of_an_options_description_are_sentences():
+    """The help keeps line ends: one in mid-sentence would show."""
+    for path in (SOURCE / "config.py", *(SOURCE / "commands").glob("*.py")):
+        for made in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)):
+            for field, after in pairwise(made.body):
+                if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr):
+                    lines = ast.literal_eval(after.value).splitlines()
+                    assert all(line.rstrip().endswith((".", ":")) for line in lines), (path.name, ast.unparse(field))
 
 
 def test_nothing_points_outside_the_project():

@@ -47,13 +47,13 @@ class Secrecy:
     """Secure sums: a fixed group whose class sums are masked, so that the relay learns their total only."""
 
     group: Path | None = None
-    """The trust file (`repshare keys trust`) with the names and keys of all members, this client included. Needs
-    --m-up 0: observations are one client's own, and no sum hides them."""
+    """The trust file (`repshare keys trust`) with the names and keys of all members, this client included.
+    Needs --m-up 0: observations are one client's own, and no sum hides them."""
     signing_key: Path | None = None
     """This client's key of `repshare keys new`, by which the group knows it."""
     threshold: int = 0
-    """How many members must stay to the end of a sum, the same for all. Default: more than two thirds. With fewer than
-    all, totals with and without a member tell of it."""
+    """How many members must stay to the end of a sum, the same for all. Default: more than two thirds.
+    With fewer than all, totals with and without a member tell of it."""
     step_patience: float = 60.0
     """Seconds to wait for slower members in each of a sum's five steps; without those who are missing it goes on."""
 

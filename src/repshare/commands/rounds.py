@@ -45,8 +45,8 @@ class Work:
     threads: int | None = None
     """Threads to compute with. Default: PyTorch's choice."""
     report: bool = False
-    """Tell the relay's page after each round how it went: accuracies, losses, bytes, the model's size and type, and the
-    ε spent. Nothing of it is needed to take part, and no ε covers accuracies and losses."""
+    """Tell the relay's page after each round how it went: accuracies, losses, bytes, the model's size and type, ε.
+    Nothing of it is needed to take part, and no ε covers accuracies and losses."""
     json: bool = False
     """Print one JSON object a round on standard output, and a last one about all, and nothing else there."""
 

@@ -28,8 +28,8 @@ class Place:
     db: str | None = None
     """A file, made if it is not there; or `memory`, which ends with the process. Default: relay.db."""
     redis: str | None = None
-    """Redis instead, for several relays side by side: redis://host:port/0. Without --redis and --db, the environment
-    variable REPSHARE_REDIS: for an address with a password, since everyone on a machine can see command lines."""
+    """Redis instead, for several relays side by side: redis://host:port/0.
+    Without --redis and --db, the environment variable REPSHARE_REDIS: everyone on a machine can see command lines."""
 
     def address(self) -> str:
         """What `open_database` takes."""
@@ -54,8 +54,8 @@ class Values:
     weighted: bool = True
     """Weigh a client's class mean by its samples; off, each client counts the same."""
     aggregation: Aggregation = "mean"
-    """How clients' class means become one: mean; or, so that a few clients cannot spoil it, median (of each
-    coordinate), trimmed (the mean without the largest and smallest fifth) or geometric (median)."""
+    """How clients' class means become one. All but mean bear some clients that lie.
+    median: of each coordinate. trimmed: the mean without the largest and smallest fifth. geometric: the median."""
     max_age: float | None = None
     """Seconds after which a release is forgotten if no newer one came. Default: never."""
 
