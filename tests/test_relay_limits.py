@@ -7,7 +7,7 @@ import pytest
 from starlette.requests import Request
 
 from repshare.relay import limits
-from repshare.relay.limits import Rates, Room, read_body
+from repshare.relay.limits import Rates, Room, Unread, read_body
 from repshare.relay.problems import Problem
 
 
@@ -72,6 +72,31 @@ def test_bodies_have_room_in_all_and_for_each(monkeypatch):
     assert not room._taken, "nothing piles up"
     with Room(1000).hold("a") as take:
         take(2000)
+
+
+class Reader:
+    def __init__(self):
+        self.abandoned = False
+
+    def abandon(self):
+        self.abandoned = True
+
+
+def test_answers_that_nobody_reads_cost_their_own_address_its_oldest(monkeypatch):
+    monkeypatch.setattr(limits, "ROOM_BYTES", 100)
+    unread, one, (first, second, third), large = Unread(), Reader(), [Reader() for _ in range(3)], Reader()
+    unread.add(one, "a", 40)
+    unread.add(first, "b", 30)
+    unread.add(second, "b", 30)
+    assert not any(reader.abandoned for reader in (one, first, second))
+    unread.add(third, "b", 30)
+    assert [reader.abandoned for reader in (one, first, second, third)] == [False, True, False, False]
+    for reader in (one, first, second, third):
+        unread.remove(reader)
+    assert not unread._waiting
+    assert not unread._sizes, "nothing piles up"
+    unread.add(large, "a", 1000)
+    assert not large.abandoned, "one may be of any size"
 
 
 def request_of(*parts, headers=(), pause=0.0):

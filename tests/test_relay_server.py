@@ -299,6 +299,56 @@ def test_a_thousand_idle_connections_and_slow_ones_do_not_stop_others(tmp_path):
         assert peak_megabytes(relay) < 150
 
 
+def ask_slowly(relay, path, client="alice"):
+    """A connection that has asked, whose buffers are small."""
+    connection = socket.socket()
+    connection.settimeout(20)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+    connection.connect(("127.0.0.1", relay.port))
+    connection.sendall(f"GET {path}?client={client} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    return connection
+
+
+def abandoned(relay):
+    found = re.search(r"^repshare_abandoned_answers_total (\S+)$", relay.ask("GET", "/metrics").text, re.MULTILINE)
+    return float(found.group(1))
+
+
+def test_strangers_who_do_not_read_a_file_do_not_cost_a_copy_each(tmp_path):
+    with start_relay(tmp_path) as relay, ExitStack() as stack:
+        size = len(relay.ask("GET", "/static/plotly.js").content)
+        before = peak_megabytes(relay)
+        slow = [stack.enter_context(closing(ask_slowly(relay, "/static/plotly.js"))) for _ in range(100)]
+        assert len(relay.ask("GET", "/static/plotly.js").content) == size
+        assert peak_megabytes(relay) - before < 30
+        assert len(read_answer(slow[0])) > size
+
+
+def test_answers_that_nobody_reads_are_given_up(tmp_path):
+    large = ("--task", "large", "--classes", 10, "--dimension", 190_000)
+    path = "/v1/tasks/large/teacher"
+    with (
+        start_relay(tmp_path, "--db", "memory", "--insecure", *large, "--read-seconds", 2) as relay,
+        ExitStack() as stack,
+    ):
+        assert relay.publish("bob", release(classes=range(10), dimension=190_000), task="large").status_code == 200
+        size = len(relay.teacher(task="large", client="alice").content)
+        before, silent = peak_megabytes(relay), 25
+        for _ in range(silent):
+            stack.enter_context(closing(ask_slowly(relay, path)))
+            assert relay.ask("GET", "/healthz").status_code == 200  # there has been time to answer
+        assert peak_megabytes(relay) - before < 128 + 5 * size / 1e6 < silent * size / 1e6 / 1.5
+        assert len(relay.teacher(task="large", client="alice").content) == size
+        eventually(lambda: abandoned(relay) == silent, "all of them are given up", 10)
+        with closing(ask_slowly(relay, path)) as slow:
+            heard, begun = 0, time.monotonic()
+            while heard < size:
+                time.sleep(0.02)
+                heard += len(slow.recv(100_000)) or pytest.fail("a steady reader was cut off")
+            assert time.monotonic() - begun > 2, "longer than a reader may be silent"
+        assert abandoned(relay) == silent
+
+
 def test_a_stop_finishes_what_is_under_way_and_wakes_who_waits(tmp_path):
     with start_open_relay(tmp_path) as relay, connect(relay) as slow:
         body, woken = release(), []

@@ -1,10 +1,11 @@
-"""How much and how fast: request rates, and bodies that are read only as far as they may be, and there is room."""
+"""How much and how fast: request rates, bodies that are read as far as there is room, answers that nobody reads."""
 
 import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -76,6 +77,41 @@ class Room:
             self._taken[key] -= held
             if not self._taken[key]:
                 del self._taken[key]
+
+
+class Reader(Protocol):
+    """A connection whose answer waits to be read."""
+
+    def abandon(self) -> None:
+        """End it, whatever it has not read."""
+
+
+class Unread:
+    """Answers that wait to be read: ROOM_BYTES of them, or one.
+
+    Where there are more, the address that has most of them under way loses the one that has waited longest.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[Reader, tuple[str, int]] = {}  # whoever has waited longest first
+        self._sizes: Counter[str] = Counter()  # by address
+
+    def add(self, reader: Reader, address: str, size: int) -> None:
+        """So many bytes wait for this reader from now on."""
+        self._waiting[reader] = address, size
+        self._sizes[address] += size
+        while self._sizes.total() > ROOM_BYTES and len(self._waiting) > 1:
+            ((most, _),) = self._sizes.most_common(1)
+            oldest = next(each for each, (there, _) in self._waiting.items() if there == most)
+            self.remove(oldest)
+            oldest.abandon()
+
+    def remove(self, reader: Reader) -> None:
+        """Nothing waits for this reader any more, if something did."""
+        address, size = self._waiting.pop(reader, ("", 0))
+        self._sizes[address] -= size
+        if not self._sizes[address]:
+            del self._sizes[address]
 
 
 async def read_body(request: Request, most_bytes: int, seconds: float, take: Take = lambda size: None) -> bytes:

@@ -19,13 +19,15 @@ class Options:
     """How long a body may take to arrive."""
     head_seconds: float = 10.0
     """How long a request's head may take to arrive, the first one counted from the connection."""
+    read_seconds: float = 300.0
+    """How long an answer may wait while none of it is read."""
     public_page: bool = False
     """Let everyone who can reach the relay see its page, without a token."""
     away_seconds: float = 30.0
     """Silence after which the page calls a client away; at least three times its usual time between releases."""
 
     def __post_init__(self) -> None:
-        seconds = [(f"{what}_seconds", 0.001) for what in ("body", "head", "away")]
+        seconds = [(f"{what}_seconds", 0.001) for what in ("body", "head", "read", "away")]
         for name, least in (("rate", 0), ("max_bytes", 1), *seconds):
             if not getattr(self, name) >= least:
                 raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")

@@ -16,10 +16,12 @@ from repshare.relay import logs
 from repshare.relay.address import Address
 from repshare.relay.app import make_app
 from repshare.relay.options import Options
+from repshare.relay.service import Service
 from repshare.stores import Database
 
 IDLE_SECONDS = 75  # between requests; proxies keep connections open for about a minute
 LONGEST_HEAD_BYTES = 65_536
+MOST_GATHERED_BYTES = 65_536
 LAST_SECONDS = 0.5  # at a stop, for requests that are on their way over connections that look idle
 STOP_SECONDS = 40  # for requests under way; longer than a body may take
 BACKLOG = 2048
@@ -80,16 +82,19 @@ class Server(uvicorn.Server):
 
 
 class Patient(HttpToolsProtocol):
-    """A connection that is closed when a request's head does not arrive in time, or does not end.
+    """A connection that is closed when a request's head does not arrive in time or does not end, or nobody reads.
 
-    uvicorn itself waits for ever for the first request, and for the rest of a head once a byte of it is there.
+    uvicorn itself waits for ever for the first request, for the rest of a head once a byte of it is there, and for
+    answers to be read.
     """
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
-        super().connection_made(Gathering(transport, self.loop))  # type: ignore[arg-type]
+        self._gathering = Gathering(transport, self.loop)
+        super().connection_made(self._gathering)  # type: ignore[arg-type]
         self._head_bytes = 0
         self._head_timer: TimerHandle | None = None
+        self._read_timer: TimerHandle | None = None
         self._stopping = False
         self._start_timer()
 
@@ -126,12 +131,50 @@ class Patient(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The end."""
         self._stop_timer()
+        self._nothing_waits()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """A part of an answer waits to be read."""
+        super().pause_writing()
+        self._left = self.transport.get_write_buffer_size()
+        self._service.unread.add(self, self.client[0] if self.client else "", self._gathering.written)
+        self._await_reading()
+
+    def resume_writing(self) -> None:
+        """It was read."""
+        self._nothing_waits()
+        super().resume_writing()
+
+    def abandon(self) -> None:
+        """Close at once, whatever has not been read."""
+        self._nothing_waits()
+        self._service.metrics.abandoned.inc()
+        self.loop.call_soon(self.transport.abort)  # not in the midst of a write
+
+    @property
+    def _service(self) -> Service:
+        return self.config.app.state.service  # type: ignore[union-attr, no-any-return]
+
+    def _await_reading(self) -> None:
+        self._read_timer = self.loop.call_later(self._service.options.read_seconds, self._look_whether_read)
+
+    def _look_whether_read(self) -> None:
+        before, self._left = self._left, self.transport.get_write_buffer_size()
+        if self._left < before:
+            self._await_reading()
+        else:
+            self.abandon()
+
+    def _nothing_waits(self) -> None:
+        self._service.unread.remove(self)
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
     def _start_timer(self) -> None:
         if self._head_timer is None:
-            seconds = self.config.app.state.service.options.head_seconds  # type: ignore[union-attr]
-            self._head_timer = self.loop.call_later(seconds, self._give_up)
+            self._head_timer = self.loop.call_later(self._service.options.head_seconds, self._give_up)
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:
@@ -144,17 +187,22 @@ class Patient(HttpToolsProtocol):
 
 
 class Gathering:
-    """A transport that sends at once what is written in one turn of the loop: an answer's head does not go alone."""
+    """A transport that sends together what is written in one turn of the loop: an answer's head does not go alone."""
 
     def __init__(self, transport: Transport, loop: AbstractEventLoop) -> None:
         self._transport, self._loop = transport, loop
         self._parts: list[bytes] = []
+        self._size = 0
+        self.written = 0  # bytes at once, last time: kept whole until the last of them is sent
 
     def write(self, data: bytes) -> None:
         """Send this, soon."""
-        if not self._parts:
-            self._loop.call_soon(self._send)
         self._parts.append(data)
+        self._size += len(data)
+        if self._size > MOST_GATHERED_BYTES:
+            self._send()
+        elif len(self._parts) == 1:
+            self._loop.call_soon(self._send)
 
     def close(self) -> None:
         """Send what is left, then close."""
@@ -163,8 +211,10 @@ class Gathering:
 
     def _send(self) -> None:
         if self._parts:
-            self._transport.write(b"".join(self._parts))
+            whole = b"".join(self._parts)
             self._parts.clear()
+            self.written, self._size = self._size, 0
+            self._transport.write(whole)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

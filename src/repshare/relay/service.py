@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from repshare.relay.access import Access, Grant, Role
 from repshare.relay.desk import Desk
-from repshare.relay.limits import Rates, Room, read_body
+from repshare.relay.limits import Rates, Room, Unread, read_body
 from repshare.relay.logs import say
 from repshare.relay.metrics import Metrics
 from repshare.relay.names import is_name
@@ -50,7 +50,7 @@ class Service:
     def __init__(self, database: Database, options: Options) -> None:
         self.database, self.options = database, options
         self.access, self.tasks, self.news = Access(database), Tasks(database), News()
-        self.seen = Seen()
+        self.seen, self.unread = Seen(), Unread()
         self.metrics = Metrics(lambda: self.news.waiting)
         self.refusals: dict[str, deque[Refusal]] = {}  # by task
         self._rates, self._room = Rates(options.rate, 2 * options.rate), Room(options.max_bytes)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastapi import Request, Response
+from starlette.types import Receive, Scope, Send
 
 from repshare.relay.problems import Problem
 
@@ -30,6 +31,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
 }
 YEAR_SECONDS = 31_536_000
+PIECE_BYTES = 65_536
 
 
 class File(NamedTuple):
@@ -72,8 +74,20 @@ def respond(file: File, request: Request) -> Response:
     if file.tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     if file.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(file.packed, media_type=file.media_type, headers={**headers, "Content-Encoding": "gzip"})
-    return Response(file.content, media_type=file.media_type, headers=headers)
+        return Pieces(file.packed, media_type=file.media_type, headers={**headers, "Content-Encoding": "gzip"})
+    return Pieces(file.content, media_type=file.media_type, headers=headers)
+
+
+class Pieces(Response):
+    """One that goes piece by piece, as it is read: a file is in memory once, however many ask for it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for start in range(0, len(self.body), PIECE_BYTES):
+            piece = self.body[start : start + PIECE_BYTES]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 def missing(name: str) -> Problem:
