@@ -35,6 +35,7 @@ class Wants(NamedTuple):
     seed: int
     peers: tuple[str, ...] | None = None  # None: everyone
     classes: tuple[int, ...] | None = None  # None: all
+    precision: str = "fp32"  # of the answer's numbers
 
 
 class Status(NamedTuple):
@@ -140,7 +141,10 @@ class Board:
             return drawn[0].books.version, teachers
 
         version, teachers = self.store.read(work)
-        return [(version, wire.encode_teacher(teacher)) for teacher in teachers]
+        return [
+            (version, wire.encode_teacher(teacher._replace(space=self.task.space), wants.precision))
+            for teacher, (_, wants) in zip(teachers, questions, strict=True)
+        ]
 
     def version(self) -> int:
         """A number that grows with every change."""

@@ -11,12 +11,14 @@ import torch
 from torch import nn
 
 from repshare.board import Wants
+from repshare.common_learner import Common, CommonLearner
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Counting, Exchange
 from repshare.methods import RS, Method
 from repshare.randomness import derive, numpy_stream
 from repshare.samples import Labelled, Samples
+from repshare.spaces import choose
 from repshare.training import Learner
 
 if TYPE_CHECKING:
@@ -51,6 +53,14 @@ class Record:
     spent. Training went on."""
     epsilon: float | None = None
     """ε that all releases so far have cost; None where they have no noise."""
+    gap: float | None = None
+    """CS: the own samples' part of the duality gap of the common classifier, when the round began."""
+    held_out: float | None = None
+    """CS: accuracy of the common classifier on the own held-out samples, 0 to 1, when the round began."""
+    held_out_alone: float | None = None
+    """CS: accuracy on them of a classifier of the own samples alone."""
+    doubt: str | None = None
+    """CS: what the held-out samples have against the others, if anything."""
     test_own: float | None = None
     """Test accuracy with classes weighted as in the client's own data, in a simulation."""
     test_unseen: float | None = None
@@ -79,8 +89,11 @@ class Client:
         head: str | None = None,
         levels: Sequence[Level] | None = None,
         ledger: Path | None = None,
+        common: Common | None = None,
     ) -> None:
-        """With a privacy budget in the policy: each sample's own `levels`, and the file that keeps what was spent.
+        """`common` is what clients of CS agree on. Default: the space that suits the data, from seed 0.
+
+        With a privacy budget in the policy: each sample's own `levels`, and the file that keeps what was spent.
 
         A level is "public", "never", or the ε that this sample may spend. Without a ledger, what was spent is
         forgotten with this client.
@@ -88,7 +101,7 @@ class Client:
         self.name, self.exchange, self.method, self.seed = name, exchange, method, seed
         self.policy = method.adapt(policy or Policy())
         samples = data if isinstance(data, Samples) else Samples(data, device=device)
-        self.learner = self._make_learner(model, samples, head)
+        self.learner = self._make_learner(model, samples, head, common)
         self.learner.shares_logits = method.shares_logits
         if method.begin is not None:
             method.begin(self.learner, seed)
@@ -101,7 +114,7 @@ class Client:
             raise ConfigError("a ledger is of a policy with epsilon: without one, exact averages would leave")
         if ledger is not None and self.guard is not None:
             self.guard.keep_in(ledger)
-        self.round_number = 0
+        self.round_number, self.released = 0, 0
         self.trouble: ExchangeError | BudgetExhausted | None = None  # what kept the last round from exchanging
 
     def rounds(self, count: int, *, eval_every: int = 1) -> Iterator[Record]:
@@ -128,7 +141,8 @@ class Client:
             up, down = counting.sent - sent, counting.received - received
         if self.learner.across is not None:  # what is collected and published is then the server's own
             up, down = self.learner.across.crossed()
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - started + self.learner.preparation
+        self.learner.preparation = 0.0
         return Record(
             round=self.round_number,
             client=self.name,
@@ -143,6 +157,10 @@ class Client:
             seconds=seconds,
             trouble=None if self.trouble is None else str(self.trouble),
             epsilon=None if self.guard is None else self.guard.spent,
+            gap=losses.gap,
+            held_out=losses.held_out,
+            held_out_alone=losses.held_out_alone,
+            doubt=losses.doubt,
         )
 
     def evaluate(self) -> float:
@@ -155,13 +173,13 @@ class Client:
         """All that the same client, built anew, needs to go on to the same bits: see `load`."""
         kept = io.BytesIO()
         guard = {} if self.guard is None else {"guard": self.guard.state()}
-        torch.save({"round": self.round_number, **guard, **self.learner.state()}, kept)
+        torch.save({"round": self.round_number, "released": self.released, **guard, **self.learner.state()}, kept)
         return kept.getvalue()
 
     def load(self, saved: bytes) -> None:
         """Go on from what `save` gave."""
         state = torch.load(io.BytesIO(saved), weights_only=True)
-        self.round_number = state.pop("round")
+        self.round_number, self.released = state.pop("round"), state.pop("released", 0)
         guard = state.pop("guard", None)
         self.learner.load_state(state)
         if self.guard is not None and guard is not None:
@@ -171,7 +189,8 @@ class Client:
         if self.exchange is None or self.method.absorb is None:
             return 0
         try:
-            body = self.exchange.collect(make_wants(self.policy, self.seed, self.name, self.round_number))
+            wants = make_wants(self.method, self.policy, self.seed, self.name, self.round_number)
+            body = self.exchange.collect(wants)
             self.method.absorb(self.learner, body)
         except ExchangeError as error:
             self.trouble = error
@@ -181,15 +200,23 @@ class Client:
     def _publish(self) -> int:
         if self.exchange is None or self.method.share is None or self.round_number % self.policy.release_every:
             return 0
+        if self.policy.releases is not None and self.released >= self.policy.releases:
+            return 0
         try:
             body = self.method.share(self.learner, self.round_number)
             self.exchange.publish(body)  # what leaves a client leaves here
+            self.released += 1
         except (ExchangeError, BudgetExhausted) as error:
             self.trouble = error
             return 0
         return len(body)
 
-    def _make_learner(self, model: nn.Module, samples: Samples, head: str | None) -> Learner:
+    def _make_learner(self, model: nn.Module, samples: Samples, head: str | None, common: Common | None) -> Learner:
+        if self.method.in_space:
+            common = common or Common(choose((), samples.batch(torch.arange(1))[0], 0))
+            alone = self.method.share is None
+            options = {"name": self.name, "seed": self.seed, "head": head}
+            return CommonLearner(model, samples, self.policy, **options, common=common, alone=alone)  # type: ignore[arg-type]
         if not self.policy.end_to_end or self.method.share is None:  # of one who shares nothing, nothing shows
             return Learner(model, samples, self.policy, name=self.name, seed=self.seed, head=head)
         from repshare.private_training import PrivateLearner
@@ -216,6 +243,7 @@ class Client:
         )
 
 
-def make_wants(policy: Policy, seed: int, name: str, round: int) -> Wants:
+def make_wants(method: Method, policy: Policy, seed: int, name: str, round: int) -> Wants:
     """What a client asks for in a round: a function of its seed, so that a simulator can ask in its place."""
-    return Wants(policy.m_down, derive(seed, name, "collect", round), policy.peers)
+    precision = policy.common_precision if method.in_space else "fp32"
+    return Wants(policy.m_down, derive(seed, name, "collect", round), policy.peers, precision=precision)

@@ -13,6 +13,8 @@ from repshare.errors import ConfigError
 from repshare.topology import Topology
 
 Attack = Literal["flip", "scale"]
+Compute = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "fp16", "int8"]
 Level = float | Literal["public", "never"]  # a sample's own privacy budget: ε, none needed, or nothing of it leaves
 
 
@@ -45,8 +47,16 @@ class Policy:
     Default: all."""
     peers: tuple[str, ...] | None = None
     """Clients to learn from, by name (in a simulation "client 1", "client 2" …). Default: everyone."""
-    precision: Literal["fp32", "fp16", "int8"] = "fp32"
+    precision: Precision = "fp32"
     """How exactly the numbers that a client shares are written (RS and FD only)."""
+    common_precision: Precision = "fp16"
+    """CS: how exactly the numbers that a client shares and receives are written."""
+    held_out: float = 0.1
+    """CS: the share of samples that never leave in any form, and tell whether the others help. At least 10, or none."""
+    keep_to_self: bool = False
+    """CS: use the classifier of the own samples where the held-out ones say that the others make it worse."""
+    releases: int | None = None
+    """Release at most so often, then only listen. Default: in every round."""
     epochs: int = 1
     """Passes over the local data in each round."""
     batch_size: int = 32
@@ -55,6 +65,9 @@ class Policy:
     """Local optimizer. Its state is kept between rounds."""
     learning_rate: float = 1e-3
     """Its step size."""
+    compute: Compute = "fp32"
+    """Numbers that the network computes with. bf16 is about twice as fast on processors with AVX-512 BF16.
+    Weights, losses and everything shared stay fp32."""
     release_every: int = 1
     """Release after every so many rounds only. Each release costs privacy and traffic."""
     epsilon: float | None = None
@@ -85,7 +98,11 @@ class Policy:
             _whole(self, name, 1)
         for name in ("m_up", "m_down"):
             _whole(self, name, 0)
-        for name in ("discriminator", "precision", "optimizer", "adjacency"):
+        if self.releases is not None:
+            _whole(self, "releases", 1)
+        if not 0 <= self.held_out < 1:
+            raise ConfigError(f"held_out must be at least 0 and below 1, not {self.held_out}")
+        for name in ("discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute"):
             _one_of(self, name)
         for name in ("learning_rate", "epsilon", "clip", "grad_clip"):
             if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
@@ -96,6 +113,8 @@ class Policy:
             raise ConfigError(f"training_share must be above 0 and below 1, not {self.training_share}")
         if self.end_to_end and self.epsilon is None:
             raise ConfigError("end_to_end needs a budget: set epsilon")
+        if self.end_to_end and self.compute != "fp32":
+            raise ConfigError("end_to_end clips each sample's exact gradient: use compute fp32")
         if self.end_to_end and self.discriminator == "external":
             raise ConfigError("end_to_end trains no external discriminator: use discriminator classifier")
         if isinstance(self.peers, str):
@@ -144,6 +163,16 @@ class Setting:
     """How they lie: flip turns every vector round, scale makes it a hundred times as long."""
     independent_starts: bool = False
     """FL: average networks that started from different weights, as the published row did."""
+    space: tuple[str, ...] = ()
+    """CS and CA: the common space and its options, as in `patches filters=64 grids=4`, or your own as file.py:function.
+    Default: patches for images, fourier for vectors."""
+    loss: Literal["squared", "logistic"] = "squared"
+    """CS and CA: the common classifier's loss. With logistic, a sample's weight in what is shared is at most 1."""
+    shrinkage: float | None = None
+    """CS and CA: how strongly the common classifier is regularised.
+    Default: what does best when clients leave out one of their samples at a time, summed over clients."""
+    common_rounds: int = 10
+    """CS: its rounds, if fewer than `rounds`. CA needs one."""
     code_size: float = 0.9
     """FC: how far from zero the codes of classes are in each dimension."""
     participation: float = 1.0
@@ -176,10 +205,12 @@ class Setting:
     """Every client's policy."""
 
     def __post_init__(self) -> None:
-        for name in ("clients", "eval_every", "degree"):
+        for name in ("clients", "eval_every", "degree", "common_rounds"):
             _whole(self, name, 1)
         self._check_topology()
-        for name in ("partition", "aggregation", "attack"):
+        if self.shrinkage is not None and not 0 < self.shrinkage < math.inf:
+            raise ConfigError(f"shrinkage must be above 0 and finite, not {self.shrinkage}")
+        for name in ("partition", "aggregation", "attack", "loss"):
             _one_of(self, name)
         for name in ("late_joiners", "leavers", "stragglers", "attackers", "link_chance"):
             _within(self, name, 0, 1)

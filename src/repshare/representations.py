@@ -39,6 +39,7 @@ class Release(NamedTuple):
     means: Representations  # at most one row a class
     observations: Representations  # M↑ rows a class
     noise: str | None = None  # where the noise in it came from, "os" or "seeded"; None: there is none
+    space: str | None = None  # the common space's fingerprint; None: each client's own
 
 
 class Shape(NamedTuple):
@@ -62,6 +63,7 @@ class Teacher(NamedTuple):
 
     means: Representations  # at most one row a class
     observations: Representations  # M↓ rows a class, from other clients
+    space: str | None = None  # the common space's fingerprint; None: each client's own
 
 
 def nothing(dimension: int) -> Representations:

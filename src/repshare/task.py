@@ -33,6 +33,8 @@ class Task:
     median, the mean without the largest and smallest fifth (trimmed), or the geometric median."""
     max_age: float | None = None
     """Seconds after which a client's release is forgotten if no newer one came. Default: never."""
+    space: str | None = None
+    """The common space that vectors are in, by its fingerprint. Default: each client's own."""
 
     def __post_init__(self) -> None:
         if self.classes < 2:
@@ -55,6 +57,9 @@ class Task:
 
     def check(self, release: Release) -> None:
         """Raise Refused if this release is not one of the task's."""
+        if release.space != self.space:
+            there, here = (name or "each client's own space" for name in (self.space, release.space))
+            raise Refused(f"the task's vectors are in {there}, this release's in {here}")
         for rows in (release.means, release.observations):
             self._check(rows)
         if len(set(release.means.labels.tolist())) < len(release.means.labels):

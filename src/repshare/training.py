@@ -29,6 +29,10 @@ class Losses(NamedTuple):
     disc: float | None
     bound: float | None  # log K − L_disc, in nats
     accuracy: float
+    gap: float | None = None  # of a common classifier: the own samples' part of the duality gap
+    held_out: float | None = None  # its accuracy on held-out samples, from 0 to 1
+    held_out_alone: float | None = None  # that of a classifier of the own samples alone
+    doubt: str | None = None  # what on held-out samples speaks against the others
 
 
 class Score(NamedTuple):
@@ -94,6 +98,7 @@ class Learner:
         self.guard: Protection | None = None  # with one, releases are differentially private
         self.lesson: Lesson | None = None
         self.across: Across | None = None  # split learning has the head at the server
+        self.preparation = 0.0  # seconds of work before the first round that are its own
         self.external = self._external(seed) if policy.discriminator == "external" else None
         trained = [*model.parameters(), *(self.external.parameters() if self.external else ())]
         self.optimizer = OPTIMIZERS[policy.optimizer](trained, lr=policy.learning_rate, fused=True)
@@ -121,7 +126,7 @@ class Learner:
 
     def _step(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
         try:
-            features, logits = self.network(inputs)
+            features, logits = self._forward(inputs)
         except ValueError as error:  # batch normalisation says so of a single value
             raise DataError(f"{self.name} cannot train on a batch of {len(labels)}: {error}") from error
         if self.across is not None:
@@ -187,10 +192,8 @@ class Learner:
 
     def evaluate(self, samples: Samples) -> Score:
         """How well the model does on these samples."""
-        hits = [labels[logits.argmax(1) == labels] for (_, logits), labels in self._outputs(samples)]
-        classes = self.network.classes
-        right, totals = (torch.bincount(each.cpu(), minlength=classes) for each in (torch.cat(hits), samples.labels))
-        return Score(right.numpy(), totals.numpy())
+        chosen = torch.cat([logits.argmax(1).cpu() for (_, logits), _ in self._outputs(samples)])
+        return count_hits(chosen, samples.labels, self.network.classes)
 
     def look(self, samples: Samples) -> View:
         """How these samples look from here."""
@@ -232,7 +235,15 @@ class Learner:
     def _outputs(self, samples: Samples) -> "list[tuple[tuple[Tensor, Tensor], Tensor]]":
         self.network.model.eval()
         with torch.inference_mode():
-            return [(self.network(inputs), labels) for inputs, labels in samples.in_order(EVALUATION_BATCH)]
+            return [(self._forward(inputs), labels) for inputs, labels in samples.in_order(EVALUATION_BATCH)]
+
+    def _forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
+        """Features and logits in fp32, whatever the network computes with."""
+        if self.policy.compute == "fp32":
+            return self.network(inputs)
+        with torch.autocast(self.samples.device.type, torch.bfloat16):
+            features, logits = self.network(inputs)
+        return features.float(), logits.float()
 
     def _pair(self, observations: Tensor, count: int) -> Tensor:
         """For each sample of a batch, one observation of every class: m ~ Uniform(1 … M↓)."""
@@ -242,10 +253,18 @@ class Learner:
         return observations[chosen.to(observations.device)]  # (n, C, d)
 
 
+def count_hits(chosen: Tensor, labels: Tensor, classes: int) -> Score:
+    """The score of having chosen these classes for samples of those."""
+    right, totals = (torch.bincount(each, minlength=classes) for each in (labels[chosen == labels], labels))
+    return Score(right.numpy(), totals.numpy())
+
+
 def lay_out(teacher: Teacher, learner: Learner) -> Lesson:
     """Arrange a teacher's rows by class, on the learner's device."""
     classes, dimension = learner.network.classes, learner.dimension
-    for rows in teacher:
+    if teacher.space is not None:
+        raise Malformed(f"the teacher is of the common space {teacher.space}; this client learns from its own features")
+    for rows in (teacher.means, teacher.observations):
         if rows.vectors.shape[1] != dimension:
             raise Malformed(
                 f"the teacher's representations have {rows.vectors.shape[1]} numbers, this model's {dimension}"

@@ -5,7 +5,8 @@ code. What it means is one JSON object in the header's metadata:
 
     kind "release" or "teacher"   vectors (n, d), labels (n,), counts (n,); the first `means` rows are class means
                                   and the others observations; int8 adds scales (n,), one a row; a release with noise
-                                  says where from: "os", or "seeded" for simulations, where it protects nobody
+                                  says where from: "os", or "seeded" for simulations, where it protects nobody; vectors
+                                  in a common space say in which
     kind "weights"                a model's tensors by name, and the number of samples they were trained on
     kind "batch"                  for split learning: vectors (n, d), features or gradients, and labels (n,) of features
     kind "items"                  what a store keeps: keys and values, each joined, and sizes (n, 2) to cut them by; not
@@ -61,18 +62,19 @@ def decode_release(body: bytes) -> Release:
     noise = meta.get("noise")
     if noise is not None and noise not in NOISES:
         raise Malformed(f"noise must be from {' or '.join(NOISES)}, not {str(noise)[:30]!r}")
-    return Release(_whole(meta, "round"), means, observations, noise)
+    return Release(_whole(meta, "round"), means, observations, noise, _space(meta))
 
 
 def encode_teacher(teacher: Teacher, precision: str = "fp32") -> bytes:
     """A teacher as bytes, its vectors in fp32, fp16 or int8."""
-    return _encode("teacher", teacher.means, teacher.observations, precision)
+    space = {} if teacher.space is None else {"space": teacher.space}
+    return _encode("teacher", teacher.means, teacher.observations, precision, **space)
 
 
 def decode_teacher(body: bytes) -> Teacher:
     """The teacher in these bytes, or Malformed."""
-    means, observations, _ = _decode("teacher", body)
-    return Teacher(means, observations)
+    means, observations, meta = _decode("teacher", body)
+    return Teacher(means, observations, _space(meta))
 
 
 def encode_weights(weights: Arrays, *, round: int, samples: int) -> bytes:
@@ -168,7 +170,8 @@ def _encode(kind: str, means: Representations, others: Representations, precisio
 
 
 def _noted(release: Release) -> dict[str, Any]:
-    return {"round": release.round, **({} if release.noise is None else {"noise": release.noise})}
+    named = {"noise": release.noise, "space": release.space}
+    return {"round": release.round, **{name: value for name, value in named.items() if value is not None}}
 
 
 def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, dict[str, Any]]:
@@ -270,6 +273,13 @@ def _array(arrays: Arrays, name: str) -> NDArray[Any]:
     if name not in arrays:
         raise Malformed(f"{name!r} is missing; there is {', '.join(sorted(arrays)) or 'nothing'}")
     return arrays[name]
+
+
+def _space(meta: Mapping[str, Any]) -> str | None:
+    space = meta.get("space")
+    if space is not None and not isinstance(space, str):
+        raise Malformed(f"'space' must be a text, not {str(space)[:30]}")
+    return space
 
 
 def _whole(meta: Mapping[str, Any], name: str) -> int:

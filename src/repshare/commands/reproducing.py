@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 
 from repshare.commands.learning import Output, check_seeds, load, make_workers, print_json
-from repshare.config import Setting
+from repshare.config import Compute, Setting
 from repshare.errors import ConfigError
 from repshare.interrupts import interruptible
 
@@ -31,6 +31,7 @@ def reproduce(
     data_folder: str | None = None,
     output: Path = Path("docs/results"),
     workers: int | None = None,
+    compute: Compute = "fp32",
     json: bool = False,
 ) -> None:
     """Reproduce a table or figure: say how long it will take, then do what is not there yet, cell by cell.
@@ -62,6 +63,7 @@ def reproduce(
         data_folder: A folder that already holds the data set, as torchvision lays it out.
         output: Where the results are kept.
         workers: Processes to share the clients among. Default: one for each core.
+        compute: Numbers that networks compute with. bf16 is faster; the lines of such cells say so.
         json: Print one JSON document on standard output and nothing else there.
     """
     from repshare import screen
@@ -84,7 +86,7 @@ def reproduce(
     setting = Setting(dataset=dataset, rounds=rounds, data_folder=data_folder)
     if experiment.datasets != ():
         setting = resolve(setting, len(fetch(dataset).train.labels))
-    cells = choose(experiment.plan(setting, seeds), only)
+    cells = [cell.computed_in(compute) for cell in choose(experiment.plan(setting, seeds), only)]
     folder = Folder(output / experiment.folder(dataset), experiment.describe(setting), resume=True, option="--output")
     with folder:
         left = missing(cells, folder.records.read())

@@ -16,7 +16,7 @@ from repshare.randomness import numpy_stream
 from repshare.results import Folder, Journal, Line, Summary, summarise
 from repshare.simulation import Checkpoint, Workers, following, resolve, simulate
 from repshare.simulation.checkpoint import States
-from repshare.simulation.plan import agree, deal, make_plan
+from repshare.simulation.plan import agree, deal, make_plan, make_run
 from repshare.simulation.schedule import is_ever_tested
 
 
@@ -34,11 +34,11 @@ def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits
     names = list(dict.fromkeys(find_method(name).name for name in methods))
     if not names:
         raise ConfigError(f"methods are missing: choose from {', '.join(METHODS)}")
-    runs = [Run(name, seed, setting) for seed in range(seeds) for name in names]
+    runs = [make_run(name, seed, setting) for seed in range(seeds) for name in names]
     for run in runs[: len(names)]:
         agree(make_plan(run, splits))
     for run in runs:
-        if not find_method(run.method).pools_data and not is_ever_tested(setting, run.seed):
+        if not find_method(run.method).pools_data and not is_ever_tested(run.setting, run.seed):
             why = f"seed {run.seed}: nobody is there whenever a test is due"
             raise ConfigError(f"{why}; more clients, more tests or fewer absences, please")
     return runs

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from repshare.config import Run, Setting
+from repshare.config import Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.methods import find_method
 from repshare.plots import COLOURS, DASHES, label_ends, save, tidy
 from repshare.results import Line
+from repshare.simulation.plan import make_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +27,7 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
     """Five methods among five clients, tested every tenth round."""
     setting = replace(setting, clients=5, eval_every=10)
     return [
-        Cell({"method": method, "seed": seed}, Run(method, seed, setting))
+        Cell({"method": method, "seed": seed}, make_run(method, seed, setting))
         for seed in range(seeds)
         for method in METHODS
     ]

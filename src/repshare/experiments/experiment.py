@@ -1,11 +1,11 @@
 """A table or a figure as a list of cells: runs that are carried out one by one, each leaving its lines behind."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from repshare.config import Run, Setting
+from repshare.config import Compute, Run, Setting
 from repshare.data import Splits
 from repshare.errors import ConfigError
 from repshare.experiments.comparison import checkpoints, go_on
@@ -22,6 +22,12 @@ class Cell(NamedTuple):
     run: Run
     looks: tuple[int, ...] = ()
     """Rounds after which its clients are looked at."""
+
+    def computed_in(self, compute: Compute) -> "Cell":
+        """The same cell with networks that compute with these numbers. Its key stays: it is done once, in either."""
+        setting = self.run.setting
+        policy = replace(setting.policy, compute=compute)
+        return self._replace(run=replace(self.run, setting=replace(setting, policy=policy)))
 
     @property
     def title(self) -> str:
@@ -97,7 +103,10 @@ def fill(
                     seen = experiment.look(cell, workers.look(), splits)
                     part.add([{"method": run.method, "seed": run.seed, "round": number, "seen": seen}])
                 yield cell, number
-        folder.records.keep_only([*held, *({**cell.key, **line} for line in experiment.condense(part.read()))])
+        compute = cell.run.setting.policy.compute
+        marked: Line = {} if compute == "fp32" else {"compute": compute}
+        kept = [{**cell.key, **line, **marked} for line in experiment.condense(part.read())]
+        folder.records.keep_only([*held, *kept])
         part.path.unlink()
         checkpoints(folder, cell.file_name).clear()
 

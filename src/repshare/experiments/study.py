@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from repshare.config import Run, Setting
+from repshare.config import Setting
 from repshare.experiments.experiment import Cell, Experiment, missing
 from repshare.plots import COLOURS, DASHES, MARKERS, save, tidy
 from repshare.results import Line, summarise, write_atomically
+from repshare.simulation.plan import make_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +73,9 @@ def make_experiment(name: str, title: str, study: Study) -> Experiment:
 def plan(study: Study, setting: Setting, seeds: int) -> list[Cell]:
     """Every variant with its methods, seed by seed, so that an interrupted study is even."""
     return [
-        Cell({"variant": variant.label, "method": method, "seed": seed}, Run(method, seed, variant.change(setting)))
+        Cell(
+            {"variant": variant.label, "method": method, "seed": seed}, make_run(method, seed, variant.change(setting))
+        )
         for seed in range(seeds)
         for variant in study.variants
         for method in variant.methods

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from repshare import plots, screen
-from repshare.config import Run, Setting
+from repshare.config import Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.methods import find_method
 from repshare.results import Line, write_atomically
+from repshare.simulation.plan import make_run
 
 
 class Row(NamedTuple):
@@ -72,7 +73,7 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
                     setting, clients=clients, independent_starts=row.independent_starts, code_size=row.code_size
                 )
                 key = {"row": row.title, "clients": clients, "seed": seed}
-                cells.append(Cell(key, Run(row.method, seed, own)))
+                cells.append(Cell(key, make_run(row.method, seed, own)))
     return cells
 
 

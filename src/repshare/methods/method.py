@@ -41,5 +41,7 @@ class Method(NamedTuple):
     """Whether a sample stands by its logits rather than its features."""
     one_model: bool = False
     """Whether clients must have the same architecture; the average is then what is tested."""
+    in_space: bool = False
+    """Whether clients learn dual variables in a common space, beside their networks."""
     pools_data: bool = False
     """Whether one client has everyone's data."""

@@ -30,6 +30,7 @@ class TaskFields(BaseModel):
     weighted: bool = True
     aggregation: Aggregation = "mean"
     max_age: float | None = Field(None, gt=0, le=LONGEST_AGE_SECONDS, description="seconds")
+    space: str | None = Field(None, max_length=200, description="the common space's fingerprint")
 
 
 class NamedTask(TaskFields):
@@ -70,6 +71,7 @@ class Me(BaseModel):
     weighted: bool | None = None
     aggregation: Aggregation | None = None
     max_age: float | None = None
+    space: str | None = None
 
 
 class Member(BaseModel):

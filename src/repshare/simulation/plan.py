@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from repshare.common_learner import Common
 from repshare.config import Run, Setting
 from repshare.data import Splits, partition
 from repshare.errors import ConfigError
@@ -16,8 +17,10 @@ from repshare.methods import find_method
 from repshare.methods.fedavg import read_weights
 from repshare.methods.method import Weights
 from repshare.models import Network, build, split
+from repshare.parts import make_task
 from repshare.randomness import derive, numpy_stream
 from repshare.references import in_one_line
+from repshare.spaces import choose
 from repshare.task import Task
 
 
@@ -83,6 +86,23 @@ def resolve(setting: Setting, available: int) -> Setting:
     )
 
 
+def make_run(method: str, seed: int, setting: Setting) -> Run:
+    """A run of this method. In a common space it is over after fewer rounds, each of which can be tested."""
+    if not find_method(method).in_space:
+        return Run(method, seed, setting)
+    rounds = 1 if find_method(method).share is None else setting.common_rounds
+    rounds = min(rounds, setting.rounds or rounds)
+    every = 1 if setting.eval_every < (setting.rounds or 0) else rounds  # all, unless only the last is wanted
+    return Run(method, seed, replace(setting, rounds=rounds, eval_every=every))
+
+
+def make_common(run: Run, example: NDArray[np.float32]) -> Common:
+    """What the run's clients of a common classifier agree on: a space for inputs like the example (a batch)."""
+    setting = run.setting
+    space = choose(setting.space, torch.from_numpy(example.copy()), run.seed)
+    return Common(space, setting.loss, setting.shrinkage)
+
+
 def make_plan(run: Run, splits: Splits) -> Plan:
     """Take the first samples, normalise by one mean and one deviation over all training pixels, deal them out."""
     splits = splits.first(run.setting.samples).normalised()
@@ -136,13 +156,25 @@ def agree(plan: Plan) -> Task:
     if method.one_model and len(set(names)) > 1:
         raise ConfigError(f"{method.name} averages weights, so it needs one model, not {', '.join(setting.model)}")
     widths = {name: _network(plan, name, seed=0).dimension for name in dict.fromkeys(names)}
-    if len(set(widths.values())) > 1 and not method.shares_logits:
+    if len(set(widths.values())) > 1 and not method.shares_logits and not method.in_space:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
         raise ConfigError(f"clients' representations have different lengths: {listed}; give one with --dimension")
+    if method.in_space:
+        return _agree_in_space(plan)
     dimension = plan.classes if method.shares_logits else widths[names[0]]
     if setting.attackers and method.server_part is not None:
         raise ConfigError(f"attackers lie about representations: {method.name} shares none, leave it out")
     return Task(plan.classes, dimension, setting.norm_bound, weighted=setting.weighted, aggregation=setting.aggregation)
+
+
+def _agree_in_space(plan: Plan) -> Task:
+    setting = plan.run.setting
+    if setting.topology is not None or setting.aggregation != "mean" or not setting.weighted:
+        raise ConfigError(
+            "a common classifier is the weighted total at a relay: leave topology and aggregation, or CS, out"
+        )
+    common = make_common(plan.run, plan.train_images[:1])
+    return make_task(plan.classes, common.space.dimension, common.name)
 
 
 def common_start(plan: Plan) -> Weights:

@@ -163,7 +163,7 @@ class Simulation:
 
     def _wants(self, client: int, number: int) -> Wants:
         policy = self.method.adapt(self.run.setting.policy)
-        return make_wants(policy, self.run.seed, self.plan.name(client), number)
+        return make_wants(self.method, policy, self.run.seed, self.plan.name(client), number)
 
     def _gossip(self, client: int, number: int) -> Wants:
         """The same from M↓ neighbours only. A board then averages these alone: what a peer does by itself."""
@@ -205,8 +205,8 @@ class Simulation:
             client = present[0]
             score = self.workers.evaluate({client: self.server.teach(self.plan.name(client), Wants(0, 0))})[client]
             scores = dict.fromkeys(present, score)
-        elif self.method.server_part is not None and self.server is not None:
-            bodies = {client: self.server.teach(self.plan.name(client), Wants(0, 0)) for client in present}
+        elif (self.method.server_part is not None or self.method.in_space) and self.server is not None:
+            bodies = {client: self.server.teach(self.plan.name(client), self._wants(client, 0)) for client in present}
             scores = self.workers.evaluate(bodies)
         else:
             scores = self.workers.evaluate(dict.fromkeys(present))

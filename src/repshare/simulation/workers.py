@@ -13,7 +13,7 @@ from repshare.methods import find_method
 from repshare.randomness import derive
 from repshare.samples import Samples
 from repshare.simulation.checkpoint import States, Version
-from repshare.simulation.plan import Plan, build_model
+from repshare.simulation.plan import Plan, build_model, make_common
 from repshare.training import Score, View
 
 RESIDENT = 1000  # clients that a worker keeps in memory: about half a gigabyte of LeNet5s
@@ -76,6 +76,7 @@ class Worker:
         self.plan, self.method, self.resident = plan, method.settle(method, plan.run.setting), resident
         self.train = (torch.from_numpy(plan.train_images), torch.from_numpy(plan.train_labels))
         self.test = Samples((plan.test_images, plan.test_labels), device=plan.run.setting.device)
+        self.common = make_common(plan.run, plan.train_images[:1]) if self.method.in_space else None
         self.states = States(folder)
         self._clients: OrderedDict[int, Client] = OrderedDict()  # in memory, least recently used first
         self._committed = dict(versions)  # what the last checkpoint speaks of: not to be removed
@@ -157,4 +158,5 @@ class Worker:
             test=self.test,
             seed=run.seed,
             head=run.setting.head,
+            common=self.common,
         )

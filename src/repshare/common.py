@@ -1,0 +1,225 @@
+"""The common classifier: a regularised linear classifier in a common space, on everybody's samples.
+
+It minimises  Σᵢ ℓ(W (ψᵢ − μ) + b, yᵢ) + ρ τ / 2 · ‖W‖²  over the n samples of all clients. μ is the mean of their
+vectors, τ the mean square of their distance from μ, and b follows from the shares of the classes.
+
+The dual problem has a variable αᵢ (C numbers) for each sample, and W = Σᵢ αᵢ (ψᵢ − μ) / (ρ τ), which is the total of
+clients' parts (see `parts`). A client holds the α of its own samples, and improves them against the W that it saw
+last. This is CoCoA (Jaggi et al. 2014; Ma et al. 2015; Smith et al. 2018): it reaches the classifier of the pooled
+data from any split.
+
+A client with nᵤ of the n samples treats its own step as if it counted n / nᵤ times. The inverses of these factors add
+up to 1, so that all clients may step at once. For parts of equal size, this is CoCoA's σ′ = number of clients. Squared
+loss then takes one linear solve a round. Logistic loss, whose curvature is at most ½, takes some steps with the same
+matrix. Each client extrapolates its own α (Nesterov) before it shares them: the total stays the total of what was
+shared, whoever is absent.
+"""
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from repshare.errors import ConfigError
+from repshare.parts import SHRINKAGES, Part, make_part
+
+Loss = Literal["squared", "logistic"]
+START = 1e-4  # ρ / n before anyone knows n: close to what votes come to with a thousand samples
+CURVATURE: dict[Loss, float] = {"squared": 1.0, "logistic": 0.5}
+STEPS = 20  # of logistic loss in a round
+VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
+PIECE = 4096  # columns of vectors that are multiplied at a time
+
+
+class Linear(NamedTuple):
+    """A linear classifier in a space."""
+
+    weights: Tensor  # (C, d)
+    centre: Tensor  # (d,)
+    offset: Tensor  # (C,)
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """Vectors (n, d) to scores (n, C)."""
+        return vectors @ self.weights.T + (self.offset - self.weights @ self.centre)
+
+
+class _View(NamedTuple):
+    """What a client knows of all samples: from the total, or from its own samples alone."""
+
+    total: Part
+    centre: Tensor  # (d,)  μ
+    scale: float  # ρ τ
+    offset: Tensor  # (C,)  b
+
+
+class Dual:
+    """One client's samples in the space, and their dual variables."""
+
+    def __init__(
+        self,
+        vectors: Tensor,  # (n, d)  fp32, none longer than √d
+        labels: Tensor,  # (n,)
+        classes: int,
+        *,
+        loss: Loss = "squared",
+        shrinkage: float | None = None,
+        alone: bool = False,
+    ) -> None:
+        """`shrinkage` is ρ / n; without one it is voted on. `alone`: nobody will be heard of."""
+        if shrinkage is not None and not 0 < shrinkage < math.inf:
+            raise ConfigError(f"shrinkage must be above 0 and finite, not {shrinkage}")
+        self.vectors, self.labels, self.loss, self.fixed, self.alone = vectors, labels, loss, shrinkage, alone
+        self.targets = torch.nn.functional.one_hot(labels, classes).double()  # (n, C)
+        self.alpha = torch.zeros_like(self.targets)  # as shared
+        self.reached = torch.zeros_like(self.targets)  # the same before it was extrapolated
+        self.momentum = 1.0  # Nesterov's t
+        self.total: Part | None = None
+        self._gram = _multiply(vectors, vectors)  # (n, n)
+        self._hits = self._vote()  # (n, len(SHRINKAGES))
+        self._factor: tuple[tuple[float, float], Tensor] | None = None
+
+    def absorb(self, total: Part | None) -> None:
+        """See this total from now on; None: nobody else has shared anything."""
+        self.total = total
+
+    def improve(self) -> float:
+        """Improve the own α against the total. Gives the own samples' part of the duality gap before, a sample."""
+        view = self._view()
+        scores = self.scores(view)
+        gap = self._gap(scores)
+        reached = self._solve(view, scores)
+        following = (1 + math.sqrt(1 + 4 * self.momentum**2)) / 2
+        speed = (self.momentum - 1) / following
+        if float(((self.alpha - reached) * (reached - self.reached)).sum()) > 0:  # it leads back: begin anew
+            following, speed = 1.0, 0.0
+        self.alpha = self._within_bounds(reached + speed * (reached - self.reached))
+        self.reached, self.momentum = reached, following
+        return gap
+
+    def part(self) -> Part:
+        """What leaves this client."""
+        return make_part(
+            self.vectors.cpu().numpy(), self.alpha.cpu().numpy(), self.labels.cpu().numpy(), self._hits.cpu().numpy()
+        )
+
+    def linear(self) -> Linear:
+        """The classifier in hand: everybody's, or the own samples' while there is nobody else."""
+        return self._linear(self._view())
+
+    def scores(self, view: "_View | None" = None) -> Tensor:
+        """Scores (n, C) of the own samples."""
+        return self._linear(view or self._view())(self.vectors).double()
+
+    def state(self) -> dict[str, Any]:
+        """What another of the same samples needs to go on to the same bits."""
+        total = None if self.total is None else [torch.from_numpy(np.array(each)) for each in self.total]
+        return {"alpha": self.alpha, "reached": self.reached, "momentum": self.momentum, "total": total}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from here."""
+        self.alpha, self.reached, self.momentum = state["alpha"], state["reached"], state["momentum"]
+        self.total = None
+        if state["total"] is not None:
+            vectors, weights, shares, hits, centre, samples = (tensor.numpy() for tensor in state["total"])
+            self.total = Part(vectors, weights, shares, hits, centre, int(samples))
+
+    def _view(self) -> _View:
+        own = self.total is None
+        total = self.part() if self.total is None else self.total
+        centre = torch.from_numpy(total.centre).to(self.vectors)
+        spread = max(self.vectors.shape[1] - float(centre.double().square().sum()), 1e-6)  # τ: all are √d long
+        if self.fixed is not None:
+            shrinkage = self.fixed * total.samples
+        elif own and not self.alone:
+            shrinkage = START * total.samples
+        else:
+            shrinkage = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples)]
+        shares = torch.from_numpy(total.shares).to(self.targets)
+        offset = shares if self.loss == "squared" else shares.clamp_min(0.5 / total.samples).log()
+        return _View(total, centre, shrinkage * spread, offset)
+
+    def _linear(self, view: _View) -> Linear:
+        total = view.total
+        sums = torch.from_numpy(total.vectors).to(self.vectors).double()
+        weights = sums - torch.from_numpy(total.weights).to(sums)[:, None] * view.centre.double()
+        weights *= total.samples / view.scale
+        return Linear(weights.to(self.vectors), view.centre, view.offset.to(self.vectors))
+
+    def _solve(self, view: _View, scores: Tensor) -> Tensor:
+        """The α that the own samples would have, if all clients stepped alike."""
+        gram = self._centred(view) * (view.total.samples / len(self.labels) / view.scale)
+        alpha, curvature = self.alpha, CURVATURE[self.loss]
+        for _ in range(1 if self.loss == "squared" else STEPS):
+            residual = self._residual(scores + gram @ (alpha - self.alpha)) - alpha
+            alpha = alpha + torch.cholesky_solve(residual, self._factorise(view, gram, curvature))
+        return alpha
+
+    def _factorise(self, view: _View, gram: Tensor, curvature: float) -> Tensor:
+        """The Cholesky factor of I + curvature · gram. It changes only when clients come, leave or change data."""
+        key = view.scale / view.total.samples, float(view.centre.double().square().sum())
+        if self._factor is None or self._factor[0] != key:
+            matrix = curvature * gram
+            matrix.diagonal().add_(1.0)
+            self._factor = key, torch.linalg.cholesky(matrix)
+        return self._factor[1]
+
+    def _centred(self, view: _View) -> Tensor:
+        """Inner products of the own vectors, less the common centre (n, n)."""
+        beside = (self.vectors @ view.centre).double()
+        return self._gram - beside[:, None] - beside[None] + float(view.centre.double().square().sum())
+
+    def _residual(self, scores: Tensor) -> Tensor:
+        """What the best α of each sample would be if its scores did not depend on it."""
+        predicted = scores if self.loss == "squared" else scores.softmax(dim=1)
+        return self.targets[: len(scores)] - predicted
+
+    def _within_bounds(self, alpha: Tensor) -> Tensor:
+        """Logistic loss: y − α must be a distribution over classes."""
+        if self.loss == "squared":
+            return alpha
+        likely = (self.targets - alpha).clamp_min(0)
+        return self.targets - likely / likely.sum(dim=1, keepdim=True)
+
+    def _gap(self, scores: Tensor) -> float:
+        """Fenchel and Young's: 0 where each α is the best for its scores."""
+        if self.loss == "squared":
+            return float((self._residual(scores) - self.alpha).square().sum() / 2 / len(scores))
+        likely = (self.targets - self.alpha).clamp_min(1e-300)
+        return float((likely * (likely.log() - scores.log_softmax(dim=1))).sum() / len(scores))
+
+    def _vote(self) -> Tensor:
+        """Which samples a classifier of the others of them gets right, by candidate of shrinkage: (n, candidates).
+
+        Of more than VOTERS samples, the first so many vote; the others repeat them in turn.
+        """
+        gram = self._gram[:VOTERS, :VOTERS]
+        count = len(gram)
+        spread = float((gram.diagonal().mean() - gram.mean()).clamp_min(1e-9))
+        values, vectors = torch.linalg.eigh(gram)
+        hits = torch.zeros(count, len(SHRINKAGES), dtype=torch.bool, device=gram.device)
+        for place, shrinkage in enumerate(SHRINKAGES if count > 1 else ()):
+            inverse = (vectors / (values.clamp_min(0) + shrinkage * spread)) @ vectors.T
+            ones = inverse.sum(dim=1, keepdim=True)
+            inverse -= ones @ ones.T / ones.sum()  # the intercept is not shrunk
+            alpha = inverse @ self.targets[:count]
+            scores = self.targets[:count] - alpha / inverse.diagonal()[:, None].clamp_min(1e-12)
+            hits[:, place] = scores.argmax(dim=1) == self.labels[:count]
+        return hits[torch.arange(len(self.labels)) % count]
+
+
+def _elect(shares: NDArray[np.floating], samples: int) -> int:
+    """The largest shrinkage whose hits are within a standard error of the most: (candidates,) shares of all samples."""
+    most = float(shares.max())
+    error = math.sqrt(max(most * (1 - most), 0.0) / samples)
+    return int(np.flatnonzero(shares >= most - error)[-1])
+
+
+def _multiply(a: Tensor, b: Tensor) -> Tensor:
+    """a bᵀ in fp64, by pieces of columns in fp32: exact enough, and half the time."""
+    product = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
+    for left, right in zip(torch.split(a, PIECE, dim=1), torch.split(b, PIECE, dim=1), strict=True):
+        product += left @ right.T
+    return product

@@ -1,0 +1,57 @@
+"""CS: sharing in a common space; and CA, its control: the same space, and nothing shared.
+
+What a client shares are class-shaped averages of fixed features over all its samples, in which each sample counts as
+much as the common classifier still needs it. The board adds them up, and the total is the classifier: see `common`.
+"""
+
+from dataclasses import replace
+
+from repshare import wire
+from repshare.board import Board
+from repshare.common_learner import CommonLearner
+from repshare.config import Policy
+from repshare.errors import ConfigError
+from repshare.methods.method import Method, Weights
+from repshare.parts import BESIDE, as_release, read_total
+from repshare.representations import Release, nothing
+from repshare.task import Task
+from repshare.training import Learner
+
+
+def share(learner: Learner, round: int) -> bytes:
+    """This client's part of the common classifier, or nothing while it is of too few samples."""
+    own, policy = _common(learner), learner.policy
+    release = Release(round, nothing(own.dimension + BESIDE), nothing(own.dimension + BESIDE), space=own.common.name)
+    if len(own.dual.labels) >= policy.minimum_count:
+        release = as_release(own.dual.part(), round, own.common.name)
+    return wire.encode_release(release, policy.common_precision)
+
+
+def serve(task: Task, _: Weights | None) -> Board:
+    """A board in memory."""
+    return Board(task)
+
+
+def absorb(learner: Learner, body: bytes) -> None:
+    """Go on from this total."""
+    own = _common(learner)
+    own.dual.absorb(read_total(wire.decode_teacher(body), own.network.classes, own.dimension, own.common.name))
+
+
+def adapt(policy: Policy) -> Policy:
+    """No observations, no distillation."""
+    if policy.epsilon is not None:
+        raise ConfigError("CS has no private releases yet: leave epsilon or CS out")
+    if policy.peers is not None:
+        raise ConfigError("a common classifier is everybody's: leave peers or CS out")
+    return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
+
+
+def _common(learner: Learner) -> CommonLearner:
+    if not isinstance(learner, CommonLearner):
+        raise ConfigError(f"{learner.name} has no common space")
+    return learner
+
+
+CS = Method("CS", "sharing in a common space", share, serve, absorb, adapt=adapt, in_space=True)
+CA = Method("CA", "the common space alone (a control: nothing is shared)", adapt=adapt, in_space=True)

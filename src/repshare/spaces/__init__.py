@@ -1,0 +1,98 @@
+"""Common spaces: fixed feature maps that all clients of a task compute alike."""
+
+from collections.abc import Sequence
+from dataclasses import Field, fields
+from typing import Any
+
+from torch import Tensor
+
+from repshare.errors import ConfigError
+from repshare.references import is_reference
+from repshare.spaces.backbone import Backbone, hash_weights, measure
+from repshare.spaces.fourier import Fourier
+from repshare.spaces.patches import Patches
+from repshare.spaces.space import Space, compare, describe, fingerprint
+
+__all__ = [
+    "SPACES", "Backbone", "Fourier", "Patches", "Space",
+    "choose", "compare", "describe", "fingerprint", "hash_weights", "measure", "read",
+]  # fmt: skip
+
+SPACES: dict[str, type[Any]] = {"patches": Patches, "fourier": Fourier, "backbone": Backbone}
+GIVEN = ("shape", "low", "high", "module", "sha256")  # fields that follow from the data or the module
+SMALL = 16  # pixels: below, images are too small for the larger filters
+BOUND = 4.0  # standard deviations: columns that were normalised before
+
+
+def choose(words: Sequence[str], example: Any, seed: int) -> Space:
+    """The space that these words name, for inputs like the example (a batch): `patches filters=32`, `file.py:function`.
+
+    Without words, what suits the inputs: `patches` for images, `fourier` for vectors.
+    """
+    name, *options = words or ("",)
+    if is_reference(name):
+        if options:
+            raise ConfigError(f"a backbone has no options: leave {' '.join(options)} out")
+        return measure(name, example)
+    shape = tuple(example.shape[1:]) if isinstance(example, Tensor) else ()
+    name = name or {3: "patches", 1: "fourier"}.get(len(shape), "")
+    if name not in ("patches", "fourier"):
+        given = f"{name!r}" if name else f"inputs of shape {shape}"
+        raise ConfigError(
+            f"no space for {given}: choose patches (images), fourier (vectors), or your own file.py:function"
+        )
+    wanted = (3, "images (channels, height, width)") if name == "patches" else (1, "vectors")
+    if len(shape) != wanted[0]:
+        raise ConfigError(f"the space {name} takes {wanted[1]}, not inputs of shape {shape}")
+    if name == "fourier":
+        usual: dict[str, Any] = {"low": (-BOUND,) * shape[0], "high": (BOUND,) * shape[0]}
+    else:
+        usual = {"shape": shape, **_usual(*shape)}
+    return SPACES[name](**{**usual, "seed": seed, **_parse(SPACES[name], options)})  # type: ignore[no-any-return]
+
+
+def read(description: dict[str, Any], *, module: str = "") -> Space:
+    """The space that a task describes; a backbone is the client's own `module`."""
+    told = dict(description)
+    kind = SPACES.get(str(told.pop("space", None)))
+    if kind is None:
+        raise ConfigError(f"unknown space {description.get('space')!r}: there are {', '.join(SPACES)}")
+    try:
+        made = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+        return kind(**made, **({"module": module} if kind is Backbone else {}))  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise ConfigError(f"the description of {description['space']} does not fit: {error}") from error
+
+
+def _usual(channels: int, height: int, width: int) -> dict[str, Any]:
+    """Chosen on training images that no experiment uses: docs/method.md says how."""
+    if min(height, width) < SMALL:
+        return {"sizes": (3, 4), "grids": (3,)}
+    if channels == 1:
+        return {}
+    return {"whiten": True, "mirror": True}
+
+
+def _parse(kind: type[Any], options: Sequence[str]) -> dict[str, Any]:
+    """Options as name=value, by the types of the space's fields."""
+    known: dict[str, Field[Any]] = {field.name: field for field in fields(kind) if field.name not in GIVEN}
+    chosen = {}
+    for option in options:
+        name, _, value = option.partition("=")
+        if name not in known or not value:
+            raise ConfigError(f"{kind.name} has no option {option!r}: use {', '.join(f'{each}=…' for each in known)}")
+        try:
+            chosen[name] = _value(known[name].default, value)
+        except ValueError as error:
+            raise ConfigError(f"{name} cannot be {value!r}: its default is {known[name].default!r}") from error
+    return chosen
+
+
+def _value(default: Any, text: str) -> Any:
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise ValueError(text)
+        return text.lower() == "true"
+    if isinstance(default, tuple):
+        return tuple(int(each) for each in text.split(","))
+    return type(default)(text)

@@ -1,0 +1,54 @@
+"""A common space: a fixed feature map ψ that all clients of a task compute alike.
+
+A map is a frozen dataclass: its fields are its description, which is all that a task says of it. Nothing in a map is
+learnt, and none of it comes from anybody's data or from the relay.
+"""
+
+import hashlib
+import json
+import math
+from dataclasses import fields
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from repshare.errors import ConfigError
+
+
+class Space(Protocol):
+    """Inputs to vectors of `dimension` numbers, none longer than √`dimension`, so that numbers are about 1."""
+
+    name: ClassVar[str]
+
+    @property
+    def dimension(self) -> int:
+        """d, the length of a vector in numbers."""
+
+    def __call__(self, inputs: Any) -> Tensor:
+        """A batch (n, …) to vectors (n, d) in fp32, on the inputs' device. Raises DataError where it does not fit."""
+
+
+def lengthen(vectors: Tensor) -> Tensor:
+    """Each of the rows √d long; what is all zero stays so."""
+    lengths = vectors.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    return torch.mul(vectors, math.sqrt(vectors.shape[1]) / lengths)
+
+
+def describe(space: Space) -> dict[str, Any]:
+    """What a task says of the space, in JSON's types: equal descriptions, equal vectors."""
+    told = {field.name: getattr(space, field.name) for field in fields(space) if field.compare}  # type: ignore[arg-type]
+    return {"space": space.name, **json.loads(json.dumps(told))}
+
+
+def fingerprint(space: Space) -> str:
+    """The space's name and 16 digits of its description: what releases and teachers carry."""
+    digest = hashlib.sha256(json.dumps(describe(space), sort_keys=True).encode()).hexdigest()
+    return f"{space.name}-{digest[:16]}"
+
+
+def compare(there: dict[str, Any], here: dict[str, Any]) -> None:
+    """Raise ConfigError, naming both sides, unless two descriptions are of the same space."""
+    for key in {**there, **here}:
+        if there.get(key) != here.get(key):
+            raise ConfigError(f"the task's space has {key} {there.get(key)!r}, this client's {here.get(key)!r}")
