@@ -47,7 +47,7 @@ def test_local_training_is_algorithm_2_written_out(few, length):
     model = LeNet5().to(memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     order = torch.randperm(50, generator=torch.Generator().set_state(ours.batches.get_state()))
-    means, observed = (torch.from_numpy(rows.vectors) for rows in given)
+    means, observed = (torch.from_numpy(rows.vectors) for rows in given[:2])
     for batch in order.split(32):
         x, y = few[0][batch], few[1][batch]
         s = model.features(x)

@@ -12,7 +12,7 @@ from repshare.aggregation import Aggregation
 from repshare.errors import ConfigError
 from repshare.topology import Topology
 
-Attack = Literal["flip", "scale"]
+Attack = Literal["flip", "scale", "noise", "permuted"]
 Compute = Literal["fp32", "bf16"]
 Precision = Literal["fp32", "fp16", "int8"]
 Level = float | Literal["public", "never"]  # a sample's own privacy budget: ε, none needed, or nothing of it leaves
@@ -158,9 +158,10 @@ class Setting:
     aggregation: Aggregation = "mean"
     """How clients' class means become one: mean, or median, trimmed or geometric, which a few liars cannot spoil."""
     attackers: float = 0.0
-    """The share of clients that lie about their representations (RS and FD only)."""
+    """The share of clients that lie."""
     attack: Attack = "flip"
-    """How they lie: flip turns every vector round, scale makes it a hundred times as long."""
+    """How they lie. flip turns every vector that they share round, scale makes it a hundred times as long (not FL, SL).
+    noise replaces their images by white noise, permuted gives each of their classes the name of another."""
     independent_starts: bool = False
     """FL: average networks that started from different weights, as the published row did."""
     space: tuple[str, ...] = ()

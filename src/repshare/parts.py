@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from repshare.errors import Malformed
 from repshare.representations import Floats, Release, Representations, Teacher, nothing
-from repshare.task import Task
 
 SHRINKAGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # candidates: see `common`
-BESIDE = 2 + len(SHRINKAGES)  # numbers of a row beside its vector
+KINDS = len(SHRINKAGES)
+BESIDE = 2 + KINDS  # numbers of a row beside its vector
 SLACK = 1.01  # for what fp16 makes of a length
+ROUNDED = 0.005  # by how much fp16 or int8 may change a share
 MOST_WEIGHT = 4.0  # of a sample: what squared loss stays well below, and logistic loss below by a proof
 
 
@@ -68,35 +69,51 @@ def as_release(part: Part, round: int, space: str) -> Release:
     return Release(round, means, nothing(dimension + BESIDE), space=space)
 
 
-def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Part | None:
-    """Everybody's averages, or None where nobody else has shared any. Raises Malformed for anything else."""
-    labels, rows, counts = teacher.means.labels, teacher.means.vectors, teacher.means.counts
-    if teacher.space not in (None, space):
-        raise Malformed(f"the teacher is of the space {teacher.space}, this client's is {space}")
-    if rows.shape[1] != dimension + BESIDE:
-        raise Malformed(f"the teacher's vectors have {rows.shape[1] - BESIDE} numbers, this space's {dimension}")
+def find_fault(rows: Representations, classes: int, dimension: int) -> str | None:
+    """What keeps these rows from being a part or a total of parts; None if nothing does. No rows are none's part."""
+    labels, vectors, counts = rows.labels, rows.vectors, rows.counts
+    if vectors.shape[1] != dimension + BESIDE:
+        return f"vectors of {vectors.shape[1] - BESIDE} numbers; the space's have {dimension}"
     if not len(labels):
         return None
     if sorted(labels.tolist()) != list(range(classes + 1)):
-        raise Malformed(f"the teacher has rows {sorted(labels.tolist())[:12]}, not one for each of {classes} classes")
-    if not np.isfinite(rows).all() or len(set(counts.tolist())) != 1 or counts[0] < 1:
-        raise Malformed("the teacher is not a total: its numbers are not finite, or its rows count different samples")
-    rows = rows[np.argsort(labels)]
-    lengths, longest = np.linalg.norm(rows[:, :dimension], axis=1), SLACK * np.sqrt(dimension)
+        return f"rows {sorted(labels.tolist())[:12]}, not one for each of {classes} classes and one for the centre"
+    if not np.isfinite(vectors).all() or counts.min() < 1 or counts.min() != counts.max():
+        return "numbers that are not finite, or rows that count different samples"
+    ordered = vectors[np.argsort(labels)]
+    lengths, longest = np.linalg.norm(ordered[:, :dimension], axis=1), SLACK * np.sqrt(dimension)
     if lengths[classes] > longest or lengths.max() > MOST_WEIGHT * longest:
-        raise Malformed(f"a vector of length {lengths.max():.4g}; those of this space are at most {longest:.4g}")
+        return f"a vector of length {lengths.max():.4g}; the space's are at most {longest:.4g} long"
+    weights, shares, hits = ordered[:classes, dimension], ordered[:classes, dimension + 1], ordered[:classes, -KINDS:]
+    if np.abs(weights).max() > MOST_WEIGHT:
+        return f"a weight of {np.abs(weights).max():.4g}; at most {MOST_WEIGHT:g} is allowed"
+    if shares.min() < -ROUNDED or abs(float(shares.sum()) - 1) > ROUNDED * classes:
+        return f"shares of classes that add up to {shares.sum():.4g}, not to 1"
+    if hits.min() < -ROUNDED or (hits > shares[:, None] + ROUNDED).any():
+        return "more hits than samples"
+    return None
+
+
+def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Part | None:
+    """Everybody's averages, or None where nobody else has shared any. Raises Malformed for anything else."""
+    if teacher.space not in (None, space):
+        raise Malformed(f"the teacher is of the space {teacher.space}, this client's is {space}")
+    if fault := find_fault(teacher.means, classes, dimension):
+        raise Malformed(f"the teacher has {fault}")
+    if not len(teacher.means.labels):
+        return None
+    rows = teacher.means.vectors[np.argsort(teacher.means.labels)]
     beside = rows[:classes, dimension:]
-    shares, hits = beside[:, 1], beside[:, 2:]
-    if (
-        (np.abs(shares - 0.5) > 0.501).any()
-        or abs(float(shares.sum()) - 1) > 0.05
-        or (hits > shares[:, None] + 0.01).any()
-    ):
-        raise Malformed("the teacher's shares of classes do not add up to 1")
-    return Part(rows[:classes, :dimension], beside[:, 0], shares, hits, rows[classes, :dimension], int(counts[0]))
+    return Part(
+        rows[:classes, :dimension],
+        beside[:, 0],
+        beside[:, 1],
+        beside[:, 2:],
+        rows[classes, :dimension],
+        int(teacher.means.counts[0]),
+    )
 
 
-def make_task(classes: int, dimension: int, space: str) -> Task:
-    """What clients of a common classifier agree on."""
-    bound = MOST_WEIGHT * SLACK * float(np.sqrt(dimension)) + BESIDE
-    return Task(classes + 1, dimension + BESIDE, norm_bound=bound, space=space)
+def longest_row(dimension: int) -> float:
+    """What no row of a part is longer than."""
+    return MOST_WEIGHT * SLACK * float(np.sqrt(dimension)) + BESIDE

@@ -27,10 +27,22 @@ COLOURS = {
     "RS": "#D55E00",
     "FC": "#CC79A7",
     "SL": "#56B4E9",
+    "CS": "#7A1FA2",
+    "CA": "#8C7B00",
 }
 NUMBERED_CELLS, NAMED_CLIENTS = 400, 40  # more than these would not be readable
-DASHES = {"CL": ":", "IL": "--", "FL": "-.", "FD": (0, (5, 1)), "RS": "-", "FC": (0, (1, 1)), "SL": (0, (3, 1, 1, 1))}
-MARKERS = {"CL": "_", "IL": "v", "FL": "s", "FD": "D", "RS": "o", "FC": "P", "SL": "X"}
+DASHES = {
+    "CL": ":",
+    "IL": "--",
+    "FL": "-.",
+    "FD": (0, (5, 1)),
+    "RS": "-",
+    "FC": (0, (1, 1)),
+    "SL": (0, (3, 1, 1, 1)),
+    "CS": "-",
+    "CA": "--",
+}
+MARKERS = {"CL": "_", "IL": "v", "FL": "s", "FD": "D", "RS": "o", "FC": "P", "SL": "X", "CS": "*", "CA": "^"}
 
 
 def draw_accuracy(lines: Sequence[Line], path: Path, title: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from repshare import sums
 from repshare.aggregation import AGGREGATIONS, Aggregation
 from repshare.errors import ConfigError, Refused
+from repshare.parts import BESIDE, find_fault, longest_row
 from repshare.representations import Release, Representations
 
 MOST_OBSERVATIONS = 1000  # of a class in one release: each is a row in the store, and others wait while it is written
@@ -60,6 +61,8 @@ class Task:
         if release.space != self.space:
             there, here = (name or "each client's own space" for name in (self.space, release.space))
             raise Refused(f"the task's vectors are in {there}, this release's in {here}")
+        if self.space and (fault := find_fault(release.means, self.classes - 1, self.dimension - BESIDE)):
+            raise Refused(f"the release has {fault}")
         for rows in (release.means, release.observations):
             self._check(rows)
         if len(set(release.means.labels.tolist())) < len(release.means.labels):
@@ -88,3 +91,8 @@ class Task:
             raise Refused(f"a vector of length {longest:.4g}; the task's norm_bound is {self.norm_bound:.4g}")
         if not sums.fits(longest, max(counts)):
             raise Refused(f"an average of {max(counts)} samples is more than can be summed up")
+
+
+def make_common_task(classes: int, dimension: int, space: str) -> Task:
+    """The task of a common classifier of so many classes in a space of so many dimensions."""
+    return Task(classes + 1, dimension + BESIDE, norm_bound=longest_row(dimension), space=space)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from repshare.data import Splits
 
 What = Literal[
-    "table", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy",
+    "table", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners",
     "skew", "absence", "precision", "unseen", "discriminator", "averages", "codes", "length", "models", "clients",
 ]  # fmt: skip
 
@@ -40,6 +40,8 @@ def reproduce(
     λ_disc. curves: train and test accuracy by round. tsne: the feature spaces of two clients by round. traffic: bytes
     per client and round beside the paper's formulas. bound: the mutual-information bound by round. topologies: what it
     costs to have no server. privacy: accuracy against ε of differentially private releases (mnist, digits).
+
+    partners: whether it matters what partners share: honest ones, some or all fed noise or permuted labels, nobody.
 
     Studies beyond the paper, each beside IL and FL. skew: clients whose classes differ. absence: half of them away in
     each round. precision: fewer bits on the wire. unseen: classes that a client lacks. discriminator: the

@@ -12,6 +12,7 @@ from repshare.experiments.comparison import (
 )
 from repshare.experiments.curves import CURVES
 from repshare.experiments.experiment import Cell, Experiment, arrange, choose, fill, missing
+from repshare.experiments.partners import PARTNERS
 from repshare.experiments.privacy import PRIVACY
 from repshare.experiments.studies import STUDIES
 from repshare.experiments.table import PUBLISHED, TABLE
@@ -21,7 +22,7 @@ from repshare.experiments.tsne import TSNE_FIGURE
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for experiment in (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND, TOPOLOGIES, PRIVACY, *STUDIES)
+    for experiment in (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND, TOPOLOGIES, PRIVACY, PARTNERS, *STUDIES)
 }
 
 __all__ = [

@@ -22,6 +22,8 @@ class Cell(NamedTuple):
     run: Run
     looks: tuple[int, ...] = ()
     """Rounds after which its clients are looked at."""
+    condense: Callable[[Sequence[Line]], list[Line]] | None = None
+    """What is kept of its records, where that depends on the cell. Default: the experiment's."""
 
     def computed_in(self, compute: Compute) -> "Cell":
         """The same cell with networks that compute with these numbers. Its key stays: it is done once, in either."""
@@ -105,7 +107,7 @@ def fill(
                 yield cell, number
         compute = cell.run.setting.policy.compute
         marked: Line = {} if compute == "fp32" else {"compute": compute}
-        kept = [{**cell.key, **line, **marked} for line in experiment.condense(part.read())]
+        kept = [{**cell.key, **line, **marked} for line in (cell.condense or experiment.condense)(part.read())]
         folder.records.keep_only([*held, *kept])
         part.path.unlink()
         checkpoints(folder, cell.file_name).clear()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 METHODS = ("IL", "FL", "RS")
-ORDER = ("CL", "IL", "FL", "FD", "RS", "FC")
+ORDER = ("CL", "IL", "FL", "FD", "RS", "FC", "CA", "CS")
 CLIENTS = 10
 SEEDS = 3
 APART = 0.06  # of the space between two variants: what keeps error bars from covering each other

@@ -1,4 +1,4 @@
-"""The paper's table beside the published numbers, with rows that the paper lacks: fair FL, and fixed codes."""
+"""The paper's table beside the published numbers, with rows that it lacks: fair FL, fixed codes, a common space."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +20,7 @@ class Row(NamedTuple):
     method: str
     independent_starts: bool = False
     code_size: float = Setting.code_size
+    releases: int | None = None
 
 
 ROWS = [
@@ -31,6 +32,9 @@ ROWS = [
     Row("RS", "RS"),
     Row("FC (fixed codes)", "FC"),
     Row("FC (codes all zero)", "FC", code_size=0.0),
+    Row("CA (the space alone)", "CA"),
+    Row("CS, one release", "CS", releases=1),
+    Row("CS", "CS"),
 ]
 SIZES = (2, 5, 10)
 NUMBERS: dict[str, dict[str, tuple[float, ...]]] = {
@@ -70,7 +74,11 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
         for row in ROWS:
             for clients in sizes(row):
                 own = replace(
-                    setting, clients=clients, independent_starts=row.independent_starts, code_size=row.code_size
+                    setting,
+                    clients=clients,
+                    independent_starts=row.independent_starts,
+                    code_size=row.code_size,
+                    common_rounds=row.releases or setting.common_rounds,
                 )
                 key = {"row": row.title, "clients": clients, "seed": seed}
                 cells.append(Cell(key, make_run(row.method, seed, own)))

@@ -1,10 +1,14 @@
-"""Clients that lie: what they share in place of their releases. They train like everyone else."""
+"""Clients that lie: about what they share, or by what they learn from. They train like everyone else."""
+
+import numpy as np
+from numpy.typing import NDArray
 
 from repshare import wire
 from repshare.config import Attack, Setting
 from repshare.randomness import numpy_stream
 from repshare.representations import Representations
 
+# What a vector of a release is multiplied by. The other attacks spoil the data of those who lie.
 FACTORS: dict[Attack, float] = {"flip": -1.0, "scale": 100.0}
 
 
@@ -22,3 +26,23 @@ def poison(body: bytes, attack: Attack) -> bytes:
 
     release = wire.decode_release(body)
     return wire.encode_release(release._replace(means=spoil(release.means), observations=spoil(release.observations)))
+
+
+def spoil(
+    images: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    attack: Attack,
+    seed: int,
+    classes: int,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The data with these rows spoilt: images of white noise, or each class under the name of another."""
+    images, labels, rng = images.copy(), labels.copy(), numpy_stream(seed, "spoilt")
+    if attack == "noise":
+        images[rows] = rng.standard_normal((len(rows), *images.shape[1:]), dtype=np.float32)
+    else:
+        order = rng.permutation(classes)
+        renamed = np.empty_like(order)
+        renamed[order] = np.roll(order, 1)  # no class keeps its name
+        labels[rows] = renamed[labels[rows]]
+    return images, labels

@@ -17,11 +17,11 @@ from repshare.methods import find_method
 from repshare.methods.fedavg import read_weights
 from repshare.methods.method import Weights
 from repshare.models import Network, build, split
-from repshare.parts import make_task
 from repshare.randomness import derive, numpy_stream
 from repshare.references import in_one_line
+from repshare.simulation.attacks import FACTORS, choose_attackers, spoil
 from repshare.spaces import choose
-from repshare.task import Task
+from repshare.task import Task, make_common_task
 
 
 class Protocol(NamedTuple):
@@ -110,7 +110,13 @@ def make_plan(run: Run, splits: Splits) -> Plan:
     if find_method(run.method).pools_data:
         parts = [np.sort(np.concatenate(parts))]
     starts = np.cumsum([0, *map(len, parts)])
-    return Plan(run, splits.classes, *splits.train, *splits.test, np.concatenate(parts), starts)  # type: ignore[arg-type]
+    plan = Plan(run, splits.classes, *splits.train, *splits.test, np.concatenate(parts), starts)  # type: ignore[arg-type]
+    liars = choose_attackers(run.setting, run.seed, plan.clients)
+    if not liars or run.setting.attack in FACTORS:
+        return plan
+    rows = np.concatenate([plan.part(client) for client in sorted(liars)])
+    images, labels = spoil(plan.train_images, plan.train_labels, rows, run.setting.attack, run.seed, plan.classes)
+    return plan._replace(train_images=images, train_labels=labels)
 
 
 def write_plan(plan: Plan, folder: Path) -> None:
@@ -162,7 +168,7 @@ def agree(plan: Plan) -> Task:
     if method.in_space:
         return _agree_in_space(plan)
     dimension = plan.classes if method.shares_logits else widths[names[0]]
-    if setting.attackers and method.server_part is not None:
+    if setting.attackers and method.server_part is not None and setting.attack in FACTORS:
         raise ConfigError(f"attackers lie about representations: {method.name} shares none, leave it out")
     return Task(plan.classes, dimension, setting.norm_bound, weighted=setting.weighted, aggregation=setting.aggregation)
 
@@ -174,7 +180,7 @@ def _agree_in_space(plan: Plan) -> Task:
             "a common classifier is the weighted total at a relay: leave topology and aggregation, or CS, out"
         )
     common = make_common(plan.run, plan.train_images[:1])
-    return make_task(plan.classes, common.space.dimension, common.name)
+    return make_common_task(plan.classes, common.space.dimension, common.name)
 
 
 def common_start(plan: Plan) -> Weights:

@@ -20,7 +20,7 @@ from repshare.errors import Refused
 from repshare.exchange.local import Server
 from repshare.methods import find_method
 from repshare.randomness import derive
-from repshare.simulation.attacks import choose_attackers, poison
+from repshare.simulation.attacks import FACTORS, choose_attackers, poison
 from repshare.simulation.checkpoint import Checkpoint
 from repshare.simulation.plan import agree, common_start, make_plan, resolve
 from repshare.simulation.schedule import Attendance, attend, test_is_due
@@ -111,7 +111,7 @@ class Simulation:
         for part in report.sums:
             self.server.accept_sum(part)  # type: ignore[union-attr]
         for client, release in report.releases.items():
-            if client in self.attackers:
+            if client in self.attackers and self.run.setting.attack in FACTORS:
                 release = poison(release, self.run.setting.attack)
             if client in delays:
                 self._held[f"{number + delays[client]} {client}"] = release

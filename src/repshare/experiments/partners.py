@@ -1,0 +1,167 @@
+"""Does the partner matter? The same honest clients with partners that are honest, that lie, or that are not there."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from repshare.config import Attack, Policy, Setting
+from repshare.experiments.experiment import Cell, Experiment
+from repshare.plots import COLOURS, save, tidy
+from repshare.results import Line, summarise, write_atomically
+from repshare.simulation.attacks import choose_attackers
+from repshare.simulation.plan import make_run
+
+SIZES = (2, 10)
+SEEDS = 5
+LENGTH = 10.0  # λ_length of those who learn alone with short features
+
+
+class Partners(NamedTuple):
+    """What the partners of the honest clients are like."""
+
+    title: str
+    liars: int  # of N clients; negative: all but so many
+    attack: Attack = "flip"
+
+    def change(self, setting: Setting) -> Setting:
+        """The setting with these partners."""
+        count = self.liars if self.liars >= 0 else setting.clients + self.liars
+        return replace(setting, attackers=count / setting.clients, attack=self.attack)
+
+
+HONEST = Partners("honest", 0)
+KINDS = (
+    HONEST,
+    Partners("one fed noise", 1, "noise"),
+    Partners("all fed noise", -1, "noise"),
+    Partners("one, labels permuted", 1, "permuted"),
+    Partners("all, labels permuted", -1, "permuted"),
+)
+NOBODY, PENALTY = "nobody", "nobody, short features"
+
+
+class Way(NamedTuple):
+    """A method as a row."""
+
+    title: str
+    method: str
+    alone: str
+    """The same learner without partners."""
+    policy: Policy = Policy()
+
+
+WAYS = (
+    Way("RS", "RS", "IL"),
+    Way("FD", "FD", "IL"),
+    Way("FL", "FL", "IL"),
+    Way("CS", "CS", "CA"),
+    Way("CS, keep_to_self", "CS", "CA", Policy(keep_to_self=True)),
+)
+
+
+def plan(setting: Setting, seeds: int) -> list[Cell]:
+    """Every method with every kind of partners, and alone; seed by seed, so that an interrupted study is even."""
+    cells = []
+    for seed in range(seeds):
+        for size in SIZES:
+            usual = replace(setting, clients=size, eval_every=setting.rounds or 1)
+            short = replace(usual, policy=replace(usual.policy, lambda_length=LENGTH))
+            alone = {("IL", NOBODY): usual, ("IL", PENALTY): short, ("CA", NOBODY): usual}
+            for (method, title), own in alone.items():
+                cells.append(_cell(method, title, size, seed, method, own))
+            for way in WAYS:
+                for kind in KINDS if size > 2 else (KINDS[0], KINDS[2], KINDS[4]):
+                    own = kind.change(replace(usual, policy=way.policy))
+                    cells.append(_cell(way.title, kind.title, size, seed, way.method, own))
+    return cells
+
+
+def _cell(row: str, partners: str, clients: int, seed: int, method: str, setting: Setting) -> Cell:
+    key = {"row": row, "partners": partners, "clients": clients, "seed": seed}
+    return Cell(key, make_run(method, seed, setting), condense=partial(condense_honest, setting, seed))
+
+
+def condense_honest(setting: Setting, seed: int, lines: Sequence[Line]) -> list[Line]:
+    """The summary of the honest clients, and how many of them had a doubt about the others in the end."""
+    liars = {f"client {client + 1}" for client in choose_attackers(setting, seed, setting.clients)}
+    honest = [line for line in lines if line["client"] not in liars]
+    last = [line for line in honest if line["round"] == max(each["round"] for each in honest)]
+    doubting = statistics.fmean(line["doubt"] is not None for line in last)
+    return [{**summarise(honest)._asdict(), "doubting": doubting}]
+
+
+def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+    """A table, and a bar for each method and kind of partner."""
+    write_atomically(folder / "table.md", markdown(lines, setting.dataset))
+    return [folder / "table.md", *draw(lines, folder, setting.dataset)]
+
+
+def _find(lines: Sequence[Line], row: str, partners: str, clients: int) -> list[float]:
+    wanted = row, partners, clients
+    return [line["accuracy"] for line in lines if (line["row"], line["partners"], line["clients"]) == wanted]
+
+
+def _entry(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    return f"{statistics.fmean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def markdown(lines: Sequence[Line], dataset: str) -> str:
+    """Accuracy of the honest clients by method and partners, for each number of clients."""
+    seeds = len({line["seed"] for line in lines})
+    columns = [kind.title for kind in KINDS] + [NOBODY, PENALTY]
+    parts = [
+        f"{dataset}: test accuracy of the honest clients after the last round [%], mean over them, ± standard deviation",
+        f"over {seeds} seeds. Alone, RS, FD and FL are IL, and CS is CA.",
+        "",
+    ]
+    for size in SIZES:
+        shown = [title for title in columns if any(_find(lines, way.title, title, size) for way in WAYS)]
+        shown += [NOBODY, PENALTY]
+        parts += [f"| N = {size} | " + " | ".join(shown) + " |", "|---|" + "---:|" * len(shown)]
+        for way in WAYS:
+            entries = [_entry(_find(lines, way.title, title, size)) for title in shown[:-2]]
+            entries += [_entry(_find(lines, way.alone, title, size)) for title in shown[-2:]]
+            parts.append(f"| {way.title} | " + " | ".join(entries) + " |")
+        parts.append("")
+    told = [line for line in lines if line["row"] == "CS" and line["clients"] == SIZES[-1]]
+    for kind in KINDS:
+        found = [line["doubting"] for line in told if line["partners"] == kind.title]
+        if found:
+            share = statistics.fmean(found)
+            parts.append(f"- CS, N = {SIZES[-1]}, {kind.title}: {share:.0%} of the honest clients doubt the others.")
+    return "\n".join(parts) + "\n"
+
+
+def draw(lines: Sequence[Line], folder: Path, dataset: str) -> list[Path]:
+    """A group of bars for each method; a line where it is without partners."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.4), layout="constrained")
+    systems = figure.subplots(1, len(SIZES), sharey=True)
+    for axes, size in zip(systems, SIZES, strict=True):
+        kinds = [kind.title for kind in KINDS if _find(lines, "CS", kind.title, size)]
+        for place, way in enumerate(WAYS):
+            for turn, title in enumerate(kinds):
+                values = _find(lines, way.title, title, size)
+                if values:
+                    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+                    fade = 1 - 0.8 * turn / max(1, len(kinds) - 1)
+                    at = place + 0.8 * ((turn + 0.5) / len(kinds) - 0.5)
+                    colour, wide = COLOURS[way.method], 0.8 / len(kinds)
+                    axes.bar(at, statistics.fmean(values), wide, yerr=spread, color=colour, alpha=fade, capsize=2)
+            alone = _find(lines, way.alone, NOBODY, size)
+            if alone:
+                axes.hlines(statistics.fmean(alone), place - 0.42, place + 0.42, color="black", linewidth=1.5)
+        axes.set_xticks(range(len(WAYS)), [way.title.replace(", ", ",\n") for way in WAYS])
+        tidy(axes, f"N = {size}", "from left to right: " + ", ".join(kinds), "")
+        axes.xaxis.label.set_fontsize(8)
+    systems[0].set_ylabel(f"{dataset}: test accuracy\nof honest clients [%]; black: alone")
+    return save(figure, folder)
+
+
+PARTNERS = Experiment("partners", "whether it matters what partners share", plan, show, seeds=SEEDS)
