@@ -115,8 +115,8 @@ def markdown(lines: Sequence[Line], dataset: str) -> str:
     seeds = len({line["seed"] for line in lines})
     columns = [kind.title for kind in KINDS] + [NOBODY, PENALTY]
     parts = [
-        f"{dataset}: test accuracy of the honest clients after the last round [%], mean over them, ± standard deviation",
-        f"over {seeds} seeds. Alone, RS, FD and FL are IL, and CS is CA.",
+        f"{dataset}: test accuracy of the honest clients after the last round [%], mean ± standard deviation over",
+        f"{seeds} seeds. Alone, RS, FD and FL are IL, and CS is CA.",
         "",
     ]
     for size in SIZES:
