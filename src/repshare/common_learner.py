@@ -18,6 +18,7 @@ from repshare.errors import ConfigError, DataError
 from repshare.randomness import numpy_stream
 from repshare.samples import EVALUATION_BATCH, Samples
 from repshare.spaces import Space, fingerprint
+from repshare.spaces.memory import Memory
 from repshare.training import Learner, Losses, Score, View, count_hits
 
 FEWEST_HELD = 10  # fewer held-out samples tell nothing, so that none are held out
@@ -34,6 +35,8 @@ class Common(NamedTuple):
     loss: Loss = "squared"
     shrinkage: float | None = None
     """ρ / n. Default: by clients' votes."""
+    memory: Memory | None = None
+    """What remembers vectors, where the same samples come again: in a simulation."""
 
     @property
     def name(self) -> str:
@@ -61,7 +64,8 @@ class CommonLearner(Learner):
         started = time.perf_counter()
         self.common = common
         classes = self.network.classes
-        vectors, labels = embed(common.space, samples), samples.labels.to(samples.device)
+        vectors, spared = embed(common, samples)
+        labels = samples.labels.to(samples.device)
         used, held = _divide(self, labels.cpu().numpy(), seed)
 
         def dual(*, alone: bool) -> Dual:
@@ -74,7 +78,7 @@ class CommonLearner(Learner):
             own = dual(alone=True)
             own.improve()
             self.by_itself = own.linear()
-        self.preparation = time.perf_counter() - started
+        self.preparation = time.perf_counter() - started + spared
 
     @property
     def dimension(self) -> int:
@@ -109,14 +113,14 @@ class CommonLearner(Learner):
 
     def evaluate(self, samples: Samples) -> Score:
         """How well the classifier in hand does on these samples."""
-        scores = self.classifier()(_embed_once(self.common.space, samples))
+        scores = self.classifier()(_embed_once(self.common, samples))
         return count_hits(scores.argmax(1).cpu(), samples.labels, self.network.classes)
 
     def look(self, samples: Samples) -> View:
         """How these samples look in the space, and the classifier in hand."""
         linear = self.classifier()
         bias = linear.offset - linear.weights @ linear.centre
-        tensors = (_embed_once(self.common.space, samples), linear.weights, bias)
+        tensors = (_embed_once(self.common, samples), linear.weights, bias)
         return View(*(tensor.float().cpu().numpy().copy() for tensor in tensors))
 
     def state(self) -> dict[str, Any]:
@@ -136,23 +140,27 @@ class CommonLearner(Learner):
         return together, alone
 
 
-def embed(space: Space, samples: Samples) -> Tensor:
-    """The samples' vectors (n, d)."""
+def embed(common: Common, samples: Samples) -> tuple[Tensor, float]:
+    """The samples' vectors (n, d), and the seconds that a memory of them has spared."""
+    (space, *_, memory), spared, pieces = common, 0.0, []
     with torch.inference_mode():
-        vectors = torch.cat([space(inputs) for inputs, _ in samples.in_order(EVALUATION_BATCH)])
+        for inputs, _ in samples.in_order(EVALUATION_BATCH):
+            pieces.append(space(inputs) if memory is None else memory.embed(space, inputs))
+            spared += 0.0 if memory is None else memory.spared
+    vectors = torch.cat(pieces)
     if vectors.shape[1] != space.dimension:
         raise DataError(f"the space {space.name} gave {vectors.shape[1]} numbers for a sample, not {space.dimension}")
     longest, bound = float(vectors.norm(dim=1).max()), math.sqrt(space.dimension)
     if not longest <= bound * SLACK:
         raise DataError(f"the space {space.name} gave a vector of length {longest:.4g}; its bound is √d = {bound:.4g}")
-    return vectors.clone()  # an ordinary tensor again
+    return vectors.clone(), spared  # an ordinary tensor again
 
 
-def _embed_once(space: Space, samples: Samples) -> Tensor:
-    kept, key = _embedded.setdefault(samples, {}), fingerprint(space)
+def _embed_once(common: Common, samples: Samples) -> Tensor:
+    kept, key = _embedded.setdefault(samples, {}), fingerprint(common.space)
     if key not in kept:
         kept.clear()  # of another run
-        kept[key] = embed(space, samples)
+        kept[key], _ = embed(common, samples)
     return kept[key]
 
 

@@ -9,13 +9,16 @@ import torch
 
 from repshare.board import Wants
 from repshare.client import Client, Record
+from repshare.common_learner import Common
 from repshare.methods import find_method
 from repshare.randomness import derive
 from repshare.samples import Samples
 from repshare.simulation.checkpoint import States, Version
 from repshare.simulation.plan import Plan, build_model, make_common
+from repshare.spaces.memory import Memory
 from repshare.training import Score, View
 
+MEMORY = Memory()  # of this process: runs of one seed have their samples in common
 RESIDENT = 1000  # clients that a worker keeps in memory: about half a gigabyte of LeNet5s
 
 Bodies = Mapping[int, bytes | None]
@@ -76,7 +79,9 @@ class Worker:
         self.plan, self.method, self.resident = plan, method.settle(method, plan.run.setting), resident
         self.train = (torch.from_numpy(plan.train_images), torch.from_numpy(plan.train_labels))
         self.test = Samples((plan.test_images, plan.test_labels), device=plan.run.setting.device)
-        self.common = make_common(plan.run, plan.train_images[:1]) if self.method.in_space else None
+        self.common: Common | None = None
+        if self.method.in_space:
+            self.common = make_common(plan.run, plan.train_images[:1])._replace(memory=MEMORY)
         self.states = States(folder)
         self._clients: OrderedDict[int, Client] = OrderedDict()  # in memory, least recently used first
         self._committed = dict(versions)  # what the last checkpoint speaks of: not to be removed

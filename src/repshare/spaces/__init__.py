@@ -67,10 +67,11 @@ def read(description: dict[str, Any], *, module: str = "") -> Space:
 def _usual(channels: int, height: int, width: int) -> dict[str, Any]:
     """Chosen on training images that no experiment uses: docs/method.md says how."""
     if min(height, width) < SMALL:
-        return {"sizes": (3, 4), "grids": (3,)}
+        return {"sizes": (3, 4)}
     if channels == 1:
         return {}
-    return {"whiten": True, "mirror": True}
+    photographs = {"sizes": (5, 8), "filters": 112, "threshold": 0.5, "epsilon": 0.16, "whiten": True}
+    return {**photographs, "deep": 384, "mirror": True}
 
 
 def _parse(kind: type[Any], options: Sequence[str]) -> dict[str, Any]:

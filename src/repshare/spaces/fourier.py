@@ -16,22 +16,7 @@ from repshare.errors import ConfigError, DataError
 from repshare.spaces import numbers
 from repshare.spaces.space import lengthen
 
-PIECE = 1024  # rows at a time
-
-
-def cosines(vectors: Tensor, frequencies: Tensor, phases: Tensor) -> Tensor:
-    """√2 cos(Ωx + b), row by row: (n, k) to (n, D). Its numbers are about 1, and none is above √2."""
-    return torch.cat(
-        [torch.addmm(phases, rows, frequencies).cos_() for rows in torch.split(vectors, PIECE)]
-    ) * math.sqrt(2)
-
-
-def draw(inputs: int, dimension: int, width: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Frequencies (k, D) of a Gaussian kernel exp(−‖x − y‖² / (2 · width²)), and phases (D,)."""
-    frequencies = numbers.normal((inputs, dimension), seed, "frequencies") / np.float32(width)
-    return torch.from_numpy(frequencies), torch.from_numpy(
-        numbers.uniform((dimension,), seed, "phases") * np.float32(2 * math.pi)
-    )
+PIECE = 500  # rows at a time
 
 
 @dataclass(frozen=True)
@@ -54,7 +39,7 @@ class Fourier:
     def __post_init__(self) -> None:
         if len(self.low) != len(self.high) or not self.low:
             raise ConfigError(
-                f"fourier needs a low and a high bound for each column: {len(self.low)}, {len(self.high)}"
+                f"fourier needs two bounds a column, not {len(self.low)} low and {len(self.high)} high ones"
             )
         for column, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
             if not -math.inf < low < high < math.inf:
@@ -68,16 +53,61 @@ class Fourier:
         return self.features
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Rows (n, k) to (n, d)."""
+        """Rows (n, k) to (n, d), each √d long."""
         if not isinstance(inputs, Tensor) or inputs.ndim != 2 or inputs.shape[1] != len(self.low):
             shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
             raise DataError(f"the space fourier takes vectors of {len(self.low)} numbers, not inputs of shape {shape}")
         low, high, frequencies, phases = (tensor.to(inputs.device) for tensor in self._constants)
         scaled = (inputs.float().clamp(low, high) - low) / (high - low) * 2 - 1
-        return lengthen(cosines(scaled, frequencies, phases))  # they were nearly that long before
+        pieces = [torch.addmm(phases, rows, frequencies).cos_() for rows in torch.split(scaled, PIECE)]
+        return lengthen(torch.cat(pieces))
 
     @cached_property
     def _constants(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Bounds (k,) each, frequencies (k, d) of the kernel exp(−‖x − y‖² / (2 · width²)), and phases (d,)."""
         distance = math.sqrt(2 * len(self.low) / 3)  # of two points drawn from the cube −1 … 1
-        bounds = torch.tensor(self.low), torch.tensor(self.high)
-        return (*bounds, *draw(len(self.low), self.features, self.width * distance, self.seed))
+        frequencies = numbers.normal((len(self.low), self.features), self.seed, "frequencies")
+        phases = numbers.uniform((self.features,), self.seed, "phases") * np.float32(2 * math.pi)
+        scaled = torch.from_numpy(frequencies / np.float32(self.width * distance))
+        return torch.tensor(self.low), torch.tensor(self.high), scaled, torch.from_numpy(phases)
+
+
+class Rotations:
+    """Cosines and sines of random rotations, a Gaussian kernel for long vectors (Yu et al., 2016).
+
+    A rotation is three times random signs and a Hadamard matrix, which takes no more than two small products.
+    """
+
+    def __init__(self, inputs: int, features: int, seed: int) -> None:
+        self.inputs, self.half = inputs, features // 2
+        bits = max(2, (inputs - 1).bit_length())
+        self.rows, self.columns = 1 << bits // 2, 1 << bits - bits // 2
+        size = self.rows * self.columns
+        drawn = numbers.uniform((-(-self.half // size), 3, size), seed, "signs")
+        self._signs = torch.from_numpy(np.where(drawn < 0.5, np.float32(-1), np.float32(1)))
+        self._left, self._right = _hadamard(self.rows), _hadamard(self.columns)
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """Vectors (n, inputs) to (n, features), for the kernel exp(−‖x − y‖² / 2)."""
+        return torch.cat([self._map(rows) for rows in torch.split(vectors, PIECE)])
+
+    def _map(self, vectors: Tensor) -> Tensor:
+        size = self.rows * self.columns
+        left, right, signs = (tensor.to(vectors.device) for tensor in (self._left, self._right, self._signs))
+        padded = torch.nn.functional.pad(vectors, (0, size - self.inputs))
+        turned = []
+        for three in signs:
+            rows = padded
+            for each in three:
+                rows = (left @ (rows * each).view(-1, self.rows, self.columns) @ right).reshape(-1, size)
+            turned.append(rows)
+        angles = torch.cat(turned, dim=1)[:, : self.half] * math.sqrt(size)
+        return torch.cat([angles.cos(), angles.sin()], dim=1)
+
+
+def _hadamard(size: int) -> Tensor:
+    """The orthogonal matrix of ±1/√size (Sylvester's)."""
+    matrix = torch.ones(1, 1)
+    while len(matrix) < size:
+        matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
+    return matrix / math.sqrt(size)

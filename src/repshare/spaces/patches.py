@@ -1,29 +1,32 @@
 """`patches`: random filters over every patch of an image, rectified, pooled and rooted (after Coates and Ng, 2011).
 
-Nothing is learnt: the filters follow from a seed. Each patch is brought to mean 0 and variance 1, compared with every
-filter, and counts where it is like the filter or its negative by more than a threshold. Averages over the cells of a
-grid, and their square roots, are the numbers of ψ. A Gaussian kernel of them (`fourier`) separates finer.
+Nothing is learnt: the filters follow from a seed. Their answers are averaged over the cells of a grid, and the square
+roots of these averages are the numbers of ψ. A second layer (`deep`) looks at the answers of a first one in the same
+way. Random cosines (`fourier`) of all these, a Gaussian kernel, separate finer.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from repshare.errors import ConfigError, DataError
-from repshare.spaces import numbers
-from repshare.spaces.fourier import cosines, draw
+from repshare.spaces.banks import Bank, as_filters, draw_filters, make_bank, rectify, spectral
+from repshare.spaces.fourier import Rotations
+from repshare.spaces.leaves import draw_leaves
 from repshare.spaces.space import lengthen
 
-BATCH = 50  # images: what a filter bank makes of them stays in the processor's cache
-CORRELATION = 0.95  # of two neighbouring pixels, and of two colours of one, in natural images: what whitening assumes
-NOISE = 0.05  # of a pixel's variance, which whitening must not amplify
+BATCH = 10  # images: what the filters make of them stays in the processor's cache
+PHOTOGRAPHS = 300
+FIRST_EDGE, SECOND_EDGE = 5, 3  # of the filters of the two layers of `deep`
+FIRST, MIXED = 64, 64  # filters of its first layer, and channels that its second layer sees
+HALF = 0.5  # threshold of both layers
 
 
 @dataclass(frozen=True)
@@ -38,34 +41,41 @@ class Patches:
     """What the filters are drawn from."""
     sizes: tuple[int, ...] = (5, 7, 9)
     """Edges of the filters, in pixels."""
-    filters: int = 48
+    filters: int = 32
     """Filters of each size."""
     threshold: float = 1.0
     """How like a filter a patch must be to count, in standard deviations of a random one."""
-    epsilon: float = 1.0
+    epsilon: float = 0.1
     """Added to a patch's variance before it is divided by, so that flat patches stay quiet."""
-    grids: tuple[int, ...] = (3,)
-    """Cells along an edge of each pooling grid. Several are a pyramid."""
+    grid: int = 3
+    """Cells along an edge of the grid that answers are averaged over."""
     whiten: bool = False
-    """Filters for pixels that are alike in the way of photographs: of neighbours, and of colours."""
+    """Filters for patches whose pixels are made independent, by the statistics of synthetic photographs."""
+    deep: int = 0
+    """Filters of a second layer, over the answers of a first one. 0: none."""
+    deep_grid: int = 2
+    """deep: cells along an edge of its grid."""
     mirror: bool = False
     """An image and its mirror image count as one sample: their vectors are averaged."""
     fourier: int = 0
-    """With a number: so many random cosines of the vectors, a Gaussian kernel."""
+    """Random cosines and sines of the vectors, a Gaussian kernel. 0: the vectors themselves."""
     width: float = 1.0
-    """fourier: how far two vectors may differ and still be alike, of vectors of length 1."""
+    """fourier: how far two vectors may differ and still be alike, for vectors of length 1."""
 
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or min(self.shape) < 1:
             raise ConfigError(f"patches needs channels, height and width of an image, not {self.shape}")
-        if not self.sizes or min(self.sizes) < 2 or max(self.sizes) > min(self.shape[1:]):
-            edges = " × ".join(map(str, self.shape[1:]))
-            raise ConfigError(f"filters of {', '.join(map(str, self.sizes))} pixels do not fit images of {edges}")
-        fields = min(self.shape[1:]) - max(self.sizes) + 1
-        if not self.grids or not 1 <= min(self.grids) <= max(self.grids) <= fields:
-            raise ConfigError(f"grids of {self.grids} cells do not fit: filters leave {fields} × {fields} places")
-        if self.filters < 1 or self.fourier < 0:
-            raise ConfigError(f"filters must be at least 1 and fourier at least 0, not {self.filters}, {self.fourier}")
+        edge = min(self.shape[1:])
+        if not self.sizes or min(self.sizes) < 2 or max(self.sizes) + self.grid > edge + 1:
+            told = f"filters of {', '.join(map(str, self.sizes))} pixels and a grid of {self.grid}"
+            raise ConfigError(f"{told} do not fit images of {self.shape[1]} × {self.shape[2]}")
+        if self.deep and _deep_places(edge) < self.deep_grid:
+            raise ConfigError(f"deep_grid {self.deep_grid} does not fit images of {self.shape[1]} × {self.shape[2]}")
+        for name, least in (("filters", 1), ("grid", 1), ("deep", 0), ("deep_grid", 1), ("fourier", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        if self.fourier % 2:
+            raise ConfigError(f"fourier must be even, as cosines and sines come in pairs, not {self.fourier}")
         for name in ("threshold", "epsilon", "width"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} must be above 0 and finite, not {getattr(self, name)}")
@@ -73,7 +83,7 @@ class Patches:
     @property
     def pooled(self) -> int:
         """Numbers before the cosines, if any."""
-        return 2 * self.filters * len(self.sizes) * sum(grid * grid for grid in self.grids)
+        return 2 * (len(self.sizes) * self.filters * self.grid**2 + self.deep * self.deep_grid**2)
 
     @property
     def dimension(self) -> int:
@@ -85,59 +95,85 @@ class Patches:
         if not isinstance(inputs, Tensor) or tuple(inputs.shape[1:]) != self.shape:
             shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
             raise DataError(f"the space patches takes images of shape {self.shape}, not inputs of shape {shape}")
-        return torch.cat([self._map(images.float()) for images in torch.split(inputs, BATCH)])
+        vectors = torch.cat([self._pool(images.float()) for images in torch.split(inputs, BATCH)])
+        return lengthen(self._rotations(vectors / self.width) if self.fourier else vectors)
 
-    def _map(self, images: Tensor) -> Tensor:
-        vectors = self._embed(images)
+    def _pool(self, images: Tensor) -> Tensor:
+        """Vectors (n, pooled) of length 1."""
+        groups = self._groups(images)
         if self.mirror:
-            vectors = vectors + self._embed(images.flip(3))
-        return lengthen(vectors)
+            groups = [own + other for own, other in zip(groups, self._groups(images.flip(3)), strict=True)]
+        return torch.cat([F.normalize(group) for group in groups], dim=1) / math.sqrt(len(groups))
 
-    def _embed(self, images: Tensor) -> Tensor:
+    def _groups(self, images: Tensor) -> list[Tensor]:
+        """The two layers' vectors (n, …), each of length 1."""
         images = images.contiguous(memory_format=torch.channels_last)
-        pooled = torch.cat([part for bank in self._banks for part in self._respond(images, bank)], dim=1).sqrt_()
-        if not self.fourier:
-            return lengthen(pooled)
-        frequencies, phases = (tensor.to(images.device) for tensor in self._frequencies)
-        return cosines(pooled / pooled.norm(dim=1, keepdim=True).clamp_min(1e-12), frequencies, phases)
-
-    def _respond(self, images: Tensor, bank: Tensor) -> Iterator[Tensor]:
-        """Where patches are like the filters, and where like their negatives, by cell: (n, filters · cells) each."""
-        bank, edge = bank.to(images.device), bank.shape[-1]
-        means = F.avg_pool2d(images.mean(dim=1, keepdim=True), edge, 1)
-        squares = F.avg_pool2d(images.square().mean(dim=1, keepdim=True), edge, 1)
-        deviation = (squares - means.square()).clamp_min_(0).add_(self.epsilon).sqrt_()
-        likeness = F.conv2d(images, bank).div_(deviation)  # a filter's mean is 0, so that a patch's drops out
-        for sign in (1, -1):
-            above = likeness.mul(sign).sub_(self.threshold).clamp_min_(0)
-            yield from (F.adaptive_avg_pool2d(above, grid).flatten(1) for grid in self.grids)
+        groups = [torch.cat([_average(bank.answer(images), self.grid) for bank in self._banks], dim=1)]
+        if self._deep is not None:
+            groups.append(_average(self._deep.answer(images), self.deep_grid))
+        return [F.normalize(group.sqrt_()) for group in groups]
 
     @cached_property
-    def _banks(self) -> list[Tensor]:
-        """Filters (filters, channels, edge, edge) of each size, each of mean 0 and length 1."""
-        channels, banks = self.shape[0], []
-        for edge in self.sizes:
-            drawn = numbers.normal((self.filters, channels * edge * edge), self.seed, "filters", edge).astype(
-                np.float64
-            )
-            if self.whiten:
-                drawn = drawn @ _whitening(channels, edge)
-            drawn -= drawn.mean(axis=1, keepdims=True)
-            drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-            bank = torch.from_numpy(drawn.astype(np.float32)).view(self.filters, channels, edge, edge)
-            banks.append(bank.contiguous(memory_format=torch.channels_last))
-        return banks
+    def _photographs(self) -> NDArray[np.float32]:
+        return draw_leaves(PHOTOGRAPHS, self.shape, self.seed)
 
     @cached_property
-    def _frequencies(self) -> tuple[Tensor, Tensor]:
-        return draw(self.pooled, self.fourier, self.width, self.seed)
+    def _banks(self) -> list[Bank]:
+        photographs = self._photographs if self.whiten else None
+        return [self._bank(self.filters, edge, self.threshold, photographs) for edge in self.sizes]
+
+    def _bank(self, count: int, edge: int, threshold: float, photographs: NDArray[np.float32] | None) -> Bank:
+        return make_bank(count, edge, self.shape[0], threshold, self.epsilon, self.seed, photographs)
+
+    @cached_property
+    def _deep(self) -> "Deep | None":
+        if not self.deep:
+            return None
+        first = self._bank(FIRST, FIRST_EDGE, HALF, self._photographs if self.whiten else None)
+        return make_deep(first, self.deep, self._photographs, self.seed)
+
+    @cached_property
+    def _rotations(self) -> Rotations:
+        return Rotations(self.pooled, self.fourier, self.seed)
 
 
-def _whitening(channels: int, edge: int) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
-    """The inverse root of the covariance that pixels of a patch have in photographs: it falls with their distance."""
-    place = np.indices((channels, edge, edge)).reshape(3, -1).T  # (pixels, 3)
-    apart = np.hypot(*(np.subtract.outer(place[:, axis], place[:, axis]) for axis in (1, 2)))
-    colours = np.subtract.outer(place[:, 0], place[:, 0]) != 0
-    covariance = CORRELATION ** (apart + colours) + NOISE * np.eye(len(place))
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray((vectors / np.sqrt(values)) @ vectors.T)
+class Deep(NamedTuple):
+    """Two layers of filters: the second over the answers of the first, at half the resolution."""
+
+    first: Bank
+    mixing: Tensor  # (MIXED, channels, 1, 1)  independent mixtures of the first layer's answers
+    shift: Tensor  # (MIXED,)
+    second: Tensor  # (count, MIXED, edge, edge)
+
+    def answer(self, images: Tensor) -> Tensor:
+        """Images (n, channels, h, w) to (n, 2 · count, h', w')."""
+        mixed = F.conv2d(_halve(self.first.answer(images)), self.mixing.to(images.device), self.shift.to(images.device))
+        power = F.avg_pool2d(mixed.square().mean(dim=1, keepdim=True), SECOND_EDGE, 1)
+        return rectify(F.conv2d(mixed, self.second.to(images.device)).div_(power.add_(0.05).sqrt_()), HALF)
+
+
+def make_deep(first: Bank, count: int, photographs: NDArray[np.float32], seed: int) -> Deep:
+    """Mix the first layer's answers so that to photographs they are independent, the weak ones kept weak."""
+    pieces = torch.split(torch.from_numpy(photographs), BATCH)
+    seen = torch.cat([_halve(first.answer(piece)) for piece in pieces]).permute(0, 2, 3, 1).flatten(0, 2).double()
+    mean = seen.mean(dim=0)
+    covariance = ((seen - mean).T @ (seen - mean) / len(seen)).numpy()
+    usual = float(np.sort(np.linalg.eigvalsh(covariance))[-MIXED:].mean())
+    whitening = spectral(covariance, lambda values: (values + 0.05 * usual) ** -0.5 * values / (values + usual))
+    mixing = draw_filters(MIXED, len(covariance), seed, "mixing") * math.sqrt(len(covariance)) @ whitening
+    second = draw_filters(count, MIXED * SECOND_EDGE**2, seed, "second")
+    filters = as_filters(mixing, len(covariance), 1)
+    return Deep(first, filters, -(filters.flatten(1).double() @ mean).float(), as_filters(second, MIXED, SECOND_EDGE))
+
+
+def _halve(answers: Tensor) -> Tensor:
+    return F.avg_pool2d(answers, 3, 2).sqrt_()
+
+
+def _deep_places(edge: int) -> int:
+    """Places along an edge that the second layer looks at."""
+    return (edge - FIRST_EDGE + 1 - 3) // 2 + 1 - SECOND_EDGE + 1
+
+
+def _average(answers: Tensor, grid: int) -> Tensor:
+    return F.adaptive_avg_pool2d(answers, grid).flatten(1)

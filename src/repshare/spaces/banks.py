@@ -1,0 +1,100 @@
+"""Filter banks that follow from a seed, and their answers to images.
+
+A filter answers where a patch, brought to mean 0 and variance 1, is like the filter or like its negative by more
+than a threshold.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from repshare.spaces import numbers
+
+Matrix = NDArray[np.float64]
+STEP = 2.0**-14  # of a filter's numbers: coarse enough to come out the same from any linear algebra
+
+
+class Bank(NamedTuple):
+    """Filters of one size."""
+
+    filters: Tensor  # (count, channels, edge, edge)
+    norm: Tensor | None  # (pixels, channels, edge, edge)  what a patch's length is measured after; None: its deviation
+    threshold: float
+    epsilon: float
+
+    def answer(self, images: Tensor) -> Tensor:
+        """Images (n, channels, h, w) to (n, 2 · count, h', w'): likeness to the filters, then to their negatives."""
+        filters, edge = self.filters.to(images.device), self.filters.shape[-1]
+        if self.norm is None:
+            means, squares = (_box(each.mean(dim=1, keepdim=True), edge) for each in (images, images.square()))
+            variance = (squares - means.square()).clamp_min_(0)
+        else:
+            variance = F.conv2d(images, self.norm.to(images.device)).square_().mean(dim=1, keepdim=True)
+        return rectify(F.conv2d(images, filters).div_(variance.add_(self.epsilon).sqrt_()), self.threshold)
+
+
+def _box(images: Tensor, edge: int) -> Tensor:
+    """Averages over every square of so many pixels an edge, from running sums."""
+    sums = F.pad(images, (1, 0, 1, 0)).cumsum(2).cumsum(3)
+    rows = sums[:, :, edge:] - sums[:, :, :-edge]
+    return (rows[..., edge:] - rows[..., :-edge]) / (edge * edge)
+
+
+def rectify(likeness: Tensor, threshold: float) -> Tensor:
+    """Both signs, less a threshold."""
+    return torch.cat([likeness - threshold, -threshold - likeness], dim=1).clamp_min_(0)
+
+
+def draw_filters(count: int, size: int, *path: int | str) -> Matrix:
+    """Random filters (count, size) of length 1."""
+    drawn = numbers.normal((count, size), *path).astype(np.float64)
+    return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
+
+
+def make_bank(
+    count: int,
+    edge: int,
+    channels: int,
+    threshold: float,
+    epsilon: float,
+    seed: int,
+    photographs: NDArray[np.float32] | None,
+) -> Bank:
+    """A bank of mean-free filters; with photographs, for patches that are whitened by the statistics of these."""
+    size = channels * edge * edge
+    drawn, norm = draw_filters(count, size, seed, "filters", edge), None
+    if photographs is None:
+        drawn -= drawn.mean(axis=1, keepdims=True)
+        drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    else:
+        whitening = _whiten_patches(photographs, edge, epsilon)
+        drawn, norm = drawn @ whitening, as_filters(whitening, channels, edge)
+    return Bank(as_filters(drawn, channels, edge), norm, threshold, epsilon)
+
+
+def as_filters(matrix: Matrix, channels: int, edge: int) -> Tensor:
+    """The rows as filters (rows, channels, edge, edge) in fp32."""
+    filters = torch.from_numpy((np.rint(matrix / STEP) * STEP).astype(np.float32)).view(-1, channels, edge, edge)
+    return filters.contiguous(memory_format=torch.channels_last)
+
+
+def _whiten_patches(photographs: NDArray[np.float32], edge: int, epsilon: float, noise: float = 0.02) -> Matrix:
+    """What makes the pixels of a patch independent: the inverse root of their covariance (size, size)."""
+    patches = F.unfold(torch.from_numpy(photographs), edge)[:, :, ::11].transpose(1, 2).flatten(0, 1).double().numpy()
+    patches -= patches.mean(axis=1, keepdims=True)
+    patches /= np.sqrt(np.square(patches).mean(axis=1, keepdims=True) + epsilon)
+    covariance = patches.T @ patches / len(patches)
+    covariance /= np.diagonal(covariance).mean()
+    free = np.eye(len(covariance)) - 1 / len(covariance)  # of the mean
+    return np.asarray(spectral(free @ covariance @ free, lambda values: (values + noise) ** -0.5) @ free)
+
+
+def spectral(matrix: Matrix, change: Callable[[Matrix], Matrix]) -> Matrix:
+    """The symmetric matrix with its eigenvalues changed: free of the eigenvectors' signs and order."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * change(np.clip(values, 0, None))) @ vectors.T)
