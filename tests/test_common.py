@@ -64,9 +64,10 @@ def go(clients, rounds, *, momentum=True, absent=None):
                 continue
             client.absorb(total)
             if not momentum:
-                client.momentum = 1.0
+                client.published = client.published._replace(momentum=1.0)
             gap += client.improve() * len(client.labels) / total.samples
             parts[number] = client.part()
+            client.publish()
         gaps.append(gap)
     for client in clients:
         client.absorb(add_up(parts))
@@ -165,7 +166,7 @@ def test_the_gap_is_that_of_the_primal_and_the_dual_objective(data, loss):
     go(clients, 3)
     linear, scale = clients[0].linear(), strength(vectors)
     scores, weights = linear(vectors).double(), linear.weights.double()
-    alpha, targets = torch.cat([client.alpha for client in clients]), torch.nn.functional.one_hot(labels, 10).double()
+    alpha, targets = torch.cat([client.published.alpha for client in clients]), torch.nn.functional.one_hot(labels, 10).double()
     offset, half = linear.offset.double(), scale / 2 * float(weights.square().sum())
     if loss == "squared":
         primal = float((targets - scores).square().sum() / 2)
@@ -242,11 +243,11 @@ def test_with_logistic_loss_what_a_sample_counts_is_always_bounded(data, split):
     for _ in range(12):
         go(clients, 1)
         for client in clients:
-            likely = client.targets - client.alpha
+            likely = client.targets - client.published.alpha
             assert likely.min() >= 0
             assert likely.sum(dim=1).numpy() == pytest.approx(1, abs=1e-12)
-            assert client.alpha.abs().max() <= 1
-            extrapolated += not torch.equal(client.alpha, client.reached)
+            assert client.published.alpha.abs().max() <= 1
+            extrapolated += not torch.equal(client.published.alpha, client.published.reached)
     assert extrapolated > 10
 
 
@@ -299,17 +300,17 @@ def test_a_client_that_is_saved_and_loaded_goes_on_to_the_same_bits(data, loss):
         clients = make_clients(data, split, loss=loss, shrinkage=None)
         for client, state in zip(clients, torch.load(io.BytesIO(kept.getvalue()), weights_only=True), strict=True):
             client.load_state(state)
-        scores = clients[0].scores()
+        scores = clients[0].linear()(clients[0].vectors)
         go(clients, 8 - stop)
         return scores, clients
 
     (_, whole), (scores, resumed) = end(0), end(5)
     for a, b in zip(whole, resumed, strict=True):
-        assert torch.equal(a.alpha, b.alpha)
+        assert torch.equal(a.published.alpha, b.published.alpha)
         assert all(torch.equal(x, y) for x, y in zip(a.linear(), b.linear(), strict=True))
     straight = make_clients(data, split, loss=loss, shrinkage=None)
     go(straight, 5)
-    assert torch.equal(straight[0].scores(), scores)  # the total was kept, too
+    assert torch.equal(straight[0].linear()(straight[0].vectors), scores)  # the total was kept, too
 
 
 def test_until_others_are_heard_of_the_classifier_is_the_own_samples(data):

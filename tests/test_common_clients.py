@@ -299,7 +299,7 @@ def test_a_liar_with_the_longest_vectors_that_are_taken_stops_nobody(halves):
         client = make_client(own, board, "a", policy=policy)
         record = in_turn([client], 4)[0]
         assert "the others make it worse" in record.doubt
-        assert client.learner.dual.alpha.abs().max() <= MOST_WEIGHT
+        assert client.learner.dual.published.alpha.abs().max() <= MOST_WEIGHT
         assert record.trouble is None
 
 

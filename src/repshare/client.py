@@ -206,6 +206,7 @@ class Client:
             body = self.method.share(self.learner, self.round_number)
             self.exchange.publish(body)  # what leaves a client leaves here
             self.released += 1
+            self.learner.publish()
         except (ExchangeError, BudgetExhausted) as error:
             self.trouble = error
             return 0

@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from repshare.errors import ConfigError
-from repshare.parts import SHRINKAGES, Part, make_part
+from repshare.parts import MOST_WEIGHT, SHRINKAGES, Part, make_part
 
 Loss = Literal["squared", "logistic"]
 START = 1e-4  # ρ / n before anyone knows n: close to what votes come to with a thousand samples
 CURVATURE: dict[Loss, float] = {"squared": 1.0, "logistic": 0.5}
 STEPS = 20  # of logistic loss in a round
 VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
+FEWEST = 0.01  # of d: τ is at least so much, also where all vectors are alike
 PIECE = 4096  # columns of vectors that are multiplied at a time
 
 
@@ -44,6 +45,14 @@ class Linear(NamedTuple):
     def __call__(self, vectors: Tensor) -> Tensor:
         """Vectors (n, d) to scores (n, C)."""
         return vectors @ self.weights.T + (self.offset - self.weights @ self.centre)
+
+
+class Variables(NamedTuple):
+    """The dual variables of a client's samples, and what Nesterov's extrapolation needs."""
+
+    alpha: Tensor  # (n, C)
+    reached: Tensor  # (n, C)  the same before it was extrapolated
+    momentum: float = 1.0
 
 
 class _View(NamedTuple):
@@ -73,9 +82,9 @@ class Dual:
             raise ConfigError(f"shrinkage must be above 0 and finite, not {shrinkage}")
         self.vectors, self.labels, self.loss, self.fixed, self.alone = vectors, labels, loss, shrinkage, alone
         self.targets = torch.nn.functional.one_hot(labels, classes).double()  # (n, C)
-        self.alpha = torch.zeros_like(self.targets)  # as shared
-        self.reached = torch.zeros_like(self.targets)  # the same before it was extrapolated
-        self.momentum = 1.0  # Nesterov's t
+        zeros = torch.zeros_like(self.targets)
+        self.published = Variables(zeros, zeros)  # what totals count: every step begins here
+        self.improved = self.published  # what would be published next
         self.total: Part | None = None
         self._gram = _multiply(vectors, vectors)  # (n, n)
         self._hits = self._vote()  # (n, len(SHRINKAGES))
@@ -86,51 +95,56 @@ class Dual:
         self.total = total
 
     def improve(self) -> float:
-        """Improve the own α against the total. Gives the own samples' part of the duality gap before, a sample."""
-        view = self._view()
-        scores = self.scores(view)
-        gap = self._gap(scores)
-        reached = self._solve(view, scores)
-        following = (1 + math.sqrt(1 + 4 * self.momentum**2)) / 2
-        speed = (self.momentum - 1) / following
-        if float(((self.alpha - reached) * (reached - self.reached)).sum()) > 0:  # it leads back: begin anew
+        """Improve the own α against the total. Gives the own samples' part of the duality gap before, a sample.
+
+        The step begins at the α that were published, which are those in the total: one that is never published is
+        taken again.
+        """
+        alpha, before, momentum = self.published
+        view = self._view(alpha)
+        scores = self._linear(view)(self.vectors).double()
+        reached = self._solve(view, scores, alpha)
+        following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+        speed = (momentum - 1) / following
+        if float(((alpha - reached) * (reached - before)).sum()) > 0:  # it leads back: begin anew
             following, speed = 1.0, 0.0
-        self.alpha = self._within_bounds(reached + speed * (reached - self.reached))
-        self.reached, self.momentum = reached, following
-        return gap
+        self.improved = Variables(self._within_bounds(reached + speed * (reached - before)), reached, following)
+        return self._gap(scores, alpha)
 
     def part(self) -> Part:
-        """What leaves this client."""
-        return make_part(
-            self.vectors.cpu().numpy(), self.alpha.cpu().numpy(), self.labels.cpu().numpy(), self._hits.cpu().numpy()
-        )
+        """What leaves this client; `publish` says that it has."""
+        return self._average(self.improved.alpha)
+
+    def publish(self) -> None:
+        """The part is in the total from now on."""
+        self.published = self.improved
 
     def linear(self) -> Linear:
         """The classifier in hand: everybody's, or the own samples' while there is nobody else."""
-        return self._linear(self._view())
-
-    def scores(self, view: "_View | None" = None) -> Tensor:
-        """Scores (n, C) of the own samples."""
-        return self._linear(view or self._view())(self.vectors).double()
+        return self._linear(self._view(self.improved.alpha))
 
     def state(self) -> dict[str, Any]:
         """What another of the same samples needs to go on to the same bits."""
         total = None if self.total is None else [torch.from_numpy(np.array(each)) for each in self.total]
-        return {"alpha": self.alpha, "reached": self.reached, "momentum": self.momentum, "total": total}
+        return {"published": tuple(self.published), "improved": tuple(self.improved), "total": total}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from here."""
-        self.alpha, self.reached, self.momentum = state["alpha"], state["reached"], state["momentum"]
+        self.published, self.improved = (Variables(*state[name]) for name in ("published", "improved"))
         self.total = None
         if state["total"] is not None:
             vectors, weights, shares, hits, centre, samples = (tensor.numpy() for tensor in state["total"])
             self.total = Part(vectors, weights, shares, hits, centre, int(samples))
 
-    def _view(self) -> _View:
+    def _average(self, alpha: Tensor) -> Part:
+        arrays = (each.cpu().numpy() for each in (self.vectors, alpha, self.labels, self._hits))
+        return make_part(*arrays)
+
+    def _view(self, alpha: Tensor) -> _View:
         own = self.total is None
-        total = self.part() if self.total is None else self.total
-        centre = torch.from_numpy(total.centre).to(self.vectors)
-        spread = max(self.vectors.shape[1] - float(centre.double().square().sum()), 1e-6)  # τ: all are √d long
+        total = self._average(alpha) if self.total is None else self.total
+        centre, dimension = torch.from_numpy(total.centre).to(self.vectors), self.vectors.shape[1]
+        spread = max(dimension - float(centre.double().square().sum()), FEWEST * dimension)  # τ: all are √d long
         if self.fixed is not None:
             shrinkage = self.fixed * total.samples
         elif own and not self.alone:
@@ -148,12 +162,12 @@ class Dual:
         weights *= total.samples / view.scale
         return Linear(weights.to(self.vectors), view.centre, view.offset.to(self.vectors))
 
-    def _solve(self, view: _View, scores: Tensor) -> Tensor:
+    def _solve(self, view: _View, scores: Tensor, start: Tensor) -> Tensor:
         """The α that the own samples would have, if all clients stepped alike."""
         gram = self._centred(view) * (view.total.samples / len(self.labels) / view.scale)
-        alpha, curvature = self.alpha, CURVATURE[self.loss]
+        alpha, curvature = start, CURVATURE[self.loss]
         for _ in range(1 if self.loss == "squared" else STEPS):
-            residual = self._residual(scores + gram @ (alpha - self.alpha)) - alpha
+            residual = self._residual(scores + gram @ (alpha - start)) - alpha
             alpha = alpha + torch.cholesky_solve(residual, self._factorise(view, gram, curvature))
         return alpha
 
@@ -168,8 +182,8 @@ class Dual:
 
     def _centred(self, view: _View) -> Tensor:
         """Inner products of the own vectors, less the common centre (n, n)."""
-        beside = (self.vectors @ view.centre).double()
-        return self._gram - beside[:, None] - beside[None] + float(view.centre.double().square().sum())
+        beside = _multiply(self.vectors, view.centre[None])
+        return self._gram - beside - beside.T + float(view.centre.double().square().sum())
 
     def _residual(self, scores: Tensor) -> Tensor:
         """What the best α of each sample would be if its scores did not depend on it."""
@@ -177,17 +191,17 @@ class Dual:
         return self.targets[: len(scores)] - predicted
 
     def _within_bounds(self, alpha: Tensor) -> Tensor:
-        """Logistic loss: y − α must be a distribution over classes."""
+        """Squared loss: no weight is above the most that may leave. Logistic loss: y − α is a distribution."""
         if self.loss == "squared":
-            return alpha
+            return alpha.clamp(-MOST_WEIGHT, MOST_WEIGHT)
         likely = (self.targets - alpha).clamp_min(0)
         return self.targets - likely / likely.sum(dim=1, keepdim=True)
 
-    def _gap(self, scores: Tensor) -> float:
+    def _gap(self, scores: Tensor, alpha: Tensor) -> float:
         """Fenchel and Young's: 0 where each α is the best for its scores."""
         if self.loss == "squared":
-            return float((self._residual(scores) - self.alpha).square().sum() / 2 / len(scores))
-        likely = (self.targets - self.alpha).clamp_min(1e-300)
+            return float((self._residual(scores) - alpha).square().sum() / 2 / len(scores))
+        likely = (self.targets - alpha).clamp_min(1e-300)
         return float((likely * (likely.log() - scores.log_softmax(dim=1))).sum() / len(scores))
 
     def _vote(self) -> Tensor:

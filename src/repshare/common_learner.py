@@ -41,7 +41,7 @@ class Common(NamedTuple):
     @property
     def name(self) -> str:
         """What releases and teachers carry, so that only those who agree learn together."""
-        fixed = "" if self.shrinkage is None else f"-{self.shrinkage:g}"
+        fixed = "" if self.shrinkage is None else f"-{self.shrinkage!r}"
         return f"{fingerprint(self.space)}-{self.loss}{fixed}"
 
 
@@ -103,6 +103,10 @@ class CommonLearner(Learner):
             held_out_alone=None if alone is None else float(alone.double().mean()),
             doubt=_doubt(together, alone),
         )
+
+    def publish(self) -> None:
+        """The part that was shared is in the total from now on."""
+        self.dual.publish()
 
     def classifier(self) -> Linear:
         """The classifier in hand: everybody's; with `keep_to_self`, the own samples' alone where that is the better."""

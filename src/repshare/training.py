@@ -190,6 +190,9 @@ class Learner:
         rows = [self.represented(*outputs) for outputs, _ in self._outputs(self.samples)]
         return torch.cat(rows).float().cpu().numpy(), self.samples.labels.numpy()
 
+    def publish(self) -> None:
+        """What was shared last has arrived."""
+
     def evaluate(self, samples: Samples) -> Score:
         """How well the model does on these samples."""
         chosen = torch.cat([logits.argmax(1).cpu() for (_, logits), _ in self._outputs(samples)])

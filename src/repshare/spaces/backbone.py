@@ -90,8 +90,9 @@ def measure(module: str, example: Any) -> Backbone:
     made = find_function(module)()
     if not isinstance(made, nn.Module):
         raise ModelError(f"{module} gave a {type(made).__name__}, not a torch.nn.Module")
+    made.eval()
     with torch.inference_mode():
-        given = _vectors(made.eval()(**example) if isinstance(example, Mapping) else made(example))
+        given = _vectors(made(**example) if isinstance(example, Mapping) else made(example))
     return Backbone(hash_weights(made), int(given.shape[-1]), module)
 
 

@@ -107,6 +107,7 @@ class Patches:
 
     def _groups(self, images: Tensor) -> list[Tensor]:
         """The two layers' vectors (n, …), each of length 1."""
+        images = images - images.mean(dim=(1, 2, 3), keepdim=True)  # no filter sees it, and sums stay small
         images = images.contiguous(memory_format=torch.channels_last)
         groups = [torch.cat([_average(bank.answer(images), self.grid) for bank in self._banks], dim=1)]
         if self._deep is not None:

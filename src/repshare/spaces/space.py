@@ -38,7 +38,14 @@ def lengthen(vectors: Tensor) -> Tensor:
 def describe(space: Space) -> dict[str, Any]:
     """What a task says of the space, in JSON's types: equal descriptions, equal vectors."""
     told = {field.name: getattr(space, field.name) for field in fields(space) if field.compare}  # type: ignore[arg-type]
-    return {"space": space.name, **json.loads(json.dumps(told))}
+    return {"space": space.name, **{name: _as_json(value) for name, value in told.items()}}
+
+
+def _as_json(value: Any) -> Any:
+    """The same for 1 and 1.0, which are equal as a setting."""
+    if isinstance(value, tuple):
+        return [_as_json(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def fingerprint(space: Space) -> str:
