@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 What = Literal[
     "table", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners",
     "skew", "absence", "precision", "unseen", "discriminator", "averages", "codes", "length", "models", "clients",
+    "space",
 ]  # fmt: skip
 
 
@@ -46,7 +47,8 @@ def reproduce(
     Studies beyond the paper, each beside IL and FL. skew: clients whose classes differ. absence: half of them away in
     each round. precision: fewer bits on the wire. unseen: classes that a client lacks. discriminator: the
     classifier, an external one, none. averages: n_avg, M↑ and M↓. codes: targets that nobody shared. length:
-    features kept short. models: three kinds of network together. clients: up to 100.
+    features kept short. models: three kinds of network together. clients: up to 10,000. space: the common
+    space by its dimension, and by rounds.
 
     Each has a folder of its own with its description (run.json), a line or more for each cell (records.jsonl), and
     what is made from these alone: a figure (PNG and SVG), a table (Markdown). Interrupted, it goes on where it was;

@@ -2,7 +2,9 @@
 
 from repshare.experiments.study import METHODS, Panel, Study, Variant, make_experiment
 
+SPACE = ("CA", "CS")  # sharing in a common space, beside that space alone
 CONTROLLED = (*METHODS, "FC")  # beside the others, what a penalty on long features does without sharing
+ALL = (*CONTROLLED, *SPACE)
 
 SKEWED = {f"α = {alpha:g}": alpha for alpha in (0.1, 0.5, 1.0)}
 SKEWS = {label: f"{alpha:g}" for label, alpha in SKEWED.items()} | {"uniform": "∞\n(uniform)"}
@@ -12,10 +14,10 @@ SKEW = make_experiment(
     Study(
         (
             *(
-                Variant(label, {"partition": "dirichlet", "alpha": alpha, "code_size": 0.0}, methods=CONTROLLED)
+                Variant(label, {"partition": "dirichlet", "alpha": alpha, "code_size": 0.0}, methods=ALL)
                 for label, alpha in SKEWED.items()
             ),
-            Variant("uniform", {"code_size": 0.0}, methods=CONTROLLED),
+            Variant("uniform", {"code_size": 0.0}, methods=ALL),
         ),
         (
             Panel("tested on all classes", "Dirichlet α: the smaller, the more one-sided", SKEWS),
@@ -29,7 +31,10 @@ ABSENCE = make_experiment(
     "absence",
     "half of the clients absent in each round",
     Study(
-        (Variant("all there"), Variant("half absent", {"dropout": 0.5})),
+        (
+            Variant("all there", {"common_rounds": 20}, methods=(*METHODS, *SPACE)),
+            Variant("half absent", {"dropout": 0.5, "common_rounds": 20}, methods=(*METHODS, *SPACE)),
+        ),
         (Panel("clients that come and go", "", PRESENT),),
         ordered=False,
     ),
@@ -41,8 +46,11 @@ PRECISION = make_experiment(
     "how exactly what is shared is written: fp32, fp16, int8",
     Study(
         (
-            Variant("fp32"),
-            *(Variant(kind, policy={"precision": kind}, methods=("RS",)) for kind in ("fp16", "int8")),
+            Variant("fp32", policy={"common_precision": "fp32"}, methods=(*METHODS, *SPACE)),
+            *(
+                Variant(kind, policy={"precision": kind, "common_precision": kind}, methods=("RS", "CS"))
+                for kind in ("fp16", "int8")
+            ),
         ),
         (Panel("representations written with fewer bits", "numbers of a release", BITS),),
     ),
@@ -58,7 +66,7 @@ UNSEEN = make_experiment(
             Variant(
                 label,
                 {"partition": "shards", "classes_per_client": held, "code_size": 0.0},
-                methods=CONTROLLED,
+                methods=ALL,
             )
             for label, held in HELD.items()
         ),
@@ -177,9 +185,14 @@ MODELS = make_experiment(
     "three kinds of network together, beside each kind alone (9 clients)",
     Study(
         (
-            *(Variant(kind, {"clients": 9, "samples": 1080, "model": (kind,)}) for kind in KINDS),
+            *(
+                Variant(
+                    kind, {"clients": 9, "samples": 1080, "model": (kind,)}, methods=(*METHODS, "CA"),
+                )
+                for kind in KINDS
+            ),
             Variant(
-                "together", {"clients": 9, "samples": 1080, "model": KINDS, "dimension": 84}, methods=("RS",),
+                "together", {"clients": 9, "samples": 1080, "model": KINDS, "dimension": 84}, methods=("RS", "CS"),
             ),
         ),
         (
@@ -195,32 +208,69 @@ MODELS = make_experiment(
 )  # fmt: skip
 
 SIZES = (5, 10, 30, 100)
+CROWD = (300, 1000)  # networks of so many clients would take days
 EACH = 120  # samples, which ten clients have in the paper
 IN_ALL = {f"N = {size}": size for size in SIZES}
+MORE = {f"N = {size}": size for size in CROWD}
 PER_CLIENT = {f"N = {size}, 120 samples each": size for size in SIZES if size != 10}  # ten of them have 1,200 in all
+MANY = "N = 10000, 6 samples each"
 CLIENTS = make_experiment(
     "clients",
-    "5 to 100 clients, with as many samples in all, and with as many each",
+    "5 to 10,000 clients, with as many samples in all, and with as many each",
     Study(
         (
             *(
-                Variant(label, {"clients": size, "code_size": 0.0}, methods=CONTROLLED)
+                Variant(label, {"clients": size, "code_size": 0.0, "common_rounds": 20}, methods=ALL)
                 for label, size in IN_ALL.items()
             ),
+            *(Variant(label, {"clients": size, "common_rounds": 20}, methods=SPACE) for label, size in MORE.items()),
             *(
-                Variant(label, {"clients": size, "samples": size * EACH, "code_size": 0.0}, methods=CONTROLLED)
+                Variant(
+                    label,
+                    {"clients": size, "samples": size * EACH, "code_size": 0.0, "common_rounds": 20},
+                    methods=ALL,
+                )
                 for label, size in PER_CLIENT.items()
             ),
+            Variant(MANY, {"clients": 10_000, "samples": 60_000, "common_rounds": 20}, methods=("CS",)),
         ),
         (
-            Panel("1,200 samples in all", "clients N", {label: str(size) for label, size in IN_ALL.items()}),
+            Panel("1,200 samples in all", "clients N", {label: str(size) for label, size in (IN_ALL | MORE).items()}),
             Panel(
                 "120 samples each",
                 "clients N",
-                {label: str(size) for label, size in sorted([*PER_CLIENT.items(), ("N = 10", 10)], key=lambda x: x[1])},
+                {label: str(size) for label, size in sorted([*PER_CLIENT.items(), ("N = 10", 10)], key=lambda x: x[1])}
+                | {MANY: "10,000\n(6 each)"},
             ),
         ),
     ),
 )
 
-STUDIES = (SKEW, ABSENCE, PRECISION, UNSEEN, DISCRIMINATOR, AVERAGES, CONTROL, LENGTH, MODELS, CLIENTS)
+FILTERS = {f"{count} filters of each size": count for count in (4, 8, 16, 32, 64)}
+ROUNDS = (1, 2, 3, 5, 10, 20)
+COMMON = make_experiment(
+    "space",
+    "the common space: accuracy against its dimension, and against rounds",
+    Study(
+        (
+            *(
+                Variant(label, {"space": ("patches", f"filters={count}")}, methods=SPACE)
+                for label, count in FILTERS.items()
+            ),
+            *(
+                Variant(f"N = {size}, {rounds} rounds", {"clients": size, "common_rounds": rounds}, methods=("CS",))
+                for size in (10, 100)
+                for rounds in ROUNDS
+            ),
+        ),
+        (
+            Panel("dimension, 10 rounds", "d", {label: str(54 * count) for label, count in FILTERS.items()}),
+            *(
+                Panel(f"{size} clients", "rounds", {f"N = {size}, {rounds} rounds": str(rounds) for rounds in ROUNDS})
+                for size in (10, 100)
+            ),
+        ),
+    ),
+)
+
+STUDIES = (SKEW, ABSENCE, PRECISION, UNSEEN, DISCRIMINATOR, AVERAGES, CONTROL, LENGTH, MODELS, CLIENTS, COMMON)
