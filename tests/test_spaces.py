@@ -82,7 +82,7 @@ def test_every_path_has_numbers_of_its_own():
 
 
 def test_filters_are_the_same_everywhere_and_for_ever():
-    banks = [bank.filters for bank in Patches((1, 28, 28), seed=3, filters=48)._banks]
+    banks = [bank.filters for bank in Patches((1, 28, 28), seed=3)._banks]
     assert [tuple(bank.shape) for bank in banks] == [(48, 1, edge, edge) for edge in (5, 7, 9)]
     assert [sha256(bank.numpy()) for bank in banks] == [
         "fabad8e0c3ad950d5efe5f05d1f16f279f5a0b05e0b977927301e811b4a76ac5",
@@ -92,7 +92,7 @@ def test_filters_are_the_same_everywhere_and_for_ever():
 
 
 def test_whitened_filters_are_the_same_everywhere_up_to_rounding():
-    small, middle, _ = (bank.filters for bank in Patches((3, 32, 32), seed=3, filters=48, epsilon=1.0, whiten=True)._banks)
+    small, middle, _ = (bank.filters for bank in Patches((3, 32, 32), seed=3, epsilon=1.0, whiten=True)._banks)
     expected = [-0.09314, 0.34656, 0.19421, -0.38391]
     assert small[0, 0, 0, :4].tolist() == pytest.approx(expected, abs=2 * STEP)
     expected = [0.0957, -0.61896, 0.30341, 0.0567]
@@ -344,7 +344,7 @@ def test_words_choose_a_space_and_its_options():
         (("patches", "shape=1,8,8"), (1, 8, 8), "patches has no option 'shape=1,8,8'"),
         (("patches", "filters"), (1, 8, 8), "patches has no option 'filters'"),
         (("patches", "filters="), (1, 8, 8), "patches has no option 'filters='"),
-        (("patches", "filters=many"), (1, 8, 8), "filters cannot be 'many': its default is 32"),
+        (("patches", "filters=many"), (1, 8, 8), "filters cannot be 'many': its default is 48"),
         (("patches", "sizes=3,x"), (1, 8, 8), r"sizes cannot be '3,x': its default is \(5, 7, 9\)"),
         (("patches", "mirror=1"), (1, 8, 8), "mirror cannot be '1': its default is False"),
         (("patches", "sizes=9"), (1, 8, 8), r"filters of 9 pixels .*do not fit images of 8 × 8"),
@@ -388,7 +388,7 @@ def test_equal_spaces_have_equal_fingerprints_however_their_numbers_are_written(
 
 
 def test_a_fingerprint_is_the_same_everywhere_and_for_ever():
-    assert fingerprint(Patches((1, 28, 28))) == "patches-de5b35b7ebcde956"
+    assert fingerprint(Patches((1, 28, 28))) == "patches-ebc236ecbd198229"
     assert fingerprint(Fourier((-1.0,), (1.0,))) == "fourier-58aa1932099a2236"
 
 

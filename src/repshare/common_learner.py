@@ -1,6 +1,6 @@
 """What a client of a common classifier trains: dual variables of its samples in the common space.
 
-A tenth of the samples is held out: it never leaves in any form, and tells the client whether the others help it.
+Some samples are held out: they never leave in any form, and tell the client whether the others help it.
 """
 
 import math

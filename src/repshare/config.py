@@ -51,7 +51,7 @@ class Policy:
     """How exactly the numbers that a client shares are written (RS and FD only)."""
     common_precision: Precision = "fp16"
     """CS: how exactly the numbers that a client shares and receives are written."""
-    held_out: float = 0.1
+    held_out: float = 0.05
     """CS: the share of samples that never leave in any form, and tell whether the others help. At least 10, or none."""
     keep_to_self: bool = False
     """CS: use the classifier of the own samples where the held-out ones say that the others make it worse."""

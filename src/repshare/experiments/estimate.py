@@ -13,9 +13,9 @@ from repshare.data import Splits
 from repshare.experiments.experiment import Cell, Load
 from repshare.methods import find_method
 from repshare.samples import Samples
-from repshare.simulation.plan import Plan, build_model, make_plan
+from repshare.simulation.plan import Plan, build_model, make_common, make_plan
 
-TIMED_BATCHES = 2
+TIMED_BATCHES, TIMED_IMAGES = 2, 50
 
 
 class Pace(NamedTuple):
@@ -32,6 +32,9 @@ def estimate(cells: Sequence[Cell], load: Load, workers: int) -> float:
     for cell in cells:
         setting = cell.run.setting
         splits = load(setting.dataset)
+        if find_method(cell.run.method).in_space:
+            total += _seconds_in_space(make_plan(cell.run, splits))
+            continue
         model = (setting.dataset, setting.model)
         if model not in paces:
             paces[model] = _time(make_plan(cell.run, splits))
@@ -56,6 +59,13 @@ def _seconds(run: Run, splits: Splits, pace: Pace) -> float:
     tests = math.ceil(rounds / setting.eval_every)
     tested = tests * len(splits.test.labels) * (1 if method.one_model or method.pools_data else setting.clients)
     return trained * pace.training + (represented + tested) * pace.looking
+
+
+def _seconds_in_space(plan: Plan) -> float:
+    """What the common space takes for all training and test samples; the rounds take less."""
+    space = make_common(plan.run, plan.train_images[:1]).space
+    images = torch.from_numpy(plan.train_images[:TIMED_IMAGES].copy())
+    return _once(lambda: space(images)) / len(images) * (len(plan.train_labels) + len(plan.test_labels))
 
 
 def _time(plan: Plan) -> Pace:

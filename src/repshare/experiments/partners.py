@@ -58,7 +58,7 @@ WAYS = (
     Way("FD", "FD", "IL"),
     Way("FL", "FL", "IL"),
     Way("CS", "CS", "CA"),
-    Way("CS, keep_to_self", "CS", "CA", Policy(keep_to_self=True)),
+    Way("CS, keep_to_self", "CS", "CA", Policy(keep_to_self=True, held_out=0.2)),
 )
 
 

@@ -41,7 +41,7 @@ class Patches:
     """What the filters are drawn from."""
     sizes: tuple[int, ...] = (5, 7, 9)
     """Edges of the filters, in pixels."""
-    filters: int = 32
+    filters: int = 48
     """Filters of each size."""
     threshold: float = 1.0
     """How like a filter a patch must be to count, in standard deviations of a random one."""
