@@ -16,6 +16,7 @@ from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Counting, Exchange
 from repshare.methods import RS, Method
+from repshare.pairing import PairedLearner
 from repshare.randomness import derive, numpy_stream
 from repshare.samples import Labelled, Samples
 from repshare.spaces import choose
@@ -217,7 +218,8 @@ class Client:
             common = common or Common(choose((), samples.batch(torch.arange(1))[0], 0))
             alone = self.method.share is None
             options = {"name": self.name, "seed": self.seed, "head": head}
-            return CommonLearner(model, samples, self.policy, **options, common=common, alone=alone)  # type: ignore[arg-type]
+            make = CommonLearner if self.policy.pair == "no" else PairedLearner
+            return make(model, samples, self.policy, **options, common=common, alone=alone)  # type: ignore[arg-type]
         if not self.policy.end_to_end or self.method.share is None:  # of one who shares nothing, nothing shows
             return Learner(model, samples, self.policy, name=self.name, seed=self.seed, head=head)
         from repshare.private_training import PrivateLearner

@@ -72,7 +72,7 @@ class CommonLearner(Learner):
             return Dual(vectors[used], labels[used], classes, loss=common.loss, shrinkage=common.shrinkage, alone=alone)
 
         self.dual = dual(alone=alone)
-        self.held = vectors[held], labels[held]
+        self.held, self.held_rows = (vectors[held], labels[held]), held
         self.by_itself: Linear | None = None  # the classifier of the own samples alone, where there is a choice
         if not alone and len(held):
             own = dual(alone=True)
@@ -117,14 +117,14 @@ class CommonLearner(Learner):
 
     def evaluate(self, samples: Samples) -> Score:
         """How well the classifier in hand does on these samples."""
-        scores = self.classifier()(_embed_once(self.common, samples))
+        scores = self.classifier()(self.embed_once(samples))
         return count_hits(scores.argmax(1).cpu(), samples.labels, self.network.classes)
 
     def look(self, samples: Samples) -> View:
         """How these samples look in the space, and the classifier in hand."""
         linear = self.classifier()
         bias = linear.offset - linear.weights @ linear.centre
-        tensors = (_embed_once(self.common, samples), linear.weights, bias)
+        tensors = (self.embed_once(samples), linear.weights, bias)
         return View(*(tensor.float().cpu().numpy().copy() for tensor in tensors))
 
     def state(self) -> dict[str, Any]:
@@ -134,6 +134,14 @@ class CommonLearner(Learner):
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from here."""
         self.dual.load_state(state["dual"])
+
+    def embed_once(self, samples: Samples) -> Tensor:
+        """The vectors of test samples, which clients of one process share."""
+        kept, key = _embedded.setdefault(samples, {}), fingerprint(self.common.space)
+        if key not in kept:
+            kept.clear()  # of another run
+            kept[key], _ = embed(self.common, samples)
+        return kept[key]
 
     def _judge(self, linear: Linear) -> tuple[Tensor | None, Tensor | None]:
         """Which held-out samples are right together, and which alone."""
@@ -158,14 +166,6 @@ def embed(common: Common, samples: Samples) -> tuple[Tensor, float]:
     if not longest <= bound * SLACK:
         raise DataError(f"the space {space.name} gave a vector of length {longest:.4g}; its bound is √d = {bound:.4g}")
     return vectors.clone(), spared  # an ordinary tensor again
-
-
-def _embed_once(common: Common, samples: Samples) -> Tensor:
-    kept, key = _embedded.setdefault(samples, {}), fingerprint(common.space)
-    if key not in kept:
-        kept.clear()  # of another run
-        kept[key], _ = embed(common, samples)
-    return kept[key]
 
 
 def _divide(learner: Learner, labels: "np.ndarray[Any, Any]", seed: int) -> tuple[Tensor, Tensor]:

@@ -55,6 +55,8 @@ class Policy:
     """CS: the share of samples that never leave in any form, and tell whether the others help. At least 10, or none."""
     keep_to_self: bool = False
     """CS: use the classifier of the own samples where the held-out ones say that the others make it worse."""
+    pair: Literal["no", "pair", "distil"] = "no"
+    """CS: train the own network, too. pair: use both together. distil: teach the network what the pair says."""
     releases: int | None = None
     """Release at most so often, then only listen. Default: in every round."""
     epochs: int = 1
@@ -102,7 +104,7 @@ class Policy:
             _whole(self, "releases", 1)
         if not 0 <= self.held_out < 1:
             raise ConfigError(f"held_out must be at least 0 and below 1, not {self.held_out}")
-        for name in ("discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute"):
+        for name in ("discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute", "pair"):
             _one_of(self, name)
         for name in ("learning_rate", "epsilon", "clip", "grad_clip"):
             if (value := getattr(self, name)) is not None and not 0 < value < math.inf:

@@ -1,6 +1,7 @@
 """A client's labelled data, checked once, then served in batches."""
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,13 @@ class Samples:
             inputs, labels = default_collate([self._data[int(i)] for i in indices])
         _check_labels(labels)
         return self._place(inputs), labels.to(self.device, torch.int64)
+
+    def part(self, rows: Tensor) -> "Samples":
+        """Only these of the samples, without a copy of them."""
+        part = copy(self)
+        part._rows = rows if self._rows is None else self._rows[rows]
+        part.labels = self.labels[rows]
+        return part
 
     def in_order(self, size: int) -> Iterator[tuple[Any, Tensor]]:
         """All samples, `size` at a time."""

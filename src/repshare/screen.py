@@ -44,10 +44,11 @@ def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: s
     table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("method")
     table.add_column("accuracy %", justify="right", no_wrap=True)
-    table.add_column("± clients", justify="right")
+    table.add_column("±", justify="right")
     table.add_column("by round", min_width=CURVE_WIDTH)
     table.add_column("up", justify="right")
     table.add_column("down", justify="right")
+    table.add_column("in all", justify="right")
     table.add_column("compute", justify="right")
     best = max(summary.accuracy for method, summary in summaries.items() if method != "CL" or len(summaries) == 1)
     for method, summary in summaries.items():
@@ -59,16 +60,22 @@ def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: s
             curve([line for line in lines if line["method"] == method]),
             traffic(summary.bytes_up / summary.client_rounds),
             traffic(summary.bytes_down / summary.client_rounds),
+            traffic((summary.bytes_up + summary.bytes_down) / _clients(lines, method)),
             f"{summary.seconds:.0f} s",
             style=style,
         )
     return table
 
 
+def _clients(lines: Sequence[Line], method: str) -> int:
+    return len({line["client"] for line in lines if line["method"] == method})
+
+
 def legend(titles: Mapping[str, str], seeds: int) -> str:
     """What the rows and columns of a comparison mean."""
     rows = [f"  [bold]{name}[/]  {title}" for name, title in titles.items()]
-    columns = ["up, down   what a client sends and receives in a round"]
+    columns = ["±          standard deviation over clients"]
+    columns += ["up, down   what a client sends and receives in a round; in all: both, in all its rounds"]
     columns += ["compute    seconds of one core, all clients together"]
     if seeds > 1:
         columns.insert(0, f"accuracy   mean over clients, ± standard deviation over {seeds} seeds")

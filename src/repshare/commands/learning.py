@@ -58,15 +58,16 @@ class Output:
 def compare(
     setting: Setting,
     output: Output,
-    methods: tuple[str, ...] = ("CL", "IL", "FL", "FD", "RS"),
+    methods: tuple[str, ...] = ("CL", "IL", "FL", "FD", "RS", "CA", "CS"),
     seeds: int = 1,
     fallback: str | None = None,
 ) -> None:
     """Compare methods on the same split and seeds: a table, a figure, and all records.
 
     CL has everyone's data in one place, in IL everyone is alone, FL averages weights (FedAvg), FD shares mean
-    logits, and RS, the paper's method, shares mean representations. Besides there are SL, split learning, and FC, a
-    control that learns towards fixed class codes and shares nothing.
+    logits, and RS, the paper's method, shares mean representations. CS shares class averages of fixed features in a
+    common space, and needs few rounds; CA is the same space alone, its control. Besides there are SL, split learning,
+    and FC, a control that learns towards fixed class codes and shares nothing.
 
     repshare compare --dataset digits --clients 3 --rounds 10
 
@@ -75,7 +76,7 @@ def compare(
     Args:
         setting: What all methods have in common.
         output: Where results go.
-        methods: Any of CL, IL, FL, FD, RS, SL, FC.
+        methods: Any of CL, IL, FL, FD, RS, CA, CS, SL, FC.
         seeds: How many, numbered from 0. Each has its own split and starting weights.
         fallback: A data set to use instead, and say so, if the first cannot be had.
     """
@@ -83,14 +84,14 @@ def compare(
 
 
 def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: Output, seeds: int = 1) -> None:
-    """Run one method: CL, IL, FL, FD, RS, SL or FC.
+    """Run one method: CL, IL, FL, FD, RS, CA, CS, SL or FC.
 
     repshare run RS --dataset mnist --clients 10
 
     repshare run FL --independent-starts
 
     Args:
-        method: One of CL, IL, FL, FD, RS, SL, FC.
+        method: One of CL, IL, FL, FD, RS, CA, CS, SL, FC.
         setting: What to run it on.
         output: Where results go.
         seeds: How many, numbered from 0. Each has its own split and starting weights.
@@ -128,7 +129,8 @@ def _compare(
         results = {name: _summary(summary) for name, summary in summaries.items()}
         print_json({"methods": results, "config": experiments.describe(runs)})
     else:
-        heading = f"{title}, {setting.rounds} rounds: test accuracy at the end"
+        most = max(run.setting.rounds or 0 for run in runs)
+        heading = f"{title}, {most} rounds: test accuracy at the end"
         console.print(screen.comparison(summaries, lines, heading))
         console.print(screen.legend({name: METHODS[name].title for name in summaries}, seeds))
     plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {setting.rounds} rounds")

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from repshare import plots, screen
-from repshare.config import Setting
+from repshare.config import Policy, Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.methods import find_method
 from repshare.results import Line, write_atomically
@@ -21,6 +21,7 @@ class Row(NamedTuple):
     independent_starts: bool = False
     code_size: float = Setting.code_size
     releases: int | None = None
+    pair: Literal["no", "pair", "distil"] = "no"
 
 
 ROWS = [
@@ -35,8 +36,11 @@ ROWS = [
     Row("CA (the space alone)", "CA"),
     Row("CS, one release", "CS", releases=1),
     Row("CS", "CS"),
+    Row("CS, paired with the network", "CS", pair="pair"),
+    Row("CS, distilled into the network", "CS", pair="distil"),
 ]
 SIZES = (2, 5, 10)
+HELD_OUT = 0.1  # of the samples, where they choose how to mix network and common classifier
 NUMBERS: dict[str, dict[str, tuple[float, ...]]] = {
     "mnist": {
         "CL": (94.00,),
@@ -79,10 +83,19 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
                     independent_starts=row.independent_starts,
                     code_size=row.code_size,
                     common_rounds=row.releases or setting.common_rounds,
+                    policy=_policy(row, setting),
                 )
                 key = {"row": row.title, "clients": clients, "seed": seed}
                 cells.append(Cell(key, make_run(row.method, seed, own)))
     return cells
+
+
+def _policy(row: Row, setting: Setting) -> Policy:
+    """With a network beside the common classifier: as many epochs as networks have elsewhere, in fewer rounds."""
+    if row.pair == "no":
+        return setting.policy
+    epochs = max(1, (setting.rounds or 1) // setting.common_rounds)
+    return replace(setting.policy, pair=row.pair, epochs=epochs, held_out=HELD_OUT)
 
 
 def sizes(row: Row) -> tuple[int, ...]:

@@ -47,6 +47,11 @@ def adapt(policy: Policy) -> Policy:
     return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
 
 
+def adapt_alone(policy: Policy) -> Policy:
+    """The same without a network, and without samples held out: there is nobody to judge."""
+    return replace(adapt(policy), pair="no", held_out=0.0)
+
+
 def _common(learner: Learner) -> CommonLearner:
     if not isinstance(learner, CommonLearner):
         raise ConfigError(f"{learner.name} has no common space")
@@ -54,4 +59,4 @@ def _common(learner: Learner) -> CommonLearner:
 
 
 CS = Method("CS", "sharing in a common space", share, serve, absorb, adapt=adapt, in_space=True)
-CA = Method("CA", "the common space alone (a control: nothing is shared)", adapt=adapt, in_space=True)
+CA = Method("CA", "the common space alone (a control: nothing is shared)", adapt=adapt_alone, in_space=True)
