@@ -35,7 +35,7 @@ def records(folder):
 def test_compare_shows_a_table_and_writes_figure_records_and_configuration(tmp_path):
     done = repshare("compare", *TINY, "--name", "first", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for word in ("CL", "IL", "FL", "FD", "RS", "± clients", "runs/first/figure.png"):
+    for word in ("CL", "IL", "FL", "FD", "RS", "±", "runs/first/figure.png"):
         assert word in done.stdout
     assert files(tmp_path) == [
         f"runs/first/{name}" for name in ("figure.png", "finished.json", "partition.png", "records.jsonl", "run.json")
