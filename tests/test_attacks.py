@@ -8,7 +8,8 @@ from repshare.config import Run, Setting
 from repshare.errors import ConfigError
 from repshare.representations import Release, stack
 from repshare.simulation import Inline, simulate
-from repshare.simulation.attacks import choose_attackers, poison
+from repshare.simulation.attacks import choose_attackers, poison, spoil
+from repshare.simulation.plan import make_plan, resolve
 from repshare.simulation.rounds import Simulation
 from repshare.simulation.schedule import attend
 
@@ -54,3 +55,32 @@ def test_lies_change_what_the_others_learn(splits):
 def test_weights_cannot_be_lied_about_here(splits):
     with Inline() as workers, pytest.raises(ConfigError, match="attackers lie about representations: FL"):
         next(simulate(Run("FL", 0, replace(SMALL, attackers=0.4)), splits, workers))
+
+
+def test_noise_replaces_the_images_of_those_who_lie_and_of_nobody_else(splits):
+    setting = resolve(replace(SMALL, attackers=0.4, attack="noise"), 1200)
+    honest, lied = (make_plan(Run("FL", 0, each), splits) for each in (replace(setting, attackers=0.0), setting))
+    liars = choose_attackers(setting, 0, 5)
+    for client in range(5):
+        rows = honest.part(client)
+        assert np.array_equal(honest.train_images[rows], lied.train_images[rows]) == (client not in liars)
+    rows = np.concatenate([lied.part(client) for client in liars])
+    assert abs(float(lied.train_images[rows].mean())) < 0.05
+    assert 0.95 < float(lied.train_images[rows].std()) < 1.05
+    assert np.array_equal(honest.train_labels, lied.train_labels)
+
+
+def test_permuted_labels_are_all_wrong_and_still_tell_classes_apart():
+    labels = np.arange(10).repeat(3)
+    images, renamed = spoil(np.zeros((30, 1)), labels, np.arange(15), "permuted", 0, 10)
+    assert (renamed[:15] != labels[:15]).all()
+    assert np.array_equal(renamed[15:], labels[15:])
+    assert len(set(zip(labels[:15].tolist(), renamed[:15].tolist(), strict=True))) == 5
+    assert not images.any()
+
+
+def test_clients_whose_data_lie_may_take_part_in_fedavg(splits):
+    with Inline() as workers:
+        setting = replace(SMALL, attackers=0.4, attack="noise")
+        honest, lied = (list(simulate(Run("FL", 0, each), splits, workers)) for each in (SMALL, setting))
+    assert [record.ce for record in honest[-1]] != [record.ce for record in lied[-1]]

@@ -166,7 +166,10 @@ def test_the_gap_is_that_of_the_primal_and_the_dual_objective(data, loss):
     go(clients, 3)
     linear, scale = clients[0].linear(), strength(vectors)
     scores, weights = linear(vectors).double(), linear.weights.double()
-    alpha, targets = torch.cat([client.published.alpha for client in clients]), torch.nn.functional.one_hot(labels, 10).double()
+    alpha, targets = (
+        torch.cat([client.published.alpha for client in clients]),
+        torch.nn.functional.one_hot(labels, 10).double(),
+    )
     offset, half = linear.offset.double(), scale / 2 * float(weights.square().sum())
     if loss == "squared":
         primal = float((targets - scores).square().sum() / 2)

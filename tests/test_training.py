@@ -374,3 +374,17 @@ def test_arrays_that_pytorch_cannot_look_at_are_copied(few):
     frozen.flags.writeable = False
     assert reversed_.labels.tolist() == labels[::-1].tolist()
     assert torch.equal(Samples((frozen, labels)).batch(torch.arange(3))[0], few[0][:3])
+
+
+def test_a_network_that_computes_in_bf16_learns_nearly_the_same_with_weights_in_fp32(few):
+    exact, coarse = (learner(few, Policy(compute=compute, epochs=3)) for compute in ("fp32", "bf16"))
+    losses = [each.train() for each in (exact, coarse)]
+    assert losses[0].ce != losses[1].ce == pytest.approx(losses[0].ce, rel=0.02)
+    assert {parameter.dtype for parameter in coarse.network.model.parameters()} == {torch.float32}
+    vectors, _ = coarse.represent()
+    assert vectors.dtype == np.float32
+
+
+def test_bf16_is_refused_where_gradients_must_be_exact():
+    with pytest.raises(ConfigError, match="end_to_end clips each sample's exact gradient: use compute fp32"):
+        Policy(epsilon=1.0, end_to_end=True, compute="bf16")
