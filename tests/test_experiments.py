@@ -40,7 +40,7 @@ def carry_out(experiment, path, splits, seeds, stop=None, setting=TINY):
 
 def test_the_table_has_every_cell_once_for_each_seed(tmp_path, splits):
     lines = carry_out(TABLE, tmp_path, splits, seeds=2)
-    assert len(lines) == 2 * (1 + 7 * 3)
+    assert len(lines) == 2 * (1 + 10 * 3)
     assert {line["row"] for line in lines} >= set(PUBLISHED["mnist"])
     assert {(line["row"], line["clients"]) for line in lines} >= {("FL (fair)", 10), ("FL (as published)", 10)}
 

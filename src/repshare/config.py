@@ -174,8 +174,8 @@ class Setting:
     shrinkage: float | None = None
     """CS and CA: how strongly the common classifier is regularised.
     Default: what does best when clients leave out one of their samples at a time, summed over clients."""
-    common_rounds: int = 10
-    """CS: its rounds, if fewer than `rounds`. CA needs one."""
+    common_rounds: int | None = None
+    """CS: its rounds, if fewer than `rounds`. CA needs one. Default: 20 for fashion_mnist and cifar10, else 10."""
     code_size: float = 0.9
     """FC: how far from zero the codes of classes are in each dimension."""
     participation: float = 1.0
@@ -208,7 +208,7 @@ class Setting:
     """Every client's policy."""
 
     def __post_init__(self) -> None:
-        for name in ("clients", "eval_every", "degree", "common_rounds"):
+        for name in ("clients", "eval_every", "degree"):
             _whole(self, name, 1)
         self._check_topology()
         if self.shrinkage is not None and not 0 < self.shrinkage < math.inf:
@@ -222,7 +222,7 @@ class Setting:
             raise ConfigError(f"dropout must be at least 0 and below 1, not {self.dropout}")
         if not 0 < self.participation <= 1:
             raise ConfigError(f"participation must be above 0 and at most 1, not {self.participation}")
-        for name in ("samples", "rounds", "dimension"):
+        for name in ("samples", "rounds", "dimension", "common_rounds"):
             if getattr(self, name) is not None:
                 _whole(self, name, 1)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from repshare.data import Splits
 
 What = Literal[
-    "table", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners",
+    "table", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners", "pairs",
     "skew", "absence", "precision", "unseen", "discriminator", "averages", "codes", "length", "models", "clients",
     "space",
 ]  # fmt: skip
@@ -43,6 +43,7 @@ def reproduce(
     costs to have no server. privacy: accuracy against ε of differentially private releases (mnist, digits).
 
     partners: whether it matters what partners share: honest ones, some or all fed noise or permuted labels, nobody.
+    pairs: a client's network beside the common classifier, paired with it, and taught by the pair.
 
     Studies beyond the paper, each beside IL and FL. skew: clients whose classes differ. absence: half of them away in
     each round. precision: fewer bits on the wire. unseen: classes that a client lacks. discriminator: the

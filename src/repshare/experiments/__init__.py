@@ -15,14 +15,26 @@ from repshare.experiments.experiment import Cell, Experiment, arrange, choose, f
 from repshare.experiments.partners import PARTNERS
 from repshare.experiments.privacy import PRIVACY
 from repshare.experiments.studies import STUDIES
-from repshare.experiments.table import PUBLISHED, TABLE
+from repshare.experiments.table import PAIRED, PUBLISHED, TABLE
 from repshare.experiments.topologies import TOPOLOGIES
 from repshare.experiments.traffic import TRAFFIC
 from repshare.experiments.tsne import TSNE_FIGURE
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
-    for experiment in (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND, TOPOLOGIES, PRIVACY, PARTNERS, *STUDIES)
+    for experiment in (
+        TABLE,
+        ABLATION,
+        CURVES,
+        TSNE_FIGURE,
+        TRAFFIC,
+        BOUND,
+        TOPOLOGIES,
+        PRIVACY,
+        PARTNERS,
+        PAIRED,
+        *STUDIES,
+    )
 }
 
 __all__ = [

@@ -232,7 +232,7 @@ CLIENTS = make_experiment(
                 )
                 for label, size in PER_CLIENT.items()
             ),
-            Variant(MANY, {"clients": 10_000, "samples": 60_000, "common_rounds": 20}, methods=("CS",)),
+            Variant(MANY, {"clients": 10_000, "samples": 60_000, "common_rounds": 20}, methods=("CS",), seeds=1),
         ),
         (
             Panel("1,200 samples in all", "clients N", {label: str(size) for label, size in (IN_ALL | MORE).items()}),

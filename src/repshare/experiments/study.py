@@ -34,6 +34,8 @@ class Variant(NamedTuple):
     """How it differs from the usual policy."""
     methods: tuple[str, ...] = METHODS
     """What is run on it. A method that is run on one variant only does not depend on what is varied."""
+    seeds: int | None = None
+    """At most so many, where a run takes long. Default: as many as the study has."""
 
     def change(self, setting: Setting) -> Setting:
         """The setting of its runs, tested after the last round only."""
@@ -78,6 +80,7 @@ def plan(study: Study, setting: Setting, seeds: int) -> list[Cell]:
         )
         for seed in range(seeds)
         for variant in study.variants
+        if variant.seeds is None or seed < variant.seeds
         for method in variant.methods
     ]
 

@@ -32,6 +32,8 @@ class Protocol(NamedTuple):
     model: str
     space: tuple[str, ...] = ()
     """The common space, which the paper does not have. Chosen on training images that no experiment uses."""
+    common_rounds: int = 10
+    """Rounds of CS: as many as keep its traffic below a twentieth of FedAvg's."""
 
 
 CLOTHES = (
@@ -46,8 +48,8 @@ CLOTHES = (
 )
 PAPER = {
     "mnist": Protocol(1200, 100, "lenet5"),
-    "fashion_mnist": Protocol(6000, 20, "resnet9", CLOTHES),
-    "cifar10": Protocol(10000, 20, "resnet18"),
+    "fashion_mnist": Protocol(6000, 20, "resnet9", CLOTHES, 20),
+    "cifar10": Protocol(10000, 20, "resnet18", (), 20),
 }
 ELSEWHERE = Protocol(None, 20, "lenet5")
 
@@ -102,10 +104,15 @@ def make_run(method: str, seed: int, setting: Setting) -> Run:
     """A run of this method. In a common space it is over after fewer rounds, each of which can be tested."""
     if not find_method(method).in_space:
         return Run(method, seed, setting)
-    rounds = 1 if find_method(method).share is None else setting.common_rounds
+    rounds = 1 if find_method(method).share is None else common_rounds(setting)
     rounds = min(rounds, setting.rounds or rounds)
     every = 1 if setting.eval_every < (setting.rounds or 0) else rounds  # all, unless only the last is wanted
     return Run(method, seed, replace(setting, rounds=rounds, eval_every=every))
+
+
+def common_rounds(setting: Setting) -> int:
+    """Rounds of CS."""
+    return setting.common_rounds or PAPER.get(setting.dataset, ELSEWHERE).common_rounds
 
 
 def make_common(run: Run, example: NDArray[np.float32]) -> Common:
