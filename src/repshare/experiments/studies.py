@@ -5,6 +5,7 @@ from repshare.experiments.study import METHODS, Panel, Study, Variant, make_expe
 SPACE = ("CA", "CS")  # sharing in a common space, beside that space alone
 CONTROLLED = (*METHODS, "FC")  # beside the others, what a penalty on long features does without sharing
 ALL = (*CONTROLLED, *SPACE)
+LONGER = {"code_size": 0.0, "common_rounds": 20}  # FC as a penalty on long features; more rounds of CS
 
 SKEWED = {f"α = {alpha:g}": alpha for alpha in (0.1, 0.5, 1.0)}
 SKEWS = {label: f"{alpha:g}" for label, alpha in SKEWED.items()} | {"uniform": "∞\n(uniform)"}
@@ -14,10 +15,10 @@ SKEW = make_experiment(
     Study(
         (
             *(
-                Variant(label, {"partition": "dirichlet", "alpha": alpha, "code_size": 0.0}, methods=ALL)
+                Variant(label, {"partition": "dirichlet", "alpha": alpha, **LONGER}, methods=ALL)
                 for label, alpha in SKEWED.items()
             ),
-            Variant("uniform", {"code_size": 0.0}, methods=ALL),
+            Variant("uniform", LONGER, methods=ALL),
         ),
         (
             Panel("tested on all classes", "Dirichlet α: the smaller, the more one-sided", SKEWS),
@@ -32,8 +33,8 @@ ABSENCE = make_experiment(
     "half of the clients absent in each round",
     Study(
         (
-            Variant("all there", {"common_rounds": 20}, methods=(*METHODS, *SPACE)),
-            Variant("half absent", {"dropout": 0.5, "common_rounds": 20}, methods=(*METHODS, *SPACE)),
+            Variant("all there", LONGER, methods=(*METHODS, *SPACE)),
+            Variant("half absent", {"dropout": 0.5, **LONGER}, methods=(*METHODS, *SPACE)),
         ),
         (Panel("clients that come and go", "", PRESENT),),
         ordered=False,
@@ -65,7 +66,7 @@ UNSEEN = make_experiment(
         tuple(
             Variant(
                 label,
-                {"partition": "shards", "classes_per_client": held, "code_size": 0.0},
+                {"partition": "shards", "classes_per_client": held, **LONGER},
                 methods=ALL,
             )
             for label, held in HELD.items()
@@ -219,20 +220,17 @@ CLIENTS = make_experiment(
     "5 to 10,000 clients, with as many samples in all, and with as many each",
     Study(
         (
-            *(
-                Variant(label, {"clients": size, "code_size": 0.0, "common_rounds": 20}, methods=ALL)
-                for label, size in IN_ALL.items()
-            ),
-            *(Variant(label, {"clients": size, "common_rounds": 20}, methods=SPACE) for label, size in MORE.items()),
+            *(Variant(label, {"clients": size, **LONGER}, methods=ALL) for label, size in IN_ALL.items()),
+            *(Variant(label, {"clients": size, **LONGER}, methods=SPACE) for label, size in MORE.items()),
             *(
                 Variant(
                     label,
-                    {"clients": size, "samples": size * EACH, "code_size": 0.0, "common_rounds": 20},
+                    {"clients": size, "samples": size * EACH, **LONGER},
                     methods=ALL,
                 )
                 for label, size in PER_CLIENT.items()
             ),
-            Variant(MANY, {"clients": 10_000, "samples": 60_000, "common_rounds": 20}, methods=("CS",), seeds=1),
+            Variant(MANY, {"clients": 10_000, "samples": 60_000, **LONGER}, methods=("CS",), seeds=1),
         ),
         (
             Panel("1,200 samples in all", "clients N", {label: str(size) for label, size in (IN_ALL | MORE).items()}),
