@@ -225,9 +225,9 @@ class Dual:
 
 
 def _elect(shares: NDArray[np.floating], samples: int) -> int:
-    """The largest shrinkage whose hits are within a standard error of the most: (candidates,) shares of all samples."""
+    """The largest shrinkage whose hits are not clearly fewer than the most: (candidates,) shares of all samples."""
     most = float(shares.max())
-    error = math.sqrt(max(most * (1 - most), 0.0) / samples)
+    error = math.sqrt(max(most * (1 - most), 0.0) / samples) / 2  # of a difference on the same samples, roughly
     return int(np.flatnonzero(shares >= most - error)[-1])
 
 
