@@ -223,7 +223,7 @@ def test_the_vote_takes_the_strongest_shrinkage_among_those_that_do_about_as_wel
     data = MIDDLE(images[:N]), labels[:N]
     client = make_clients(data, [np.arange(N)], shrinkage=None, alone=True)[0]
     rates = client.part().hits.sum(axis=0)
-    error = math.sqrt(rates.max() * (1 - rates.max()) / N)
+    error = math.sqrt(rates.max() * (1 - rates.max()) / N) / 2
     chosen = max(s for s, rate in zip(SHRINKAGES, rates, strict=True) if rate >= rates.max() - error)
     assert chosen not in (SHRINKAGES[0], SHRINKAGES[-1])
     client.improve()
@@ -234,7 +234,7 @@ def test_clients_vote_together(data):
     clients = make_clients(data, splits_of(data[1])["five clients"], shrinkage=None)
     go(clients, 250)
     rates = np.mean([client.part().hits.sum(axis=0) for client in clients], axis=0)  # they have 40 samples each
-    error = math.sqrt(rates.max() * (1 - rates.max()) / N)
+    error = math.sqrt(rates.max() * (1 - rates.max()) / N) / 2
     chosen = max(s for s, rate in zip(SHRINKAGES, rates, strict=True) if rate >= rates.max() - error)
     assert own_scores(clients[0], data[0]) == pytest.approx(pooled_scores(data, "squared", chosen / N), abs=1e-3)
 
