@@ -100,7 +100,7 @@ def solve_large() -> str:
     more = (_peak_bytes() - before) / 1e6
     return (
         f"\nA client with 3,000 samples in 20,000 dimensions, one thread: {prepared:.1f} s to prepare (inner products\n"
-        f"and votes on shrinkage), {first:.1f} s for a round. Beside its vectors (240 MB) it takes {more:.0f} MB at most.\n"
+        f"and votes), {first:.1f} s for a round. Beside its vectors (240 MB) it takes {more:.0f} MB at most.\n"
     )
 
 

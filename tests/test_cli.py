@@ -35,7 +35,7 @@ def records(folder):
 def test_compare_shows_a_table_and_writes_figure_records_and_configuration(tmp_path):
     done = repshare("compare", *TINY, "--name", "first", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for word in ("CL", "IL", "FL", "FD", "RS", "±", "runs/first/figure.png"):
+    for word in ("CL", "IL", "FL", "FD", "RS", "CA", "CS", "±", "in all", "runs/first/figure.png"):
         assert word in done.stdout
     assert files(tmp_path) == [
         f"runs/first/{name}" for name in ("figure.png", "finished.json", "partition.png", "records.jsonl", "run.json")
@@ -45,7 +45,7 @@ def test_compare_shows_a_table_and_writes_figure_records_and_configuration(tmp_p
     assert described["setting"]["samples"] == 90
     assert described["setting"]["policy"]["lambda_kd"] == 10.0
     lines = records(tmp_path / "runs/first")
-    assert len(lines) == (4 * 3 + 1) * 2
+    assert len(lines) == (5 * 3 + 1) * 2 + 3  # two rounds of everyone, but CA has one
     assert {"ce", "kd", "disc", "bound", "train_accuracy", "test_accuracy", "bytes_up", "bytes_down"} <= set(lines[0])
 
 

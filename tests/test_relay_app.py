@@ -21,6 +21,7 @@ from repshare.wire import decode_teacher
 VALUES = {
     "classes": 10, "dimension": 8, "norm_bound": 1000.0, "minimum_count": 2, "weighted": True, "aggregation": "mean",
     "max_age": None,
+    "space": None,
 }  # fmt: skip
 
 
