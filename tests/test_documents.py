@@ -34,6 +34,14 @@ def test_the_example_of_two_parties_is_the_readmes():
         assert line in example, line
 
 
+def test_in_the_example_of_a_common_space_parties_learn_classes_they_have_never_seen(tmp_path):
+    done = run((ROOT / "examples/common_space.py").read_text(), tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, *_, last = done.stdout.splitlines()
+    assert all(float(share) < 60 for share in re.findall(r"([\d.]+)%", first)), first
+    assert all(float(share) > 90 for share in re.findall(r"([\d.]+)%", last)), last
+
+
 def test_the_example_of_ones_own_data_and_model_runs(tmp_path):
     own = ROOT / "examples/own.py"
     arguments = ["--dataset", f"{own}:data", "--model", f"{own}:model", "--rounds", "5", "--inline"]

@@ -5,6 +5,8 @@ Policy      what a client chooses: how it learns, what it lets others see
 Board       what is between clients; it never trains
 Task        what the clients of a collaboration agree on
 Party       what `repshare join` trains
+Common      what the clients of a common classifier (method CS) agree on: a space, a loss
+spaces      feature maps that all clients compute alike: Patches, Fourier, Backbone, choose
 load        real data sets by name
 LeNet5, ResNet9, ResNet18, split      the paper's models; any other classifier as features and head
 errors      everything raised on purpose
@@ -16,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from repshare import extras
 
 if TYPE_CHECKING:
-    from repshare import data, errors
+    from repshare import data, errors, spaces
     from repshare.board import Board
     from repshare.client import Client, Record
+    from repshare.common_learner import Common
     from repshare.config import Policy
     from repshare.data import load
     from repshare.exchange import Exchange, LocalExchange
@@ -33,6 +36,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Board",
     "Client",
+    "Common",
     "Exchange",
     "LeNet5",
     "LocalExchange",
@@ -48,12 +52,14 @@ __all__ = [
     "data",
     "errors",
     "load",
+    "spaces",
     "split",
 ]
 
 _HOMES = {
     "repshare.board": ("Board",),
     "repshare.client": ("Client", "Record"),
+    "repshare.common_learner": ("Common",),
     "repshare.config": ("Policy",),
     "repshare.data": ("load",),
     "repshare.exchange": ("Exchange", "LocalExchange"),

@@ -19,6 +19,7 @@ from repshare.randomness import numpy_stream
 from repshare.samples import EVALUATION_BATCH, Samples
 from repshare.spaces import Space, fingerprint
 from repshare.spaces.memory import Memory
+from repshare.task import Task, make_common_task
 from repshare.training import Learner, Losses, Score, View, count_hits
 
 FEWEST_HELD = 10  # fewer held-out samples tell nothing, so that none are held out
@@ -43,6 +44,10 @@ class Common(NamedTuple):
         """What releases and teachers carry, so that only those who agree learn together."""
         fixed = "" if self.shrinkage is None else f"-{self.shrinkage!r}"
         return f"{fingerprint(self.space)}-{self.loss}{fixed}"
+
+    def task(self, classes: int) -> Task:
+        """The task that a board or relay has for them."""
+        return make_common_task(classes, self.space.dimension, self.name)
 
 
 class CommonLearner(Learner):

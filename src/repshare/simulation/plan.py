@@ -21,7 +21,7 @@ from repshare.randomness import derive, numpy_stream
 from repshare.references import in_one_line
 from repshare.simulation.attacks import FACTORS, choose_attackers, spoil
 from repshare.spaces import choose
-from repshare.task import Task, make_common_task
+from repshare.task import Task
 
 
 class Protocol(NamedTuple):
@@ -199,8 +199,7 @@ def _agree_in_space(plan: Plan) -> Task:
         raise ConfigError(
             "a common classifier is the weighted total at a relay: leave topology and aggregation, or CS, out"
         )
-    common = make_common(plan.run, plan.train_images[:1])
-    return make_common_task(plan.classes, common.space.dimension, common.name)
+    return make_common(plan.run, plan.train_images[:1]).task(plan.classes)
 
 
 def common_start(plan: Plan) -> Weights:
