@@ -1,5 +1,6 @@
 """Common spaces: fixed feature maps that all clients of a task compute alike."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import Field, fields
 from typing import Any
@@ -20,6 +21,7 @@ __all__ = [
 
 SPACES: dict[str, type[Any]] = {"patches": Patches, "fourier": Fourier, "backbone": Backbone}
 GIVEN = ("shape", "low", "high", "module", "sha256")  # fields that follow from the data or the module
+SMALLEST = 6  # pixels along an edge: anything smaller is a table
 SMALL = 16  # pixels: below, images are too small for the larger filters
 BOUND = 4.0  # standard deviations: columns that were normalised before
 
@@ -27,7 +29,7 @@ BOUND = 4.0  # standard deviations: columns that were normalised before
 def choose(words: Sequence[str], example: Any, seed: int) -> Space:
     """The space that these words name, for inputs like the example (a batch): `patches filters=32`, `file.py:function`.
 
-    Without words, what suits the inputs: `patches` for images, `fourier` for vectors.
+    Without words, what suits the inputs: `patches` for images, `fourier` for vectors and tables.
     """
     name, *options = words or ("",)
     if is_reference(name):
@@ -35,17 +37,18 @@ def choose(words: Sequence[str], example: Any, seed: int) -> Space:
             raise ConfigError(f"a backbone has no options: leave {' '.join(options)} out")
         return measure(name, example)
     shape = tuple(example.shape[1:]) if isinstance(example, Tensor) else ()
-    name = name or {3: "patches", 1: "fourier"}.get(len(shape), "")
+    images = len(shape) == 3 and min(shape[1:]) >= SMALLEST
+    name = name or ("patches" if images else "fourier" if shape else "")
     if name not in ("patches", "fourier"):
         given = f"{name!r}" if name else f"inputs of shape {shape}"
         raise ConfigError(
             f"no space for {given}: choose patches (images), fourier (vectors), or your own file.py:function"
         )
-    wanted = (3, "images (channels, height, width)") if name == "patches" else (1, "vectors")
-    if len(shape) != wanted[0]:
-        raise ConfigError(f"the space {name} takes {wanted[1]}, not inputs of shape {shape}")
+    if name == "patches" and len(shape) != 3:
+        raise ConfigError(f"the space patches takes images (channels, height, width), not inputs of shape {shape}")
     if name == "fourier":
-        usual: dict[str, Any] = {"low": (-BOUND,) * shape[0], "high": (BOUND,) * shape[0]}
+        columns = math.prod(shape)
+        usual: dict[str, Any] = {"low": (-BOUND,) * columns, "high": (BOUND,) * columns}
     else:
         usual = {"shape": shape, **_usual(*shape)}
     return SPACES[name](**{**usual, "seed": seed, **_parse(SPACES[name], options)})  # type: ignore[no-any-return]

@@ -33,7 +33,7 @@ class Fourier:
     """What the frequencies are drawn from."""
     features: int = 2048
     """d: how many cosines. More are closer to the kernel."""
-    width: float = 1.0
+    width: float = 0.5
     """How far two rows may differ and still be alike, where 1 is the distance of two random points in the bounds."""
 
     def __post_init__(self) -> None:
@@ -53,12 +53,12 @@ class Fourier:
         return self.features
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Rows (n, k) to (n, d), each √d long."""
-        if not isinstance(inputs, Tensor) or inputs.ndim != 2 or inputs.shape[1] != len(self.low):
-            shape = tuple(inputs.shape) if isinstance(inputs, Tensor) else type(inputs).__name__
+        """Rows (n, k), or anything of k numbers a sample, to (n, d), each √d long."""
+        if not isinstance(inputs, Tensor) or inputs.shape[1:].numel() != len(self.low):
+            shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
             raise DataError(f"the space fourier takes vectors of {len(self.low)} numbers, not inputs of shape {shape}")
         low, high, frequencies, phases = (tensor.to(inputs.device) for tensor in self._constants)
-        scaled = (inputs.float().clamp(low, high) - low) / (high - low) * 2 - 1
+        scaled = (inputs.flatten(1).float().clamp(low, high) - low) / (high - low) * 2 - 1
         pieces = [torch.addmm(phases, rows, frequencies).cos_() for rows in torch.split(scaled, PIECE)]
         return lengthen(torch.cat(pieces))
 
