@@ -128,12 +128,14 @@ def markdown(lines: Sequence[Line], dataset: str) -> str:
             entries += [_entry(_find(lines, way.alone, title, size)) for title in shown[-2:]]
             parts.append(f"| {way.title} | " + " | ".join(entries) + " |")
         parts.append("")
-    told = [line for line in lines if line["row"] == "CS" and line["clients"] == SIZES[-1]]
+    told = [line for line in lines if line["row"] == WAYS[-1].title and line["clients"] == SIZES[-1]]
     for kind in KINDS:
         found = [line["doubting"] for line in told if line["partners"] == kind.title]
         if found:
             share = statistics.fmean(found)
-            parts.append(f"- CS, N = {SIZES[-1]}, {kind.title}: {share:.0%} of the honest clients doubt the others.")
+            parts.append(
+                f"- {WAYS[-1].title}, N = {SIZES[-1]}, {kind.title}: {share:.0%} of the honest doubt the others."
+            )
     return "\n".join(parts) + "\n"
 
 
