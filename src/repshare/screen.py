@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
@@ -107,11 +108,15 @@ Published = Mapping[str, Mapping[int, float]]  # by row and number of clients
 def table_markdown(dataset: str, lines: Sequence[Line], published: Published) -> str:
     """The paper's table for one data set, the published numbers beside ours, as Markdown."""
     sizes = _sizes(lines)
-    seeds = len({line["seed"] for line in lines})
+    counts = Counter((line["row"], line["clients"]) for line in lines)
+    fewest, most = min(counts.values()), max(counts.values())
+    over = f"{most}" if fewest == most else f"{fewest} to {most}"
+    coarse = any(line.get("compute") == "bf16" for line in lines)
     parts = [
         f"{dataset}: mean test accuracy over clients after the last round [%], "
-        + (f"± standard deviation over {seeds}\nseeds" if seeds > 1 else "one seed")
-        + "; in brackets the published number. CL is one client with all the data.",
+        + (f"± standard deviation over {over}\nseeds" if most > 1 else "one seed")
+        + "; in brackets the published number. CL is one client with all the data."
+        + (" †: computed in bf16." if coarse else ""),
         "",
         "| | " + " | ".join(f"N = {size}" for size in sizes) + " |",
         "|---|" + "---:|" * len(sizes),
@@ -132,10 +137,12 @@ def _rows(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
 
 
 def _entry(title: str, row: Sequence[Line], size: int, published: Published) -> str:
-    accuracies = [line["accuracy"] for line in row if line["clients"] == size]
+    entry = [line for line in row if line["clients"] == size]
+    accuracies = [line["accuracy"] for line in entry]
     if not accuracies:
         return ""
     shown = _plus_minus(statistics.fmean(accuracies), statistics.stdev(accuracies) if len(accuracies) > 1 else None)
+    shown += " †" if any(line.get("compute") == "bf16" for line in entry) else ""
     number = published.get(title, {}).get(size)
     return shown if number is None else f"{shown} ({number:.2f})"
 
