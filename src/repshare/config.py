@@ -49,8 +49,8 @@ class Policy:
     """Clients to learn from, by name (in a simulation "client 1", "client 2" …). Default: everyone."""
     precision: Precision = "fp32"
     """How exactly the numbers that a client shares are written (RS and FD only)."""
-    common_precision: Precision = "fp16"
-    """CS: how exactly the numbers that a client shares and receives are written."""
+    common_precision: Literal["fp32", "fp16"] = "fp16"
+    """CS: how exactly the numbers that a client shares and receives are written. int8 is too coarse for it."""
     held_out: float = 0.05
     """CS: the share of samples that never leave in any form, and tell whether the others help. At least 10, or none."""
     keep_to_self: bool = False
