@@ -140,29 +140,31 @@ def markdown(lines: Sequence[Line], dataset: str) -> str:
 
 
 def draw(lines: Sequence[Line], folder: Path, dataset: str) -> list[Path]:
-    """A group of bars for each method; a line where it is without partners."""
+    """A group of bars for each method, the paler the worse the partners; a line where it is without any."""
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
-    figure = Figure(figsize=(11, 4.4), layout="constrained")
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
     systems = figure.subplots(1, len(SIZES), sharey=True)
+    fades = {kind.title: 1 - 0.8 * turn / (len(KINDS) - 1) for turn, kind in enumerate(KINDS)}
     for axes, size in zip(systems, SIZES, strict=True):
-        kinds = [kind.title for kind in KINDS if _find(lines, "CS", kind.title, size)]
-        for place, way in enumerate(WAYS):
+        ways = [way for way in WAYS if _find(lines, way.title, HONEST.title, size)]
+        kinds = [title for title in fades if any(_find(lines, way.title, title, size) for way in ways)]
+        for place, way in enumerate(ways):
             for turn, title in enumerate(kinds):
                 values = _find(lines, way.title, title, size)
                 if values:
-                    spread = statistics.stdev(values) if len(values) > 1 else 0.0
-                    fade = 1 - 0.8 * turn / max(1, len(kinds) - 1)
-                    at = place + 0.8 * ((turn + 0.5) / len(kinds) - 0.5)
+                    at, spread = place + 0.8 * ((turn + 0.5) / len(kinds) - 0.5), statistics.pstdev(values)
                     colour, wide = COLOURS[way.method], 0.8 / len(kinds)
-                    axes.bar(at, statistics.fmean(values), wide, yerr=spread, color=colour, alpha=fade, capsize=2)
-            alone = _find(lines, way.alone, NOBODY, size)
-            if alone:
+                    mean = statistics.fmean(values)
+                    axes.bar(at, mean, wide, yerr=spread, color=colour, alpha=fades[title], capsize=2)
+            if alone := _find(lines, way.alone, NOBODY, size):
                 axes.hlines(statistics.fmean(alone), place - 0.42, place + 0.42, color="black", linewidth=1.5)
-        axes.set_xticks(range(len(WAYS)), [way.title.replace(", ", ",\n") for way in WAYS])
-        tidy(axes, f"N = {size}", "from left to right: " + ", ".join(kinds), "")
-        axes.xaxis.label.set_fontsize(8)
+        tidy(axes, f"N = {size}", "", "")
+        axes.set_xticks(range(len(ways)), [way.title.replace(", ", ",\n") for way in ways])
     systems[0].set_ylabel(f"{dataset}: test accuracy\nof honest clients [%]; black: alone")
+    handles = [Patch(facecolor="black", alpha=fade, label=title) for title, fade in fades.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, title="partners")
     return save(figure, folder)
 
 
