@@ -30,6 +30,7 @@ Loss = Literal["squared", "logistic"]
 START = 1e-4  # ρ / n before anyone knows n: close to what votes come to with a thousand samples
 CURVATURE: dict[Loss, float] = {"squared": 1.0, "logistic": 0.5}
 STEPS = 20  # of logistic loss in a round
+ROUNDED = 0.02  # by how much fp16 may change a shrinkage
 VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
 FEWEST = 0.01  # of d: τ is at least so much, also where all vectors are alike
 PIECE = 4096  # columns of vectors that are multiplied at a time
@@ -52,6 +53,7 @@ class Variables(NamedTuple):
 
     alpha: Tensor  # (n, C)
     reached: Tensor  # (n, C)  the same before it was extrapolated
+    shrinkage: float | None = None  # ρ that they were made for; None: they were made before any vote
     momentum: float = 1.0
 
 
@@ -60,7 +62,10 @@ class _View(NamedTuple):
 
     total: Part
     centre: Tensor  # (d,)  μ
+    samples: int  # n, with the own ones
+    shrinkage: float | None  # ρ by vote; None: there has been none
     scale: float  # ρ τ
+    used: float  # the same for the total in hand, which may have been made for another ρ
     offset: Tensor  # (C,)  b
 
 
@@ -100,20 +105,22 @@ class Dual:
         The step begins at the α that were published, which are those in the total: one that is never published is
         taken again.
         """
-        alpha, before, momentum = self.published
-        view = self._view(alpha)
+        view = self._view(self.published)
+        alpha, before, _, momentum = self.published
+        alpha, before = (each * (view.scale / view.used) for each in (alpha, before))  # the same part of W
         scores = self._linear(view)(self.vectors).double()
         reached = self._solve(view, scores, alpha)
         following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         speed = (momentum - 1) / following
         if float(((alpha - reached) * (reached - before)).sum()) > 0:  # it leads back: begin anew
             following, speed = 1.0, 0.0
-        self.improved = Variables(self._within_bounds(reached + speed * (reached - before)), reached, following)
+        extrapolated = self._within_bounds(reached + speed * (reached - before))
+        self.improved = Variables(extrapolated, reached, view.shrinkage, following)
         return self._gap(scores, alpha)
 
     def part(self) -> Part:
         """What leaves this client; `publish` says that it has."""
-        return self._average(self.improved.alpha)
+        return self._average(self.improved)
 
     def publish(self) -> None:
         """The part is in the total from now on."""
@@ -121,11 +128,13 @@ class Dual:
 
     def linear(self) -> Linear:
         """The classifier in hand: everybody's, or the own samples' while there is nobody else."""
-        return self._linear(self._view(self.improved.alpha))
+        return self._linear(self._view(self.improved, reading=True))
 
     def state(self) -> dict[str, Any]:
         """What another of the same samples needs to go on to the same bits."""
-        total = None if self.total is None else [torch.from_numpy(np.array(each)) for each in self.total]
+        total = None
+        if self.total is not None:
+            total = [*(torch.from_numpy(np.array(array)) for array in self.total[:5]), *self.total[5:]]
         return {"published": tuple(self.published), "improved": tuple(self.improved), "total": total}
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -133,38 +142,44 @@ class Dual:
         self.published, self.improved = (Variables(*state[name]) for name in ("published", "improved"))
         self.total = None
         if state["total"] is not None:
-            vectors, weights, shares, hits, centre, samples = (tensor.numpy() for tensor in state["total"])
-            self.total = Part(vectors, weights, shares, hits, centre, int(samples))
+            *tensors, samples, first, shrinkage = state["total"]
+            vectors, weights, shares, hits, centre = (tensor.numpy() for tensor in tensors)
+            self.total = Part(vectors, weights, shares, hits, centre, samples, first, shrinkage)
 
-    def _average(self, alpha: Tensor) -> Part:
-        arrays = (each.cpu().numpy() for each in (self.vectors, alpha, self.labels, self._hits))
-        return make_part(*arrays)
+    def _average(self, variables: Variables) -> Part:
+        tensors = self.vectors, variables.alpha, self.labels, self._hits
+        vectors, alpha, labels, hits = (each.cpu().numpy() for each in tensors)
+        return make_part(vectors, alpha, labels, hits, variables.shrinkage)
 
-    def _view(self, alpha: Tensor) -> _View:
+    def _view(self, variables: Variables, *, reading: bool = False) -> _View:
         own = self.total is None
-        total = self._average(alpha) if self.total is None else self.total
+        total = self._average(variables) if self.total is None else self.total
         centre, dimension = torch.from_numpy(total.centre).to(self.vectors), self.vectors.shape[1]
         spread = max(dimension - float(centre.double().square().sum()), FEWEST * dimension)  # τ: all are √d long
+        counted = own or bool(self.published.alpha.any())
+        samples = total.samples + (0 if counted else len(self.labels))
+        vote = variables.shrinkage
         if self.fixed is not None:
-            shrinkage = self.fixed * total.samples
+            vote = wanted = used = self.fixed * samples
         elif own and not self.alone:
-            shrinkage = START * total.samples
+            wanted = used = vote or START * samples
         else:
-            shrinkage = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples)]
+            vote = wanted = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples)]
+            used = _reconcile(total, wanted, reading=reading)
         shares = torch.from_numpy(total.shares).to(self.targets)
         offset = shares if self.loss == "squared" else shares.clamp_min(0.5 / total.samples).log()
-        return _View(total, centre, shrinkage * spread, offset)
+        return _View(total, centre, samples, vote, wanted * spread, used * spread, offset)
 
     def _linear(self, view: _View) -> Linear:
         total = view.total
         sums = torch.from_numpy(total.vectors).to(self.vectors).double()
         weights = sums - torch.from_numpy(total.weights).to(sums)[:, None] * view.centre.double()
-        weights *= total.samples / view.scale
+        weights *= total.samples / view.used
         return Linear(weights.to(self.vectors), view.centre, view.offset.to(self.vectors))
 
     def _solve(self, view: _View, scores: Tensor, start: Tensor) -> Tensor:
         """The α that the own samples would have, if all clients stepped alike."""
-        gram = self._centred(view) * (view.total.samples / len(self.labels) / view.scale)
+        gram = self._centred(view) * (view.samples / len(self.labels) / view.scale)
         alpha, curvature = start, CURVATURE[self.loss]
         for _ in range(1 if self.loss == "squared" else STEPS):
             residual = self._residual(scores + gram @ (alpha - start)) - alpha
@@ -173,7 +188,7 @@ class Dual:
 
     def _factorise(self, view: _View, gram: Tensor, curvature: float) -> Tensor:
         """The Cholesky factor of I + curvature · gram. It changes only when clients come, leave or change data."""
-        key = view.scale / view.total.samples, float(view.centre.double().square().sum())
+        key = view.scale / view.samples, float(view.centre.double().square().sum())
         if self._factor is None or self._factor[0] != key:
             matrix = curvature * gram
             matrix.diagonal().add_(1.0)
@@ -222,6 +237,21 @@ class Dual:
             scores = self.targets[:count] - alpha / inverse.diagonal()[:, None].clamp_min(1e-12)
             hits[:, place] = scores.argmax(dim=1) == self.labels[:count]
         return hits[torch.arange(len(self.labels)) % count]
+
+
+def _reconcile(total: Part, wanted: float, *, reading: bool) -> float:
+    """The ρ to scale a total by, which may be made of parts for another one.
+
+    First releases alone are an average of clients' own classifiers, and are read as such. Whoever adds to some of them
+    goes by the larger ρ, as everybody will then: a W that is too small does no harm.
+    """
+    before = START * total.samples
+    made_for = wanted if total.shrinkage is None else total.shrinkage
+    if abs(math.log(made_for / wanted)) < ROUNDED:
+        made_for = wanted
+    if total.first < ROUNDED:
+        return made_for
+    return before if reading and total.first > 1 - ROUNDED else max(made_for, before)
 
 
 def _elect(shares: NDArray[np.floating], samples: int) -> int:
