@@ -44,7 +44,7 @@ def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: s
     """One row for each method."""
     table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("method")
-    table.add_column("accuracy %", justify="right", no_wrap=True)
+    table.add_column("accuracy", justify="right", no_wrap=True)
     table.add_column("±", justify="right")
     table.add_column("by round", min_width=CURVE_WIDTH)
     table.add_column("up", justify="right")
@@ -75,8 +75,9 @@ def _clients(lines: Sequence[Line], method: str) -> int:
 def legend(titles: Mapping[str, str], seeds: int) -> str:
     """What the rows and columns of a comparison mean."""
     rows = [f"  [bold]{name}[/]  {title}" for name, title in titles.items()]
-    columns = ["±          standard deviation over clients"]
-    columns += ["up, down   what a client sends and receives in a round; in all: both, in all its rounds"]
+    columns = ["accuracy   in percent; ±: standard deviation over clients"]
+    columns += ["up, down   what a client sends and receives in a round"]
+    columns += ["in all     both, in all its rounds"]
     columns += ["compute    seconds of one core, all clients together"]
     if seeds > 1:
         columns.insert(0, f"accuracy   mean over clients, ± standard deviation over {seeds} seeds")
