@@ -69,7 +69,10 @@ def _draw_method(axes: "Axes", method: str, lines: Sequence[Line]) -> tuple[str,
     means = np.array([statistics.fmean(100 * line["test_accuracy"] for line in at) for at in by_round])
     spread = np.array([_spread_over_clients(at) for at in by_round])
     colour = COLOURS.get(method, "#777777")
-    axes.plot(rounds, means, color=colour, linestyle=DASHES.get(method, "-"), linewidth=1.8, label=method)
+    marker = "o" if len(rounds) == 1 else None
+    axes.plot(
+        rounds, means, color=colour, linestyle=DASHES.get(method, "-"), linewidth=1.8, marker=marker, label=method
+    )
     axes.fill_between(rounds, means - spread, means + spread, color=colour, alpha=0.15, linewidth=0)
     return method, rounds[-1], float(means[-1])
 
