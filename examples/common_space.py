@@ -16,5 +16,5 @@ def party(name: str, own: range) -> Client:
     return Client(LeNet5(), data, LocalExchange(board, name), name=name, method=CS, common=common, test=test)
 
 
-for a, b in zip(party("a", range(5)).rounds(6), party("b", range(5, 10)).rounds(6), strict=True):
+for a, b in zip(party("a", range(5)).rounds(10), party("b", range(5, 10)).rounds(10), strict=True):
     print(f"round {a.round}: {a.test_accuracy:.1%} and {b.test_accuracy:.1%}, {a.bytes_up:,} bytes up")
