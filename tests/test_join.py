@@ -229,7 +229,7 @@ def in_step(exchanges, digits, rounds=3):
     for number in range(1, rounds + 1):
         boxes = [Mailbox() for _ in clients]
         for client, box in zip(clients, boxes, strict=True):
-            box.inbox = exchanges[client.name].collect(make_wants(client.policy, 0, client.name, number))
+            box.inbox = exchanges[client.name].collect(make_wants(client.method, client.policy, 0, client.name, number))
         for client, box in zip(clients, boxes, strict=True):
             client.exchange = box
             told.append({**asdict(client.round()), "seconds": None})
