@@ -55,6 +55,7 @@ class Variables(NamedTuple):
     reached: Tensor  # (n, C)  the same before it was extrapolated
     shrinkage: float | None = None  # ρ that they were made for; None: they were made before any vote
     momentum: float = 1.0
+    gap: float = math.inf  # of the own samples, when they were made
 
 
 class _View(NamedTuple):
@@ -106,17 +107,18 @@ class Dual:
         taken again.
         """
         view = self._view(self.published)
-        alpha, before, _, momentum = self.published
+        alpha, before, _, momentum, last = self.published
         alpha, before = (each * (view.scale / view.used) for each in (alpha, before))  # the same part of W
         scores = self._linear(view)(self.vectors).double()
         reached = self._solve(view, scores, alpha)
         following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         speed = (momentum - 1) / following
-        if float(((alpha - reached) * (reached - before)).sum()) > 0:  # it leads back: begin anew
+        gap = self._gap(scores, alpha)
+        if gap > last or float(((alpha - reached) * (reached - before)).sum()) > 0:  # it leads back: begin anew
             following, speed = 1.0, 0.0
         extrapolated = self._within_bounds(reached + speed * (reached - before))
-        self.improved = Variables(extrapolated, reached, view.shrinkage, following)
-        return self._gap(scores, alpha)
+        self.improved = Variables(extrapolated, reached, view.shrinkage, following, gap)
+        return gap
 
     def part(self) -> Part:
         """What leaves this client; `publish` says that it has."""
