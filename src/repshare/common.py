@@ -12,7 +12,8 @@ A client with nᵤ of the n samples treats its own step as if it counted n / n�
 up to 1, so that all clients may step at once. For parts of equal size, this is CoCoA's σ′ = number of clients. Squared
 loss then takes one linear solve a round. Logistic loss, whose curvature is at most ½, takes some steps with the same
 matrix. Each client extrapolates its own α (Nesterov) before it shares them: the total stays the total of what was
-shared, whoever is absent.
+shared, whoever is absent. It does so the less, the larger its share of all samples: clients that take turns, each of
+which sees what the others have just done, would otherwise overshoot.
 """
 
 import math
@@ -23,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from repshare.errors import ConfigError
+from repshare.errors import ConfigError, Malformed
 from repshare.parts import MOST_WEIGHT, SHRINKAGES, Part, make_part
 
 Loss = Literal["squared", "logistic"]
@@ -31,6 +32,7 @@ START = 1e-4  # ρ / n before anyone knows n: close to what votes come to with a
 CURVATURE: dict[Loss, float] = {"squared": 1.0, "logistic": 0.5}
 STEPS = 20  # of logistic loss in a round
 ROUNDED = 0.02  # by how much fp16 may change a shrinkage
+GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Smaller growth is others' steps
 VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
 FEWEST = 0.01  # of d: τ is at least so much, also where all vectors are alike
 PIECE = 4096  # columns of vectors that are multiplied at a time
@@ -97,26 +99,35 @@ class Dual:
         self._factor: tuple[tuple[float, float], Tensor] | None = None
 
     def absorb(self, total: Part | None) -> None:
-        """See this total from now on; None: nobody else has shared anything."""
-        self.total = total
+        """See this total from now on; None: nobody else has shared anything. Refuses one that makes no classifier."""
+        before, self.total = self.total, total
+        if total is not None and not all(tensor.isfinite().all() for tensor in self.linear()):
+            self.total = before
+            raise Malformed("the total makes a classifier that is not finite")
 
     def improve(self) -> float:
         """Improve the own α against the total. Gives the own samples' part of the duality gap before, a sample.
 
         The step begins at the α that were published, which are those in the total: one that is never published is
-        taken again.
+        taken again. Where none can be made in floating-point numbers, α stay as they are, and the gap is infinite.
         """
         view = self._view(self.published)
         alpha, before, _, momentum, last = self.published
         alpha, before = (each * (view.scale / view.used) for each in (alpha, before))  # the same part of W
         scores = self._linear(view)(self.vectors).double()
-        reached = self._solve(view, scores, alpha)
+        try:
+            reached = self._solve(view, scores, alpha)
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+            reached = torch.full_like(alpha, math.nan)
         following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
-        speed = (momentum - 1) / following
+        speed = (momentum - 1) / following * (1 - len(self.labels) / view.samples)  # see the head of this file
         gap = self._gap(scores, alpha)
-        if gap > last or float(((alpha - reached) * (reached - before)).sum()) > 0:  # it leads back: begin anew
-            following, speed = 1.0, 0.0
+        if gap > GROWN * last or float(((alpha - reached) * (reached - before)).sum()) > 0:
+            following, speed = 1.0, 0.0  # momentum leads back or astray: begin anew
         extrapolated = self._within_bounds(reached + speed * (reached - before))
+        if not (extrapolated.isfinite().all() and math.isfinite(gap)):
+            self.improved = self.published
+            return math.inf
         self.improved = Variables(extrapolated, reached, view.shrinkage, following, gap)
         return gap
 

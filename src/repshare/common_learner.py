@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from repshare.common import Dual, Linear, Loss
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError
+from repshare.features import ROWS, Made, passes_on
 from repshare.randomness import numpy_stream
 from repshare.samples import EVALUATION_BATCH, Samples
-from repshare.spaces import Space, fingerprint
+from repshare.spaces import Backbone, Space, fingerprint
 from repshare.spaces.memory import Memory
 from repshare.task import Task, make_common_task
 from repshare.training import Learner, Losses, Score, View, count_hits
@@ -67,7 +68,7 @@ class CommonLearner(Learner):
     ) -> None:
         super().__init__(model, samples, policy, name=name, seed=seed, head=head)
         started = time.perf_counter()
-        self.common = common
+        self.common, self.made = common, _examine(common.space, samples)
         classes = self.network.classes
         vectors, spared = embed(common, samples)
         labels = samples.labels.to(samples.device)
@@ -96,6 +97,7 @@ class CommonLearner(Learner):
         scores = linear(self.dual.vectors)
         loss = nn.functional.cross_entropy(scores.double(), self.dual.labels)
         gap = self.dual.improve()
+        self.left_out["steps"] += not math.isfinite(gap)
         together, alone = self._judge(linear)
         return Losses(
             ce=float(loss),
@@ -155,6 +157,15 @@ class CommonLearner(Learner):
         vectors, labels = self.held
         together, alone = (each(vectors).argmax(1) == labels for each in (linear, self.by_itself))
         return together, alone
+
+
+def _examine(space: Space, samples: Samples) -> Made:
+    """What a vector of the space is made of. A backbone is anybody's; the other maps are this package's."""
+    if not isinstance(space, Backbone):
+        return Made(space.dimension, 0, 0, is_inputs=False, source=f"the space {space.name}")
+    example, _ = samples.batch(torch.arange(min(ROWS, len(samples))))
+    layers, parameters = space.size
+    return Made(space.dimension, layers, parameters, passes_on(space, example))
 
 
 def embed(common: Common, samples: Samples) -> tuple[Tensor, float]:

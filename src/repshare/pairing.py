@@ -69,7 +69,7 @@ class PairedLearner(CommonLearner):
                 self.network.model.train()
             loss = -(target * self._forward(mixed)[1].log_softmax(dim=1)).sum(dim=1).mean()
             loss.backward()  # type: ignore[no-untyped-call]
-            self.descent.step()
+            self._descend(loss)
 
     def evaluate(self, samples: Samples) -> Score:
         """How well the pair does on these samples; distilled, the network alone."""

@@ -125,8 +125,13 @@ def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Pa
         rows[classes, :dimension],
         int(teacher.means.counts[0]),
         first,
-        None if first > 1 - ROUNDED else math.exp(float(rows[classes, dimension]) / (1 - first)),
+        None if first > 1 - ROUNDED else _shrinkage(float(rows[classes, dimension]) / (1 - first)),
     )
+
+
+def _shrinkage(logarithm: float) -> float:
+    """Of clients whose own are within bounds, the mean is, too; what rounding or a lie makes of it must be as well."""
+    return math.exp(min(max(logarithm, -MOST_LOGARITHM), MOST_LOGARITHM))
 
 
 def longest_row(dimension: int) -> float:

@@ -22,7 +22,7 @@ def share(learner: Learner, round: int) -> bytes:
     """This client's part of the common classifier, or nothing while it is of too few samples."""
     own, policy = _common(learner), learner.policy
     release = Release(round, nothing(own.dimension + BESIDE), nothing(own.dimension + BESIDE), space=own.common.name)
-    if len(own.dual.labels) >= policy.minimum_count:
+    if len(own.dual.labels) >= policy.fewest:
         release = as_release(own.dual.part(), round, own.common.name)
     return wire.encode_release(release, policy.common_precision)
 

@@ -24,6 +24,7 @@ GIVEN = ("shape", "low", "high", "module", "sha256")  # fields that follow from 
 SMALLEST = 6  # pixels along an edge: anything smaller is a table
 SMALL = 16  # pixels: below, images are too small for the larger filters
 BOUND = 4.0  # standard deviations: columns that were normalised before
+MOST_DIMENSIONS, MOST_PIXELS = 1 << 18, 1 << 24  # of a space that somebody else describes
 
 
 def choose(words: Sequence[str], example: Any, seed: int) -> Space:
@@ -62,9 +63,17 @@ def read(description: dict[str, Any], *, module: str = "") -> Space:
         raise ConfigError(f"unknown space {description.get('space')!r}: there are {', '.join(SPACES)}")
     try:
         made = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
-        return kind(**made, **({"module": module} if kind is Backbone else {}))  # type: ignore[no-any-return]
+        space: Space = kind(**made, **({"module": module} if kind is Backbone else {}))
+        largest = max(space.dimension, getattr(space, "pooled", 0))
+        pixels = math.prod(getattr(space, "shape", ()))
     except TypeError as error:
         raise ConfigError(f"the description of {description['space']} does not fit: {error}") from error
+    if largest > MOST_DIMENSIONS or pixels > MOST_PIXELS:
+        told_of = f"{largest:,} dimensions and inputs of {pixels:,} numbers"
+        raise ConfigError(
+            f"a space of {told_of} is too large: at most {MOST_DIMENSIONS:,} and {MOST_PIXELS:,} are taken"
+        )
+    return space
 
 
 def _usual(channels: int, height: int, width: int) -> dict[str, Any]:

@@ -34,6 +34,12 @@ class Backbone:
     """Where this client has it from. It is the client's own matter, and no part of the description."""
 
     @property
+    def size(self) -> tuple[int, int]:
+        """How many layers of the module have parameters, and how many these are."""
+        own = [sum(each.numel() for each in layer.parameters(recurse=False)) for layer in self._module.modules()]
+        return sum(count > 0 for count in own), sum(own)
+
+    @property
     def dimension(self) -> int:
         """d, the length of a vector in numbers."""
         return self.features
