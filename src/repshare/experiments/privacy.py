@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from repshare.config import Run, Setting
 from repshare.experiments.experiment import Cell, Experiment
+from repshare.files import write_atomically
 from repshare.plots import COLOURS, DASHES, label_ends, save, tidy
-from repshare.results import Line, write_atomically
+from repshare.results import Line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from repshare.config import Setting
 from repshare.experiments.experiment import Cell, Experiment, missing
+from repshare.files import write_atomically
 from repshare.plots import COLOURS, DASHES, MARKERS, save, tidy
-from repshare.results import Line, summarise, write_atomically
+from repshare.results import Line, summarise
 from repshare.simulation.plan import make_run
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from typing import Literal, NamedTuple
 from repshare import plots, screen
 from repshare.config import Policy, Setting
 from repshare.experiments.experiment import Cell, Experiment
+from repshare.files import write_atomically
 from repshare.methods import find_method
-from repshare.results import Line, write_atomically
+from repshare.results import Line
 from repshare.simulation.plan import common_rounds, make_run
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from repshare.config import Policy, Run, Setting
 from repshare.experiments.experiment import Cell, Experiment
+from repshare.files import write_atomically
 from repshare.plots import COLOURS, save
-from repshare.results import Line, write_atomically
+from repshare.results import Line
 from repshare.screen import traffic
 from repshare.topology import Topology
 

@@ -8,9 +8,10 @@ from torch import nn
 
 from repshare.config import Policy, Run, Setting
 from repshare.experiments.experiment import Cell, Experiment
+from repshare.files import write_atomically
 from repshare.models import build
 from repshare.plots import COLOURS, save, tidy
-from repshare.results import Line, write_atomically
+from repshare.results import Line
 from repshare.screen import traffic as in_units
 from repshare.simulation import PAPER
 
