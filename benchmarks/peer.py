@@ -25,7 +25,7 @@ from zenoh.handlers import Callback
 from repshare import wire
 from repshare.board import Task, Wants
 from repshare.exchange.peer import PeerExchange
-from repshare.keys import Key, Trust
+from repshare.keys import CHALLENGE_BYTES, Key, Trust
 from repshare.representations import Release, stack
 from repshare.stores import open_database
 
@@ -116,7 +116,8 @@ def compare(exchange: PeerExchange, peers: int, asked: int) -> Found:
     """Collects and bare queries, in turns."""
     collects, bare, length = [], [], 0
     for turn in range(WARM_UP + TURNS):
-        nothing_seen = {f"seen/{name}": b"[0, 0]" for name in exchange.live()}
+        keys = {name: key.hex() for name, key in exchange.trust if name in exchange.live()}
+        nothing_seen = {f"seen/{name}/{key}": b"[0, 0]" for name, key in keys.items()}
         exchange.store.transact(lambda state, nothing=nothing_seen: state.set(nothing))  # so that each release is new
         began = time.perf_counter()
         teacher = wire.decode_teacher(exchange.collect(Wants(asked, turn)))
@@ -141,7 +142,7 @@ def ask(exchange: PeerExchange, names: Sequence[str]) -> int:
     for name in names:
         place = f"repshare/task/{name}/release/*"
         exchange.network.session.get(
-            place, Callback(hear, over.release), target=zenoh.QueryTarget.ALL,
+            place, Callback(hear, over.release), payload=bytes(CHALLENGE_BYTES), target=zenoh.QueryTarget.ALL,
             consolidation=zenoh.ConsolidationMode.NONE, timeout=30,
         )  # fmt: skip
     for _ in names:

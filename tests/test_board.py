@@ -9,15 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repshare import buffers, wire
+from repshare import buffers, robust, wire
 from repshare.board import Board, Wants, longest_release
 from repshare.errors import ConfigError, Malformed, Outdated, Refused, RepshareError
 from repshare.representations import Release, nothing, stack
+from repshare.robust import SAMPLED
 from repshare.stores import MemoryStore, open_database
 from repshare.stores.memory import Changes
-from repshare.task import MOST_OBSERVATIONS, Task
+from repshare.task import MOST_OBSERVATIONS, MOST_ROUNDS, Task
+from repshare.totals import read_totals
 
 TASK = Task(classes=3, dimension=2)
+BY_NAME = Task(classes=3, dimension=2, named_peers=1)
 
 
 def board(task=TASK):
@@ -118,12 +121,34 @@ def test_the_same_seed_draws_the_same():
 
 
 def test_peers_limit_what_a_client_learns_from():
-    many = board()
+    many = board(BY_NAME)
     for number, client in enumerate("abcd"):
         many.accept(client, body([row(number, 0)], [row(number, 1)]))
     chosen = teacher(many, "a", observations=5, peers=("b", "d", "a", "nobody"))
     assert chosen.means.vectors.tolist() == [[2, 0]]
     assert sorted(chosen.observations.vectors[:, 0]) == [1, 3]
+
+
+def test_nobody_is_asked_for_by_name_unless_the_task_says_so():
+    many = board()
+    many.accept("a", body([row(1, 0)], [row(1, 1)]))
+    with pytest.raises(Refused, match="hands out nothing by name"):
+        teacher(many, "b", peers=("a",))
+    assert len(teacher(many, "b", peers=("b",)).means.labels) == 0  # naming oneself asks for nobody
+
+
+def test_a_class_that_too_few_of_the_named_share_is_not_answered():
+    many = board(Task(3, 2, named_peers=3))
+    for number, client in enumerate("abcd"):
+        rows = [row(number, 0), row(number, 1, label=1)]
+        many.accept(client, body(rows[: 2 if number < 3 else 1], rows[: 2 if number < 2 else 1]))
+    of_all, of_three = (teacher(many, "x", observations=9, peers=tuple(peers)) for peers in ("abcd", "abd"))
+    assert of_all.means.labels.tolist() == [0, 1]
+    assert of_all.observations.labels.tolist() == [0] * 4  # two share observations of class 1
+    assert (of_three.means.labels.tolist(), of_three.observations.labels.tolist()) == ([0], [0] * 3)
+    for named in ("ab", "abx", ("a", "b", "nobody"), "aaab"):
+        empty = teacher(many, "x", observations=9, peers=tuple(named))
+        assert len(empty.means.labels) == len(empty.observations.labels) == 0
 
 
 def test_publishing_twice_changes_nothing():
@@ -152,6 +177,7 @@ def test_an_older_round_never_overwrites_a_newer_one():
         (body([row(1, 2, count=0)]), "an average of 0 samples"),
         (body(observations=[row(float("nan"), 2)]), "not finite"),
         (body([row(float("inf"), 2)]), "not finite"),
+        (body([row(1, 2)], round=2**31), "round 2147483648 is beyond 2147483647"),
         (body([row(1e6, 2)]), "length 1e\\+06.*norm_bound"),
         (body([row(1, 2), row(1, 3)]), "two means of one class"),
     ],
@@ -194,7 +220,8 @@ def test_after_any_history_totals_and_buffers_are_those_of_the_last_releases(see
     fresh = board()
     for client in sorted(last):
         fresh.accept(client, body(*last[client]))
-    assert busy.store.items()["totals"] == fresh.store.items()["totals"]
+    kept = [each.store.items().get("totals") for each in (busy, fresh)]  # none, if nobody ever came
+    assert np.array_equal(*(read_totals(totals, TASK).numbers for totals in kept))
     for label in range(3):
         drawn = teacher(busy, "someone else", observations=100).observations.of(label).vectors
         expected = [v for _, observations, _ in last.values() for v, c, _ in observations if c == label]
@@ -209,7 +236,7 @@ def test_an_empty_release_withdraws_what_was_shared():
 
 
 def test_named_peers_are_drawn_from_at_random_and_weighted_as_the_task_says():
-    many = board(Task(3, 2, weighted=False))
+    many = board(Task(3, 2, weighted=False, named_peers=1))
     for number, client in enumerate("abcdef"):
         many.accept(client, body([row(number, 0, count=number + 1)], [row(number, 1)]))
     peers = tuple("bcdef")
@@ -277,7 +304,7 @@ def test_the_version_grows_with_every_change_and_with_nothing_else():
 
 
 def test_only_the_classes_asked_for_are_taught():
-    both = board()
+    both = board(BY_NAME)
     rows = [row(1, 0, label=c) for c in range(3)]
     both.accept("a", body(rows, rows))
     taught = wire.decode_teacher(both.teach("b", Wants(1, 0, classes=(0, 2))))
@@ -334,7 +361,7 @@ def test_no_release_is_forgotten_before_its_time():
 def test_no_release_of_a_task_is_longer_than_the_longest(precision):
     task = Task(2, 1)
     rows = [row(0.5, label=label, count=9) for label in (0, 1)]
-    largest = Release(2**62, stack(rows, 1), stack(rows * MOST_OBSERVATIONS, 1), noise="seeded")
+    largest = Release(MOST_ROUNDS, stack(rows, 1), stack(rows * MOST_OBSERVATIONS, 1), noise="seeded")
     sent = wire.encode_release(largest, precision)
     Board(task).accept("a", sent)
     assert len(sent) <= longest_release(task) <= 2 * len(sent) + wire.LONGEST_HEADER_BYTES
@@ -371,8 +398,10 @@ def test_clients_are_forgotten_together_as_they_are_one_by_one():
     assert gone == [f"client {number}" for number in range(40) if number % 4]
     for client in gone:
         apart.withdraw(client)
-    kept = [{key: value for key, value in each.store.items().items() if key != "head"} for each in (together, apart)]
-    assert {key: value for key, value in kept[1].items() if key[:6] != "queue/" or int(key[6:]) >= 40} == kept[0]
+    kept = [dict(each.store.items()) for each in (together, apart)]
+    for items in kept:
+        del items["head"], items["time"]  # which differ in where the queue begins, and in when somebody last looked
+    assert kept[0] == kept[1]
     assert together.version() == apart.version()
 
 
@@ -408,7 +437,7 @@ def test_a_store_far_away_is_asked_as_often_however_much_is_wanted(classes):
     many = crowd(store, Clock(), classes)
     store.asked.clear()
     many.teach_all([(f"client {number}", Wants(1, number)) for number in range(10)])
-    assert store.asked == [3]
+    assert store.asked == [2, 2]  # for observations; for robust means
     store.asked.clear()
     assert len(many.expire()) == 10
     assert max(store.asked) <= 6
@@ -419,6 +448,8 @@ def test_releases_grow_too_old_also_while_others_publish(redis_url):
     store = database.store("digits")
     store.transact(lambda state: state.set(crowd(MemoryStore(), clock, clients=16).store.items()))
     busy = Board(Task(20, 2, aggregation="median", max_age=80.0), store, clock)
+    assert busy.expire() == []  # it has just begun: what passed before, nobody has counted
+    clock.now += 20.0
     done = threading.Event()
 
     def publish():
@@ -445,6 +476,59 @@ def test_an_age_beyond_all_reason_forgets_nothing():
     assert aging.expire() == []
 
 
+def queue(board):
+    return [key for key in board.store.items() if key.startswith("queue/")]
+
+
+def test_publishing_and_withdrawing_over_and_over_leaves_no_queue_behind():
+    clock = Clock()
+    aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
+    aging.accept("first", body([row(1, 0)]))
+    aging.withdraw("first")
+    empty = aging.store.items()
+    for round in range(1, 200):
+        clock.now += 0.01
+        for client in ("a", "b"):
+            aging.accept(client, body([row(1, 0)], round=round))
+        assert len(queue(aging)) == 2
+        for client in ("a", "b"):
+            aging.withdraw(client)
+    assert queue(aging) == []
+    assert {key: value for key, value in aging.store.items().items() if key not in ("head", "time")} == {
+        key: value for key, value in empty.items() if key not in ("head", "time")
+    }
+
+
+def test_a_client_is_in_the_queue_once_however_often_it_publishes():
+    clock = Clock()
+    aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
+    for round in range(1, 300):
+        clock.now += 15.0
+        for client in "abc":
+            aging.accept(client, body([row(1, 0)], round=round))
+        assert len(queue(aging)) == 3
+        aging.expire()
+    assert aging.status().clients == 3
+    clock.now += 100.0
+    assert sorted(aging.expire()) == ["a", "b", "c"]
+    assert queue(aging) == []
+
+
+def test_a_clock_that_goes_back_stops_nothing_and_makes_nobody_older():
+    clock = Clock()
+    clock.now = 365 * 86400.0
+    aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
+    aging.accept("early", body([row(1, 0)]))
+    clock.now = 0.0
+    for client in "abcde":
+        aging.accept(client, body([row(1, 0)]))
+    assert aging.expire() == []
+    clock.now = 79.0
+    assert aging.expire() == []
+    clock.now = 95.0
+    assert sorted(aging.expire()) == ["a", "b", "c", "d", "e", "early"]
+
+
 def test_without_a_max_age_nothing_is_forgotten_and_no_queue_is_kept():
     clock = Clock()
     kept = Board(TASK, MemoryStore(), clock)
@@ -457,7 +541,7 @@ def test_without_a_max_age_nothing_is_forgotten_and_no_queue_is_kept():
 @pytest.mark.parametrize("how", ["median", "trimmed", "geometric"])
 @pytest.mark.parametrize("peers", [None, tuple("abcdefghij")])
 def test_two_liars_in_ten_do_not_move_a_robust_mean_far(how, peers):
-    many, rng = board(Task(3, 2, aggregation=how)), random.Random(0)
+    many, rng = board(Task(3, 2, aggregation=how, named_peers=1)), random.Random(0)
     for client in "abcdefgh":
         many.accept(client, body([row(1 + rng.gauss(0, 0.1), 2 + rng.gauss(0, 0.1))]))
     for client in "ij":
@@ -477,13 +561,77 @@ def test_robust_means_follow_replaced_and_withdrawn_releases():
     assert teacher(many, "x").means.counts.tolist() == [2]
 
 
-def test_a_robust_mean_of_very_many_is_made_of_a_sample_of_them():
-    many = board(Task(3, 2, aggregation="median"))
-    for number in range(200):
-        many.accept(f"client {number}", body([row(number, 0)]))
-    middle = teacher(many, "x").means.vectors[0, 0]
-    assert 60 < middle < 140
-    assert teacher(many, "y").means.vectors[0, 0] == middle
+def line(clients, **options):
+    """A board whose client n shares the mean n."""
+    many = Board(Task(3, 2, aggregation="median"), **options)
+    many.accept_all([(f"client {number}", body([row(number, 0)])) for number in range(clients)])
+    return many
+
+
+def test_a_robust_mean_is_of_all_clients_as_long_as_they_are_not_very_many():
+    assert teacher(line(SAMPLED - 1, key=b"secret"), "x").means.vectors[0, 0] == (SAMPLED - 2) / 2
+
+
+def test_a_robust_mean_of_very_many_is_made_of_a_sample_of_them_drawn_for_each_answer():
+    many = line(2 * SAMPLED, key=b"secret")
+    middles = {float(teacher(many, "x").means.vectors[0, 0]) for _ in range(20)}
+    assert len(middles) > 1
+    assert 0.8 * SAMPLED < min(middles) <= max(middles) < 1.2 * SAMPLED
+
+
+def test_in_a_simulation_the_sample_follows_from_the_version():
+    one, other = line(2 * SAMPLED), line(2 * SAMPLED)
+    assert one.teach("x", Wants(1, 0)) == one.teach("x", Wants(1, 0)) == other.teach("x", Wants(1, 0))
+
+
+def test_a_board_put_back_has_the_robust_means_of_what_was_put_back():
+    one, other = board(Task(3, 2, aggregation="median")), board(Task(3, 2, aggregation="median"))
+    one.accept("a", body([row(1, 0)]))
+    other.accept("a", body([row(5, 0)]))
+    assert teacher(one, "x").means.vectors.tolist() == [[1, 0]]
+    one.load(other.save())
+    assert teacher(one, "x").means.vectors.tolist() == [[5, 0]]
+
+
+def test_robust_means_of_many_classes_are_read_some_at_a_time(monkeypatch):
+    store = Counting()
+    many = Board(Task(20, 2, aggregation="median"), store)
+    for number, client in enumerate("abc"):
+        many.accept(client, body([row(number, label, label=label) for label in range(20)]))
+    whole = many.teach("x", Wants(0, 0))
+    monkeypatch.setattr(robust, "READ_AT_ONCE", 3 * SAMPLED * 2)  # three classes
+    many.load(many.save())
+    store.asked.clear()
+    assert many.teach("x", Wants(0, 0)) == whole
+    assert store.asked[1:] == [2] * 7
+
+
+def test_what_is_drawn_says_nothing_of_who_came_when():
+    """A client that knows how draws are made and chooses the seed could otherwise put each client's rows together."""
+    plain, keyed = board(), Board(TASK, key=b"secret")
+    for number in range(30):
+        for each in (plain, keyed):
+            each.accept(f"client {number}", body(observations=[row(number, label, label=label) for label in range(3)]))
+    rng, hits = random.Random(7), {}
+    guessed = [rng.sample(range(30), 30) for _ in range(3)]  # as the board draws, class by class
+    for name, each in (("plain", plain), ("keyed", keyed)):
+        seen = teacher(each, "x", observations=30, seed=7).observations
+        drawn = [seen.of(label).vectors[:, 0].tolist() for label in range(3)]
+        hits[name] = sum(a == b for g, d in zip(guessed, drawn, strict=True) for a, b in zip(g, d, strict=True))
+    assert hits["plain"] == 90
+    assert hits["keyed"] < 20
+
+
+def test_the_next_version_draws_anew():
+    many = Board(TASK, key=b"secret")
+    for number in range(30):
+        many.accept(f"client {number}", body(observations=[row(number, 0)]))
+    first, again = (teacher(many, "x", observations=30).observations.vectors.tolist() for _ in range(2))
+    many.accept("client 0", body(observations=[row(0, 0)], round=2))
+    then = teacher(many, "x", observations=30).observations.vectors.tolist()
+    assert first == again
+    assert sorted(then) == sorted(first)
+    assert sum(a == b for a, b in zip(first, then, strict=True)) < 10
 
 
 def test_status_shows_who_is_there_and_who_is_unlike_the_others():
@@ -526,7 +674,7 @@ def test_a_pile_of_releases_gives_what_they_give_one_by_one():
         ("a", body([row(1, 0)], round=1)),
         ("b", body([row(4, 3, count=2)], [row(4, 3)], round=1)),
     ]
-    together, apart = Board(TASK, clock=Clock()), Board(TASK, clock=Clock())
+    together, apart = Board(BY_NAME, clock=Clock()), Board(BY_NAME, clock=Clock())
     outcomes = together.accept_all(pile)
     for one, outcome in zip(pile, outcomes, strict=True):
         if isinstance(outcome, RepshareError):

@@ -114,6 +114,8 @@ def test_the_test_message_itself_is_good():
         message(GOOD, vectors=np.zeros((), np.int8), scales=np.zeros((), np.float32)),
         message(GOOD, labels=np.zeros(2, np.int32)),
         message(GOOD, counts=np.zeros(1, np.float32)),
+        message(GOOD, anything=np.zeros(750_000, np.float32)),
+        message(GOOD, scales=np.ones(1, np.float32)),  # belongs to int8
     ],
 )
 def test_what_is_not_a_release_is_malformed(body):
@@ -156,6 +158,7 @@ def test_the_header_of_items_does_not_grow_with_them():
         ({"keys": b"a", "values": b"b", "sizes": [[2**62, 1]] * 4}, "sizes do not fit"),
         ({"keys": b"a", "values": b"b", "sizes": [1, 1]}, "types do not fit"),
         ({"keys": b"\xff", "values": b"b", "sizes": [[1, 1]]}, "a key is not text"),
+        ({"keys": b"a", "values": b"b", "sizes": [[1, 1]], "more": b"c"}, "'more' does not belong here"),
     ],
 )
 def test_items_that_do_not_fit_are_malformed(arrays, says):

@@ -31,6 +31,17 @@ def aggregate(vectors: NDArray[np.floating], how: Aggregation) -> Vectors:
     return np.asarray(rows.mean(axis=0))
 
 
+def tolerated(clients: int, how: Aggregation) -> int:
+    """How many of so many clients may share anything at all without deciding the aggregate.
+
+    median, trimmed: each coordinate stays between the others' smallest and largest. geometric: the distance to the
+    others' centre stays below (1 − a) / √(1 − 2a) times the largest of theirs, a being the share of those that lie
+    (Minsker 2015).
+    """
+    half = (clients - 1) // 2
+    return {"mean": 0, "trimmed": min(math.ceil(TRIM * clients), half)}.get(how, half)
+
+
 def strangeness(vectors: NDArray[np.floating]) -> Vectors:
     """How many times farther each of the rows (n, d) is from their median than half of the rows are: (n,)."""
     rows = np.asarray(vectors, np.float64)
@@ -41,7 +52,7 @@ def strangeness(vectors: NDArray[np.floating]) -> Vectors:
 
 def _trimmed_mean(rows: Vectors) -> Vectors:
     """Leave the largest and smallest fifth out, at least one each from three clients on."""
-    cut = min(math.ceil(TRIM * len(rows)), (len(rows) - 1) // 2)
+    cut = tolerated(len(rows), "trimmed")
     return np.asarray(np.sort(rows, axis=0)[cut : len(rows) - cut].mean(axis=0))
 
 

@@ -2,30 +2,44 @@
 
 A board never trains and never waits. Accepting a release or making a teacher costs the same with 10 clients as with
 100,000: totals are updated by what changed, and observations are drawn from a buffer for each class. A robust
-aggregate is made from at most SAMPLED clients' means of a class.
+aggregate is made from all clients' means of a class, or of many drawn at random: see `robust`.
 """
 
+import hashlib
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
-from repshare import buffers, wire
+from repshare import buffers, repairs, wire
 from repshare.aggregation import aggregate, strangeness
-from repshare.books import SLACK, Books, Member, forget, keys_of, read_head, read_members, read_releases, read_rows
-from repshare.errors import Outdated, Refused, RepshareError
-from repshare.representations import Release, Representations, Teacher, stack
-from repshare.stores import MemoryStore, Store, Transaction
+from repshare.books import (
+    SLACK,
+    Books,
+    Member,
+    find_member,
+    forget,
+    keys_of,
+    read_head,
+    read_members,
+    read_releases,
+    read_rows,
+)
+from repshare.clocks import Age
+from repshare.errors import Damaged, Outdated, Refused, RepshareError
+from repshare.representations import Floats, Release, Representations, Teacher, stack
+from repshare.robust import RobustMeans, read_means
+from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction
 from repshare.task import MOST_OBSERVATIONS, Task
 from repshare.totals import read_totals
 
-SAMPLED = 64
 EXPIRED_AT_ONCE = 10  # releases, in one transaction: others come in between
 STRANGE = 4.0  # times the usual distance from the others: an outlier
 FEWEST = 4  # clients below which nobody is called an outlier
+MOST_COMPARED = 2**22  # numbers that outliers are found by: where there are more, by the first classes and clients
 
 
 class Wants(NamedTuple):
@@ -61,10 +75,19 @@ class _Draw(NamedTuple):
 
 
 class Board:
-    """One task's state over a store; without one, in memory."""
+    """One task's state over a store; without one, in memory.
 
-    def __init__(self, task: Task, store: Store | None = None, clock: Callable[[], float] = time.time) -> None:
-        self.task, self.store, self.clock = task, store or MemoryStore(), clock
+    `key` is a secret of who keeps the board, so that clients cannot foresee what is drawn. Without one, as in
+    simulations, what is drawn follows from seeds and versions alone. `clock` gives both the age of releases and their
+    dates, which otherwise come from different clocks.
+    """
+
+    def __init__(
+        self, task: Task, store: Store | None = None, clock: Callable[[], float] | None = None, *, key: bytes = b""
+    ) -> None:
+        self.task, self.age, self.date, self.key = task, Age(clock or time.monotonic), clock or time.time, key
+        self.store = Healing(store or MemoryStore(), self._heal)
+        self._robust = RobustMeans(task, self.store, repeatable=not key)
 
     def accept(self, client: str, body: bytes) -> int:
         """Make this release the client's current one, and say the board's version.
@@ -112,7 +135,7 @@ class Board:
             return books.version
         if books.release and books.release.round > release.round:
             raise Outdated(f"{client} published round {books.release.round} already: {release.round} is older")
-        return books.enter(release, body, self.clock())
+        return books.enter(release, body, self.age.now(state) if self.task.max_age else 0.0, self.date())
 
     def withdraw(self, client: str) -> int:
         """Forget the client's release, and say the board's version."""
@@ -125,26 +148,41 @@ class Board:
 
     def teach_all(self, questions: Sequence[tuple[str, Wants]]) -> list[tuple[int, bytes]]:
         """Each client's teacher, all of one state of the board, whose version is said with them."""
+        for client, wants in questions:
+            self.task.check_peers(client, wants.peers or ())
 
-        def work(state: Transaction) -> tuple[int, list[Teacher]]:
+        robust = self.task.aggregation != "mean"
+
+        def work(state: Transaction) -> tuple[int, list[Teacher], list[bytes]]:
             if len(questions) > 1:  # at once what each will need
                 state.get([key for client, _ in questions for key in keys_of(client)[:3]])
             drawn = [self._draw(Books(self.task, state, client, reading=True), wants) for client, wants in questions]
             if len(questions) > 1:
                 state.get(buffers.keys_of([slot for draw in drawn for slot in draw.slots]))
-            teachers = [
+            made = (
                 self._from_everyone(state, draw, wants)
                 if wants.peers is None
-                else self._from_peers(state, client, wants)
+                else self._from_peers(state, draw.books.version, client, wants)
                 for draw, (client, wants) in zip(drawn, questions, strict=True)
-            ]
-            return drawn[0].books.version, teachers
+            )
+            version = drawn[0].books.version
+            if robust:
+                return version, list(made), []
+            # One by one, so that there is only one teacher at a time besides the bytes.
+            return (
+                version,
+                [],
+                [self._encode(teacher, wants) for teacher, (_, wants) in zip(made, questions, strict=True)],
+            )
 
-        version, teachers = self.store.read(work)
-        return [
-            (version, wire.encode_teacher(teacher._replace(space=self.task.space), wants.precision))
-            for teacher, (_, wants) in zip(teachers, questions, strict=True)
-        ]
+        version, teachers, bodies = self.store.read(work)
+        if robust:
+            teachers = self._made_robust(version, teachers, questions)
+            bodies = [self._encode(teacher, wants) for teacher, (_, wants) in zip(teachers, questions, strict=True)]
+        return [(version, body) for body in bodies]
+
+    def _encode(self, teacher: Teacher, wants: Wants) -> bytes:
+        return wire.encode_teacher(teacher._replace(space=self.task.space), wants.precision)
 
     def version(self) -> int:
         """A number that grows with every change."""
@@ -154,13 +192,13 @@ class Board:
         """Forget releases older than the task's max_age, at most so many, and say whose: nobody's, if none is left."""
         if self.task.max_age is None:
             return []
-        latest = self.clock() - self.task.max_age * (1 + SLACK)
-        gone, more = list[str](), True
+        interval, gone, more = SLACK / 4 * self.task.max_age, list[str](), True
 
         def work(state: Transaction) -> tuple[list[str], bool]:
             nonlocal limit
             wanted, limit = limit, max(1, limit // 2)  # fewer if it begins again, since another came in between
-            return forget(self.task, state, latest, wanted)
+            state.get(["time", "head"])  # both at once
+            return forget(self.task, state, self.age.keep(state, interval), wanted)
 
         while more and not gone:
             gone, more = self.store.transact(work)
@@ -169,12 +207,22 @@ class Board:
     def status(self, limit: int = 100) -> Status:
         """How the board stands, with up to `limit` of its clients."""
 
-        def work(state: Transaction) -> Status:
-            head, members = read_head(self.task, state), read_members(self.task, state, limit)
-            releases = read_releases(state, [member.name for member in members])
-            return Status(head.version, head.members, members, _strangeness([release.means for release in releases]))
+        head, members = self.store.read(
+            lambda state: (read_head(self.task, state), read_members(self.task, state, limit))
+        )
+        compared = members[: max(FEWEST, MOST_COMPARED // self.task.dimension)]
+        classes = max(1, MOST_COMPARED // (self.task.dimension * max(1, len(compared))))
+        means = read_means(self.store, compared, classes)
+        scores = dict(zip(means, _strangeness(list(means.values())), strict=True))
+        return Status(head.version, head.members, members, [scores.get(member.name) for member in members])
 
-        return self.store.read(work)
+    def find(self, client: str) -> Member | None:
+        """What the board knows of this client; None if it has published nothing."""
+        return next(iter(self.store.read(lambda state: find_member(self.task, state, client))), None)
+
+    def find_faults(self) -> dict[str, str]:
+        """What is damaged, or does not fit together: key -> what is wrong with it."""
+        return self.store.store.read(lambda state: repairs.survey(self.task, state)).faults
 
     def save(self) -> bytes:
         """All that is kept, as bytes."""
@@ -184,9 +232,13 @@ class Board:
         """Put back what `save` gave."""
         items = wire.decode_items(saved)
         self.store.transact(lambda state: state.set(items))
+        self._robust.forget()
+
+    def _heal(self, state: Transaction, _: Damaged) -> Healed:
+        return repairs.repair(self.task, state, self.age.repair(state), self.date())
 
     def _draw(self, books: Books, wants: Wants) -> "_Draw":
-        rng, sizes = random.Random(wants.seed), books.sizes.tolist()
+        rng, sizes = self._random(books.version, books.client, wants.seed), books.sizes.tolist()
         labels = _chosen(range(self.task.classes), wants) if wants.peers is None else []
         slots = [
             (label, slot)
@@ -202,32 +254,40 @@ class Board:
             others[label] -= 1
         taught = _chosen((label for label, clients in enumerate(others) if clients), wants)
         drawn = [row for _, row in buffers.read(state, slots)]
-        means = books.totals.means(taught) if self.task.aggregation == "mean" else self._robust(books, state, taught)
+        means = books.totals.means(taught)  # `_made_robust` replaces them where the task says so
         return Teacher(means, read_rows(drawn, [label for label, _ in slots], self.task.dimension))
 
-    def _robust(self, books: Books, state: Transaction, classes: list[int]) -> Representations:
-        rng, rows, drawn = random.Random(books.version), [], dict[int, list[tuple[int, int]]]()
-        for label in classes:
-            buffer = books.means_of(label)
-            among = range(int(books.sizes[buffer]))
-            slots = rng.sample(among, SAMPLED) if len(among) > SAMPLED else among
-            drawn[label] = [(buffer, slot) for slot in slots]
-        state.get(buffers.keys_of([slot for each in drawn.values() for slot in each]))  # at once what each class needs
-        for label, each in drawn.items():
-            among_rows = [row for _, row in buffers.read(state, each)]
-            vectors = read_rows(among_rows, [label] * len(among_rows), self.task.dimension).vectors
-            rows.append((aggregate(vectors, self.task.aggregation), label, int(books.totals.samples[label])))
-        return stack(rows, self.task.dimension)
+    def _made_robust(
+        self, version: int, teachers: list[Teacher], questions: Sequence[tuple[str, Wants]]
+    ) -> list[Teacher]:
+        """The teachers with robust means in place of those over everyone."""
+        everyones = [wants.peers is None for _, wants in questions]
+        labels = [teacher.means.labels.tolist() for teacher, whole in zip(teachers, everyones, strict=True) if whole]
+        found = self._robust.of(sorted({label for each in labels for label in each}), version)
+        return [
+            teacher._replace(means=_in_place(teacher.means, found)) if whole else teacher
+            for teacher, whole in zip(teachers, everyones, strict=True)
+        ]
 
-    def _from_peers(self, state: Transaction, client: str, wants: Wants) -> Teacher:
-        rng, releases = random.Random(wants.seed), read_releases(state, sorted(set(wants.peers or ()) - {client}))
-        totals = read_totals(None, self.task)
+    def _random(self, version: int, client: str, seed: int) -> random.Random:
+        """Randomness for one question about one version: always the same, and unforeseen without the key."""
+        if not self.key:
+            return random.Random(seed)
+        asked = f"{version}\n{client}\n{seed}".encode()
+        return random.Random(hashlib.blake2b(asked, key=self.key, digest_size=32).digest())
+
+    def _from_peers(self, state: Transaction, version: int, client: str, wants: Wants) -> Teacher:
+        rng = self._random(version, client, wants.seed)
+        releases = read_releases(state, sorted(set(wants.peers or ()) - {client}))
+        totals, least = read_totals(None, self.task), max(1, self.task.named_peers)
         for release in releases:
             totals.add(release.means, +1, weighted=self.task.counts_samples)
-        taught, drawn = _chosen(np.flatnonzero(totals.clients).tolist(), wants), []
+        taught, drawn = _chosen(np.flatnonzero(totals.clients >= least).tolist(), wants), []
         for label in _chosen(range(self.task.classes), wants):
-            rows = [row for r in releases for row in zip(*r.observations.of(label), strict=True)]
-            drawn += rng.sample(rows, min(wants.observations, len(rows)))
+            observed = [list(zip(*r.observations.of(label), strict=True)) for r in releases]
+            rows = [row for each in observed for row in each]
+            if sum(map(bool, observed)) >= least:
+                drawn += rng.sample(rows, min(wants.observations, len(rows)))
         means = totals.means(taught)
         if self.task.aggregation != "mean":
             each = [np.concatenate([r.means.of(label).vectors for r in releases]) for label in taught]
@@ -246,6 +306,13 @@ def _chosen(classes: Iterable[int], wants: Wants) -> list[int]:
         return list(classes)
     wanted = set(wants.classes)
     return [label for label in classes if label in wanted]
+
+
+def _in_place(means: Representations, found: Mapping[int, Floats]) -> Representations:
+    """These means with the vectors that were found for their classes; without classes for which there is none."""
+    there = zip(means.labels.tolist(), means.counts.tolist(), strict=True)
+    rows = [(found[label], label, count) for label, count in there if label in found]
+    return stack(rows, means.vectors.shape[1])
 
 
 def _strangeness(means: list[Representations]) -> list[float | None]:

@@ -14,8 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.stores import Transaction
+from repshare.errors import Damaged
+from repshare.stores import Transaction, decoding
 
+IN_QUEUE = -1  # in place of a buffer's number: what follows is a place in the queue
 Rows = Mapping[int, Sequence[bytes]]
 """What a client owns: buffer -> the contents of its rows."""
 
@@ -26,26 +28,32 @@ class Place(NamedTuple):
     queued: float  # when it last queued up to be forgotten (see `Board.expire`)
     slots: dict[int, list[int]]  # by buffer
     classes: list[int]  # of which it shares means
+    number: int | None = None  # in the queue; earlier versions did not write it down
 
     def encode(self) -> bytes:
         """As bytes: how many classes, which, and then for each buffer its number, how many slots, and which."""
         numbers = [len(self.classes), *self.classes]
         for buffer, slots in self.slots.items():
             numbers += [buffer, len(slots), *slots]
+        if self.number is not None:
+            numbers += [IN_QUEUE, 1, self.number]
         return struct.pack(f"<d{len(numbers)}q", self.queued, *numbers)
 
 
 def read_place(kept: bytes | None) -> Place:
-    """A client's place; an unknown client owns nothing."""
+    """A client's place; an unknown client owns nothing. Raises ValueError or struct.error if it makes no sense."""
     if kept is None:
         return Place(-math.inf, {}, [])
     queued, shared, *numbers = struct.unpack(f"<d{len(kept) // 8 - 1}q", kept)
-    slots, at = {}, shared
-    while at < len(numbers):
+    slots, at = dict[int, list[int]](), shared
+    while 0 <= at < len(numbers) - 1:
         buffer, size = numbers[at : at + 2]
         slots[buffer] = numbers[at + 2 : at + 2 + size]
         at += 2 + size
-    return Place(queued, slots, numbers[:shared])
+    if not 0 <= shared <= at == len(numbers) or any(slot < 0 for own in slots.values() for slot in own):
+        raise ValueError("slots and classes do not fit")
+    number = slots.pop(IN_QUEUE, [None])[0]
+    return Place(queued, slots, numbers[:shared], number)
 
 
 def replace(state: Transaction, client: str, place: Place, rows: Rows, sizes: NDArray[np.int64]) -> bool:
@@ -111,8 +119,16 @@ def _below(rng: random.Random, limit: int) -> int:
 
 def read(state: Transaction, slots: Sequence[tuple[int, int]]) -> list[tuple[bytes, bytes]]:
     """The owner's name and the contents of each (buffer, slot)."""
-    found = state.get(keys_of(slots))
-    return [_whose(row) for row in found if row is not None]
+    keys = keys_of(slots)
+    return [read_row(key, row) for key, row in zip(keys, state.get(keys), strict=True)]
+
+
+def read_row(key: str, row: bytes | None) -> tuple[bytes, bytes]:
+    """A row's owner and contents."""
+    owner, mark, contents = (row or b"").partition(b"\n")
+    if not mark:
+        raise Damaged(key, "the row is not there" if row is None else "it says no owner")
+    return owner, contents
 
 
 def read_ahead(state: Transaction, places: Sequence[Place], sizes: NDArray[np.int64]) -> None:
@@ -134,17 +150,21 @@ def _free(
 ) -> None:
     """Give up the last of the client's slots; the buffer's last row moves there, and its owner's place changes."""
     free, last = place.slots[buffer].pop(), int(sizes[buffer]) - 1
+    if not 0 <= free <= last:
+        raise Damaged(place_key(client), f"slot {free} of a buffer of {last + 1} rows")
     sizes[buffer] = last
-    (row,) = state.get([_key(buffer, last)])
+    ((owner_name, contents),) = read(state, [(buffer, last)])
     state.delete([_key(buffer, last)])
-    if free == last or row is None:
+    if free == last:
         return
-    state.set({_key(buffer, free): row})
-    owner = _whose(row)[0].decode()
+    owner = owner_name.decode()
+    state.set({_key(buffer, free): b"%s\n%s" % (owner_name, contents)})
     if owner != client and owner not in others:
         (kept,) = state.get([place_key(owner)])
-        others[owner] = read_place(kept)
-    _rename((place if owner == client else others[owner]).slots[buffer], last, free)
+        with decoding(place_key(owner)):
+            others[owner] = read_place(kept)
+    with decoding(place_key(owner)):
+        _rename((place if owner == client else others[owner]).slots[buffer], last, free)
 
 
 def place_key(client: str) -> str:
@@ -158,8 +178,3 @@ def _rename(slots: list[int], old: int, new: int) -> None:
 
 def _key(buffer: int, slot: int) -> str:
     return f"row/{buffer}/{slot}"
-
-
-def _whose(row: bytes) -> tuple[bytes, bytes]:
-    client, _, contents = row.partition(b"\n")
-    return client, contents

@@ -11,6 +11,7 @@
     + Malformed            the bytes are not what they should be
   x BudgetExhausted        releasing would exceed a privacy budget; nothing was released, and training goes on
   x StoreError             a store is away or cannot write; do the same again later
+    + Damaged              a stored value is not what was written
   x CheckpointError        a checkpoint is damaged, of another run, or could not be written
   x WorkerFailed           a worker process died, or met an error nobody foresaw
 """
@@ -58,6 +59,14 @@ class BudgetExhausted(RepshareError):
 
 class StoreError(RepshareError):
     """A store is away or cannot write; do the same again later."""
+
+
+class Damaged(StoreError):
+    """A stored value is not what was written: the store's fault, never that of whoever asks."""
+
+    def __init__(self, key: str, reason: str) -> None:
+        super().__init__(f"the stored value {key} is damaged: {reason}")
+        self.key, self.reason = key, reason
 
 
 class CheckpointError(RepshareError):

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,11 @@ from repshare.errors import ConfigError, Refused
 from repshare.parts import BESIDE, find_fault, longest_row
 from repshare.representations import Release, Representations
 
+MOST_ROUNDS = 2**31 - 1
+USUAL_LENGTHS = 4.0  # times √d': the norm bound of a task whose creator does not choose one
 MOST_OBSERVATIONS = 1000  # of a class in one release: each is a row in the store, and others wait while it is written
+
+MOST_ROWS = 100_000  # of one release: each takes half a kilobyte of memory besides its numbers
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,9 @@ class Task:
     """Seconds after which a client's release is forgotten if no newer one came. Default: never."""
     space: str | None = None
     """The common space that vectors are in, by its fingerprint. Default: each client's own."""
+    named_peers: int = 0
+    """Whether a client may ask for what clients that it names have shared. 0: never. Otherwise how many of those that
+    it names must share a class: one that fewer of them share is not answered."""
 
     def __post_init__(self) -> None:
         if self.classes < 2:
@@ -50,6 +58,8 @@ class Task:
             raise ConfigError(f"aggregation must be one of {', '.join(AGGREGATIONS)}, not {self.aggregation!r}")
         if self.max_age is not None and not 0 < self.max_age < math.inf:
             raise ConfigError(f"max_age must be above 0 seconds and finite, not {self.max_age}")
+        if self.named_peers < 0:
+            raise ConfigError(f"named_peers must be at least 0, not {self.named_peers}")
 
     @property
     def counts_samples(self) -> bool:
@@ -58,18 +68,30 @@ class Task:
 
     def check(self, release: Release) -> None:
         """Raise Refused if this release is not one of the task's."""
+        if release.round > MOST_ROUNDS:
+            raise Refused(f"round {release.round} is beyond {MOST_ROUNDS}, the last that a client can reach")
         if release.space != self.space:
             there, here = (name or "each client's own space" for name in (self.space, release.space))
             raise Refused(f"the task's vectors are in {there}, this release's in {here}")
         if self.space and (fault := find_fault(release.means, self.classes - 1, self.dimension - BESIDE)):
             raise Refused(f"the release has {fault}")
-        for rows in (release.means, release.observations):
-            self._check(rows)
+        if (rows := len(release.means.labels) + len(release.observations.labels)) > MOST_ROWS:
+            raise Refused(f"{rows:,} means and observations; at most {MOST_ROWS:,} are taken at once")
+        for each in (release.means, release.observations):
+            self._check(each)
         if len(set(release.means.labels.tolist())) < len(release.means.labels):
             raise Refused("two means of one class")
         observed = release.observations.labels.tolist()
         if len(observed) > MOST_OBSERVATIONS and (most := max(Counter(observed).values())) > MOST_OBSERVATIONS:
             raise Refused(f"{most:,} observations of one class; at most {MOST_OBSERVATIONS:,} are taken")
+
+    def check_peers(self, client: str, peers: Iterable[str]) -> None:
+        """Raise Refused if this client may not ask for what these clients have shared."""
+        if not self.named_peers and set(peers) - {client}:
+            raise Refused(
+                "the task hands out nothing by name: leave peers out, or create it with --named-peers where all of "
+                "its clients agree to that"
+            )
 
     def _check(self, rows: Representations) -> None:
         if rows.vectors.shape[1] != self.dimension:
@@ -91,6 +113,11 @@ class Task:
             raise Refused(f"a vector of length {longest:.4g}; the task's norm_bound is {self.norm_bound:.4g}")
         if not sums.fits(longest, max(counts)):
             raise Refused(f"an average of {max(counts)} samples is more than can be summed up")
+
+
+def usual_norm_bound(dimension: int, space: str | None = None) -> float:
+    """A norm bound that leaves honest features room, and liars little: tanh features are never longer than √d'."""
+    return USUAL_LENGTHS * math.sqrt(dimension) if space is None else longest_row(max(dimension - BESIDE, 1))
 
 
 def make_common_task(classes: int, dimension: int, space: str) -> Task:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from repshare import sums
 from repshare.representations import Floats, Representations
+from repshare.stores import decoding
 from repshare.task import Task
 
 Numbers = NDArray[np.int64]
@@ -82,4 +83,7 @@ class Totals(NamedTuple):
 def read_totals(kept: bytes | None, task: Task) -> Totals:
     """Totals from bytes; of nobody, if there are none."""
     shape = task.classes, task.dimension + 3
-    return Totals(np.zeros(shape, np.int64) if kept is None else np.frombuffer(kept, np.int64).reshape(shape).copy())
+    if kept is None:
+        return Totals(np.zeros(shape, np.int64))
+    with decoding("totals"):
+        return Totals(np.frombuffer(kept, np.int64).reshape(shape).copy())

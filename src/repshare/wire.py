@@ -11,13 +11,14 @@ code. What it means is one JSON object in the header's metadata:
     kind "batch"                  for split learning: vectors (n, d), features or gradients, and labels (n,) of features
     kind "items"                  what a store keeps: keys and values, each joined, and sizes (n, 2) to cut them by; not
                                   a tensor each, since safetensors takes no header of more than 100 MB
-    kind "signed"                 a release's bytes, signature (64,) and public key (32,), with whose release of which
-                                  task it is, when that client's rounds began, and the round: see `keys`
+    kind "signed", version 2      a release's bytes (or none), signature (64,) and public key (32,), with whose release
+                                  of which task it is, when that client's rounds began, and the round; the signature is
+                                  for the question that this answers, too: see `keys`
 """
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -32,15 +33,16 @@ from repshare.representations import Release, Representations, Teacher
 PRECISIONS = ("fp32", "fp16", "int8")
 NOISES = ("os", "seeded")
 VERSION = 1
+NEWER_VERSIONS = {"signed": 2}  # of kinds that have changed since; version 1 could be replayed
 LONGEST_HEADER_BYTES = 10_000  # of a release or teacher, which have four tensors: a longer one is not even parsed
 MOST_COUNTED = 2**31 - 1  # samples behind an average; what many clients have together may be more
-_SIGNED = ("release", "key", "signature")
+_SIGNED, _ITEMS, _ROWS = ("release", "key", "signature"), ("keys", "values", "sizes"), ("vectors", "labels", "counts")
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
 class Signed(NamedTuple):
-    """A release that says who made it. Nothing in it is true before `keys.verify` has said so."""
+    """A peer's answer: its release, or no bytes for none. Nothing in it is true before `keys.unseal` said so."""
 
     task: str
     client: str
@@ -96,7 +98,7 @@ def encode_batch(vectors: NDArray[np.float32], labels: NDArray[np.int64] | None 
 
 def decode_batch(body: bytes) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """The vectors in these bytes, and the labels if there are any; or Malformed."""
-    arrays, _ = _unpack(body, "batch")
+    arrays, _ = _unpack(body, "batch", ("vectors", "labels"))
     vectors, labels = _array(arrays, "vectors"), arrays.get("labels", np.zeros(0, np.int32))
     if vectors.dtype != np.float32 or vectors.ndim != 2 or labels.dtype != np.int32 or labels.ndim != 1:
         raise Malformed(f"a batch of {vectors.dtype} {vectors.shape} with labels {labels.dtype} {labels.shape}")
@@ -117,8 +119,8 @@ def encode_items(items: Mapping[str, bytes]) -> bytes:
 
 def decode_items(body: bytes) -> dict[str, bytes]:
     """What a store kept, or Malformed."""
-    arrays, _ = _unpack(body, "items")
-    keys, values, sizes = (_array(arrays, name) for name in ("keys", "values", "sizes"))
+    arrays, _ = _unpack(body, "items", _ITEMS)
+    keys, values, sizes = (_array(arrays, name) for name in _ITEMS)
     if {keys.dtype, values.dtype} != {np.dtype(np.uint8)} or sizes.dtype != np.int64 or sizes.shape[1:] != (2,):
         raise Malformed(f"types do not fit: {keys.dtype}, {values.dtype}, sizes {sizes.dtype} {sizes.shape}")
     if (sizes < 0).any() or [sum(each) for each in sizes.T.tolist()] != [keys.size, values.size]:
@@ -140,7 +142,7 @@ def encode_signed(signed: Signed) -> bytes:
 def decode_signed(body: bytes) -> Signed:
     """The signed release in these bytes, or Malformed."""
     _bound_header("signed", body)
-    arrays, meta = _unpack(body, "signed")
+    arrays, meta = _unpack(body, "signed", _SIGNED)
     rows = {name: _array(arrays, name) for name in _SIGNED}
     for name, row in rows.items():
         if row.dtype != np.uint8 or row.ndim != 1:
@@ -177,7 +179,8 @@ def _noted(release: Release) -> dict[str, Any]:
 def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, dict[str, Any]]:
     _bound_header(kind, body)
     arrays, meta = _view(body, kind)
-    vectors, labels, counts = (_array(arrays, name) for name in ("vectors", "labels", "counts"))
+    vectors, labels, counts = (_array(arrays, name) for name in _ROWS)
+    _refuse_others(arrays, (*_ROWS, "scales") if vectors.dtype == np.int8 else _ROWS)
     if vectors.dtype == np.int8:
         scales = _array(arrays, "scales")
         if scales.dtype != np.float32 or scales.shape != vectors.shape[:1] or vectors.ndim != 2:
@@ -206,7 +209,7 @@ def _bound_header(kind: str, body: bytes) -> None:
 
 def _pack(arrays: Arrays, meta: Mapping[str, Any]) -> bytes:
     # One metadata entry only: safetensors does not promise an order among several.
-    header = json.dumps({"version": VERSION, **meta}, separators=(",", ":"))
+    header = json.dumps({"version": _version(meta["kind"]), **meta}, separators=(",", ":"))
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     return safetensors.numpy.save(contiguous, {"repshare": header})
 
@@ -247,9 +250,14 @@ def _view(body: bytes, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, An
     return {name: np.ndarray(shape, dtype, body, start) for name, (dtype, shape, start) in layout.items()}, meta
 
 
-def _unpack(body: bytes, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def _unpack(
+    body: bytes, kind: str, among: Sequence[str] | None = None
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The arrays in a message and its meta. `among`: the names that arrays may have."""
     arrays, meta, _ = _read(body)
     _expect(kind, meta)
+    if among is not None:
+        _refuse_others(arrays, among)
     return arrays, meta
 
 
@@ -265,8 +273,17 @@ def _read(body: bytes) -> tuple[dict[str, NDArray[Any]], Any, dict[str, Any]]:
 
 
 def _expect(kind: str, meta: Any) -> None:
-    if not isinstance(meta, dict) or meta.get("kind") != kind or meta.get("version") != VERSION:
-        raise Malformed(f"expected a {kind} of version {VERSION}, not {str(meta)[:100]}")
+    if not isinstance(meta, dict) or meta.get("kind") != kind or meta.get("version") != _version(kind):
+        raise Malformed(f"expected a {kind} of version {_version(kind)}, not {str(meta)[:100]}")
+
+
+def _version(kind: str) -> int:
+    return NEWER_VERSIONS.get(kind, VERSION)
+
+
+def _refuse_others(arrays: Arrays, among: Sequence[str]) -> None:
+    if strange := sorted(set(arrays) - set(among)):
+        raise Malformed(f"{strange[0][:30]!r} does not belong here; there may be {', '.join(among)}")
 
 
 def _array(arrays: Arrays, name: str) -> NDArray[Any]:

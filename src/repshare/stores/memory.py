@@ -1,56 +1,68 @@
 """Stores that live as long as the process."""
 
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from repshare.stores.store import Result, Transaction
+from repshare.errors import Damaged
+from repshare.stores.damage import checksum, verify
+from repshare.stores.store import Kept, Result, Transaction, all_sound, collect
+
+Scan = Callable[[str], Iterable[tuple[str, bytes | Damaged]]]
 
 
 class MemoryStore:
     """A dictionary, one transaction at a time."""
 
-    def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self._kept: dict[str, tuple[bytes, int]] = {}  # with its checksum
         self._alone = threading.Lock()
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Do this work alone; its changes are kept when it ends without an error."""
         with self._alone:
-            changes = Changes(lambda keys: [self._kept.get(key) for key in keys])
+            changes = Changes(self._read, self._scan)
             result = work(changes)
             for key, value in changes.made.items():
                 if value is None:
                     self._kept.pop(key, None)
                 else:
-                    self._kept[key] = value
+                    self._kept[key] = value, checksum(self.name, key, value)
             return result
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads."""
         with self._alone:
-            return work(_Reading(self._kept))
+            return work(_Reading(self._read, self._scan))
 
     def items(self) -> Mapping[str, bytes]:
         """Everything kept."""
-        with self._alone:
-            return dict(self._kept)
+        return self.read(collect)
 
     def clear(self) -> None:
         """Forget everything."""
         with self._alone:
             self._kept.clear()
 
+    def _read(self, keys: Sequence[str]) -> list[Kept]:
+        name, find = self.name, self._kept.get
+        return [None if (kept := find(key)) is None else verify(name, key, *kept) for key in keys]
+
+    def _scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
+        for key, kept in self._kept.items():
+            if key.startswith(prefix):
+                yield key, verify(self.name, key, *kept)
+
 
 class _Reading:
     """A transaction that only reads."""
 
-    def __init__(self, kept: Mapping[str, bytes]) -> None:
-        self._find = kept.get
+    def __init__(self, read: Callable[[Sequence[str]], list[Kept]], scan: Scan) -> None:
+        self._read, self._scan = read, scan
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
         """What stands under each of these keys."""
-        return list(map(self._find, keys))
+        return all_sound(self._read(keys))
 
     def set(self, items: Mapping[str, bytes]) -> None:
         """Not here."""
@@ -60,6 +72,10 @@ class _Reading:
         """Not here."""
         raise TypeError("this transaction only reads")
 
+    def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
+        """Everything whose key begins so."""
+        return iter(self._scan(prefix))
+
 
 class MemoryDatabase:
     """Stores by name, in this process."""
@@ -67,14 +83,18 @@ class MemoryDatabase:
     slow = False
 
     def __init__(self) -> None:
-        self._stores: dict[str, MemoryStore] = defaultdict(MemoryStore)
+        self._stores: dict[str, MemoryStore] = {}
 
     def store(self, name: str) -> MemoryStore:
         """The store of this name."""
-        return self._stores[name]
+        return self._stores.setdefault(name, MemoryStore(name))
 
     def check(self) -> None:
         """Memory is always there."""
+
+    def inspect(self) -> list[str]:
+        """Whoever asks for memory knows what it is."""
+        return []
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -83,9 +103,9 @@ class MemoryDatabase:
 class Changes:
     """A transaction that collects what is to be written, and reads nothing twice."""
 
-    def __init__(self, read: Callable[[Sequence[str]], Sequence[bytes | None]]) -> None:
-        self._read = read
-        self._known: dict[str, bytes | None] = {}  # None: nothing there
+    def __init__(self, read: Callable[[Sequence[str]], Sequence[Kept]], scan: Scan = lambda prefix: ()) -> None:
+        self._read, self._scan = read, scan
+        self._known: dict[str, Kept] = {}  # None: nothing there
         self.made: dict[str, bytes | None] = {}  # None: deleted
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
@@ -93,7 +113,7 @@ class Changes:
         known = self._known
         if unknown := list(dict.fromkeys(key for key in keys if key not in known)):
             known.update(zip(unknown, self._read(unknown), strict=True))
-        return [known[key] for key in keys]
+        return all_sound([known[key] for key in keys])
 
     def set(self, items: Mapping[str, bytes]) -> None:
         """Put each of these under its key."""
@@ -105,3 +125,12 @@ class Changes:
         gone = dict.fromkeys(keys)
         self._known.update(gone)
         self.made.update(gone)
+
+    def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
+        """Everything whose key begins so."""
+        for key, kept in self._scan(prefix):
+            if key not in self.made:
+                yield key, kept
+        for key, value in self.made.items():
+            if value is not None and key.startswith(prefix):
+                yield key, value

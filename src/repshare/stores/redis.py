@@ -2,34 +2,50 @@
 
 A store has a version that every change adds to. A transaction reads what it needs, then hands its changes to a script
 on the server, which makes them only if the version is still the one that was read; otherwise the work begins again.
+Work that had to begin again too often makes the others wait: only who holds the store's door can then change it.
 A store is one Redis hash, so that it lives on one node of a cluster; the name in its key is a hash tag.
+
+#       the store's version. Earlier versions of repshare kept a plain number, and fail to count up from this one: they
+        would not keep checksums
+.KEY    a value
+~KEY    its checksum; none, if an earlier version wrote the value
 """
 
 import random
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from repshare.errors import StoreError
+from repshare.errors import ConfigError, Damaged, StoreError
+from repshare.stores.damage import checksum, verify
 from repshare.stores.memory import Changes
-from repshare.stores.store import Result, Transaction
+from repshare.stores.store import Kept, Result, Transaction, sound
 
 SECONDS = 5.0  # to connect, to wait for an answer, and to keep trying while others change the same store
-VERSION = "#"  # the field of a store's version; those of keys begin with a dot
+PATIENT_TRIES = 10  # after which work makes the others wait
+DOOR_SECONDS = 30.0  # for which they wait at most, should whoever holds the door die
+VERSION = "#"
+AT_ONCE = 500  # keys, where all are read one after the other
 
-# KEYS: the hash. ARGV: the version read, how many to set, each with its value, then those to delete.
+# KEYS: the hash, its door. ARGV: the version read, the door's key, how many to set, each with its value and checksum,
+# then those to delete.
 CHANGE = """
 if (redis.call('HGET', KEYS[1], '#') or '0') ~= ARGV[1] then return 0 end
-redis.call('HINCRBY', KEYS[1], '#', 1)
-local last = 2 + 2 * tonumber(ARGV[2])
-for i = 3, last, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
-for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
+local holder = redis.call('GET', KEYS[2])
+if holder and holder ~= ARGV[2] then return 0 end
+redis.call('HSET', KEYS[1], '#', string.format('v%.0f', tonumber((string.gsub(ARGV[1], '%D', ''))) + 1))
+local last = 3 + 3 * tonumber(ARGV[3])
+for i = 4, last, 3 do
+  redis.call('HSET', KEYS[1], '.' .. ARGV[i], ARGV[i + 1], '~' .. ARGV[i], ARGV[i + 2])
+end
+for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], '.' .. ARGV[i], '~' .. ARGV[i]) end
 return 1
 """
 
@@ -37,8 +53,13 @@ return 1
 CLEAR = """
 local version = redis.call('HGET', KEYS[1], '#')
 redis.call('UNLINK', KEYS[1])
-if version then redis.call('HSET', KEYS[1], '#', version + 1) end
+if version then
+  redis.call('HSET', KEYS[1], '#', string.format('v%.0f', tonumber((string.gsub(version, '%D', ''))) + 1))
+end
 """
+
+# KEYS: the door. ARGV: its key.
+OPEN = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
 
 
 class RedisDatabase:
@@ -64,6 +85,7 @@ class RedisDatabase:
             ) from None
         self.change = self.connection.register_script(CHANGE)
         self.clear = self.connection.register_script(CLEAR)
+        self.open = self.connection.register_script(OPEN)
 
     def store(self, name: str) -> "RedisStore":
         """The store of this name."""
@@ -74,6 +96,38 @@ class RedisDatabase:
         self.store("check").transact(lambda state: state.set({"alive": b"yes"}))
         if self.store("check").transact(lambda state: state.get(["alive"])) != [b"yes"]:
             raise StoreError("Redis: what was written is not there")
+
+    def inspect(self) -> list[str]:
+        """Whether this Redis keeps what it is given. Raises ConfigError if it may drop any of it."""
+        policy = self._setting("maxmemory-policy") or self._told("memory", "maxmemory_policy")
+        log = self._setting("appendonly") or {"0": "no", "1": "yes"}.get(self._told("persistence", "aof_enabled"), "")
+        sync = self._setting("appendfsync")
+        if policy.startswith("allkeys"):  # volatile ones drop only what has an end, and nothing of ours has
+            raise ConfigError(
+                f"this Redis may drop what it was given: its maxmemory-policy is {policy}. Releases, tokens and tasks "
+                "would vanish without a word: set maxmemory-policy noeviction"
+            )
+        warnings = {
+            "its maxmemory-policy cannot be read: it must be noeviction, or what it keeps may vanish": not policy,
+            "it cannot be read whether appendonly is on: it must be": not log,
+            "appendonly is off: all that was acknowledged may be lost when Redis stops. Set appendonly yes": log
+            == "no",
+            "its appendfsync cannot be read: with anything but always, its machine may lose the last moments": not sync,
+            "appendfsync is no: its machine may lose the last half minute": log == "yes" and sync == "no",
+        }
+        return [f"Redis: {warning}" for warning, so in warnings.items() if so]
+
+    def _setting(self, name: str) -> str:
+        """A value of its configuration; nothing where that may not be asked."""
+        with _errors(), suppress(redis.ResponseError):
+            return str(self.connection.config_get(name).get(name, ""))
+        return ""
+
+    def _told(self, section: str, name: str) -> str:
+        """What it tells of itself: less, but to more of those who ask."""
+        with _errors(), suppress(redis.ResponseError):
+            return str(self.connection.info(section).get(name, ""))
+        return ""
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -88,20 +142,27 @@ class RedisStore:
     """The hash `PREFIX:{NAME}`."""
 
     def __init__(self, database: RedisDatabase, name: str) -> None:
-        self.database, self.hash = database, f"{database.prefix}:{{{name}}}"
+        self.database, self.name, self.hash = database, name, f"{database.prefix}:{{{name}}}"
+        self.door = f"{self.hash}:door"
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Do this work alone, all of it or nothing; again, if another changed the store in between."""
-        end, tries = time.monotonic() + SECONDS, 0
+        end, tries, key = time.monotonic() + SECONDS, 0, b""
         with _errors():
-            while True:
-                try:
-                    return self._transact(work)
-                except _Conflict:
-                    tries += 1
-                    if time.monotonic() > end:
-                        raise StoreError(f"Redis: too many changes at once, gave up after {tries} tries") from None
-                    time.sleep(random.uniform(0, 0.0005 * min(tries, 40)))
+            try:
+                while True:
+                    try:
+                        return self._transact(work, key)
+                    except _Conflict:
+                        tries += 1
+                        if time.monotonic() > end:
+                            raise StoreError(f"Redis: too many changes at once, gave up after {tries} tries") from None
+                        if tries >= PATIENT_TRIES and not key and (key := self._close_door()):
+                            end = time.monotonic() + DOOR_SECONDS
+                        time.sleep(random.uniform(0, 0.0005 * min(tries, 40)))
+            finally:
+                if key:
+                    self.database.open(keys=[self.door], args=[key])
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads; again, if another changed the store in between."""
@@ -111,38 +172,84 @@ class RedisStore:
         """Everything kept."""
         with _errors():
             kept: Any = self.database.connection.hgetall(self.hash)
-        return {key[1:].decode(): value for key, value in kept.items() if key != VERSION.encode()}
+        keys = [name[1:].decode() for name in kept if name[:1] == b"."]
+        found = ((key, kept[_value(key)], kept.get(_checksum(key))) for key in keys)
+        return {key: sound(self.verified(key, value, check)) for key, value, check in found}
+
+    def verified(self, key: str, value: bytes, kept: bytes | None) -> bytes | Damaged:
+        """The value, if it fits what is kept as its checksum."""
+        if kept is not None and not (kept.isascii() and kept.isdigit()):
+            return Damaged(key, "its checksum is no number")
+        return verify(self.name, key, value, None if kept is None else int(kept))
 
     def clear(self) -> None:
         """Forget everything."""
         with _errors():
             self.database.clear(keys=[self.hash])
 
-    def _transact(self, work: Callable[[Transaction], Result]) -> Result:
-        version: list[bytes | None] = []
-
-        def read(keys: Sequence[str]) -> list[bytes | None]:
-            answer: Any = self.database.connection.hmget(self.hash, [VERSION, *map(_field, keys)])
-            found: list[bytes | None]
-            now, *found = answer
-            if version and version[0] != now:
-                raise _Conflict
-            version[:] = [now]
-            return found
-
-        changes = Changes(read)
+    def _transact(self, work: Callable[[Transaction], Result], key: bytes) -> Result:
+        reading = _Reading(self)
+        changes = Changes(reading.read, reading.scan)
         result = work(changes)
         if changes.made:
-            if not version:
-                read([])
-            self._change(version[0] or b"0", changes.made)
+            self._change(reading.look(), key, changes.made)
         return result
 
-    def _change(self, version: bytes, made: Mapping[str, bytes | None]) -> None:
-        kept = [part for key, value in made.items() if value is not None for part in (_field(key), value)]
-        gone = [_field(key) for key, value in made.items() if value is None]
-        if not self.database.change(keys=[self.hash], args=[version, len(kept) // 2, *kept, *gone]):
+    def _change(self, version: bytes | None, key: bytes, made: Mapping[str, bytes | None]) -> None:
+        kept = [
+            part
+            for name, value in made.items()
+            if value is not None
+            for part in (name, value, checksum(self.name, name, value))
+        ]
+        gone = [name for name, value in made.items() if value is None]
+        args = [version or b"0", key, len(kept) // 3, *kept, *gone]
+        if not self.database.change(keys=[self.hash, self.door], args=args):
             raise _Conflict
+
+    def _close_door(self) -> bytes:
+        """Make all others wait; the key with which one may go on, or nothing if another was faster."""
+        key = secrets.token_bytes(8)
+        return key if self.database.connection.set(self.door, key, nx=True, px=int(1000 * DOOR_SECONDS)) else b""
+
+
+class _Reading:
+    """What one transaction reads: all of one version."""
+
+    def __init__(self, store: RedisStore) -> None:
+        self._store, self._connection = store, store.database.connection
+        self._versions: list[bytes | None] = []
+
+    def look(self) -> bytes | None:
+        """The version."""
+        if not self._versions:
+            self._ask([])
+        return self._versions[0]
+
+    def read(self, keys: Sequence[str]) -> list[Kept]:
+        """What stands under these keys."""
+        found = self._ask([*map(_value, keys), *map(_checksum, keys)])
+        each = zip(keys, found[: len(keys)], found[len(keys) :], strict=True)
+        return [None if value is None else self._store.verified(key, value, kept) for key, value, kept in each]
+
+    def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
+        """Everything whose key begins so."""
+        self._ask([])
+        names: Any = self._connection.hkeys(self._store.hash)
+        self._ask([])
+        keys = [name[1:].decode() for name in names if name.startswith(_value(prefix))]
+        for start in range(0, len(keys), AT_ONCE):
+            some = keys[start : start + AT_ONCE]
+            yield from ((key, kept) for key, kept in zip(some, self.read(some), strict=True) if kept is not None)
+
+    def _ask(self, fields: Sequence[bytes]) -> list[bytes | None]:
+        answer: Any = self._connection.hmget(self._store.hash, [VERSION, *fields])
+        found: list[bytes | None]
+        version, *found = answer
+        if self._versions and self._versions[0] != version:
+            raise _Conflict
+        self._versions[:] = [version]
+        return found
 
 
 def _where(url: str) -> str:
@@ -152,8 +259,12 @@ def _where(url: str) -> str:
     return f"{scheme}://…" if place.startswith(":") else f"{scheme}://{place}"
 
 
-def _field(key: str) -> str:
-    return f".{key}"
+def _value(key: str) -> bytes:
+    return f".{key}".encode()
+
+
+def _checksum(key: str) -> bytes:
+    return f"~{key}".encode()
 
 
 @contextmanager

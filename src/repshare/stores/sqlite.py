@@ -6,23 +6,29 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
 
-from repshare.errors import StoreError
+from repshare.errors import Damaged, StoreError
+from repshare.stores.damage import checksum, verify
 from repshare.stores.memory import Changes
-from repshare.stores.store import Result, Transaction
+from repshare.stores.store import Kept, Result, Transaction, collect
 
 BUSY_SECONDS = 10.0
 AT_ONCE = 500  # keys in one query
+READERS = 2  # connections
 
 SETUP = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 PRAGMA wal_autocheckpoint = 4000;
-CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL, checksum INTEGER);
 """
+FORMAT = 1  # PRAGMA user_version. 0: without checksums
+# Earlier versions can still read such a file, but not write to it: a row has three columns.
+UPGRADE = "ALTER TABLE kept ADD COLUMN checksum INTEGER"
 
 # A row that is replaced stays where it is, beside those that were first written with it: fewer pages change.
-INSTEAD = "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+INSTEAD = "ON CONFLICT (key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum"
 ROWS = 64  # in one statement: between statements, and rows of executemany, another thread takes its turn
 
 
@@ -34,10 +40,16 @@ class SqliteDatabase:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            # One for each way: who reads does not wait until what another thread writes is on the disk.
-            self._writing, self._reading = _Connection(path), _Connection(path)
+            _make_private(path)
+            # One for each way: who reads does not wait until what another thread writes is on the disk. And two for
+            # reading: who reads little does not wait for one who reads much.
+            self._writing, self._reading = _Connection(path), [_Connection(path) for _ in range(READERS)]
+            self._free = SimpleQueue[_Connection]()
+            for connection in self._reading:
+                self._free.put(connection)
         except sqlite3.Error as error:
             raise StoreError(f"{path}: {error}") from error
+        self._upgrade()
 
     def store(self, name: str) -> "SqliteStore":
         """The store of this name."""
@@ -50,15 +62,30 @@ class SqliteDatabase:
         if self.store("check").read(lambda state: state.get(["alive"])) != [something]:
             raise StoreError(f"{self.path}: what was written is not there")
 
+    def inspect(self) -> list[str]:
+        """A file is as durable as its disk."""
+        return []
+
     def close(self) -> None:
         """Let go of the file."""
-        for connection in (self._writing, self._reading):
+        for connection in (self._writing, *self._reading):
             connection.close()
+
+    def _upgrade(self) -> None:
+        with self._writing.alone() as connection:
+            (format,) = connection.execute("PRAGMA user_version").fetchone()
+        if format > FORMAT:
+            raise StoreError(f"{self.path} was written by a later version of repshare: it has format {format}")
+        if format < FORMAT:
+            with self.begin() as connection:  # another process may have done it meanwhile
+                if "checksum" not in [row[1] for row in connection.execute("PRAGMA table_info(kept)")]:
+                    connection.execute(UPGRADE)
+                connection.execute(f"PRAGMA user_version = {FORMAT}")
 
     @contextmanager
     def begin(self, how: str = "IMMEDIATE", *, reading: bool = False) -> Iterator[sqlite3.Connection]:
         """A transaction of SQLite's: kept if the block ends without an error."""
-        with (self._reading if reading else self._writing).alone() as connection:
+        with self._reader() if reading else self._writing.alone() as connection:
             try:
                 connection.execute(f"BEGIN {how}")
                 yield connection
@@ -72,6 +99,15 @@ class SqliteDatabase:
             except BaseException:
                 _roll_back(connection)
                 raise
+
+    @contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        connection = self._free.get()
+        try:
+            with connection.alone() as found:
+                yield found
+        finally:
+            self._free.put(connection)
 
 
 class _Connection:
@@ -96,6 +132,12 @@ class _Connection:
             self._connection.close()
 
 
+def _make_private(path: Path) -> None:
+    """Make the file, if it is not there, for its owner alone. What SQLite makes beside it gets the same mode."""
+    with suppress(OSError):  # it is there already; or it cannot be made, which SQLite will say
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
 def _roll_back(connection: sqlite3.Connection) -> None:
     with suppress(sqlite3.Error):  # SQLite may have done so itself; a closed file has nothing to roll back
         connection.execute("ROLLBACK")
@@ -109,7 +151,7 @@ class SqliteStore:
     """The keys of a database that begin with the store's name."""
 
     def __init__(self, database: SqliteDatabase, name: str) -> None:
-        self.database, self.prefix = database, f"{name}/"
+        self.database, self.name, self.prefix = database, name, f"{name}/"
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Do this work alone, all of it or nothing."""
@@ -121,40 +163,57 @@ class SqliteStore:
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads, beside one that writes."""
         with self.database.begin("DEFERRED", reading=True) as connection:
-            return work(Changes(lambda keys: self._read(connection, keys)))
+            return work(self._changes(connection))
 
     def items(self) -> Mapping[str, bytes]:
         """Everything kept."""
-        with self.database.begin("DEFERRED") as connection:  # it may take long: those who only read go on
-            rows = connection.execute("SELECT key, value FROM kept WHERE key >= ? AND key < ?", self._range())
-            return {key.removeprefix(self.prefix): value for key, value in rows}
+        return self.transact(collect)  # it may take long: those who only read go on beside it
 
     def clear(self) -> None:
         """Forget everything."""
         with self.database.begin() as connection:
-            connection.execute("DELETE FROM kept WHERE key >= ? AND key < ?", self._range())
+            connection.execute("DELETE FROM kept WHERE key >= ? AND key < ?", _range(self.prefix))
 
     def _transact(self, work: Callable[[Transaction], Result], how: str) -> Result:
         with self.database.begin(how) as connection:
-            changes = Changes(lambda keys: self._read(connection, keys))
+            changes = self._changes(connection)
             result = work(changes)
-            kept = [(self.prefix + key, value) for key, value in changes.made.items() if value is not None]
+            kept = [
+                (self.prefix + key, value, checksum(self.name, key, value))
+                for key, value in changes.made.items()
+                if value is not None
+            ]
             gone = [(self.prefix + key,) for key, value in changes.made.items() if value is None]
             for start in range(0, len(kept), ROWS):
                 part = kept[start : start + ROWS]
-                marks = ",".join(["(?,?)"] * len(part))
+                marks = ",".join(["(?,?,?)"] * len(part))
                 connection.execute(f"INSERT INTO kept VALUES {marks} {INSTEAD}", [x for row in part for x in row])
             if gone:
                 connection.executemany("DELETE FROM kept WHERE key = ?", gone)
             return result
 
-    def _range(self) -> tuple[str, str]:
-        return self.prefix, self.prefix[:-1] + chr(ord(self.prefix[-1]) + 1)
+    def _changes(self, connection: sqlite3.Connection) -> Changes:
+        return Changes(lambda keys: self._read(connection, keys), lambda prefix: self._scan(connection, prefix))
 
-    def _read(self, connection: sqlite3.Connection, keys: Sequence[str]) -> list[bytes | None]:
-        found: dict[str, bytes] = {}
+    def _read(self, connection: sqlite3.Connection, keys: Sequence[str]) -> list[Kept]:
+        found: dict[str, Kept] = {}
         for start in range(0, len(keys), AT_ONCE):
             part = [self.prefix + key for key in keys[start : start + AT_ONCE]]
             marks = ",".join("?" * len(part))
-            found.update(connection.execute(f"SELECT key, value FROM kept WHERE key IN ({marks})", part))
-        return [found.get(self.prefix + key) for key in keys]
+            found.update(self._verified(connection, f"key IN ({marks})", part))
+        return [found.get(key) for key in keys]
+
+    def _scan(self, connection: sqlite3.Connection, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
+        return self._verified(connection, "key >= ? AND key < ?", _range(self.prefix + prefix))
+
+    def _verified(
+        self, connection: sqlite3.Connection, which: str, values: Sequence[str]
+    ) -> Iterator[tuple[str, bytes | Damaged]]:
+        for key, value, kept in connection.execute(f"SELECT key, value, checksum FROM kept WHERE {which}", values):
+            own = key.removeprefix(self.prefix)
+            yield own, verify(self.name, own, value, kept)
+
+
+def _range(prefix: str) -> tuple[str, str]:
+    """The keys that begin so: from the first one on, and below the second."""
+    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)

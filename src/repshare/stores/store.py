@@ -1,16 +1,20 @@
 """What a store promises."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar, cast
+
+from repshare.errors import Damaged
 
 Result = TypeVar("Result")
+Kept = bytes | Damaged | None
+"""What stands under a key: a value, one that is not what was written, or nothing."""
 
 
 class Transaction(Protocol):
     """Reads see the writes before them; nothing is kept unless the work ends well."""
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """What stands under each of these keys."""
+        """What stands under each of these keys. Raises Damaged if one of the values is not what was written."""
 
     def set(self, items: Mapping[str, bytes]) -> None:
         """Put each of these under its key."""
@@ -18,9 +22,15 @@ class Transaction(Protocol):
     def delete(self, keys: Iterable[str]) -> None:
         """Remove what stands under these keys."""
 
+    def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
+        """Everything whose key begins so, one by one, and nothing of it stays in memory. Change nothing meanwhile."""
+
 
 class Store(Protocol):
     """Opaque bytes under keys."""
+
+    name: str
+    """As it was asked for."""
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Do this work alone, all of it or nothing, durable on return; begin it again if another came in between."""
@@ -50,5 +60,36 @@ class Database(Protocol):
     def check(self) -> None:
         """Write something and read it back."""
 
+    def inspect(self) -> list[str]:
+        """What to warn of before anything is entrusted to it. Raises ConfigError if nothing should be."""
+
     def close(self) -> None:
         """Let go of files and connections."""
+
+
+def collect(state: Transaction) -> dict[str, bytes]:
+    """Everything in a store. Raises Damaged if one of the values is not what was written."""
+    return {key: sound(kept) for key, kept in state.scan("")}
+
+
+def get_each(state: Transaction, keys: Sequence[str]) -> list[Kept]:
+    """What stands under each of these keys, where a damaged one must not hide the others."""
+    try:
+        return list(state.get(keys))
+    except Damaged as fault:
+        return [fault] if len(keys) == 1 else [get_each(state, [key])[0] for key in keys]
+
+
+def sound(kept: bytes | Damaged) -> bytes:
+    """The value. Raises Damaged if it is not what was written."""
+    if isinstance(kept, Damaged):
+        raise kept
+    return kept
+
+
+def all_sound(found: list[Kept]) -> list[bytes | None]:
+    """The values. Raises Damaged if one of them is not what was written."""
+    for kept in found:
+        if kept.__class__ is Damaged:
+            raise kept
+    return cast(list[bytes | None], found)

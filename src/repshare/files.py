@@ -1,0 +1,42 @@
+"""Files that are there whole or not at all, and files that only their owner may read."""
+
+import os
+from pathlib import Path
+from typing import IO, Any
+
+OWNER_ONLY = 0o600
+
+
+def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:
+    """Put the content there whole, or leave what was there. `private`: only the owner may read it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open_private(temporary, "wb") if private else temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def open_private(path: Path, mode: str) -> IO[Any]:
+    """Open a file that only its owner may read, also if it was there before and others could."""
+    file = open(path, mode, opener=lambda name, flags: os.open(name, flags, OWNER_ONLY))  # noqa: SIM115
+    if os.fstat(file.fileno()).st_mode & 0o077:
+        os.fchmod(file.fileno(), OWNER_ONLY)
+    return file
+
+
+def others_may_read(path: Path) -> bool:
+    """Whether other users of this machine may read the file."""
+    return bool(path.stat().st_mode & 0o077)
+
+
+def sync_folder(path: Path) -> None:
+    """A file that was created or renamed is there for good once its folder says so."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,71 @@
+"""A store in which one damaged value stops nobody: what can be is made whole, and the work begins again."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from repshare.errors import Damaged
+from repshare.stores.store import Result, Store, Transaction
+
+log = logging.getLogger(__name__)
+
+
+class Healed(NamedTuple):
+    """What was wrong, and what it cost."""
+
+    faults: dict[str, str]  # key -> what is wrong with it
+    lost: list[str]  # in words, what could not be made again
+
+
+class Healing:
+    """Another store. Where work in it meets a damaged value, `heal` repairs the whole store, and the work is redone."""
+
+    def __init__(self, store: Store, heal: Callable[[Transaction, Damaged], Healed]) -> None:
+        self.store, self.name, self._heal = store, store.name, heal
+
+    def transact(self, work: Callable[[Transaction], Result]) -> Result:
+        """Do this work alone, all of it or nothing."""
+        return self._healed(lambda: self.store.transact(work))
+
+    def read(self, work: Callable[[Transaction], Result]) -> Result:
+        """Do work that only reads."""
+        return self._healed(lambda: self.store.read(work))
+
+    def items(self) -> Mapping[str, bytes]:
+        """Everything kept."""
+        return self._healed(self.store.items)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.store.clear()
+
+    def find_faults(self) -> dict[str, str]:
+        """The values that are not what was written: key -> what is wrong with it."""
+        return self.store.read(find_faults)
+
+    def heal(self, fault: Damaged) -> Healed:
+        """Repair the store, and tell the log."""
+        healed = self.store.transact(lambda state: self._heal(state, fault))
+        named = healed.faults or {fault.key: fault.reason}
+        log.error("stored values were damaged", extra={"fields": {"store": self.name, "damaged": named}})
+        log.error("a store was repaired", extra={"fields": {"store": self.name, "lost": healed.lost}})
+        return healed
+
+    def _healed(self, work: Callable[[], Result]) -> Result:
+        try:
+            return work()
+        except Damaged as fault:
+            self.heal(fault)
+        return work()
+
+
+def find_faults(state: Transaction) -> dict[str, str]:
+    """The values that are not what was written: key -> what is wrong with it."""
+    return {key: kept.reason for key, kept in state.scan("") if isinstance(kept, Damaged)}
+
+
+def drop_damaged(state: Transaction, fault: Damaged) -> Healed:
+    """Heal a store whose values can be done without: what is damaged goes."""
+    faults = {fault.key: fault.reason} | find_faults(state)
+    state.delete(faults)
+    return Healed(faults, list(faults))
