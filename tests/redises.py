@@ -15,10 +15,10 @@ def find_port():
 
 
 class Redis:
-    """One server with its own folder. It writes every change to its log before it answers (AOF)."""
+    """One server with its own folder. It writes every change to its log before it answers (AOF), unless told others."""
 
-    def __init__(self, folder):
-        self.folder, self.port = folder, find_port()
+    def __init__(self, folder, **options):
+        self.folder, self.port, self.options = folder, find_port(), options
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.start()
 
@@ -27,7 +27,8 @@ class Redis:
         assert server, "these tests need a redis-server: apt-get install redis-server, or brew install redis"
         options = {"port": self.port, "bind": "127.0.0.1", "dir": self.folder, "save": "", "appendonly": "yes"}
         options |= {"appendfsync": "always", "loglevel": "warning"}
-        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        options |= {name.replace("_", "-"): value for name, value in self.options.items()}
+        words = [word for name, value in options.items() for word in (f"--{name}", *str(value).split(" "))]
         self.process = subprocess.Popen([server, *words], stdout=subprocess.DEVNULL)
         with redis.Redis.from_url(self.url) as connection:
             for _ in range(500):

@@ -7,7 +7,17 @@ import pytest
 from relays import create_task, invite, release, repshare, start_relay
 from repshare.cli import main
 
-COMMANDS = ["serve", "invite", "revoke", "tasks create", "tasks list", "tasks export", "tasks import", "tasks delete"]
+COMMANDS = [
+    "serve",
+    "invite",
+    "revoke",
+    "check",
+    "tasks create",
+    "tasks list",
+    "tasks export",
+    "tasks import",
+    "tasks delete",
+]
 
 
 @pytest.mark.parametrize("command", ["", "tasks", *COMMANDS])
@@ -45,6 +55,18 @@ def test_tasks_are_listed_for_people_and_for_programs(tmp_path):
     assert told["tokens_for_all_tasks"] == [{"name": "root", "role": "admin"}]
 
 
+def test_a_norm_bound_follows_the_dimension_unless_it_is_chosen_or_there_already(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    size = ("--classes", "10", "--dimension", "84")
+    main(["relay", "tasks", "create", "usual", *size])
+    main(["relay", "tasks", "create", "chosen", *size, "--norm-bound", "1000"])
+    main(["relay", "tasks", "create", "chosen", *size])  # as a relay of an earlier version made it
+    assert "task chosen is there already" in capsys.readouterr().err
+    main(["relay", "tasks", "list", "--json"])
+    bounds = {task["name"]: task["norm_bound"] for task in json.loads(capsys.readouterr().out)["tasks"]}
+    assert bounds == {"usual": pytest.approx(4 * 84**0.5), "chosen": 1000.0}
+
+
 def test_all_commands_work_while_the_relay_runs(tmp_path):
     create_task(tmp_path)
     with start_relay(tmp_path) as relay:
@@ -68,6 +90,7 @@ def test_all_commands_work_while_the_relay_runs(tmp_path):
         (["revoke", "alice", "--task", "digits"], "alice has no token in digits"),
         (["tasks", "create", "x"], "needs --classes and --dimension"),
         (["tasks", "create", "x", "--classes", "1", "--dimension", "2"], "at least 2 classes"),
+        (["tasks", "create", "x", "--classes", "2", "--dimension", "2", "--named-peers", "2"], "0 or at least 3"),
         (["tasks", "create", "digits", "--classes", "10", "--dimension", "9"], "dimension 8 there, 9 wanted"),
         (["tasks", "delete", "none"], "there is no task 'none'"),
         (["tasks", "export", "none", "file"], "there is no task 'none'"),

@@ -243,10 +243,42 @@ def test_a_redirect_is_never_followed():
         assert elsewhere.asked == []
 
 
-def test_an_endless_reply_is_cut_off(monkeypatch):
-    monkeypatch.setattr(connection, "REPLY_LIMIT", 10**6)
-    with Scripted(flood) as server, pytest.raises(Malformed, match="longer than 1000000 bytes"):
-        relay(server).collect(WANTS)
+def flood_with(status, kind, first=b"", again=b"1,"):
+    """Something of this kind that never ends."""
+
+    def flood(peer):
+        peer.sendall(f"HTTP/1.1 {status} x\r\nContent-Type: {kind}\r\n\r\n".encode() + first)
+        while True:
+            peer.sendall(again * 30_000)
+
+    return flood
+
+
+def test_an_endless_reply_is_cut_off_where_no_teacher_of_the_task_is_longer():
+    task = {"classes": 10, "dimension": 84, "task": "digits", "client": "alice", "role": "client"}
+    with Scripted(http(200, json.dumps(task).encode(), "application/json"), flood) as server:
+        exchange = relay(server)
+        exchange.describe()
+        with pytest.raises(Malformed, match="longer than 72896 bytes"):  # 64 kB, and 20 rows of 84 numbers
+            exchange.collect(WANTS)
+
+
+def test_endless_json_is_cut_off_before_it_takes_much_memory():
+    """The attack as it was: 133 MB of JSON about who one is took 3.4 GB."""
+    endless = flood_with(200, "application/json", b'{"task": [')
+    with Scripted(endless, endless) as server:
+        for ask in (lambda: relay(server).describe(), lambda: relay(server).news(0, 0)):
+            with pytest.raises(Malformed, match="longer than 1048576 bytes"):
+                ask()
+
+
+def test_of_an_endless_error_only_the_beginning_is_read():
+    refused, away = (flood_with(status, "application/problem+json", b'{"detail": "') for status in (403, 503))
+    with Scripted(refused, *[away] * 20) as server:
+        with pytest.raises(Refused, match="403 Forbidden"):
+            relay(server).publish(b"x")
+        with pytest.raises(Unreachable, match="503"):
+            relay(server, patience=0.01).publish(b"x")
 
 
 def test_a_reply_that_trickles_in_is_given_up():

@@ -7,7 +7,7 @@ import pytest
 from starlette.requests import Request
 
 from repshare.relay import limits
-from repshare.relay.limits import Rates, Room, Unread, read_body
+from repshare.relay.limits import Crowd, Rates, Room, read_body
 from repshare.relay.problems import Problem
 
 
@@ -30,6 +30,17 @@ def test_a_bucket_gives_its_burst_and_then_its_rate():
     assert rates.take("a") > 0
     clock.now += 100  # no more than a burst is saved up
     assert [rates.take("a") > 0 for _ in range(6)] == [False] * 5 + [True]
+
+
+def test_what_is_large_costs_more_and_at_most_what_a_full_bucket_has_left():
+    clock = Clock()
+    rates = Rates(10.0, 20.0, clock)
+    assert rates.take("a") == rates.take("a", 15) == 0
+    assert rates.take("a", 5) == pytest.approx(0.1)
+    assert [rates.take("a") for _ in range(4)] == [0] * 4
+    clock.now += 2
+    assert rates.take("a") == rates.take("a", 1000) == 0
+    assert rates.take("a") == pytest.approx(0.1)
 
 
 def test_everyone_has_a_bucket_of_their_own():
@@ -74,29 +85,16 @@ def test_bodies_have_room_in_all_and_for_each(monkeypatch):
         take(2000)
 
 
-class Reader:
-    def __init__(self):
-        self.abandoned = False
-
-    def abandon(self):
-        self.abandoned = True
-
-
-def test_answers_that_nobody_reads_cost_their_own_address_its_oldest(monkeypatch):
-    monkeypatch.setattr(limits, "ROOM_BYTES", 100)
-    unread, one, (first, second, third), large = Unread(), Reader(), [Reader() for _ in range(3)], Reader()
-    unread.add(one, "a", 40)
-    unread.add(first, "b", 30)
-    unread.add(second, "b", 30)
-    assert not any(reader.abandoned for reader in (one, first, second))
-    unread.add(third, "b", 30)
-    assert [reader.abandoned for reader in (one, first, second, third)] == [False, True, False, False]
-    for reader in (one, first, second, third):
-        unread.remove(reader)
-    assert not unread._waiting
-    assert not unread._sizes, "nothing piles up"
-    unread.add(large, "a", 1000)
-    assert not large.abandoned, "one may be of any size"
+def test_where_a_crowd_takes_too_much_the_largest_address_loses_its_oldest():
+    crowd = Crowd(100)
+    assert crowd.add("one", "a", 40) == crowd.add("first", "b", 30) == crowd.add("second", "b", 30) == []
+    assert crowd.add("third", "b", 30) == ["first"]
+    assert crowd.add("second", "b", 50) == ["third"], "it takes more, and is not counted twice"
+    for each in ("one", "second", "never came"):
+        crowd.remove(each)
+    assert not crowd._taking
+    assert not crowd._sizes, "nothing piles up"
+    assert crowd.add("large", "a", 1000) == [], "one may be of any size"
 
 
 def request_of(*parts, headers=(), pause=0.0):

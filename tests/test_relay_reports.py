@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from repshare.board import Board
+from repshare.clocks import Age
 from repshare.relay import frames, reports, seen
 from repshare.relay.curves import make_curves
 from repshare.relay.maps import make_map
@@ -120,7 +121,7 @@ def test_a_client_with_long_rounds_is_not_called_away_between_them():
     assert seen.Sight(0.0, interval=1.0).away_after(30.0) == 30.0
 
 
-def test_a_snapshot_is_taken_only_of_a_later_round_and_has_everyones_means():
+def test_a_new_snapshot_is_taken_only_of_a_later_round_and_has_everyones_means():
     board, notes = Board(TASK), MemoryStore()
     assert not frames.snap(board, notes)  # nobody is there
     publish(board, "a", 1, spread(1.0))
@@ -128,7 +129,7 @@ def test_a_snapshot_is_taken_only_of_a_later_round_and_has_everyones_means():
     assert frames.snap(board, notes)
     assert not frames.snap(board, notes)
     index, pictures = frames.read_frames(notes, TASK)
-    assert index == ([1], ["a", "b"])
+    assert (index.rounds, index.clients) == ([1], ["a", "b"])
     expected = np.stack([np.eye(3, 4) * scale for scale in (2.0, 1.0, 3.0)])  # everyone's, a's, b's
     assert np.allclose(pictures[0], expected)
 
@@ -162,7 +163,7 @@ def test_a_client_whose_release_grew_too_old_leaves_nothing_on_the_page():
     clock, relay, tasks = Clock(), seen.Seen(), Tasks(open_database("memory"))
     tasks.create("digits", replace(TASK, max_age=60.0))
     there = tasks.get("digits")
-    board, notes, there.board.clock = there.board, there.notes, clock
+    board, notes, there.board.age = there.board, there.notes, Age(clock)
     for number in (1, 2):
         for name in ("a", "b", "c"):
             publish(board, name, number, spread())
@@ -189,12 +190,82 @@ def test_only_the_first_clients_are_in_snapshots_and_who_is_gone_makes_room():
     frames.snap(board, notes)
     assert frames.read_frames(notes, TASK)[0].clients == names[:-1]
     board.withdraw(names[0])
-    publish(board, names[1], 2, spread())
+    for name in names[1:]:
+        publish(board, name, 2, spread())
     frames.snap(board, notes)
     index, pictures = frames.read_frames(notes, TASK)
     assert index.clients == [names[-1], *names[1:-1]]
     assert np.isnan(pictures[0, 1]).all()  # not the newcomer's: those of the one before
     assert np.allclose(pictures[1, 1], np.eye(3, 4))
+
+
+def test_the_last_snapshot_shows_how_things_stand_also_within_a_round():
+    board, notes = Board(TASK), MemoryStore()
+    publish(board, "a", 5, spread(1.0))
+    publish(board, "away", 1, spread(9.0))
+    frames.snap(board, notes)
+    publish(board, "a", 6, spread(2.0))
+    assert not frames.snap(board, notes)
+    index, pictures = frames.read_frames(notes, TASK)
+    assert (index.rounds, index.changes) == ([1], 2)
+    assert np.allclose(pictures[0, 1], np.eye(3, 4) * 2)
+
+
+@pytest.mark.parametrize("lie", [0, 2**31 - 1])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_client_that_lies_about_its_round_stops_no_film(lie, first):
+    board, notes = Board(TASK), MemoryStore()
+    if first:
+        publish(board, "liar", lie, spread(7.0))
+        frames.snap(board, notes)
+    for number in range(1, 9):
+        for name in ("a", "b"):
+            publish(board, name, number, spread(number))
+        if number == 4 and not first:
+            publish(board, "liar", lie, spread(7.0))
+        frames.snap(board, notes)
+    index, pictures = frames.read_frames(notes, TASK)
+    assert index.rounds[-8:] == list(range(1, 9))
+    assert np.allclose(pictures[-1, index.clients.index("a") + 1], np.eye(3, 4) * 8)
+    assert json.loads(make_view("t", board, notes, [], 30))["round"] == 8
+
+
+def test_a_film_that_a_liar_stopped_before_goes_on():
+    board, notes = Board(TASK), MemoryStore()
+    publish(board, "liar", 2**31 - 1, spread())
+    frames.snap(board, notes)
+    for number in range(1, 4):
+        for name in ("a", "b"):
+            publish(board, name, number, spread(number))
+        frames.snap(board, notes)
+    assert frames.read_frames(notes, TASK)[0].rounds == [1, 2, 3]
+
+
+def test_a_report_of_a_round_far_away_stretches_no_curve():
+    notes = MemoryStore()
+    for name in ("a", "b"):
+        tell(notes, name, *range(1, 9), test_accuracy=0.5)
+    tell(notes, "liar", 2**24, test_accuracy=1.0)
+    curves = make_curves(reports.read_histories(notes, ["liar", "a", "b"]))
+    assert curves["rounds"] == list(range(1, 9))
+    assert curves["all"]["test_accuracy"]["high"] == [0.5] * 8
+
+
+def test_a_client_that_is_ahead_of_one_that_stopped_is_drawn_to_its_end():
+    notes = MemoryStore()
+    tell(notes, "stopped", 1, 2, 3, test_accuracy=0.5)
+    tell(notes, "ahead", *range(1, 101), test_accuracy=0.5)
+    assert make_curves(reports.read_histories(notes, ["stopped", "ahead"]))["rounds"][-1] == 100
+
+
+def test_a_client_that_lies_about_its_model_or_round_does_not_decide_what_fedavg_would_have_cost():
+    board, notes, relay = Board(TASK), MemoryStore(), seen.Seen()
+    for name, number, size in (("a", 10, 1000), ("b", 10, 500), ("liar", 2**31 - 1, 2**53)):
+        publish(board, name, number, spread())
+        tell(notes, name, 10, model_bytes=size)
+        relay.note("t", name, up=7, down=3, published=True)
+    seen.flush(notes, relay.take()["t"])
+    assert json.loads(make_view("t", board, notes, [], 30))["traffic"]["fedavg_bytes"] <= 2 * 10 * 1500 + 10 * 20_000
 
 
 def test_clients_that_begin_again_begin_another_film():

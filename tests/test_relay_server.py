@@ -67,7 +67,7 @@ def read_answer(connection):
 
 def put_head(length, client="alice"):
     line = f"PUT /v1/tasks/digits/clients/{client}/release HTTP/1.1"
-    return f"{line}\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode()
+    return f"{line}\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n".encode()
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +124,36 @@ def test_where_others_can_reach_it_a_relay_may_not_be_open(host):
     with pytest.raises(ConfigError):
         Address(host).check(insecure=False)
     Address(host, behind_proxy=True).check(insecure=False)
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "localhost.evil.example:{port}", "10.0.0.1", ""]
+)
+def test_an_open_relay_answers_under_no_name_but_this_machines(tmp_path, host):
+    with start_open_relay(tmp_path) as relay:
+        headers = {"Host": host.format(port=relay.port)}
+        for method, path, body in (
+            ("PUT", "/v1/tasks/new", b'{"classes": 2, "dimension": 2}'),
+            ("DELETE", "/v1/tasks/digits", None),
+            ("PUT", "/v1/tasks/digits/clients/alice/release", release()),
+            ("GET", "/v1/tasks/digits/teacher?client=bob", None),
+            ("GET", "/v1/tasks", None),
+        ):
+            refused = relay.ask(method, path, headers=headers, content=body)
+            assert (refused.status_code, refused.headers["content-type"]) == (403, "application/problem+json")
+        assert [task["name"] for task in relay.ask("GET", "/v1/tasks").json()["tasks"]] == ["digits"]
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "[::1]", "127.0.0.2"])
+def test_an_open_relay_answers_its_own_pages_and_no_others(tmp_path, name):
+    with start_open_relay(tmp_path) as relay:
+        host = f"{name}:{relay.port}"
+        ask = {"Host": host}
+        assert relay.ask("GET", "/v1/tasks", headers=ask).status_code == 200
+        assert relay.ask("GET", "/v1/tasks", headers={**ask, "Origin": f"http://{host}"}).status_code == 200
+        for origin in ("https://evil.example", "null", "http://localhost:1", f"http://evil.example:{relay.port}"):
+            refused = relay.ask("DELETE", "/v1/tasks/digits", headers={**ask, "Origin": origin})
+            assert refused.status_code == 403
 
 
 def test_a_port_in_use_is_one_line(tmp_path):
@@ -253,7 +283,10 @@ def test_a_connection_that_says_nothing_or_half_a_head_is_closed(tmp_path, begin
 
 def test_dripping_bytes_does_not_keep_a_connection_open(tmp_path):
     with start_open_relay(tmp_path, *FAST) as relay:
-        for before in (b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"):  # a first head, and one after an answer
+        for before in (
+            b"",
+            b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        ):  # a first head, and one after an answer
             with connect(relay) as connection:
                 connection.sendall(before)
                 begun = time.monotonic()
@@ -277,7 +310,7 @@ def test_a_head_without_an_end_is_cut_off(tmp_path):
 def test_an_idle_connection_may_be_used_again(tmp_path):
     with start_open_relay(tmp_path, *FAST) as relay, connect(relay) as connection:
         for _ in range(2):
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert read_answer(connection).startswith(b"HTTP/1.1 200 ")
             time.sleep(1.5)  # longer than a head may take
 
@@ -305,7 +338,7 @@ def ask_slowly(relay, path, client="alice"):
     connection.settimeout(20)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
     connection.connect(("127.0.0.1", relay.port))
-    connection.sendall(f"GET {path}?client={client} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    connection.sendall(f"GET {path}?client={client} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
     return connection
 
 
@@ -328,7 +361,7 @@ def test_answers_that_nobody_reads_are_given_up(tmp_path):
     large = ("--task", "large", "--classes", 10, "--dimension", 190_000)
     path = "/v1/tasks/large/teacher"
     with (
-        start_relay(tmp_path, "--db", "memory", "--insecure", *large, "--read-seconds", 2) as relay,
+        start_relay(tmp_path, "--db", "memory", "--insecure", "--rate", 0, *large, "--read-seconds", 2) as relay,
         ExitStack() as stack,
     ):
         assert relay.publish("bob", release(classes=range(10), dimension=190_000), task="large").status_code == 200

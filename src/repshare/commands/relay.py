@@ -3,11 +3,15 @@
 A relay keeps everything in one file (--db) or in Redis (--redis); all commands work while it is running.
 """
 
+import logging
 import shlex
 import sys
+import time
+from pathlib import Path
 from typing import Literal
 
 from repshare.commands.tasks import Name, Place, Values, create_task, opened, print_json
+from repshare.errors import ConfigError, StoreError
 from repshare.relay.address import Address
 from repshare.relay.options import Options
 
@@ -44,10 +48,13 @@ def serve(
 
     address.check(insecure=options.insecure)
     logs.set_up(log_level)
+    audit = place.audit()
     with opened(place) as database:
+        for warning in database.inspect():
+            logs.say(warning, logging.WARNING)
         if task is not None:
-            create_task(database, task, values)
-        server.serve(database, options, address)
+            create_task(database, task, values, audit)
+        server.serve(database, options, address, audit)
 
 
 def invite(
@@ -57,11 +64,15 @@ def invite(
     role: Literal["client", "viewer", "admin"] = "client",
     url: str = "https://RELAY",
     renew: bool = False,
+    days: float | None = None,
+    out: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Make a token, and print it once: only its hash is kept.
+    """Make a token, and write it to a file that only you can read, or print it once: only its hash is kept.
 
-    repshare relay invite alice --task mnist > alice.token
+    repshare relay invite alice --task mnist --out alice.token
+
+    repshare relay invite alice --task mnist --days 30 --out alice.token    (it ends by itself)
 
     repshare relay invite alice --task mnist --renew    (the old token ends)
 
@@ -74,31 +85,44 @@ def invite(
         role: client: publishes and learns. viewer: sees how tasks stand. admin: creates and deletes tasks, too.
         url: The relay's address, for the line to send to the invited.
         renew: End the token that this name has, and make another.
+        days: The token ends after so many days. Default: never.
+        out: Write the token to this file, readable by you alone, and not to standard output.
         json: Print one JSON document on standard output and nothing else there.
     """
+    from repshare.files import write_atomically
     from repshare.relay.access import Access, Grant
     from repshare.relay.tasks import Tasks
 
+    audit = place.audit()
+    if out is not None and ((out.exists() and not renew) or not out.parent.is_dir()):
+        raise ConfigError(f"{out} is there already" if out.exists() else f"there is no folder {out.parent}")
     with opened(place) as database:
         if task is not None:
             Tasks(database).get(task)
-        token = Access(database).invite(Grant(role, name, task), renew=renew)
+        token = Access(database).invite(Grant(role, name, task), renew=renew, days=days)
+        audit.note_operator("invite", task=task, client=name, role=role, days=days, renewed=renew)
+    if out is not None:
+        write_atomically(out, f"{token}\n", private=True)
     if json:
-        print_json({"role": role, "name": name, "task": task, "token": token})
+        given = {"file": str(out)} if out is not None else {"token": token}
+        print_json({"role": role, "name": name, "task": task, **given})
         return
-    print(token)
+    if out is None:
+        print(token)
     if role == "client":
         print(
             f"Send {name} this token in a file, over a way you trust, and this line:\n"
-            f"  repshare join {url} --task my.py:task --token-file {shlex.quote(name)}.token",
+            f"  repshare join {url} --task my.py:task --token-file {shlex.quote(out.name if out else f'{name}.token')}",
             file=sys.stderr,
         )
 
 
-def revoke(name: Name, place: Place, task: str | None = None) -> None:
-    """End a token. Running relays notice within a second or two; what was published stays.
+def revoke(name: Name, place: Place, task: str | None = None, withdraw: bool = False) -> None:
+    """End a token. Running relays notice within a second or two; what was published stays, without --withdraw.
 
     repshare relay revoke alice --task mnist
+
+    repshare relay revoke alice --task mnist --withdraw    (its release goes, too)
 
     repshare relay revoke me    (a token for all tasks)
 
@@ -106,9 +130,51 @@ def revoke(name: Name, place: Place, task: str | None = None) -> None:
         name: Whose.
         place: Where the relay keeps what it knows.
         task: In which task.
+        withdraw: Take back what it published, too.
     """
-    from repshare.relay.access import Access
+    from repshare.relay.access import REMEMBERED_SECONDS, Access
+    from repshare.relay.notes import forget
+    from repshare.relay.tasks import Tasks
 
+    if withdraw and task is None:
+        raise ConfigError("--withdraw takes a release back from a task: say --task, too")
+    audit = place.audit()
     with opened(place) as database:
         grant = Access(database).revoke(name, task)
-    print(f"the {grant.role} token of {name} has ended", file=sys.stderr)
+        audit.note_operator("revoke", task=task, client=name, role=grant.role)
+        print(f"the {grant.role} token of {name} has ended", file=sys.stderr)
+        if withdraw and task is not None:
+            time.sleep(2 * REMEMBERED_SECONDS)  # until running relays have noticed: it could publish again before
+            there = Tasks(database).get(task)
+            there.board.withdraw(name)
+            forget(there, [name])
+            audit.note_operator("withdraw", task=task, client=name)
+            print(f"what {name} had published is taken back", file=sys.stderr)
+
+
+def check(place: Place, repair: bool = False, json: bool = False) -> None:
+    """Read all that a relay keeps, and say what of it is damaged. Exit code 1 if anything is.
+
+    repshare relay check
+
+    repshare relay check --repair    (also while the relay is running)
+
+    A relay repairs what it meets by itself, and logs it; this looks at everything.
+
+    Args:
+        place: Where the relay keeps what it knows.
+        repair: Make whole what can be: all but releases, tokens and meetings that cannot be read. Those go.
+        json: Print one JSON document on standard output and nothing else there.
+    """
+    from repshare.relay.checking import check_all
+
+    with opened(place) as database:
+        findings = list(check_all(database, repair=repair))
+    if json:
+        print_json({"damaged": [finding._asdict() for finding in findings]})
+    else:
+        for finding in findings:
+            print(f"{finding.where}: {finding.key}: {finding.reason}{' (repaired)' if finding.repaired else ''}")
+    if left := sum(not finding.repaired for finding in findings):
+        raise StoreError(f"{left} stored values are damaged: repshare relay check --repair")
+    print("all that is kept can be read and fits together", file=sys.stderr)

@@ -3,6 +3,7 @@
 import json as jsonlib
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -14,9 +15,11 @@ import tyro
 from repshare.errors import ConfigError
 
 if TYPE_CHECKING:
+    from repshare.relay.audit_log import AuditLog
     from repshare.stores import Database
 
 VARIABLE = "REPSHARE_REDIS"
+AUDIT_VARIABLE = "REPSHARE_AUDIT_LOG"
 Name = Annotated[str, tyro.conf.Positional]
 Aggregation = Literal["mean", "median", "trimmed", "geometric"]
 
@@ -30,6 +33,16 @@ class Place:
     redis: str | None = None
     """Redis instead, for several relays side by side: redis://host:port/0.
     Without --redis and --db, the environment variable REPSHARE_REDIS: everyone on a machine can see command lines."""
+
+    audit_log: str | None = None
+    """Write accepted actions (who created, invited, published, …) to this file as JSON lines; `-`: standard output.
+    Without it, the environment variable REPSHARE_AUDIT_LOG; without that, nowhere."""
+
+    def audit(self) -> "AuditLog":
+        """Where accepted actions are written down."""
+        from repshare.relay.audit_log import AuditLog
+
+        return AuditLog(self.audit_log or os.environ.get(AUDIT_VARIABLE) or None)
 
     def address(self) -> str:
         """What `open_database` takes."""
@@ -47,8 +60,8 @@ class Values:
     """C, the number of classes."""
     dimension: int | None = None
     """d', the length of a representation."""
-    norm_bound: float = 1000.0
-    """Longer vectors are refused. Tanh features are never longer than √d'."""
+    norm_bound: float | None = None
+    """Longer vectors are refused. Tanh features are never longer than √d'. Default: 4 √d'."""
     minimum_count: Annotated[int, tyro.conf.arg(aliases=("--min-count",))] = 2
     """Averages over fewer samples than this are refused: by default, single samples' features."""
     weighted: bool = True
@@ -57,7 +70,10 @@ class Values:
     """How clients' class means become one. All but mean bear some clients that lie.
     median: of each coordinate. trimmed: the mean without the largest and smallest fifth. geometric: the median."""
     max_age: float | None = None
-    """Seconds after which a release is forgotten if no newer one came. Default: never."""
+    """Seconds after which a release is forgotten if no newer one came, counted while a relay runs. Default: never."""
+    named_peers: int = 0
+    """Let clients learn from others that they name, where at least so many of these share a class: 3 or more.
+    By asking twice a client can then find out what any one of the others shared. Default: 0, nobody by name."""
 
 
 def create(name: Name, place: Place, values: Values) -> None:
@@ -72,8 +88,9 @@ def create(name: Name, place: Place, values: Values) -> None:
         place: Where the relay keeps what it knows.
         values: What its clients agree on.
     """
+    audit = place.audit()
     with opened(place) as database:
-        create_task(database, name, values)
+        create_task(database, name, values, audit)
 
 
 def list_tasks(place: Place, json: bool = False) -> None:
@@ -91,7 +108,9 @@ def list_tasks(place: Place, json: bool = False) -> None:
     from repshare.relay.tasks import Tasks
 
     with opened(place) as database:
-        tokens = [entry.grant for entry in Access(database).entries()]
+        entries = Access(database).entries()
+        tokens = [entry.grant for entry in entries]
+        expires = {entry.grant: _day(entry.expires) for entry in entries if entry.expires is not None}
         tasks = Tasks(database)
         rows = [
             {
@@ -99,19 +118,27 @@ def list_tasks(place: Place, json: bool = False) -> None:
                 **asdict(entry.task),
                 "published": tasks.get(entry.name).board.status(limit=0).clients,
                 "tokens": [grant.name for grant in tokens if grant.task == entry.name],
+                "expire": {grant.name: day for grant, day in expires.items() if grant.task == entry.name},
             }
             for entry in tasks.entries()
         ]
-    everywhere = [{"name": grant.name, "role": grant.role} for grant in tokens if grant.task is None]
+        if tasks.find_faults():
+            print("some descriptions of tasks cannot be read: see repshare relay check", file=sys.stderr)
+    everywhere = [
+        {"name": grant.name, "role": grant.role, **({"expires": expires[grant]} if grant in expires else {})}
+        for grant in tokens
+        if grant.task is None
+    ]
     if json:
         print_json({"tasks": rows, "tokens_for_all_tasks": everywhere})
         return
     for row in rows:
-        invited = ", ".join(row["tokens"]) or "nobody"
+        ends = row["expire"]
+        invited = ", ".join(f"{who} (until {ends[who]})" if who in ends else who for who in row["tokens"]) or "nobody"
         size = f"{row['classes']} classes of {row['dimension']} numbers, {row['aggregation']}"
         print(f"{row['name']}: {size}; {row['published']} published; invited: {invited}")
     if everywhere:
-        print("for all tasks:", ", ".join(f"{token['name']} ({token['role']})" for token in everywhere))
+        print("for all tasks:", ", ".join(map(_show_token, everywhere)))
     if not rows:
         print("no tasks yet: repshare relay tasks create NAME --classes C --dimension D", file=sys.stderr)
 
@@ -126,15 +153,17 @@ def export(name: Name, file: Annotated[Path, tyro.conf.Positional], place: Place
         file: Where to.
         place: Where the relay keeps what it knows.
     """
+    from repshare.files import write_atomically
     from repshare.relay.tasks import Tasks
-    from repshare.results import write_atomically
 
+    audit = place.audit()
     with opened(place) as database:
-        write_atomically(file, Tasks(database).export(name))
+        write_atomically(file, Tasks(database).export(name), private=True)
+    audit.note_operator("export", task=name)
 
 
 def import_task(file: Annotated[Path, tyro.conf.Positional], place: Place, name: str | None = None) -> None:
-    """Create a task from a file that `export` wrote.
+    """Create a task from a file that `export` wrote. One that is damaged is refused, and leaves nothing behind.
 
     repshare relay tasks import mnist.task --redis redis://127.0.0.1:6379/0
 
@@ -149,8 +178,11 @@ def import_task(file: Annotated[Path, tyro.conf.Positional], place: Place, name:
         exported = file.read_bytes()
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+    audit = place.audit()
     with opened(place) as database:
-        print(f"imported {Tasks(database).import_task(exported, name)}", file=sys.stderr)
+        imported = Tasks(database).import_task(exported, name)
+    audit.note_operator("import", task=imported)
+    print(f"imported {imported}", file=sys.stderr)
 
 
 def delete(name: Name, place: Place) -> None:
@@ -164,22 +196,37 @@ def delete(name: Name, place: Place) -> None:
     """
     from repshare.relay.tasks import Tasks
 
+    audit = place.audit()
     with opened(place) as database:
         Tasks(database).delete(name)
+    audit.note_operator("delete", task=name)
 
 
-def create_task(database: "Database", name: str, values: Values) -> None:
+def create_task(database: "Database", name: str, values: Values, audit: "AuditLog") -> None:
     """Create a task, and say so. One that is there needs no values."""
-    from repshare.relay.tasks import Tasks
-    from repshare.task import Task
+    from repshare.relay.tasks import Tasks, make_task
 
     tasks = Tasks(database)
+    there = tasks.find(name)
     if values.classes is None or values.dimension is None:
-        if values == Values() and tasks.find(name) is not None:
+        if values == Values() and there is not None:
             return
         raise ConfigError(f"a new task needs --classes and --dimension: {name} is not there yet")
-    new = tasks.create(name, Task(**asdict(values)))
+    bound = values.norm_bound or (there.entry.task.norm_bound if there is not None else None)
+    new = tasks.create(name, make_task(asdict(values) | {"norm_bound": bound}))
+    if new:
+        audit.note_operator("create", task=name)
     print(f"task {name} {'created' if new else 'is there already'}", file=sys.stderr)
+
+
+def _show_token(token: dict[str, Any]) -> str:
+    until = f", until {token['expires']}" if "expires" in token else ""
+    return f"{token['name']} ({token['role']}{until})"
+
+
+def _day(expires: float) -> str:
+    """A time as people read it (UTC)."""
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(expires))
 
 
 @contextmanager

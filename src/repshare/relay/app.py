@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from copy import deepcopy
 from typing import Any
 
@@ -16,6 +16,8 @@ from starlette.routing import Route
 import repshare
 from repshare.errors import RepshareError, StoreError
 from repshare.relay import health, management, page, releases, rooms
+from repshare.relay.address import is_loopback
+from repshare.relay.audit_log import AuditLog
 from repshare.relay.direct import Application
 from repshare.relay.logs import say
 from repshare.relay.metrics import Measured
@@ -29,13 +31,13 @@ from repshare.stores import Database
 EXPIRY_SECONDS = 1.0
 
 
-def make_app(database: Database, options: Options) -> Application:
+def make_app(database: Database, options: Options, audit: AuditLog | None = None) -> Application:
     """A relay over this database. Its state is `app.state.service`; the database stays open when the app ends."""
-    service = Service(database, options)
+    service = Service(database, options, audit or AuditLog())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        work = [asyncio.create_task(_expire(service)), asyncio.create_task(keep_notes(service))]
+        work = [asyncio.create_task(each(service)) for each in (_expire, keep_notes, _tell_left_out)]
         try:
             yield
         finally:
@@ -52,6 +54,9 @@ def make_app(database: Database, options: Options) -> Application:
         "`application/problem+json`; releases and teachers are safetensors bytes.",
         lifespan=lifespan,
         redirect_slashes=False,
+        docs_url=None,  # FastAPI's pages run scripts of other hosts; ours is in `page`
+        redoc_url=None,
+        openapi_url=None,
     )
     app.state.service = service
     for part in (releases, rooms, management, page, health):
@@ -72,7 +77,19 @@ def _answer_with_problems(app: Application, service: Service) -> None:
 
     for kind in (Problem, RepshareError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, answer)
-    app.take_short_way(answer, service.metrics)
+    app.take_short_way(answer, service.metrics, _check_origin if service.options.insecure else None)
+
+
+def _check_origin(request: Request) -> None:
+    """Raise a Problem unless an open relay was asked under a name of this machine, and by no page of another.
+
+    A page in this machine's browser can reach it under a name of its own (DNS rebinding), or ask from elsewhere.
+    """
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    if not is_loopback(host.rpartition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]):
+        raise Problem("forbidden", f"--insecure serves 127.0.0.1 and localhost only, not {host[:80]!r}")
+    if origin is not None and origin.partition("://")[2] != host:
+        raise Problem("forbidden", f"a page of {origin[:80]!r} may not use this relay")
 
 
 def _methods(app: FastAPI, request: Request) -> set[str]:
@@ -114,14 +131,28 @@ async def _expire(service: Service) -> None:
     """Forget releases that are too old, a few at a time."""
     while True:
         await asyncio.sleep(EXPIRY_SECONDS)
-        try:
+        with _going_on():
             for entry in await service.run(service.tasks.entries):
                 if entry.task.max_age is not None:
-                    await _expire_in(service, entry.name)
-        except StoreError as error:
-            say("could not look for old releases", logging.WARNING, reason=str(error))
-        except Exception:  # the relay goes on without; the log says why
-            logging.getLogger(__name__).exception("could not look for old releases")
+                    with _going_on():  # one task's trouble is not the others'
+                        await _expire_in(service, entry.name)
+
+
+@contextmanager
+def _going_on() -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        say("could not look for old releases", logging.WARNING, reason=str(error))
+    except Exception:  # the relay goes on without; the log says why
+        logging.getLogger(__name__).exception("could not look for old releases")
+
+
+async def _tell_left_out(service: Service) -> None:
+    """Say once a second how many lines of the log were left out."""
+    while True:
+        await asyncio.sleep(1)
+        service.lines.flush()
 
 
 async def _expire_in(service: Service, name: str) -> None:

@@ -1,6 +1,7 @@
 """Histories of many clients as a few curves: mean, range, and some clients' own."""
 
 from collections.abc import Mapping
+from statistics import median_high
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from repshare.relay.reports import FIELDS, POINTS, Floats, History
 
 SHOWN = ("test_accuracy", "train_accuracy", "ce", "bound")
+FAR = 10  # times the median of the clients' last rounds: later ones are left out
 OWN = 30  # clients with a curve of their own
 _COLUMNS = [1 + FIELDS.index(field) for field in SHOWN]
 
@@ -45,10 +47,16 @@ def make_curves(histories: Mapping[str, History]) -> dict[str, Any]:
 
 
 def _grid(histories: list[History]) -> Floats:
-    """Rounds that somebody told of, at most POINTS of them, the last one included."""
+    """Rounds that somebody told of, at most POINTS of them, the last one included.
+
+    Not those far beyond where most clients are: a round is what a client says, and one that lies would stretch all
+    curves.
+    """
     if not histories:
         return np.zeros(0, np.float32)
+    last = FAR * median_high(float(history.rounds[-1]) for history in histories)
     rounds = np.unique(np.concatenate([history.rounds for history in histories]))
+    rounds = rounds[rounds <= last]
     if len(rounds) > POINTS:
         rounds = rounds[np.linspace(0, len(rounds) - 1, POINTS).round().astype(int)]
     return rounds

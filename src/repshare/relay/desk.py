@@ -1,11 +1,12 @@
-"""A desk: a thread to which requests bring work that waits for a disk or a network, and which does it by the pile."""
+"""A desk: a thread to which requests bring work that waits for a disk or a network, and which does it in batches."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
-MOST_AT_ONCE = 128
+MOST_AT_ONCE = 128  # items in a batch
+BATCH_BYTES = 16_000_000  # that the items of a batch take, or one
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -14,6 +15,7 @@ Result = TypeVar("Result")
 class _Work(NamedTuple):
     function: Callable[[Sequence[Any]], Sequence[Any]]
     item: Any
+    size: int
     outcome: asyncio.Future[Any]
 
 
@@ -25,10 +27,12 @@ class Desk:
         self._waiting: list[_Work] = []
         self._busy = False
 
-    async def do(self, function: Callable[[Sequence[Item]], Sequence[Result | Exception]], item: Item) -> Result:
-        """What the function gives for this item, or raises for it, or for all."""
+    async def do(
+        self, function: Callable[[Sequence[Item]], Sequence[Result | Exception]], item: Item, size: int = 0
+    ) -> Result:
+        """What the function gives for this item, or raises for it, or for all. `size`: bytes of memory it takes."""
         outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Work(function, item, outcome))
+        self._waiting.append(_Work(function, item, size, outcome))
         if not self._busy:
             self._begin()
         return await outcome
@@ -38,24 +42,37 @@ class Desk:
         if not self._busy:
             return
         function = self._waiting[0].function
-        pile = [work for work in self._waiting if work.function == function][:MOST_AT_ONCE]
-        taken = set(map(id, pile))
+        batch = _first([work for work in self._waiting if work.function == function][:MOST_AT_ONCE])
+        taken = set(map(id, batch))
         self._waiting = [work for work in self._waiting if id(work) not in taken]
-        self._thread.submit(self._work, asyncio.get_running_loop(), function, pile)
+        self._thread.submit(self._work, asyncio.get_running_loop(), function, batch)
 
-    def _work(self, loop: asyncio.AbstractEventLoop, function: Callable[..., Sequence[Any]], pile: list[_Work]) -> None:
+    def _work(
+        self, loop: asyncio.AbstractEventLoop, function: Callable[..., Sequence[Any]], batch: list[_Work]
+    ) -> None:
         try:
-            outcomes = function([work.item for work in pile])
-        except Exception as error:  # whatever it is, everyone who waits for the pile must hear of it
-            outcomes = [error] * len(pile)
-        loop.call_soon_threadsafe(self._end, pile, outcomes)
+            outcomes = function([work.item for work in batch])
+        except Exception as error:  # whatever it is, everyone who waits for the batch must hear of it
+            outcomes = [error] * len(batch)
+        loop.call_soon_threadsafe(self._end, batch, outcomes)
 
-    def _end(self, pile: list[_Work], outcomes: Sequence[Any]) -> None:
+    def _end(self, batch: list[_Work], outcomes: Sequence[Any]) -> None:
         self._begin()
-        for work, outcome in zip(pile, outcomes, strict=True):
+        for work, outcome in zip(batch, outcomes, strict=True):
             if work.outcome.done():  # whoever asked is gone
                 continue
             if isinstance(outcome, Exception):
                 work.outcome.set_exception(outcome)
             else:
                 work.outcome.set_result(outcome)
+
+
+def _first(waiting: list[_Work]) -> list[_Work]:
+    """As many as fit into a batch; always one."""
+    total, batch = 0, list[_Work]()
+    for work in waiting:
+        total += work.size
+        if batch and total > BATCH_BYTES:
+            break
+        batch.append(work)
+    return batch

@@ -7,6 +7,7 @@ teacher does, and these endpoints need none of them: they read their requests by
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 
 from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
@@ -24,13 +25,25 @@ class Direct(APIRoute):
 class Application(FastAPI):
     """FastAPI, with a short way to direct routes: what their endpoints raise is answered and counted like elsewhere."""
 
-    def take_short_way(self, answer: Answer, metrics: Metrics) -> None:
-        """From now on: `answer` makes the response to an error."""
-        self._answer, self._metrics = answer, metrics
+    def take_short_way(self, answer: Answer, metrics: Metrics, check: Callable[[Request], None] | None) -> None:
+        """From now on: `answer` makes the response to an error, and `check` raises one where nothing may be done."""
+        self._answer, self._metrics, self._check = answer, metrics, check
         self._direct = [route for route in self.routes if isinstance(route, Direct)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer a request. What it holds in memory (`scope["held"]`) is let go when the answer has been sent."""
+        with ExitStack() as scope["held"]:
+            await self._answer_one(scope, receive, send)
+
+    async def _answer_one(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._check and scope["type"] == "http":
+            request = Request(scope, receive)
+            try:
+                self._check(request)
+            except Exception as error:
+                refusal = await self._answer(request, error)
+                await refusal(scope, receive, send)
+                return
         route = self._find(scope) if scope["type"] == "http" else None
         if route is None:
             await super().__call__(scope, receive, send)

@@ -5,22 +5,25 @@ frame/ROUND  float16: the global means, then each client's; NaN where a class ha
 """
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from statistics import median_low
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from repshare.board import Board
-from repshare.books import read_members, read_releases
+from repshare.books import Member, read_members
 from repshare.relay.reports import most_crowded, read_many
 from repshare.representations import Representations
+from repshare.robust import read_means
 from repshare.stores import Store, Transaction
 from repshare.task import Task
 from repshare.totals import read_totals
 
 FRAMES = 100  # of a task
 CLIENTS = 32  # the first ones, in a frame
+COUNTED = 1000  # members whose rounds are looked at
 CLASSES = 20  # the first ones: more colours than that nobody tells apart
 NUMBERS = 2**17  # in a frame: 256 kB
 
@@ -32,6 +35,7 @@ class Index(NamedTuple):
 
     rounds: list[int]  # ascending
     clients: list[str | None]  # whose means are in row 1, 2, …; None: nobody's
+    changes: int = 0  # how often any of it has changed
 
 
 class Means(NamedTuple):
@@ -43,7 +47,10 @@ class Means(NamedTuple):
 
 
 def snap(board: Board, notes: Store) -> bool:
-    """Take a snapshot, if there is a later round than in the last one; whether there was."""
+    """Take a snapshot: a new one in a later round than the last, else in its place. Whether it is new.
+
+    So the last one always shows how things stand, whatever rounds clients say they are in.
+    """
     task, room = board.task, places(board.task)
     if room < 0:
         return False
@@ -56,20 +63,25 @@ def snap(board: Board, notes: Store) -> bool:
         index = read_index(state)
         if index.rounds and later.round < index.rounds[-1] / 2:  # they began again: another film
             state.delete([_key(number) for number in index.rounds])
-            index = Index([], [])
-        if index.rounds and index.rounds[-1] >= later.round:
-            return False
+            index = Index([], [], index.changes)
+        new = not index.rounds or index.rounds[-1] < later.round
         _seat(state, index, list(later.clients), room, task)
         rows = [later.everyone, *(later.clients.get(client or "") for client in index.clients)]
         frame = np.stack([_square(row, task) for row in rows])
-        index.rounds.append(later.round)
+        if new:
+            index.rounds.append(later.round)
         if len(index.rounds) > FRAMES:
             dropped = index.rounds.pop(most_crowded(np.array(index.rounds, np.float32)))
             state.delete([_key(dropped)])
-        state.set({"frames": json.dumps(index).encode(), _key(later.round): frame.tobytes()})
-        return True
+        state.set({"frames": _changed(index), _key(index.rounds[-1]): frame.tobytes()})
+        return new
 
     return notes.transact(work)
+
+
+def usual_round(members: Sequence[Member]) -> int:
+    """The round that a task's clients are in: the median, so that no minority decides; 0 if nobody is there."""
+    return median_low(member.round for member in members) if members else 0
 
 
 def places(task: Task) -> int:
@@ -93,7 +105,7 @@ def read_frames(notes: Store, task: Task) -> tuple[Index, Halves]:
     for frame, (_, kept) in zip(frames, there, strict=True):
         rows = np.frombuffer(kept, np.float16).reshape(-1, classes, task.dimension)[: len(frame)]
         frame[: len(rows)] = rows
-    return Index([number for number, _ in there], index.clients), frames
+    return index._replace(rounds=[number for number, _ in there]), frames
 
 
 def forget(board: Board, notes: Store, clients: Collection[str]) -> None:
@@ -103,24 +115,23 @@ def forget(board: Board, notes: Store, clients: Collection[str]) -> None:
         index = read_index(state)
         if gone := [place for place, name in enumerate(index.clients) if name in clients]:
             _empty(state, index, gone, board.task)
-            state.set({"frames": json.dumps(index).encode()})
+            state.set({"frames": _changed(index)})
 
     notes.transact(work)
 
 
 def _read_means(board: Board, room: int) -> Means | None:
-    def work(state: Transaction) -> Means | None:
-        members = read_members(board.task, state, max(room, 1))
-        if not members:
-            return None
+    def work(state: Transaction) -> tuple[list[Member], Representations]:
         (kept,) = state.get(["totals"])
         totals = read_totals(kept, board.task)
         everyone = totals.means(np.flatnonzero(totals.clients[:CLASSES]).tolist())
-        shown = [member.name for member in members[:room]]
-        each = {name: release.means for name, release in zip(shown, read_releases(state, shown), strict=True)}
-        return Means(max(member.round for member in members), everyone, each)
+        return read_members(board.task, state, COUNTED), everyone
 
-    return board.store.read(work)
+    members, everyone = board.store.read(work)
+    if not members:
+        return None
+    each = read_means(board.store, members[:room], CLASSES)
+    return Means(usual_round(members), everyone, each)
 
 
 def _seat(state: Transaction, index: Index, names: list[str], room: int, task: Task) -> None:
@@ -157,6 +168,10 @@ def _square(rows: Representations | None, task: Task) -> Halves:
         with np.errstate(over="ignore"):  # a length that float16 has no number for
             square[rows.labels[shown]] = rows.vectors[shown]
     return square
+
+
+def _changed(index: Index) -> bytes:
+    return json.dumps(index._replace(changes=index.changes + 1)).encode()
 
 
 def _key(number: int) -> str:

@@ -1,11 +1,11 @@
-"""How much and how fast: request rates, bodies that are read as far as there is room, answers that nobody reads."""
+"""How much and how fast: request rates, room for bodies and answers in memory, who must go where there is none."""
 
 import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Generic, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -13,9 +13,11 @@ from repshare.relay.problems import Problem
 
 MOST_BUCKETS = 100_000
 ROOM_BYTES = 128_000_000
+PART_BYTES = 65_536  # of memory that a request takes, for which it costs one more of its rate
 _LATER = {"Retry-After": "1"}
 
 Take = Callable[[int], None]
+One = TypeVar("One", bound=Hashable)
 
 
 class Rates:
@@ -25,18 +27,22 @@ class Rates:
         self._per_second, self._burst, self._clock = per_second, burst, clock
         self._buckets: dict[Hashable, tuple[float, float]] = {}  # what is left, and when that was so
 
-    def take(self, key: Hashable) -> float:
-        """Use one; 0 if there was one, otherwise the seconds until there will be."""
+    def take(self, key: Hashable, cost: float = 1.0) -> float:
+        """Use so many; 0 if they were there, otherwise the seconds until they will be.
+
+        No cost is above the burst less one: a full bucket pays for any request and for its size.
+        """
         if not self._per_second:
             return 0.0
         now = self._clock()
         left, then = self._buckets.get(key, (self._burst, now))
         left = min(self._burst, left + (now - then) * self._per_second)
-        if left < 1:
-            return (1 - left) / self._per_second
+        cost = min(cost, max(self._burst - 1, 1.0))
+        if left < cost:
+            return (cost - left) / self._per_second
         if len(self._buckets) >= MOST_BUCKETS:
             self._forget_full(now)
-        self._buckets[key] = (left - 1, now)
+        self._buckets[key] = (left - cost, now)
         return 0.0
 
     def _forget_full(self, now: float) -> None:
@@ -47,11 +53,12 @@ class Rates:
 
 
 class Room:
-    """For bodies that are in memory at the same time: ROOM_BYTES of them, a quarter of that for one key."""
+    """For bodies and answers that are in memory at the same time: ROOM_BYTES, a quarter of that for one key."""
 
     def __init__(self, longest: int) -> None:
         """There is room for some of the longest, whatever that is."""
         self._most = max(ROOM_BYTES, 8 * longest)
+        self.each = self._most // 4
         self._taken: Counter[Hashable] = Counter()
         self._total = 0
 
@@ -62,8 +69,8 @@ class Room:
 
         def take(size: int) -> None:
             nonlocal held
-            if self._taken[key] + size > self._most // 4:
-                raise Problem("too-fast", f"more than {self._most // 4:,} bytes under way with one token", _LATER)
+            if self._taken[key] + size > self.each:
+                raise Problem("too-fast", f"more than {self.each:,} bytes under way with one token", _LATER)
             if self._total + size > self._most:
                 raise Problem("busy", f"more than {self._most:,} bytes under way", _LATER)
             held += size
@@ -79,36 +86,32 @@ class Room:
                 del self._taken[key]
 
 
-class Reader(Protocol):
-    """A connection whose answer waits to be read."""
+class Crowd(Generic[One]):
+    """Connections that each take something of which there is `most` in all: bytes, or a place.
 
-    def abandon(self) -> None:
-        """End it, whatever it has not read."""
-
-
-class Unread:
-    """Answers that wait to be read: ROOM_BYTES of them, or one.
-
-    Where there are more, the address that has most of them under way loses the one that has waited longest.
+    Where that is exceeded, the address that takes most of it must give up the one that it has had longest.
     """
 
-    def __init__(self) -> None:
-        self._waiting: dict[Reader, tuple[str, int]] = {}  # whoever has waited longest first
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._taking: dict[One, tuple[str, int]] = {}  # those that have been here longest first
         self._sizes: Counter[str] = Counter()  # by address
 
-    def add(self, reader: Reader, address: str, size: int) -> None:
-        """So many bytes wait for this reader from now on."""
-        self._waiting[reader] = address, size
+    def add(self, one: One, address: str, size: int) -> list[One]:
+        """This one takes so much from now on: who must go instead. One alone may take any size."""
+        self.remove(one)
+        self._taking[one] = address, size
         self._sizes[address] += size
-        while self._sizes.total() > ROOM_BYTES and len(self._waiting) > 1:
-            ((most, _),) = self._sizes.most_common(1)
-            oldest = next(each for each, (there, _) in self._waiting.items() if there == most)
-            self.remove(oldest)
-            oldest.abandon()
+        gone = []
+        while self._sizes.total() > self.most and len(self._taking) > 1:
+            ((largest, _),) = self._sizes.most_common(1)
+            gone.append(next(each for each, (there, _) in self._taking.items() if there == largest))
+            self.remove(gone[-1])
+        return gone
 
-    def remove(self, reader: Reader) -> None:
-        """Nothing waits for this reader any more, if something did."""
-        address, size = self._waiting.pop(reader, ("", 0))
+    def remove(self, one: One) -> None:
+        """This one takes nothing any more, if it did."""
+        address, size = self._taking.pop(one, ("", 0))
         self._sizes[address] -= size
         if not self._sizes[address]:
             del self._sizes[address]

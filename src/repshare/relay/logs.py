@@ -4,7 +4,11 @@ import json
 import logging
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable, Hashable
 from typing import Any
+
+from repshare.relay.limits import Rates
 
 log = logging.getLogger("repshare.relay")
 
@@ -30,9 +34,30 @@ def say(event: str, level: int = logging.INFO, **fields: Any) -> None:
     log.log(level, event, extra={"fields": fields})
 
 
+class Budget:
+    """How many lines a second each kind of cause may have in the log; the rest is counted, and said once a second."""
+
+    def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rates, self._left_out = Rates(per_second, burst, clock), Counter[str]()
+
+    def say(self, cause: Hashable, who: str, event: str, level: int = logging.WARNING, **fields: Any) -> None:
+        """Write one line, if this cause has any left. `who` is what lines left out are counted by."""
+        if self._rates.take(cause) == 0:
+            say(event, level, **fields)
+        else:
+            self._left_out[who] += 1
+
+    def flush(self) -> None:
+        """Say how many lines were left out since the last time."""
+        for who, lines in self._left_out.items():
+            say("lines left out", logging.WARNING, lines=lines, of=who)
+        self._left_out.clear()
+
+
 def set_up(level: str = "info") -> None:
     """Let every log of this process, the server's own included, come as JSON on standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))
+    # Not its warnings: whoever sends what is no HTTP could fill a disk with them.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

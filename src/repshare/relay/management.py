@@ -8,14 +8,14 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import FastAPI, Query, Request, Response
 from pydantic import ValidationError
 
+from repshare.books import Member
 from repshare.errors import Refused
 from repshare.relay.limits import read_body
 from repshare.relay.problems import Problem
 from repshare.relay.schemas import GUARDED, TASK, Me, NamedTask, Status, TaskFields, TaskList, answers
 from repshare.relay.service import Service
-from repshare.relay.tasks import Open
+from repshare.relay.tasks import Open, make_task
 from repshare.relay.view import Shared
-from repshare.task import Task
 
 MOST_DESCRIPTION_BYTES = 10_000
 USUALLY_SHOWN, MOST_SHOWN = 100, 1000
@@ -42,11 +42,13 @@ def add_routes(app: FastAPI, service: Service) -> None:
         name = request.path_params["task"]
         await service.enter(request, ("admin",), name)
         body = await read_body(request, MOST_DESCRIPTION_BYTES, service.options.body_seconds)
-        task = Task(**_fields(body).model_dump())
+        task = make_task(_fields(body).model_dump())
         try:
             new = await service.run(service.tasks.create, name, task)
         except Refused as error:
             raise Problem("exists", str(error)) from error
+        if new:
+            service.accepted(request, "create", task=name)
         return _json({"name": name, **asdict(task)}, 201 if new else 200)
 
     @app.get("/v1/tasks", tags=TAGS, summary="List tasks", responses={200: {"model": TaskList}, **answers(*GUARDED)})
@@ -84,6 +86,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         await service.enter(request, ("admin",), name)
         await service.open(name)
         await service.run(service.tasks.delete, name)
+        service.accepted(request, "delete", task=name)
         service.refusals.pop(name, None)
         service.news.tell(name)
         return Response(status_code=204)
@@ -92,7 +95,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
         "/v1/tasks/{task}/status",
         tags=TAGS,
         summary="How a task stands",
-        description="With many clients, at most some seconds old.",
+        description="A client is told of itself only, and how many others there are. With many clients, at most some "
+        "seconds old.",
         responses={200: {"model": Status}, **answers(*GUARDED, "invalid")},
         openapi_extra={"parameters": [TASK]},
     )
@@ -102,11 +106,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
         there = await service.open(name)
         size = USUALLY_SHOWN if limit <= USUALLY_SHOWN else MOST_SHOWN
         made = await shared.get((str(size), there.entry.identity), lambda: _status(there, size))
-        parts = [*made.fields, f'"shown": [{", ".join(made.shown[:limit])}]']
+        shown = made.shown if grant.role != "client" else await service.run(_own_row, there, made, grant.name)
+        parts = [*made.fields, f'"shown": [{", ".join(list(shown.values())[:limit])}]']
         if grant.role != "client":
             refusals = [refusal._asdict() for refusal in service.refusals.get(name, ())]
             parts.append(f'"refusals": {json.dumps(refusals)}')
-        return Response(f"{{{', '.join(parts)}}}", media_type="application/json")
+        body = f"{{{', '.join(parts)}}}".encode()
+        service.spend(request, len(body))
+        return Response(body, media_type="application/json")
 
     @app.get("/v1/me", tags=TAGS, summary="Who a token is", responses={200: {"model": Me}, **answers(*GUARDED)})
     async def me(request: Request) -> Response:
@@ -123,15 +130,27 @@ class _Status(NamedTuple):
     """How a task stands, as JSON: putting it together again takes nearly no time."""
 
     fields: list[str]
-    shown: list[str]
+    shown: dict[str, str]  # by client
 
 
 def _status(there: Open, limit: int) -> _Status:
     now, task = there.board.status(limit), asdict(there.entry.task)
     fields = {"name": there.entry.name, "task": task, "version": now.version, "clients": now.clients}
     outliers, pairs = set(now.outliers()), zip(now.shown, now.strangeness, strict=True)
-    shown = [m._asdict() | {"strangeness": score, "outlier": m.name in outliers} for m, score in pairs]
-    return _Status([f'"{key}": {json.dumps(value)}' for key, value in fields.items()], list(map(json.dumps, shown)))
+    shown = {m.name: _row(m, score, outlier=m.name in outliers) for m, score in pairs}
+    return _Status([f'"{key}": {json.dumps(value)}' for key, value in fields.items()], shown)
+
+
+def _own_row(there: Open, made: _Status, client: str) -> dict[str, str]:
+    """What a client is told of itself: also where it is not among those shown."""
+    if client in made.shown:
+        return {client: made.shown[client]}
+    member = there.board.find(client)
+    return {} if member is None else {client: _row(member, None, outlier=False)}
+
+
+def _row(member: Member, score: float | None, *, outlier: bool) -> str:
+    return json.dumps(member._asdict() | {"strangeness": score, "outlier": outlier})
 
 
 def _fields(body: bytes) -> TaskFields:

@@ -21,6 +21,8 @@ class Options:
     """How long a request's head may take to arrive, the first one counted from the connection."""
     read_seconds: float = 300.0
     """How long an answer may wait while none of it is read."""
+    connections: int = 5000
+    """Connections at the same time. Where there are more, the address with most of them loses its oldest."""
     public_page: bool = False
     """Let everyone who can reach the relay see its page, without a token."""
     away_seconds: float = 30.0
@@ -28,6 +30,6 @@ class Options:
 
     def __post_init__(self) -> None:
         seconds = [(f"{what}_seconds", 0.001) for what in ("body", "head", "read", "away")]
-        for name, least in (("rate", 0), ("max_bytes", 1), *seconds):
+        for name, least in (("rate", 0), ("max_bytes", 1), ("connections", 1), *seconds):
             if not getattr(self, name) >= least:
                 raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")

@@ -39,11 +39,27 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 def _add_files(app: FastAPI, service: Service) -> None:
+    description: site.File | None = None  # of the API, once somebody has asked for it
+
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     async def front(request: Request) -> Response:
         options = service.options
         needs_token = not (options.insecure or options.public_page)
         return site.respond(await anyio.to_thread.run_sync(lambda: site.front(needs_token=needs_token)), request)
+
+    @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
+    async def docs(request: Request) -> Response:
+        file = await anyio.to_thread.run_sync(site.find, "api.html")
+        if file is None:
+            raise site.missing("api.html")
+        return site.respond(file, request)
+
+    @app.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
+    async def described(request: Request) -> Response:
+        nonlocal description
+        if description is None:
+            description = site.as_file(json.dumps(app.openapi()).encode(), ".json")
+        return site.respond(description, request)
 
     @app.api_route("/static/{name}", methods=["GET", "HEAD"], include_in_schema=False)
     async def static(request: Request) -> Response:
@@ -89,8 +105,10 @@ def _add_documents(app: FastAPI, service: Service) -> None:
 
     def draw(there: Open) -> bytes:
         task = there.board.task
-        document, plane = make_map(*frames.read_frames(there.notes, task), planes.get(there.entry.identity))
+        index, pictures = frames.read_frames(there.notes, task)
+        document, plane = make_map(index, pictures, planes.get(there.entry.identity))
         planes[there.entry.identity] = plane
+        document["changes"] = index.changes
         document["room"] = frames.places(task)
         document["classes"] = min(task.classes, frames.CLASSES)
         return json.dumps(document, separators=(",", ":")).encode()
@@ -110,7 +128,8 @@ def _add_documents(app: FastAPI, service: Service) -> None:
         made = await shared.get(
             ("page", there.entry.identity), lambda: make_view(name, there.board, there.notes, refusals, away_seconds)
         )
-        return Response(made, media_type="application/json", headers={"Cache-Control": "no-store"})
+        service.spend(request, len(made))
+        return site.Pieces(made, media_type="application/json", headers={"Cache-Control": "no-store"})
 
     @app.get(
         "/v1/tasks/{task}/map",
@@ -124,7 +143,8 @@ def _add_documents(app: FastAPI, service: Service) -> None:
     async def show_map(request: Request) -> Response:
         there = await _enter(service, request)
         made = await shared.get(("map", there.entry.identity), lambda: draw(there))
-        return Response(made, media_type="application/json", headers={"Cache-Control": "no-store"})
+        service.spend(request, len(made))
+        return site.Pieces(made, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
 def _add_events(app: FastAPI, service: Service) -> None:
@@ -153,6 +173,7 @@ def _add_events(app: FastAPI, service: Service) -> None:
         there = await _enter(service, request)
         if open_streams >= MOST_STREAMS:
             raise Problem("too-fast", f"{MOST_STREAMS} viewers are connected already: ask now and then", _LATER)
+        request.scope["held"].enter_context(service.waiting(request))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(events(request, there.entry.name), media_type="text/event-stream", headers=headers)
 

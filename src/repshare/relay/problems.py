@@ -36,9 +36,13 @@ KINDS = {
 class Problem(Exception):
     """An answer that is no success, raised from wherever it is noticed."""
 
-    def __init__(self, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, kind: str, detail: str, headers: Mapping[str, str] | None = None, *, logged: str | None = None
+    ) -> None:
+        """`logged`: what the log says instead of the detail, for the operator alone: paths, addresses."""
         super().__init__(detail)
         self.kind, self.detail, self.headers = kind, detail, dict(headers or {})
+        self.logged = detail if logged is None else logged
 
     @property
     def status(self) -> int:
@@ -60,9 +64,10 @@ def from_error(error: Exception) -> Problem:
         case ConfigError():
             return Problem("invalid", str(error))
         case StoreError():
-            return Problem("store-away", str(error), {"Retry-After": str(RETRY_SECONDS)})
+            headers = {"Retry-After": str(RETRY_SECONDS)}
+            return Problem("store-away", "the relay cannot use its store now", headers, logged=str(error))
         case RepshareError():
-            return Problem("unforeseen", str(error))
+            return Problem("unforeseen", "see the relay's log", logged=str(error))
         case RequestValidationError():
             told = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
             return Problem("invalid", told[:1000])

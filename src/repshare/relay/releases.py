@@ -8,17 +8,20 @@ from urllib.parse import parse_qs
 from fastapi import FastAPI, Request, Response
 
 from repshare.board import Wants, longest_release
+from repshare.errors import Refused
+from repshare.relay import sizes
 from repshare.relay.access import Grant
 from repshare.relay.direct import Direct
+from repshare.relay.limits import PART_BYTES
 from repshare.relay.names import is_client_name
 from repshare.relay.notes import forget
 from repshare.relay.problems import Problem
-from repshare.relay.schemas import BYTES, CLIENT, GUARDED, TASK, Version, answers, name
+from repshare.relay.schemas import BYTES, CLIENT, GUARDED, MOST_PEERS, TASK, Version, answers, name
 from repshare.relay.service import Service
 from repshare.relay.tasks import Open
 
 MOST_OBSERVATIONS = 1000  # of a class, in one teacher
-MOST_PEERS, MOST_CLASSES = 200, 1000  # in one question
+MOST_CLASSES = 1000  # in one question
 LONGEST_WAIT_SECONDS = 60.0
 MOST_SEED = 2**64 - 1
 
@@ -49,7 +52,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
         there = await service.open(path["task"])
         check_client(service, grant, client)
         async with service.receive(request, there, longest_release(there.entry.task)) as body:
-            version = await service.write(there.board.accept_all, (client, body))
+            size = sizes.of_release(there.entry.task, body)
+            service.spend(request, size)
+            version = await service.write(there.board.accept_all, (client, body), size)
+        digest = hashlib.sha256(body).hexdigest()
+        service.accepted(request, "publish", task=path["task"], client=client, sha256=digest, bytes=len(body))
         service.metrics.bytes_in.inc(len(body))
         service.seen.note(path["task"], client, up=len(body), published=True)
         return _changed(service, path["task"], version)
@@ -68,8 +75,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
         there = await service.open(path["task"])
         if grant.role == "client":
             check_client(service, grant, path["client"])
-        version = await service.run(there.board.withdraw, path["client"])
+        version = await service.change(lambda: there.board.withdraw(path["client"]))
         await service.run(forget, there, [path["client"]])
+        service.accepted(request, "withdraw", task=path["task"], client=path["client"])
         return _changed(service, path["task"], version)
 
     @app.get(
@@ -97,7 +105,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
             if tag in known:
                 service.seen.note(task, client)
                 return Response(status_code=304, headers={"ETag": tag})
-        version, body = await service.read(there.board.teach_all, (client, wants))
+        size = await _expect(service, there, wants)
+        service.hold(request, size)
+        version, body = await service.read(there.board.teach_all, (client, wants), size)
         service.metrics.bytes_out.inc(len(body))
         service.seen.note(task, client, down=len(body))
         return Response(body, media_type=BYTES, headers={"ETag": _tag(there, version, client, wants)})
@@ -121,7 +131,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
             there = await service.open(task)
             return await service.run(there.board.version)
 
-        return _version(await service.news.wait(task, since, wait, look))
+        with service.waiting(request):
+            return _version(await service.news.wait(task, since, wait, look))
 
     app.router.route_class = ordinary
 
@@ -147,6 +158,10 @@ def _question(service: Service, request: Request, grant: Grant, there: Open) -> 
     for key, most in (("peers", MOST_PEERS), ("classes", MOST_CLASSES)):
         if len(query.get(key, ())) > most:
             raise Problem("invalid", f"{len(query[key])} {key} in one question; at most {most}")
+    try:
+        there.entry.task.check_peers(client, query.get("peers", ()))
+    except Refused as error:
+        raise Problem("forbidden", str(error)) from error
     classes = {_parse("classes", text, 0, there.entry.task.classes - 1) for text in query.get("classes", ())}
     wants = Wants(
         _number(query, "observations", 1, 0, MOST_OBSERVATIONS),
@@ -155,6 +170,14 @@ def _question(service: Service, request: Request, grant: Grant, there: Open) -> 
         tuple(sorted(classes)) or None,
     )
     return client, wants
+
+
+async def _expect(service: Service, there: Open, wants: Wants) -> int:
+    """Bytes that making this teacher will take; where it cannot be much, the most that it can."""
+    most = sizes.most_of_teacher(there.entry.task, wants)
+    if wants.peers is None and most < PART_BYTES:
+        return most
+    return await service.run(sizes.of_teacher, there.board, wants)
 
 
 def _tag(there: Open, version: int, client: str, wants: Wants) -> str:
@@ -211,7 +234,9 @@ TAKING = ("too-slow", "outdated", "too-large", "refused", "busy")
 QUESTION = [
     _whole("observations", 1, MOST_OBSERVATIONS, "M↓: observations of each class"),
     _whole("seed", 0, MOST_SEED, "of the draw: the same one draws the same"),
-    _several("peers", {"type": "string"}, MOST_PEERS, "clients to learn from; default: everyone"),
+    _several(
+        "peers", {"type": "string"}, MOST_PEERS, "clients to learn from, where the task allows it; default: everyone"
+    ),
     _several("classes", {"type": "integer", "minimum": 0}, MOST_CLASSES, "default: all"),
     name("client", "who asks; known by the token, needed only without one", required=False, inside="query"),
     {"name": "If-None-Match", "in": "header", "description": "an ETag", "schema": {"type": "string"}},

@@ -56,6 +56,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         check_client(service, grant, path["client"])
         members, patience = _members(service, request, grant), _patience(request)
         number, step = _whole(path["number"], MOST_NUMBER), _whole(path["step"], STEPS - 1)
+        service.check_size(len(members) * _vector(there.entry.task), "a smaller group can meet")
         async with service.receive(request, there, _longest(there.entry.task, members, step)) as body:
             await service.run(there.meetings.put, members, number, step, path["client"], body, patience)
         return Response(b"{}", media_type="application/json")
@@ -78,8 +79,16 @@ def add_routes(app: FastAPI, service: Service) -> None:
         members = _members(service, request, await service.enter(request, ("client",), path["task"]))
         there = await service.open(path["task"])
         place = _whole(path["number"], MOST_NUMBER), _whole(path["step"], STEPS - 1)
-        said = await service.run(there.meetings.get, members, *place)
-        return Response(status_code=204) if said is None else Response(wire.encode_items(said), media_type=BYTES)
+
+        def read() -> bytes | None:
+            said = there.meetings.get(members, *place)
+            return None if said is None else wire.encode_items(said)
+
+        body = await service.change(read)
+        if body is None:
+            return Response(status_code=204)
+        service.hold(request, len(body))
+        return Response(body, media_type=BYTES)
 
 
 def _members(service: Service, request: Request, grant: Grant) -> list[str]:
@@ -93,8 +102,12 @@ def _members(service: Service, request: Request, grant: Grant) -> list[str]:
 
 def _longest(task: Task, members: list[str], step: int) -> int:
     """Bytes that a message in this step may have: see `masking`."""
-    vector = 8 * task.classes * (task.dimension + 3) if step == VECTORS else 0
-    return vector + MEMBER_BYTES * len(members)
+    return (_vector(task) if step == VECTORS else 0) + MEMBER_BYTES * len(members)
+
+
+def _vector(task: Task) -> int:
+    """Bytes of a masked total."""
+    return 8 * task.classes * (task.dimension + 3)
 
 
 def _whole(text: str, most: int) -> int:

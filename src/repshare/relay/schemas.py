@@ -10,6 +10,7 @@ from repshare.relay.problems import KINDS, MEDIA_TYPE
 from repshare.relay.tasks import LONGEST_AGE_SECONDS, MOST_CLASSES, MOST_NUMBERS
 
 BYTES = "application/octet-stream"
+MOST_PEERS = 200  # that one question names
 DIGITS = {"classes": 10, "dimension": 84}
 LARGEST = 1e9  # of a number that a client tells
 
@@ -25,12 +26,18 @@ class TaskFields(BaseModel):
 
     classes: int = Field(ge=2, le=MOST_CLASSES)
     dimension: int = Field(ge=1, le=MOST_NUMBERS)
-    norm_bound: float = Field(1000.0, gt=0)
+    norm_bound: float | None = Field(None, gt=0, description="default: 4 √d'")
     minimum_count: int = Field(2, ge=1, lt=2**31)
     weighted: bool = True
     aggregation: Aggregation = "mean"
     max_age: float | None = Field(None, gt=0, le=LONGEST_AGE_SECONDS, description="seconds")
     space: str | None = Field(None, max_length=200, description="the common space's fingerprint")
+    named_peers: int = Field(
+        0,
+        ge=0,
+        le=MOST_PEERS,
+        description="how many named peers must share a class; 0: nobody can be asked for by name",
+    )
 
 
 class NamedTask(TaskFields):
@@ -72,6 +79,7 @@ class Me(BaseModel):
     aggregation: Aggregation | None = None
     max_age: float | None = None
     space: str | None = None
+    named_peers: int | None = None
 
 
 class Member(BaseModel):
@@ -102,7 +110,7 @@ class Status(BaseModel):
     task: TaskFields
     version: int
     clients: int
-    shown: list[Member]
+    shown: list[Member] = Field(description="to a client: only itself")
     refusals: list[Refusal] | None = Field(None, description="the last ones at this relay; for viewers and admins")
 
 

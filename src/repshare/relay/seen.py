@@ -105,7 +105,7 @@ def _add(before: Sight, tally: _Tally) -> Sight:
         gap = max(tally.published - before.published, 0.0)
         interval = gap if not interval else (1 - WEIGHT) * interval + WEIGHT * gap
     return Sight(
-        max(before.last, tally.last),
+        tally.last,  # also if it is earlier: a clock was wrong
         before.up + tally.up,
         before.down + tally.down,
         interval,

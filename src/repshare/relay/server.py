@@ -1,10 +1,12 @@
 """The process that serves a relay: listening, TLS, patience with connections, and a stop that loses nothing."""
 
+import logging
 import signal
 import socket
 import ssl
 import sys
 from asyncio import AbstractEventLoop, TimerHandle, Transport
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -15,24 +17,31 @@ from repshare.errors import ConfigError
 from repshare.relay import logs
 from repshare.relay.address import Address
 from repshare.relay.app import make_app
+from repshare.relay.audit_log import AuditLog
 from repshare.relay.options import Options
 from repshare.relay.service import Service
 from repshare.stores import Database
 
 IDLE_SECONDS = 75  # between requests; proxies keep connections open for about a minute
 LONGEST_HEAD_BYTES = 65_536
+MOST_HEADERS = 100  # in a head: each takes far more memory than its bytes
+MOST_PIPELINED = 20  # requests that wait on a connection for the one before them
+MOST_UNREAD_BYTES = 16_384  # of an answer that do not count yet
 MOST_GATHERED_BYTES = 65_536
 LAST_SECONDS = 0.5  # at a stop, for requests that are on their way over connections that look idle
 STOP_SECONDS = 40  # for requests under way; longer than a body may take
 BACKLOG = 2048
+SPARE_FILES = 64  # for the store, the log and what is imported late
+SWITCH_SECONDS = 0.0005  # between threads: those with little to do need not wait for one that makes a large answer
 
 
-def serve(database: Database, options: Options, address: Address) -> None:
+def serve(database: Database, options: Options, address: Address, audit: AuditLog | None = None) -> None:
     """Serve until SIGTERM or SIGINT; then finish what is under way and return."""
     address.check(insecure=options.insecure)
     _raise_file_limit()
+    sys.setswitchinterval(SWITCH_SECONDS)
     listener = _listen(address)
-    app = make_app(database, options)
+    app = make_app(database, _within_files(options), audit)
     config = uvicorn.Config(
         app,
         http=Patient,
@@ -92,24 +101,59 @@ class Patient(HttpToolsProtocol):
         """Begin to wait for the first head."""
         self._gathering = Gathering(transport, self.loop)
         super().connection_made(self._gathering)  # type: ignore[arg-type]
+        transport.set_write_buffer_limits(high=MOST_UNREAD_BYTES)
         self._head_bytes = 0
         self._head_timer: TimerHandle | None = None
         self._read_timer: TimerHandle | None = None
-        self._stopping = False
+        self._stopping = self._in_head = False
         self._start_timer()
+        self._let_go(self._service.connections.add(self, self._address, 1), "too many connections")
 
     def data_received(self, data: bytes) -> None:
         """Take what came."""
         self._head_bytes += len(data)
         super().data_received(data)
-        if self._head_bytes > LONGEST_HEAD_BYTES:
+        if self._in_head and self._head_bytes > LONGEST_HEAD_BYTES:
             self._give_up()
         elif self.cycle is None or self.cycle.response_complete:  # a part of a head, or of a body that nobody wants
             self._start_timer()
+        if self._in_head:
+            self._let_go(self._service.heads.add(self, self._address, len(data) + self._counted), "too long heads")
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        if len(self.pipeline) >= MOST_PIPELINED:
+            raise ValueError("too many requests at once")  # ends the connection
+        super().on_message_begin()
+        self._in_head, self._counted = True, 0
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the request's line."""
+        super().on_url(url)
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header."""
+        super().on_header(name, value)
+        self._count(len(name) + len(value) + 4)  # with what is between them
+
+    def _count(self, size: int) -> None:
+        self._counted += size
+        if self._counted > LONGEST_HEAD_BYTES or len(self.headers) > MOST_HEADERS:
+            raise ValueError("the head is too long")  # ends the connection
+
+    def send_400_response(self, msg: str) -> None:
+        """End the connection; with an answer, unless one to another request is under way."""
+        if self.cycle is None or self.cycle.response_complete:
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()
 
     def on_headers_complete(self) -> None:
         """A head is there."""
         super().on_headers_complete()
+        self._in_head = False
+        self._service.heads.remove(self)
         self._head_bytes = 0
         self._stop_timer()
         if self._stopping:
@@ -132,14 +176,17 @@ class Patient(HttpToolsProtocol):
         """The end."""
         self._stop_timer()
         self._nothing_waits()
+        self._service.heads.remove(self)
+        self._service.connections.remove(self)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         """A part of an answer waits to be read."""
         super().pause_writing()
         self._left = self.transport.get_write_buffer_size()
-        self._service.unread.add(self, self.client[0] if self.client else "", self._gathering.written)
         self._await_reading()
+        for one in self._service.unread.add(self, self._address, self._gathering.written):
+            one.abandon()
 
     def resume_writing(self) -> None:
         """It was read."""
@@ -151,6 +198,17 @@ class Patient(HttpToolsProtocol):
         self._nothing_waits()
         self._service.metrics.abandoned.inc()
         self.loop.call_soon(self.transport.abort)  # not in the midst of a write
+
+    @property
+    def _address(self) -> str:
+        """Who asks: behind a proxy, whom that one names."""
+        client = self.cycle.scope["client"] if self.cycle else self.client
+        return client[0] if client else ""
+
+    def _let_go(self, those: list["Patient"], reason: str) -> None:
+        for one in those:
+            self._service.log("connection closed", address=one._address, reason=reason)
+            self.loop.call_soon(one.transport.abort)
 
     @property
     def _service(self) -> Service:
@@ -241,6 +299,20 @@ def _tls(address: Address) -> dict[str, Any]:
     if address.client_ca is None:
         return files
     return {**files, "ssl_ca_certs": str(address.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+
+
+def _within_files(options: Options) -> Options:
+    """No more connections than there can be files, and some to spare: what needs one then would fail without a word."""
+    if sys.platform == "win32":
+        return options
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or options.connections <= soft - SPARE_FILES:
+        return options
+    connections = max(1, soft - SPARE_FILES)
+    logs.say("fewer connections than wanted", logging.WARNING, connections=connections, files=soft)
+    return replace(options, connections=connections)
 
 
 def _raise_file_limit() -> None:

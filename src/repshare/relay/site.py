@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import re
+import threading
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,7 @@ TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
 }
 # Plotly writes styles through the CSSOM, which is no inline style; its rules are in page.css.
 POLICY = (
@@ -32,6 +34,7 @@ HEADERS = {
 }
 YEAR_SECONDS = 31_536_000
 PIECE_BYTES = 65_536
+_alone = threading.Lock()
 
 
 class File(NamedTuple):
@@ -43,13 +46,18 @@ class File(NamedTuple):
     packed: bytes | None = None  # gzip, where that is worth it
 
 
-@cache
 def find(name: str) -> File | None:
     """A file of the page, by its name."""
-    if name == PLOTLY:
-        return _plotly()
-    names = {path.name: path for path in FOLDER.iterdir() if path.suffix in TYPES}
-    return _file(names[name].read_bytes(), names[name].suffix) if name in names else None
+    with _alone:  # many who come first at the same time would all read and pack the same
+        return _files().get(name)
+
+
+@cache
+def _files() -> dict[str, File]:
+    """All files by name. Not one by one: strangers can ask for any number of names."""
+    ours = {path.name: as_file(path.read_bytes(), path.suffix) for path in FOLDER.iterdir() if path.suffix in TYPES}
+    plotly = _plotly()
+    return {**ours, PLOTLY: plotly} if plotly else ours
 
 
 @cache
@@ -63,7 +71,7 @@ def front(*, needs_token: bool) -> File:
         "PLOTLY_STYLES": "".join(f'<meta id="{each}">' for each in _own_styles(plotly.content)) if plotly else "",
     }.items():
         made = made.replace(place, told)
-    return _file(made.encode(), ".html")
+    return as_file(made.encode(), ".html")
 
 
 def respond(file: File, request: Request) -> Response:
@@ -103,7 +111,7 @@ def _plotly() -> File | None:
         path = Path(folder) / "package_data" / "plotly.min.js"
         if path.is_file():
             content = path.read_bytes()
-            return _file(content, ".js")._replace(packed=gzip.compress(content, 6))
+            return as_file(content, ".js")._replace(packed=gzip.compress(content, 6))
     return None
 
 
@@ -112,5 +120,6 @@ def _own_styles(script: bytes) -> list[str]:
     return sorted({found.decode() for found in re.findall(rb'getElementById\("([0-9a-f]{64})"\)', script)})
 
 
-def _file(content: bytes, suffix: str) -> File:
+def as_file(content: bytes, suffix: str) -> File:
+    """Content of a kind that a suffix names, as a file to serve."""
     return File(content, TYPES[suffix], hashlib.blake2b(content, digest_size=8).hexdigest())

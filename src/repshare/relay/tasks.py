@@ -1,25 +1,48 @@
-"""The tasks of a relay: each with its description in the registry, and its board in a store of its own."""
+"""The tasks of a relay: each with its description in the registry, and its board in a store of its own.
+
+In the registry, under a task's name and again under copy/NAME: its description and identity. A task that is not there
+was deleted only if `deleted` has its identity; otherwise the registry has lost it, and nothing of the task is touched.
+"""
 
 import json
+import logging
 import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from repshare import wire
 from repshare.board import Board
-from repshare.errors import ConfigError, Malformed, Refused
+from repshare.books import release_key
+from repshare.errors import ConfigError, Damaged, Malformed, Refused
 from repshare.meetings import Meetings
 from repshare.relay.access import Access
-from repshare.relay.names import check_name
-from repshare.stores import Database, Store, Transaction
-from repshare.task import Task
+from repshare.relay.names import check_client_name, check_name
+from repshare.robust import LONGEST
+from repshare.stores import (
+    Database,
+    Healed,
+    Healing,
+    MemoryStore,
+    Store,
+    Transaction,
+    decoding,
+    drop_damaged,
+    find_faults,
+    get_each,
+)
+from repshare.task import Task, usual_norm_bound
 
+log = logging.getLogger(__name__)
+
+COPY = "copy/"
 REMEMBERED_SECONDS = 1.0  # how long a task that another process deleted may still be served
 MOST_CLASSES = 10_000  # some work is done class by class
 MOST_NUMBERS = 2**24  # C · d' of a task: 64 MB of class means
+FEWEST_NAMED = 3  # peers that a question must name: of two, one who is an accomplice gives the other one away
 LONGEST_AGE_SECONDS = 1e9  # thirty years; beyond some point a clock's fractions no longer add up
 
 
@@ -30,6 +53,7 @@ class Entry(NamedTuple):
     task: Task
     identity: str
     created: float  # seconds since 1970
+    secret: str  # what is drawn for clients depends on it, so that nobody foresees it
 
 
 @dataclass
@@ -39,7 +63,7 @@ class Open:
     entry: Entry
     board: Board
     meetings: Meetings
-    notes: Store  # what the page shows besides the board
+    notes: Healing  # what the page shows besides the board
     until: float  # when to look at the registry again
 
 
@@ -48,27 +72,22 @@ class Tasks:
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
         self._database, self._clock = database, clock
-        self._registry = database.store("tasks")
+        self._registry, self._deleted = Healing(database.store("tasks"), _heal), database.store("deleted")
         self._open: dict[str, Open] = {}
 
     def create(self, name: str, task: Task) -> bool:
         """Create a task; False if there is one with the same values already. Raises Refused if with others."""
         check_name(name)
-        if task.classes > MOST_CLASSES or task.classes * task.dimension > MOST_NUMBERS:
-            numbers = f"{task.classes} classes of {task.dimension} numbers"
-            most = f"at most {MOST_CLASSES:,} classes, and {MOST_NUMBERS:,} numbers in all"
-            raise ConfigError(f"{numbers} are too much for a relay: {most}")
-        if task.max_age is not None and task.max_age > LONGEST_AGE_SECONDS:
-            raise ConfigError(f"max_age must be at most {LONGEST_AGE_SECONDS:g} seconds, not {task.max_age:g}")
-        made = Entry(name, task, secrets.token_hex(8), time.time())
+        _check_size(task)
+        made = _new(name, task)
 
         def work(state: Transaction) -> bool:
-            (before,) = state.get([name])
+            before = _read(state, name)
             if before is None:
-                state.set({name: _encode(made)})
+                state.set(_encode(made))
                 return True
-            if (there := _decode(name, before).task) != task:
-                raise Refused(f"task {name} exists with other values: {differences(there, task)}")
+            if before.task != task:
+                raise Refused(f"task {name} exists with other values: {differences(before.task, task)}")
             return False
 
         return self._registry.transact(work)
@@ -81,20 +100,36 @@ class Tasks:
     def find(self, name: str) -> Open | None:
         """The task of this name and its board; None if there is none."""
         there = self._open.get(name)  # before the registry is read: what it no longer has then is gone for good
-        (kept,) = self._registry.read(lambda state: state.get([name]))
-        entry = None if kept is None else _decode(name, kept)
+        entry = self._registry.read(lambda state: _read(state, name))
         if there is not None and (entry is None or entry.identity != there.entry.identity):
-            self._clear(there.entry)  # of what came in here after it was deleted, maybe elsewhere
-            self._open.pop(name, None)
-            there = None
+            entry = self._part(there.entry, entry)
+            if entry is None or entry.identity != there.entry.identity:
+                del self._open[name]
+                there = None
         if entry is None:
             return None
         if there is None:
+            self._registry.transact(lambda state: _copy(state, name))
             there = self._open[name] = Open(
-                entry, Board(entry.task, self._store(entry)), Meetings(self._meetings(entry)), self._notes(entry), 0.0
+                entry,
+                Board(entry.task, self._store(entry), key=entry.secret.encode()),
+                Meetings(self._meetings(entry)),
+                self._notes(entry),
+                0.0,
             )
         there.until = self._clock() + REMEMBERED_SECONDS
         return there
+
+    def _part(self, old: Entry, new: Entry | None) -> Entry | None:
+        """What is under the name of a task that the registry has no more: nothing, another, or the same put back."""
+        if self._deleted.read(lambda state: state.get([old.identity])) != [None]:
+            self._clear(old)  # of what came in here after it was deleted, maybe elsewhere
+            return new
+        if new is None:
+            log.error("the registry had lost a task; it is put back", extra={"fields": {"task": old.name}})
+            self._registry.transact(lambda state: None if _read(state, old.name) else state.set(_encode(old)))
+            new = self._registry.read(lambda state: _read(state, old.name))
+        return new
 
     def get(self, name: str) -> Open:
         """The task of this name and its board. Raises ConfigError if there is none."""
@@ -104,15 +139,40 @@ class Tasks:
         return there
 
     def entries(self) -> list[Entry]:
-        """All tasks, by name."""
-        return [_decode(name, kept) for name, kept in sorted(self._registry.items().items())]
+        """All tasks that can be read, by name."""
+
+        def work(state: Transaction) -> list[Entry]:
+            names = [key for key, _ in state.scan("")]
+            found = (_find(state, name) for name in sorted({name.removeprefix(COPY) for name in names}))
+            return [entry for entry in found if entry]
+
+        return self._registry.store.read(work)
+
+    def find_faults(self) -> dict[str, str]:
+        """What of the registry cannot be read: key -> what is wrong with it."""
+
+        def work(state: Transaction) -> dict[str, str]:
+            names = {key.removeprefix(COPY) for key, _ in state.scan("")}
+            unread = dict.fromkeys(
+                (name for name in names if _find(state, name) is None), "neither it nor its copy can be read"
+            )
+            return unread | find_faults(state)
+
+        return self._registry.store.read(work)
+
+    def repair(self, fault: Damaged) -> Healed:
+        """Put what is damaged in the registry right, from the copies; a task of which there is none left goes."""
+        healed = self._registry.heal(fault)
+        self._registry.store.transact(lambda state: state.delete(find_faults(state)))
+        return healed
 
     def delete(self, name: str) -> None:
         """Delete a task with all that was published in it, and end its tokens. Cut off, it can be done again."""
         there = self.get(name)
+        self._deleted.transact(lambda state: state.set({there.entry.identity: name.encode()}))
         Access(self._database).revoke_all(name)
         self._clear(there.entry)
-        self._registry.transact(lambda state: state.delete([name]))
+        self._registry.transact(lambda state: state.delete([name, COPY + name]))
         there.until = -math.inf
         self._clear(there.entry)  # of what came in meanwhile
 
@@ -123,18 +183,25 @@ class Tasks:
         return wire.encode_items({"task": json.dumps(description).encode(), "board": there.board.save()})
 
     def import_task(self, exported: bytes, name: str | None = None) -> str:
-        """Create a task from what `export` gave, under its old name or another; the name."""
-        items = wire.decode_items(exported)
-        try:
-            described = json.loads(items["task"])
-            old_name = described.pop("name")
-            name, task = name or str(old_name), Task(**described)
-        except (KeyError, TypeError, ValueError) as error:
-            raise Malformed(f"not an exported task: {error}") from error
-        if not self.create(name, task):
-            raise Refused(f"task {name} exists: delete it first, or import under another --name")
-        self.get(name).board.load(items["board"])
-        return name
+        """Create a task from what `export` gave, under its old name or another; the name. It is all right, or nothing.
+
+        The registry comes last: before, nobody can see any of it.
+        """
+        old_name, task, items = _read_exported(exported)
+        made = _new(name or old_name, task)
+        check_name(made.name)
+
+        def register(state: Transaction) -> None:
+            if _read(state, made.name) is not None:
+                raise Refused(f"task {made.name} exists: delete it first, or import under another --name")
+            state.set(_encode(made))
+
+        with ExitStack() as on_failure:
+            on_failure.callback(self._clear, made)
+            self._store(made).transact(lambda state: state.set(items))
+            self._registry.transact(register)
+            on_failure.pop_all()
+        return made.name
 
     def _clear(self, entry: Entry) -> None:
         for store in (self._store(entry), self._meetings(entry), self._notes(entry)):
@@ -148,9 +215,15 @@ class Tasks:
     def _meetings(self, entry: Entry) -> Store:
         return self._database.store(f"meetings:{entry.name}:{entry.identity}")
 
-    def _notes(self, entry: Entry) -> Store:
+    def _notes(self, entry: Entry) -> Healing:
         # Apart from the board: writing one must never make a change to the other begin again.
-        return self._database.store(f"notes:{entry.name}:{entry.identity}")
+        return Healing(self._database.store(f"notes:{entry.name}:{entry.identity}"), drop_damaged)
+
+
+def make_task(fields: Mapping[str, Any]) -> Task:
+    """A task with these fields; without a norm bound, with the usual one."""
+    bound = fields["norm_bound"] or usual_norm_bound(fields["dimension"], fields.get("space"))
+    return Task(**{**fields, "norm_bound": bound})
 
 
 def differences(there: Task, wanted: Task) -> str:
@@ -159,13 +232,90 @@ def differences(there: Task, wanted: Task) -> str:
     return ", ".join(f"{key} {here[key]} there, {new[key]} wanted" for key in here if here[key] != new[key])
 
 
-def _encode(entry: Entry) -> bytes:
-    return json.dumps({"task": asdict(entry.task), "identity": entry.identity, "created": entry.created}).encode()
+def _check_size(task: Task) -> None:
+    if task.classes > MOST_CLASSES or task.classes * task.dimension > MOST_NUMBERS:
+        numbers = f"{task.classes} classes of {task.dimension} numbers"
+        most = f"at most {MOST_CLASSES:,} classes, and {MOST_NUMBERS:,} numbers in all"
+        raise ConfigError(f"{numbers} are too much for a relay: {most}")
+    if task.max_age is not None and task.max_age > LONGEST_AGE_SECONDS:
+        raise ConfigError(f"max_age must be at most {LONGEST_AGE_SECONDS:g} seconds, not {task.max_age:g}")
+    if task.aggregation != "mean" and task.dimension > LONGEST:
+        most = f"at most {LONGEST:,} for {task.aggregation}"
+        raise ConfigError(f"representations of {task.dimension} numbers are too long: {most}")
+    if 0 < task.named_peers < FEWEST_NAMED:
+        raise ConfigError(f"named_peers must be 0 or at least {FEWEST_NAMED}, not {task.named_peers}")
+
+
+def _read_exported(exported: bytes) -> tuple[str, Task, dict[str, bytes]]:
+    """The name, the task and the board in what `export` gave, or Malformed."""
+    items = wire.decode_items(exported)
+    try:
+        described = json.loads(items["task"])
+        name, kept = described.pop("name"), wire.decode_items(items["board"])
+        task = Task(**described)
+    except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
+        raise Malformed(f"not an exported task: {type(error).__name__}: {error}") from error
+    _check_size(task)
+    for key, body in kept.items():
+        if key.startswith(release_key("")):
+            check_client_name(key.removeprefix(release_key("")))
+            task.check(wire.decode_release(body))
+    board = Board(task, MemoryStore())
+    board.store.transact(lambda state: state.set(kept))
+    for key, reason in board.find_faults().items():
+        raise Malformed(f"the exported board is damaged: {key}: {reason}")
+    return str(name), task, kept
+
+
+def _new(name: str, task: Task) -> Entry:
+    return Entry(name, task, secrets.token_hex(8), time.time(), secrets.token_hex(16))
+
+
+def _encode(entry: Entry) -> dict[str, bytes]:
+    kept = json.dumps({**entry._asdict(), "task": asdict(entry.task)}).encode()
+    return {entry.name: kept, COPY + entry.name: kept}
+
+
+def _read(state: Transaction, name: str) -> Entry | None:
+    """A task as the registry has it; None if it has none."""
+    kept, copy = state.get([name, COPY + name])
+    if kept is None and copy is not None:
+        raise Damaged(name, "only its copy is there")
+    return None if kept is None else _decode(name, kept)
+
+
+def _find(state: Transaction, name: str) -> Entry | None:
+    """The same from whatever there is; None if nothing of it can be read."""
+    for kept in get_each(state, [name, COPY + name]):
+        if isinstance(kept, bytes):
+            with suppress(Damaged, ConfigError):
+                return _decode(name, kept)
+    return None
+
+
+def _copy(state: Transaction, name: str) -> None:
+    """Make the copy of a task that an earlier version created."""
+    kept, copy = state.get([name, COPY + name])
+    if kept is not None and copy is None:
+        state.set({COPY + name: kept})
+
+
+def _heal(state: Transaction, fault: Damaged) -> Healed:
+    """Put copies in place of what is damaged. Where there is none, nothing changes."""
+    faults = {fault.key: fault.reason} | find_faults(state)
+    names = {key.removeprefix(COPY) for key in faults}
+    found = {name: entry for name in names if (entry := _find(state, name))}
+    for entry in found.values():
+        state.set(_encode(entry))
+    return Healed(faults, [f"the task {name}" for name in sorted(names - found.keys())])
 
 
 def _decode(name: str, kept: bytes) -> Entry:
-    values = json.loads(kept)
+    with decoding(name):
+        values = json.loads(kept)
+        described, identity, created = values["task"], str(values["identity"]), float(values["created"])
+        secret = str(values.get("secret", identity))
     try:
-        return Entry(name, Task(**values["task"]), values["identity"], values["created"])
+        return Entry(name, Task(**described), identity, created, secret)
     except TypeError as error:  # a field that this version does not know
         raise ConfigError(f"task {name} was created by another version of repshare: {error}") from error

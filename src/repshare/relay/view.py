@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from statistics import median_low
 from typing import Any, TypeVar, cast
 
 import anyio.to_thread
@@ -12,13 +13,13 @@ import anyio.to_thread
 from repshare.board import Board
 from repshare.books import Member, read_members
 from repshare.relay.curves import make_curves
-from repshare.relay.frames import read_index
+from repshare.relay.frames import COUNTED, read_index, usual_round
 from repshare.relay.reports import FIELDS, History, read_histories
 from repshare.relay.seen import Sight, read_sights, read_traffic
 from repshare.stores import Store
 
 SHOWN = 100  # members in the table
-COUNTED = 1000  # members that curves and sums are made of
+FAR = 10  # times what is usual: a client that says more counts as so much
 REFUSALS = 50
 SHARE = 40  # a document that cost a second of the processor is served for so many seconds
 Made = TypeVar("Made")
@@ -71,6 +72,7 @@ def make_view(
         | {"outlier": member.name in outliers}
         for member in status.shown
     ]
+    index = notes.read(read_index)
     document = {
         "name": name,
         "task": asdict(board.task),
@@ -79,10 +81,11 @@ def make_view(
         "clients": status.clients,
         "counted": len(members),
         "online": sum(_online(sights.get(each.name), each, now, away_seconds) for each in members),
-        "round": max((member.round for member in members), default=0),
+        "round": usual_round(members),
         "members": shown,
         "curves": make_curves(histories),
-        "frames": notes.read(read_index).rounds[-1:],
+        "frames": index.rounds[-1:],
+        "map": index.changes,
         "traffic": _traffic(notes, members, histories, sights),
         "refusals": list(refusals)[-REFUSALS:][::-1],
     }
@@ -115,9 +118,10 @@ def _member(
 
 
 def _online(sight: Sight | None, member: Member, now: float, away_seconds: float) -> bool:
+    """A date far ahead is as wrong as one long ago: of a clock that was set back since."""
     if sight is None:
-        return now - member.published <= away_seconds
-    return now - sight.last <= sight.away_after(away_seconds)
+        return abs(now - member.published) <= away_seconds
+    return abs(now - sight.last) <= sight.away_after(away_seconds)
 
 
 def _traffic(
@@ -131,10 +135,12 @@ def _traffic(
         for member in members
         if sizes.get(member.name) and member.name in sights
     ]
+    costs = [2 * size * member.round for member, size, _ in sized]  # the model up and down each round
+    most = FAR * median_low(costs) if costs else 0
     return {
         "up": up,
         "down": down,
         "sized": len(sized),
         "sized_bytes": sum(sight.up + sight.down for _, _, sight in sized),
-        "fedavg_bytes": sum(2 * size * member.round for member, size, _ in sized),  # the model up and down each round
+        "fedavg_bytes": sum(min(cost, most) for cost in costs),
     }

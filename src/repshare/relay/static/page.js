@@ -14,7 +14,7 @@ const ANNOUNCE_MILLISECONDS = 20000;
 
 let task = null, view = null, chosen = null, following = null;
 let drift = 0; // the relay's clock minus ours, in seconds
-let awaySince = null, answered = 0, announced = 0, mapRound = null;
+let awaySince = null, answered = 0, announced = 0, mapShown = null;
 let asking = false, askAgain = false, timer = null;
 
 start();
@@ -59,7 +59,7 @@ async function enter() {
 function watch(name) {
   following?.abort();
   following = new AbortController();
-  [task, view, chosen, mapRound] = [name, null, null, null];
+  [task, view, chosen, mapShown] = [name, null, null, null];
   forgetMap();
   find("task").value = name;
   if (!find("tasks").hidden) history.replaceState(null, "", `#${new URLSearchParams({ task: name })}`);
@@ -98,10 +98,9 @@ function take(answer) {
 }
 
 async function refreshMap(path, asked) {
-  const latest = view.frames[0] ?? null;
-  if (latest === null || (mapRound !== null && latest <= mapRound && latest >= mapRound / 2)) return; // below: another film
+  if (view.frames.length === 0 || view.map === mapShown) return;
   const answer = await ask(`${path}/map`);
-  if (asked === task && window.Plotly) { mapRound = answer.rounds.at(-1) ?? null; showMap(answer); }
+  if (asked === task && window.Plotly) { mapShown = answer.changes; showMap(answer); }
 }
 
 function showAll() {
@@ -125,8 +124,8 @@ function showSummary() {
   say("sum-clients", whole(view.clients));
   say("sum-clients-note", view.counted < view.clients ? `${whole(view.online)} of ${whole(view.counted)} looked at are online` : view.online === view.clients ? "all online" : `${whole(view.online)} online, ${whole(view.clients - view.online)} away`);
   say("sum-round", whole(view.round));
-  const least = Math.min(...rounds);
-  say("sum-round-note", least < view.round ? `the slowest is in round ${whole(least)}` : "everyone");
+  const least = Math.min(...rounds), ahead = rounds.some((round) => round > view.round);
+  say("sum-round-note", least < view.round ? `median; the slowest is in round ${whole(least)}` : ahead ? "median; some are ahead" : "everyone");
   const key = view.curves.all.test_accuracy ? "test_accuracy" : "train_accuracy", curve = view.curves.all[key];
   say("sum-accuracy-label", key === "test_accuracy" || !curve ? "Test accuracy" : "Training accuracy");
   const last = curve?.mean.findLastIndex((value) => value !== null) ?? -1;

@@ -1,0 +1,91 @@
+"""The audit log: who did what. Accepted actions, one JSON object a line, apart from the log of refusals.
+
+It names tasks and clients, and never holds a token or anything of what was published but its digest.
+"""
+
+import getpass
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from repshare.errors import ConfigError
+
+if sys.platform != "win32":
+    import fcntl
+
+Action = Literal["create", "delete", "import", "export", "invite", "revoke", "publish", "withdraw"]
+
+STANDARD_OUTPUT = "-"
+MOST_BYTES = 50_000_000  # of a file; then it is renamed and another begun
+MOST_FILES = 10
+
+
+class AuditLog:
+    """Where lines go: to a file, to standard output, or nowhere. Several processes may write to one file."""
+
+    def __init__(self, place: str | None = None, clock: Callable[[], float] = time.time) -> None:
+        """`place`: a file's path; `-` for standard output; None for nowhere."""
+        self._place, self._clock = place, clock
+        if place not in (None, STANDARD_OUTPUT):
+            try:
+                os.close(_open(Path(str(place))))
+            except OSError as error:
+                raise ConfigError(f"the audit log {place} cannot be written: {error.strerror}") from error
+
+    def note(self, action: Action, role: str, name: str, /, **about: Any) -> None:
+        """Write down that this was done, and by whom."""
+        if self._place is None:
+            return
+        now = self._clock()
+        told = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
+        line = json.dumps({"time": told, "action": action, "by": {"role": role, "name": name}, **about}) + "\n"
+        if self._place == STANDARD_OUTPUT:
+            print(line, end="", flush=True)
+            return
+        try:
+            _append(Path(self._place), line.encode())
+        except OSError as error:  # what was done is done; the other log must say that this one is incomplete
+            logging.getLogger(__name__).error("the audit log cannot be written (%s): %s", error, line.strip())
+
+    def note_operator(self, action: Action, /, **about: Any) -> None:
+        """Write down what somebody on this machine did by a command."""
+        try:
+            name = getpass.getuser()
+        except (KeyError, OSError):  # a user id without a name
+            name = str(os.getuid()) if sys.platform != "win32" else ""
+        self.note(action, "operator", name, **about)
+
+
+def _append(path: Path, line: bytes) -> None:
+    while True:
+        file = _open(path)
+        try:
+            if sys.platform != "win32":
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if not path.exists() or os.fstat(file).st_ino != path.stat().st_ino:
+                continue  # another process has just renamed it
+            if os.fstat(file).st_size + len(line) > MOST_BYTES:
+                _rotate(path)
+                continue
+            os.write(file, line)
+            return
+        finally:
+            os.close(file)
+
+
+def _rotate(path: Path) -> None:
+    """file.9 becomes file.10 and so on, and the file itself file.1; the oldest goes."""
+    for number in range(MOST_FILES - 1, 0, -1):
+        older = path.with_name(f"{path.name}.{number}")
+        if older.exists():
+            older.replace(path.with_name(f"{path.name}.{number + 1}"))
+    path.replace(path.with_name(f"{path.name}.1"))
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -1,0 +1,50 @@
+"""What an answer or a change will take in memory, known before it is made."""
+
+from repshare.board import Board, Wants
+from repshare.books import read_head
+from repshare.buffers import place_key, read_place
+from repshare.robust import READ_AT_ONCE, SAMPLED
+from repshare.stores import Transaction
+from repshare.task import Task
+
+ROW_BYTES = 512  # that a row takes besides its numbers while it is read or written
+SHORTEST = 12  # bytes of a row in a body besides its numbers, which take at least one each
+
+
+def most_of_teacher(task: Task, wants: Wants) -> int:
+    """The most that this question's answer can take, however many observations there are; not of named peers."""
+    classes = task.classes if wants.classes is None else len(wants.classes)
+    return _rows(task, classes * (1 + wants.observations)) + _means(task)
+
+
+def of_teacher(board: Board, wants: Wants) -> int:
+    """What this question's answer will take, by what the board holds now."""
+    return board.store.read(lambda state: _of_teacher(board.task, state, wants))
+
+
+def of_release(task: Task, body: bytes) -> int:
+    """The most that it can take to accept these bytes."""
+    return _rows(task, len(body) // (task.dimension + SHORTEST)) + _means(task)
+
+
+def _of_teacher(task: Task, state: Transaction, wants: Wants) -> int:
+    if wants.peers is not None:  # all that they published is read
+        kept = state.get([place_key(peer) for peer in wants.peers])
+        places = [read_place(each) for each in kept]
+        return _rows(task, sum(len(place.classes) + sum(map(len, place.slots.values())) for place in places))
+    sizes = read_head(task, state).sizes[: task.classes].tolist()
+    chosen = sizes if wants.classes is None else [sizes[label] for label in wants.classes]
+    return _rows(task, sum(1 + min(wants.observations, size) for size in chosen)) + _means(task)
+
+
+def _rows(task: Task, rows: int) -> int:
+    return rows * (4 * task.dimension + ROW_BYTES)
+
+
+def _means(task: Task) -> int:
+    """What the sums over clients take, or the means that a robust aggregate is made of."""
+    sums = 8 * task.classes * (task.dimension + 3)
+    if task.aggregation == "mean":
+        return sums
+    classes = min(task.classes, max(1, READ_AT_ONCE // (SAMPLED * task.dimension)))  # that are read at once
+    return sums + 2 * _rows(task, SAMPLED * classes)  # as they are, and in order
