@@ -53,6 +53,7 @@ COMMANDS: Commands = {
             "serve": relay.serve,
             "invite": relay.invite,
             "revoke": relay.revoke,
+            "check": relay.check,
             "tasks": Group(
                 tasks.__doc__ or "",
                 {

@@ -1,6 +1,7 @@
 """A client: collect, train, release, publish. The same loop serves the simulator and the real world."""
 
 import io
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from repshare import features
 from repshare.board import Wants
 from repshare.common_learner import Common, CommonLearner
 from repshare.config import Level, Policy
@@ -20,7 +22,8 @@ from repshare.pairing import PairedLearner
 from repshare.randomness import derive, numpy_stream
 from repshare.samples import Labelled, Samples
 from repshare.spaces import choose
-from repshare.training import Learner
+from repshare.states import copy_state, find_broken
+from repshare.training import Learner, Losses
 
 if TYPE_CHECKING:
     from repshare.privacy.guard import Guard
@@ -51,7 +54,7 @@ class Record:
     """Of this client's own work, testing apart."""
     trouble: str | None = None
     """Why not all was exchanged: the exchange was away, said no, or gave what does not fit, or the privacy budget is
-    spent. Training went on."""
+    spent; training went on. Or what of the training was not finite and so left out."""
     epsilon: float | None = None
     """ε that all releases so far have cost; None where they have no noise."""
     gap: float | None = None
@@ -91,8 +94,11 @@ class Client:
         levels: Sequence[Level] | None = None,
         ledger: Path | None = None,
         common: Common | None = None,
+        norm_bound: float = math.inf,
     ) -> None:
-        """`common` is what clients of CS agree on. Default: the space that suits the data, from seed 0.
+        """`norm_bound` is what the others agreed no vector is longer than: a longer one that comes back is refused.
+
+        `common` is what clients of CS agree on. Default: the space that suits the data, from seed 0.
 
         With a privacy budget in the policy: each sample's own `levels`, and the file that keeps what was spent.
 
@@ -103,7 +109,9 @@ class Client:
         self.policy = method.adapt(policy or Policy())
         samples = data if isinstance(data, Samples) else Samples(data, device=device)
         self.learner = self._make_learner(model, samples, head, common)
-        self.learner.shares_logits = method.shares_logits
+        self.learner.shares_logits, self.learner.norm_bound = method.shares_logits, norm_bound
+        if not self.policy.share_inputs and method.shares_features:
+            features.check(self.learner.made, type(model).__name__)
         if method.begin is not None:
             method.begin(self.learner, seed)
         self.test = Samples(test, device=device) if test is not None and not isinstance(test, Samples) else test
@@ -117,6 +125,7 @@ class Client:
             self.guard.keep_in(ledger)
         self.round_number, self.released = 0, 0
         self.trouble: ExchangeError | BudgetExhausted | None = None  # what kept the last round from exchanging
+        self._undone = False  # whether the last round's training was taken back
 
     def rounds(self, count: int, *, eval_every: int = 1) -> Iterator[Record]:
         """Take part for `count` rounds; a record after each. With test data, test every `eval_every` rounds."""
@@ -136,7 +145,7 @@ class Client:
         counting: Counting | None = self.exchange if isinstance(self.exchange, Counting) else None
         sent, received = (counting.sent, counting.received) if counting else (0, 0)
         down = self._collect()
-        losses = self.learner.train()
+        losses = self._train()
         up = self._publish()
         if counting is not None:
             up, down = counting.sent - sent, counting.received - received
@@ -156,7 +165,7 @@ class Client:
             bytes_up=up,
             bytes_down=down,
             seconds=seconds,
-            trouble=None if self.trouble is None else str(self.trouble),
+            trouble=self._tell_trouble(),
             epsilon=None if self.guard is None else self.guard.spent,
             gap=losses.gap,
             held_out=losses.held_out,
@@ -180,7 +189,7 @@ class Client:
     def load(self, saved: bytes) -> None:
         """Go on from what `save` gave."""
         state = torch.load(io.BytesIO(saved), weights_only=True)
-        self.round_number, self.released = state.pop("round"), state.pop("released", 0)
+        self.round_number, self.released = int(state.pop("round")), int(state.pop("released", 0))
         guard = state.pop("guard", None)
         self.learner.load_state(state)
         if self.guard is not None and guard is not None:
@@ -199,19 +208,51 @@ class Client:
         return len(body)
 
     def _publish(self) -> int:
-        if self.exchange is None or self.method.share is None or self.round_number % self.policy.release_every:
+        """Release and publish. What was charged and not acknowledged is sent again instead: that costs nothing."""
+        if self.exchange is None or self.method.share is None:
             return 0
-        if self.policy.releases is not None and self.released >= self.policy.releases:
+        pending = None if self.guard is None else self.guard.pending
+        body = None if pending is None else pending.body
+        if body is None and not self._is_due():
             return 0
         try:
-            body = self.method.share(self.learner, self.round_number)
+            if body is None:
+                body = self.method.share(self.learner, self.round_number)
             self.exchange.publish(body)  # what leaves a client leaves here
-            self.released += 1
-            self.learner.publish()
         except (ExchangeError, BudgetExhausted) as error:
             self.trouble = error
             return 0
+        if pending is not None:
+            pending.acknowledge(self.round_number)
+        self.released += 1
+        self.learner.publish()
         return len(body)
+
+    def _train(self) -> Losses:
+        """Train. What leaves the model with numbers that are not finite, and were before, is undone."""
+        learner, before = self.learner, copy_state(self.learner.state())
+        learner.left_out.clear()
+        losses = learner.train()
+        self._undone = bool((broken := find_broken(learner.state())) and broken - find_broken(before))
+        if self._undone:
+            learner.load_state(before)
+        return losses
+
+    def _tell_trouble(self) -> str | None:
+        told = [] if self.trouble is None else [str(self.trouble)]
+        told += [
+            f"{count} {what} were not finite and left out" for what, count in self.learner.left_out.items() if count
+        ]
+        if self._undone:
+            told.append("training made numbers of the model that are not finite, and was undone")
+        if isinstance(self.trouble, ExchangeError) and self.guard is not None and self.guard.pending.body:
+            told.append("what was charged is kept, and sent again until it is taken")
+        return "; ".join(told) or None
+
+    def _is_due(self) -> bool:
+        """Whether the policy wants a release after this round."""
+        most = self.policy.releases
+        return self.round_number % self.policy.release_every == 0 and (most is None or self.released < most)
 
     def _make_learner(self, model: nn.Module, samples: Samples, head: str | None, common: Common | None) -> Learner:
         if self.method.in_space:

@@ -38,15 +38,19 @@ class Policy:
     """M↑: observations shared for each class and round."""
     m_down: int = 1
     """M↓: observations learnt from for each class and round."""
-    minimum_count: int = 1
-    """Never share an average over fewer samples than this."""
+    minimum_count: int | None = None
+    """Never share an average over fewer samples than this.
+    Default: 2 for `join` and `peer`, where 1 must be asked for; 1 in a simulation and from Python."""
     share_classes: tuple[int, ...] | None = None
     """Classes that may be shared. Default: all."""
     share_samples: tuple[int, ...] | None = None
     """Samples, by their index in each client's own data, that may enter an average. The others only train.
     Default: all."""
+    share_inputs: bool = False
+    """Share although the model only passes its inputs on, so that averages of the data itself leave."""
     peers: tuple[str, ...] | None = None
-    """Clients to learn from, by name (in a simulation "client 1", "client 2" …). Default: everyone."""
+    """Clients to learn from, by name (in a simulation "client 1", "client 2" …). Default: everyone.
+    At a relay this needs a task that was created with --named-peers."""
     precision: Precision = "fp32"
     """How exactly the numbers that a client shares are written (RS and FD only)."""
     common_precision: Literal["fp32", "fp16"] = "fp16"
@@ -96,12 +100,13 @@ class Policy:
     def __post_init__(self) -> None:
         for name in ("lambda_kd", "lambda_disc", "lambda_length"):
             _within(self, name, 0, sys.float_info.max)
-        for name in ("n_avg", "minimum_count", "epochs", "batch_size", "release_every", "planned_releases"):
+        for name in ("n_avg", "epochs", "batch_size", "release_every", "planned_releases"):
             _whole(self, name, 1)
         for name in ("m_up", "m_down"):
             _whole(self, name, 0)
-        if self.releases is not None:
-            _whole(self, "releases", 1)
+        for name in ("releases", "minimum_count"):
+            if getattr(self, name) is not None:
+                _whole(self, name, 1)
         if not 0 <= self.held_out < 1:
             raise ConfigError(f"held_out must be at least 0 and below 1, not {self.held_out}")
         for name in ("discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute", "pair"):
@@ -121,6 +126,11 @@ class Policy:
             raise ConfigError("end_to_end trains no external discriminator: use discriminator classifier")
         if isinstance(self.peers, str):
             raise ConfigError(f"peers must be several names, not the text {self.peers!r}")
+
+    @property
+    def fewest(self) -> int:
+        """How many samples an average is at least over."""
+        return 1 if self.minimum_count is None else self.minimum_count
 
 
 @dataclass(frozen=True)

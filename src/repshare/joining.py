@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -16,13 +17,14 @@ from repshare import wire
 from repshare.board import Wants
 from repshare.client import Client, Record
 from repshare.config import Level, Policy
-from repshare.errors import CheckpointError, ConfigError, Outdated
+from repshare.errors import CheckpointError, ConfigError, Outdated, RepshareError
 from repshare.exchange import Counting, Exchange
 from repshare.exchange.relay import Membership
+from repshare.files import write_atomically
 from repshare.methods import RS
 from repshare.privacy.ledger import read_ledger
 from repshare.references import find_function, in_one_line
-from repshare.results import Folder, Journal, write_atomically
+from repshare.results import Folder, Journal
 from repshare.samples import Labelled
 from repshare.task import Task
 from repshare.totals import read_totals
@@ -73,6 +75,19 @@ def check_fit(client: Client, membership: Membership) -> None:
             f"the model has {network.classes} classes and d' = {network.dimension}, but the task {membership.task} "
             f"has {membership.classes} classes and d' = {membership.dimension}"
         )
+    check_peers(client, membership)
+
+
+def check_peers(client: Client, membership: Membership) -> None:
+    """Refuse a policy that names peers where the task does not allow it, or fewer than it answers for."""
+    others = set(client.policy.peers or ()) - {client.name}
+    if not others:
+        return
+    if not membership.named_peers:
+        raise ConfigError(f"the task {membership.task} hands out nothing by name: leave --peers out of the policy")
+    if len(others) < membership.named_peers:
+        least = f"{membership.named_peers} named peers share"
+        raise ConfigError(f"the task {membership.task} answers only for classes that {least}; --peers names fewer")
 
 
 def preview(client: Client, *, masked: bool) -> dict[str, Any]:
@@ -83,11 +98,13 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
     body = RS.share(client.learner, 1) if RS.share else b""
     release = wire.decode_release(body)
     held = torch.bincount(client.learner.samples.labels, minlength=client.learner.network.classes).tolist()
+    single = single_samples(client)
     classes = {
         label: {
             "samples": held[label],
             "mean_over": int(release.means.of(label).counts.sum()),
             "observations_over": release.observations.of(label).counts.tolist(),
+            "single_sample": label in single,
         }
         for label in range(len(held))
     }
@@ -95,9 +112,22 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
         **(_masked(client) if masked else {"bytes": len(body)}),
         "vectors": len(release.means.labels) + len(release.observations.labels),
         "dimension": client.learner.dimension,
+        "representation": str(client.learner.made),
         "precision": client.policy.precision,
         "classes": classes,
     }
+
+
+def single_samples(client: Client) -> list[int]:
+    """The classes of which an average of one sample leaves this client, if any does."""
+    policy, labels = client.policy, client.learner.samples.labels.numpy()
+    if policy.fewest > 1:
+        return []
+    chosen = labels if policy.share_samples is None else labels[list(policy.share_samples)]
+    classes, counts = (each.tolist() for each in np.unique(chosen, return_counts=True))
+    allowed = classes if policy.share_classes is None else policy.share_classes
+    alone = policy.n_avg == 1 and policy.m_up > 0
+    return [label for label, count in zip(classes, counts, strict=True) if label in allowed and (alone or count == 1)]
 
 
 def _masked(client: Client) -> dict[str, Any]:
@@ -126,10 +156,7 @@ class Remembering:
         return self._again + (self.exchange.received if isinstance(self.exchange, Counting) else self._taught)
 
     def publish(self, body: bytes) -> None:
-        """Share this release. A round done again makes the same one, and publishing twice changes nothing.
-
-        With a privacy budget it makes another, with new noise, which is charged again.
-        """
+        """Share this release. A round done again makes the same one, and publishing twice changes nothing."""
         self.exchange.publish(body)
         self._shared += len(body)
 
@@ -143,20 +170,21 @@ class Remembering:
                 return kept[len(question) :]
         body = self.exchange.collect(wants)
         self._taught += len(body)
-        write_atomically(self.path, question + body)
+        write_atomically(self.path, question + body, private=True)
         return body
 
 
 class State:
     """A client's folder: run.json says whose it is, records.jsonl what happened, client.state the last whole round.
 
-    privacy.jsonl is the ledger of what its releases have cost. Nothing ever takes that back.
+    privacy.jsonl is the ledger of what its releases have cost. Nothing ever takes that back. privacy.release is the
+    last one that was charged, until it is acknowledged. Only the owner may read any of this.
     """
 
     def __init__(self, path: Path, client: Client, membership: Membership) -> None:
         self.client, self._path, self._teacher = client, path / "client.state", path / "teacher"
-        self._ledger = path / LEDGER
-        self.folder = Folder(path, _describe(client, membership), resume=True, option="--state")
+        self._ledger, self._begins_anew = path / LEDGER, False
+        self.folder = Folder(path, _describe(client, membership), resume=True, option="--state", private=True)
         if client.guard is None and self._ledger.exists() and read_ledger(self._ledger)[1]:
             raise ConfigError(
                 f"releases from {path} were private, and without epsilon exact averages would leave, of which no ε "
@@ -177,7 +205,7 @@ class State:
     def restore(self) -> None:
         """Bring the client to where it was. Of a round that was not kept whole nothing remains."""
         policy = json.dumps(asdict(self.client.policy), indent=2) + "\n"  # most of it may change between starts
-        write_atomically(self.folder.path / "policy.json", policy)
+        write_atomically(self.folder.path / "policy.json", policy, private=True)
         if self.client.guard is not None:
             if self.client.policy.end_to_end and self._path.exists() and not self._ledger.exists():
                 raise ConfigError(
@@ -185,24 +213,43 @@ class State:
                     "without --end-to-end, leave that out again; --restart begins with a new model"
                 )
             self.client.guard.keep_in(self._ledger)
+            if self._begins_anew:
+                self.client.guard.pending.drop()
         if self._path.exists():
-            kept = self._path.read_bytes()
-            if zlib.crc32(kept[4:]).to_bytes(4) != kept[:4]:
-                raise CheckpointError(f"{self._path} is damaged: begin again with --restart")
-            try:
-                self.client.load(kept[4:])
-            except (RuntimeError, ValueError, KeyError) as error:
-                raise CheckpointError(f"{self._path} is of another model: {in_one_line(error)}") from error
-        self.records.keep_only(line for line in self.records.read() if line["round"] <= self.client.round_number)
+            self._load(self._path.read_bytes())
+        if self.client.guard is not None:
+            self.client.guard.pending.resume(self.client.round_number)
+        try:
+            known = [line for line in self.records.read() if line["round"] <= self.client.round_number]
+        except (TypeError, KeyError) as error:
+            raise CheckpointError(f"{self.records.path} is damaged: a line of it is no record") from error
+        self.records.keep_only(known)
+
+    def _load(self, kept: bytes) -> None:
+        if zlib.crc32(kept[4:]).to_bytes(4) != kept[:4]:
+            raise CheckpointError(f"{self._path} is damaged: begin again with --restart")
+        try:
+            self.client.load(kept[4:])
+        except RepshareError:
+            raise
+        except Exception as error:  # whoever wrote it may have put anything there
+            raise CheckpointError(
+                f"{self._path} is not this client's: {in_one_line(error)}. Put a good copy back, or use --restart"
+            ) from error
+        if not all(parameter.isfinite().all() for parameter in self.client.learner.network.model.parameters()):
+            raise CheckpointError(
+                f"{self._path} has weights that are not finite: put a good copy back, or use --restart"
+            )
 
     def keep(self, record: Record) -> None:
         """Keep the client as it is after this round. The record goes first: one without a state is dropped later."""
         self.records.add([asdict(record)])
         state = self.client.save()
-        write_atomically(self._path, zlib.crc32(state).to_bytes(4) + state)
+        write_atomically(self._path, zlib.crc32(state).to_bytes(4) + state, private=True)
 
     def clear(self) -> None:
-        """Forget all rounds."""
+        """Forget all rounds, and what was not acknowledged. The ledger stays."""
+        self._begins_anew = True
         for path in (self._path, self._teacher):
             path.unlink(missing_ok=True)
         self.records.keep_only([])

@@ -246,7 +246,7 @@ def split(model: nn.Module, example: Any, head: str | None = None) -> Network:
         found = _ending(model, example, layers) if head is None else head
         network = None if found is None else Network(model, found)
         if network is not None:
-            _look(model, lambda: network(example))
+            leave_no_trace(model, lambda: network(example))
     except (RuntimeError, TypeError, ValueError) as error:
         raise ModelError(f"{kind} cannot take the data{_shape(example)}: {str(error).splitlines()[0]}") from error
     if network is None:
@@ -265,15 +265,15 @@ def _ending(model: nn.Module, example: Any, layers: Mapping[str, nn.Module]) -> 
 
     hooks = [layer.register_forward_hook(keep(name)) for name, layer in layers.items()]
     try:
-        answer = _look(model, lambda: _call(model, example))
+        answer = leave_no_trace(model, lambda: _call(model, example))
     finally:
         for hook in hooks:
             hook.remove()
     return next((name for name, output in outputs.items() if output is answer), None)
 
 
-def _look(model: nn.Module, ask: Callable[[], Any]) -> Any:
-    """Ask the model something that leaves no trace in it."""
+def leave_no_trace(model: nn.Module, ask: Callable[[], Any]) -> Any:
+    """Ask the model something in evaluation mode, which leaves no trace in it."""
     was_training = model.training
     model.eval()
     try:

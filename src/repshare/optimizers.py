@@ -27,16 +27,23 @@ class Descent:
         self._lists: list[list[Tensor]] | None = None  # averages, their squares', and numbers of steps
         self._numbers = torch.zeros(0)  # of steps, all in one tensor
 
-    def step(self) -> None:
-        """Change the parameters by their gradients, and forget these."""
+    def step(self, loss: Tensor | None = None) -> bool:
+        """Change the parameters by their gradients, and forget these. Whether it did: not where one is not finite.
+
+        A gradient whose length overflows counts as not finite: Adam would remember its square for good.
+        """
         gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        if self._lists and self._state is self.optimizer.state and len(gradients) == len(self.parameters):
+        finite = _are_finite(gradients, loss)
+        if not finite:
+            pass
+        elif self._lists and self._state is self.optimizer.state and len(gradients) == len(self.parameters):
             self._fused_adam(gradients, *self._lists)
         else:
             self.optimizer.step()
             self._prepare()
         for parameter in self.parameters:
             parameter.grad = None
+        return finite
 
     def _fused_adam(self, *lists: list[Tensor]) -> None:
         gradients, averages, squares, numbers = lists
@@ -62,3 +69,10 @@ class Descent:
             each["step"] = number
         self._lists = [[each[name] for each in own] for name in ("exp_avg", "exp_avg_sq", "step")]
         self._state = state
+
+
+def _are_finite(gradients: list[Tensor], loss: Tensor | None) -> bool:
+    if not gradients:
+        return loss is None or bool(loss.isfinite())
+    total = torch.stack([length.float() for length in torch._foreach_norm(gradients)]).square().sum()
+    return bool((total if loss is None else total + loss).isfinite())

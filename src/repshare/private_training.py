@@ -65,7 +65,7 @@ class PrivateLearner(Learner):
                 if len(drawn):
                     inputs, labels = self.samples.batch(drawn)
                     averages.add(*self._look(inputs, labels), labels)
-                    _leave_out_overflows(descent.params)
+                    self.left_out["samples' gradients"] += _leave_out_overflows(descent.params)
                 else:  # noise is added all the same: that nobody was drawn must not show
                     for parameter in descent.params:
                         parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
@@ -175,13 +175,14 @@ def make_private(model: nn.Module) -> nn.Module:
     return model
 
 
-def _leave_out_overflows(parameters: list[nn.Parameter]) -> None:
-    """A gradient with something infinite in it, which no factor shortens to a bound, counts as nothing."""
+def _leave_out_overflows(parameters: list[nn.Parameter]) -> int:
+    """A gradient of infinite length, which no factor shortens to a bound, counts as nothing. Gives their number."""
     own: list[Tensor] = [parameter.grad_sample for parameter in parameters]  # type: ignore[attr-defined]  # (n, …)
-    sums = torch.stack([gradients.reshape(len(gradients), -1).sum(1) for gradients in own])  # not finite if any is not
-    broken = ~sums.isfinite().all(0)
+    lengths = torch.stack([torch.linalg.vector_norm(gradients.reshape(len(gradients), -1), dim=1) for gradients in own])
+    broken = ~lengths.square().sum(0).isfinite()
     for gradients in own:
         gradients.masked_fill_(broken.view(-1, *[1] * (gradients.ndim - 1)), 0.0)
+    return int(broken.sum())
 
 
 def _channels_first(inputs: Any) -> Any:

@@ -6,7 +6,6 @@ Everything shown later, table or figure, is made from these files alone.
 import fcntl
 import json
 import math
-import os
 import platform
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from repshare.config import Setting
 from repshare.errors import ConfigError
+from repshare.files import open_private, write_atomically
 
 Line = dict[str, Any]
 LOCK = ".lock"
@@ -24,8 +24,9 @@ LOCK = ".lock"
 class Journal:
     """A file of lines that can be added to. A line is whole or absent: what a crash cut off is never read."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, private: bool = False) -> None:
+        """`private`: only the owner of the file may read it."""
+        self.path, self.private = path, private
 
     def read(self) -> list[Line]:
         """All whole lines."""
@@ -43,28 +44,36 @@ class Journal:
 
     def keep_only(self, lines: Iterable[Line]) -> None:
         """Replace the lines by these."""
-        write_atomically(self.path, "".join(to_json(line) for line in lines))
+        write_atomically(self.path, "".join(to_json(line) for line in lines), private=self.private)
 
     def add(self, lines: Iterable[Line]) -> None:
         """Append lines."""
-        with self.path.open("a") as file:
+        with open_private(self.path, "a") if self.private else self.path.open("a") as file:
             file.write("".join(to_json(line) for line in lines))
 
 
 class Folder:
     """A folder that holds one described piece of work, and records of it."""
 
-    def __init__(self, path: Path, description: Mapping[str, Any], *, resume: bool, option: str = "--name") -> None:
-        """`option` is how a command line chooses the folder."""
-        self.path, self.records, self.option = path, Journal(path / "records.jsonl"), option
+    def __init__(
+        self,
+        path: Path,
+        description: Mapping[str, Any],
+        *,
+        resume: bool,
+        option: str = "--name",
+        private: bool = False,
+    ) -> None:
+        """`option` is how a command line chooses the folder. `private`: only its owner may read what is in it."""
+        self.path, self.records, self.option = path, Journal(path / "records.jsonl", private=private), option
         description = json.loads(json.dumps(description))
         try:
             if path.exists() and any(file.name != LOCK for file in path.iterdir()):
                 self._recognise(description, resume=resume)
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
             if not (path / "run.json").exists():
                 described = {**description, "made_with": _versions()}
-                write_atomically(path / "run.json", json.dumps(described, indent=2) + "\n")
+                write_atomically(path / "run.json", json.dumps(described, indent=2) + "\n", private=private)
         except OSError as error:
             raise ConfigError(f"{path} cannot be used: {error.strerror}") from error
 
@@ -164,25 +173,13 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Put the content there whole, or leave what was there."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def _with_defaults(description: dict[str, Any]) -> dict[str, Any]:
     """What an earlier version did not know of stood, without a name, where its default is."""
     if not isinstance(given := description.get("setting"), dict):
         return description
     usual: dict[str, Any] = json.loads(json.dumps(asdict(Setting())))
     policy = {**usual["policy"], **given.get("policy", {})}
+    policy["minimum_count"] = policy["minimum_count"] or 1
     return {**description, "setting": {**usual, **given, "policy": policy}}
 
 

@@ -1,23 +1,24 @@
 """Algorithm 2, one client's local update. Read this first."""
 
 import json
+import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from repshare import objective
+from repshare import features, objective
 from repshare.config import Policy
-from repshare.errors import ConfigError, DataError, Malformed, ModelError
+from repshare.errors import ConfigError, DataError, ModelError
 from repshare.models import split
 from repshare.objective import Contrast, External, Lesson, Terms
 from repshare.optimizers import OPTIMIZERS, Descent
 from repshare.randomness import derive, numpy_stream, torch_stream
-from repshare.representations import Floats, Integers, Protection, Representations, Teacher
+from repshare.representations import Floats, Integers, Protection
 from repshare.samples import EVALUATION_BATCH, Samples
 
 
@@ -85,7 +86,9 @@ class Learner:
         seed: int,
         head: str | None = None,
     ) -> None:
-        self.network = split(model.to(samples.device), samples.batch(torch.arange(1))[0], head)
+        example, _ = samples.batch(torch.arange(min(features.ROWS, len(samples))))
+        self.network = split(model.to(samples.device), example, head)
+        self.made = features.examine(self.network, example)  # what stands for a sample, and so what is averaged
         samples.check_labels(self.network.classes)
         _check_policy(policy, len(samples), self.network.classes)
         if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -97,6 +100,8 @@ class Learner:
         self.shares_logits = False  # FD distils logits where the paper distils features
         self.guard: Protection | None = None  # with one, releases are differentially private
         self.lesson: Lesson | None = None
+        self.norm_bound = math.inf  # what others agreed no vector is longer than
+        self.left_out = Counter[str]()  # what was not finite in this round's training, and changed nothing
         self.across: Across | None = None  # split learning has the head at the server
         self.preparation = 0.0  # seconds of work before the first round that are its own
         self.external = self._external(seed) if policy.discriminator == "external" else None
@@ -125,17 +130,24 @@ class Learner:
         return averages.result()
 
     def _step(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
+        """One step; none where loss or gradient is not finite."""
         try:
             features, logits = self._forward(inputs)
         except ValueError as error:  # batch normalisation says so of a single value
             raise DataError(f"{self.name} cannot train on a batch of {len(labels)}: {error}") from error
         if self.across is not None:
             terms, logits = self.across.gradients(features, labels)
+            loss = terms.ce
         else:
             terms = self.terms(features, logits, labels)
-            self._weigh(terms).backward()  # type: ignore[no-untyped-call]
-        self.descent.step()
+            loss = self._weigh(terms)
+            loss.backward()  # type: ignore[no-untyped-call]
+        self._descend(loss)
         return terms, logits
+
+    def _descend(self, loss: Tensor) -> None:
+        if not self.descent.step(loss.detach()):
+            self.left_out["steps"] += 1
 
     def _weigh(self, terms: Terms) -> Tensor:
         policy, loss = self.policy, terms.ce
@@ -222,13 +234,20 @@ class Learner:
         """Go on from here."""
         self.network.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.lesson = None if state["lesson"] is None else Lesson(*state["lesson"])
+        self.lesson = None if state["lesson"] is None else self._check(Lesson(*state["lesson"]))
         self.batches.set_state(state["batches"])
         self.pairing.set_state(state["pairing"])
         self.averaging.bit_generator.state = json.loads(state["averaging"])
         self.noise.set_state(state["noise"])
         if self.external:
             self.external.load_state_dict(state["external"])
+
+    def _check(self, lesson: Lesson) -> Lesson:
+        """Refuse a lesson of another model."""
+        wanted = (self.network.classes, self.dimension)
+        if lesson.means.shape != wanted or lesson.observations.shape[1:] != wanted:
+            raise ValueError(f"it has a lesson of {tuple(lesson.means.shape)}, not of {wanted}")
+        return lesson
 
     def _external(self, seed: int) -> External:
         with torch.random.fork_rng(devices=[]):
@@ -262,36 +281,6 @@ def count_hits(chosen: Tensor, labels: Tensor, classes: int) -> Score:
     return Score(right.numpy(), totals.numpy())
 
 
-def lay_out(teacher: Teacher, learner: Learner) -> Lesson:
-    """Arrange a teacher's rows by class, on the learner's device."""
-    classes, dimension = learner.network.classes, learner.dimension
-    if teacher.space is not None:
-        raise Malformed(f"the teacher is of the common space {teacher.space}; this client learns from its own features")
-    for rows in (teacher.means, teacher.observations):
-        if rows.vectors.shape[1] != dimension:
-            raise Malformed(
-                f"the teacher's representations have {rows.vectors.shape[1]} numbers, this model's {dimension}"
-            )
-        if ((rows.labels < 0) | (rows.labels >= classes)).any():
-            raise Malformed(f"the teacher has classes beyond this model's {classes}")
-        if not np.isfinite(rows.vectors).all():
-            raise Malformed("a vector of the teacher is not finite")
-    most = np.bincount(teacher.observations.labels).max(initial=0)
-    if most > learner.policy.m_down:  # laid out, they would take as much room for every class
-        raise Malformed(f"the teacher has {most:,} observations of a class; {learner.policy.m_down:,} were asked for")
-    means = np.zeros((classes, dimension), np.float32)
-    means[teacher.means.labels] = teacher.means.vectors
-    has_mean = np.isin(np.arange(classes), teacher.means.labels)
-    observations, has_observation = _by_class(teacher.observations, classes)
-    like = learner.network.head.weight
-    return Lesson(
-        torch.from_numpy(means).to(like),
-        torch.from_numpy(has_mean).to(like.device),
-        torch.from_numpy(observations).to(like),
-        torch.from_numpy(has_observation).to(like.device),
-    )
-
-
 def _check_policy(policy: Policy, samples: int, classes: int) -> None:
     """What may be shared is chosen by index, and a wrong index must not share something else."""
     for name, chosen, count in (
@@ -301,16 +290,6 @@ def _check_policy(policy: Policy, samples: int, classes: int) -> None:
         wrong = [index for index in chosen or () if not 0 <= index < count]
         if wrong:
             raise ConfigError(f"{name} has {wrong[0]}, but there are only 0 to {count - 1}")
-
-
-def _by_class(rows: Representations, classes: int) -> tuple[Floats, NDArray[np.bool_]]:
-    """Observations as (M, C, d), the rarer classes' repeated, and which classes have any (C,)."""
-    counts = np.bincount(rows.labels, minlength=classes)
-    laid = np.zeros((counts.max(), classes, rows.vectors.shape[1]), np.float32)
-    for label in np.flatnonzero(counts):
-        own = rows.vectors[rows.labels == label]
-        laid[:, label] = own[np.arange(len(laid)) % len(own)]
-    return laid, counts > 0
 
 
 class Averages:
@@ -333,4 +312,7 @@ class Averages:
 
     def _mean(self, name: str) -> float | None:
         seen = self._seen.get(name)
-        return sum(float(value) * count for value, count in seen) / sum(count for _, count in seen) if seen else None
+        if not seen:
+            return None
+        finite = [(float(value), count) for value, count in seen if value.isfinite()]
+        return sum(value * count for value, count in finite) / sum(count for _, count in finite) if finite else math.nan

@@ -13,7 +13,8 @@ from repshare.models import Network, build
 from repshare.privacy import accounting
 from repshare.privacy.accounting import Charge
 from repshare.privacy.guard import Guard
-from repshare.representations import Floats, Integers, Representations, Shape, class_means, observe
+from repshare.privacy.ledger import Entry
+from repshare.representations import Floats, Integers, Release, Representations, Shape, class_means, observe
 from repshare.samples import Samples
 from repshare.training import Learner
 
@@ -35,11 +36,14 @@ class Audited(Guard):
         super().__init__(policy, labels, dimension=dimension, classes=[0], seeded=np.random.default_rng(SEED))
         self.share, self.charge = share, Charge(0.0)
 
-    def _pay(self, smallest: int, shape: Shape) -> float:
+    def _bill(self, smallest: int, shape: Shape) -> tuple[float, Entry]:
         if not self.charge.noise:
-            super()._pay(smallest, shape)
-            self.charge = Charge(*self.ledger.entries[-1]["charge"])
-        return self.charge.noise * self.share
+            _, entry = super()._bill(smallest, shape)
+            self.charge = Charge(*entry["charge"])
+        return self.charge.noise * self.share, {}
+
+    def _charge(self, entry: Entry, release: Release) -> Release:
+        return release
 
 
 def guarded(policy: Policy, size: int, dimension: int, *, share: float = 1.0) -> Released:

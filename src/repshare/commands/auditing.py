@@ -54,7 +54,7 @@ def audit(
     """
     from repshare import screen
     from repshare.audit import campaign, pictures
-    from repshare.results import write_atomically
+    from repshare.files import write_atomically
 
     console = Console(stderr=json)
     splits = _load(dataset, data_folder, fallback, console).normalised()

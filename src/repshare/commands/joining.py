@@ -11,6 +11,7 @@ from rich.console import Console
 from repshare.commands.rounds import Work, carry_on, default_folder, make_client, say, show_preview, tell_warnings
 from repshare.config import Policy
 from repshare.errors import ConfigError, ExchangeError
+from repshare.files import others_may_read
 
 if TYPE_CHECKING:
     from repshare.client import Client, Record
@@ -95,12 +96,17 @@ def join(
         secrecy: Secure sums, instead of the relay's board.
     """
     console = Console(stderr=work.json)
+    if access.token_file is not None and access.token_file.exists() and others_may_read(access.token_file):
+        token = f"the token file {access.token_file} can be read by other users of this machine"
+        say(console, f"warning: {token}: chmod 600 {access.token_file}", "yellow")
     if work.dry_run:
         _preview(make_client(task, access.name or "client", work, policy), work, secrecy, console)
         return
     with closing(_connect(url, access)) as exchange:
         membership = exchange.describe()
-        client = make_client(task, membership.client, work, policy, least=membership.minimum_count)
+        client = make_client(
+            task, membership.client, work, policy, least=membership.minimum_count, norm_bound=membership.norm_bound
+        )
         client.exchange = _secure(exchange, membership, secrecy, client.policy) if secrecy.group else exchange
         tell_warnings(console, "repshare.secure")
         _run(client, membership, exchange, work, console)

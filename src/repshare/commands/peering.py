@@ -50,8 +50,8 @@ class Place:
     """Seconds to wait for peers in a round. One that does not answer costs no more than that."""
     memory: float = 0.0
     """0 to 1: go on counting the class means of peers met earlier, after k rounds with memory**k of their samples."""
-    norm_bound: float = 1000.0
-    """Refuse releases with longer representations. Tanh features are never longer than √d'."""
+    norm_bound: float | None = None
+    """Refuse releases with longer representations. Tanh features are never longer than √d'. Default: 4 √d'."""
     aggregation: Aggregation = "mean"
     """How peers' class means become one: mean, or median, trimmed or geometric, which a few liars cannot spoil."""
     linger: float = 0.0
@@ -94,7 +94,7 @@ def peer(
     from repshare.joining import State
     from repshare.keys import Key, Trust
     from repshare.stores import open_database
-    from repshare.task import Task
+    from repshare.task import Task, usual_norm_bound
 
     if work.report:
         raise ConfigError("--report is for a relay's page; without a server there is none")
@@ -105,7 +105,8 @@ def peer(
         return
     network = client.learner.network
     membership = Membership(place.task_name, place.name, network.classes, network.dimension)
-    agreed = Task(network.classes, network.dimension, norm_bound=place.norm_bound, aggregation=place.aggregation)
+    bound = client.learner.norm_bound = place.norm_bound or usual_norm_bound(network.dimension)
+    agreed = Task(network.classes, network.dimension, norm_bound=bound, aggregation=place.aggregation)
     key, trust = Key.read(place.key), Trust(place.trust, first_use=place.first_use)
     state = State(work.state or default_folder(membership), client, membership)
     tell_warnings(console, "repshare.peer")

@@ -125,7 +125,7 @@ def ledger(
 def cautions(policy: Policy) -> list[str]:
     """What somebody with this policy should know."""
     found = []
-    if policy.n_avg == 1 and policy.m_up and policy.minimum_count == 1 and policy.epsilon is None:
+    if policy.n_avg == 1 and policy.m_up and policy.fewest == 1 and policy.epsilon is None:
         found.append(
             "warning: with n_avg = 1 and no epsilon, every observation that you release is a single sample's features, "
             "from which the sample may be recognised or rebuilt"

@@ -25,8 +25,8 @@ def report(
         runs: Folders with run.json and records.jsonl: of compare, run, reproduce table, join, peer, or demo --keep.
         output: The file to write.
     """
+    from repshare.files import write_atomically
     from repshare.reporting import make_report, read_run
-    from repshare.results import write_atomically
 
     if not runs:
         raise ConfigError("which runs? Give their folders: repshare report runs/first")

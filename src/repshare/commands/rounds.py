@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from repshare.client import Client, Record
     from repshare.exchange.relay import Membership
     from repshare.joining import Party, State
+
+
+USUAL_FEWEST = 2  # samples in an average that leaves: one alone would be that sample's features
 
 
 @dataclass(frozen=True)
@@ -87,10 +91,16 @@ def carry_on(
             state.clear()
         state.restore()
         say(console, _opening(client, membership, state.folder.path))
-        for warning in cautions(client.policy):
+        for warning in _warnings(client):
             say(console, warning, "yellow")
         if client.guard is not None and not client.guard.ledger.entries:
             say(console, "a new privacy ledger begins: the ε of an earlier one, lost or not, adds to it")
+        if client.guard is not None and client.guard.pending.body is not None:
+            say(
+                console,
+                "a release that was charged and not acknowledged is sent first; --restart withdraws it",
+                "yellow",
+            )
         before = None
         for record in until_asked(take_part(state, work.rounds, eval_every=work.eval_every)):
             if work.json:
@@ -112,8 +122,13 @@ def default_folder(membership: "Membership") -> Path:
     return Path(re.sub(r"[^\w.\-]+", "-", f"repshare-{membership.task}-{membership.client}"))
 
 
-def make_client(task: str, name: str, work: Work, policy: Policy, *, least: int = 1) -> "Client":
-    """The client of `file.py:function`, which shares no average of fewer samples than `least`."""
+def make_client(
+    task: str, name: str, work: Work, policy: Policy, *, least: int = 1, norm_bound: float = math.inf
+) -> "Client":
+    """The client of `file.py:function`, which shares no average of fewer samples than `least`, nor than its own bound.
+
+    It learns from no vector that is longer than `norm_bound`.
+    """
     import torch
 
     from repshare.client import Client
@@ -133,18 +148,28 @@ def make_client(task: str, name: str, work: Work, policy: Policy, *, least: int 
         device=work.device,
         head=party.head,
         levels=party.levels,
+        norm_bound=norm_bound,
     )
 
 
 def _combine(party: "Party", given: Policy, least: int) -> Policy:
-    """The party's policy with what the command line sets otherwise than the default."""
+    """The party's policy with what the command line sets otherwise than the default.
+
+    Unless it says so by hand, no average of a single sample leaves, whatever the others would take.
+    """
     default = Policy()
     names = [field.name for field in fields(Policy)]
     changed = {name: getattr(given, name) for name in names if getattr(given, name) != getattr(default, name)}
     policy = replace(party.policy or default, **changed)
     if policy.m_up and policy.n_avg < least:
         raise ConfigError(f"the task takes no average of fewer than {least} samples, but n_avg is {policy.n_avg}")
-    return replace(policy, minimum_count=max(policy.minimum_count, least))
+    own = USUAL_FEWEST if policy.minimum_count is None else policy.minimum_count
+    if policy.m_up and policy.n_avg == 1 and policy.minimum_count is None:
+        raise ConfigError(
+            "with n_avg = 1, every observation would be a single sample's features: raise --n-avg, or say "
+            "--minimum-count 1 if they may leave"
+        )
+    return replace(policy, minimum_count=max(own, least))
 
 
 def _opening(client: "Client", membership: "Membership", folder: Path) -> str:
@@ -203,19 +228,39 @@ def show_preview(
         say(console, f"{shown['masked']} whole numbers, masked: {size}. Only the group's total can be read")
     else:
         say(console, f"{vectors} ({shown['precision']}), their classes and counts: {size}")
+    say(console, f"Each is an average of representations: {shown['representation']}")
     say(console, f"Nothing else leaves but {'; and '.join(also)}. Nothing has been sent now.")
-    for warning in cautions(client.policy):
+    for warning in _warnings(client):
         say(console, warning, "yellow")
+
+
+def _warnings(client: "Client") -> list[str]:
+    """What somebody who shares this should know."""
+    from repshare.joining import single_samples
+
+    found = cautions(client.policy)
+    if client.learner.made.shares_inputs:
+        found.append(f"warning: what leaves are averages of your data ({client.learner.made})")
+    labels = single_samples(client)
+    if labels and client.policy.epsilon is None:
+        named = f"class {labels[0]}" if len(labels) == 1 else f"classes {', '.join(map(str, labels))}"
+        alone = "an average of one sample leaves, which is that sample's features"
+        found.append(f"warning: of {named} {alone}: --minimum-count 2")
+    return found
 
 
 def _rows(classes: Mapping[int, Mapping[str, Any]]) -> dict[str, tuple[str, str, str]]:
     rows = {}
     for label, held in classes.items():
         over = held["observations_over"]
-        mean = f"1 over {held['mean_over']} samples" if held["mean_over"] else "–"
-        observed = f"{len(over)} over {over[0]} samples" if over else "–"
+        mean = f"1 over {_samples(held['mean_over'])}" if held["mean_over"] else "–"
+        observed = f"{len(over)} over {_samples(over[0])}" if over else "–"
         rows[str(label)] = (f"{held['samples']}", mean, observed)
     return rows
+
+
+def _samples(count: int) -> str:
+    return "1 sample: itself!" if count == 1 else f"{count} samples"
 
 
 class _Telling(logging.Handler):

@@ -35,6 +35,8 @@ def take_over(module: torch.nn.Module, body: bytes) -> None:
         return  # nobody has sent any yet
     if {name: array.shape for name, array in weights.items()} != {name: tensor.shape for name, tensor in own.items()}:
         raise Malformed("the average is of another architecture than this client's model")
+    if not all(np.isfinite(array).all() for array in weights.values()):
+        raise Malformed("a number of the average is not finite")
     for name, tensor in own.items():  # shares memory with the model
         tensor.copy_(torch.from_numpy(weights[name]))
 

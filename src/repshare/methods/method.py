@@ -45,3 +45,8 @@ class Method(NamedTuple):
     """Whether clients learn dual variables in a common space, beside their networks."""
     pools_data: bool = False
     """Whether one client has everyone's data."""
+
+    @property
+    def shares_features(self) -> bool:
+        """Whether something of samples' representations leaves a client: not where it is weights, logits or nothing."""
+        return self.share is not None and not self.shares_logits and not self.one_model

@@ -2,10 +2,11 @@
 
 from repshare import wire
 from repshare.board import Board
+from repshare.lessons import lay_out
 from repshare.methods.method import Method, Weights
 from repshare.representations import make_release
 from repshare.task import Task
-from repshare.training import Learner, lay_out
+from repshare.training import Learner
 
 
 def share(learner: Learner, round: int) -> bytes:
@@ -19,7 +20,7 @@ def share(learner: Learner, round: int) -> bytes:
         round=round,
         n_avg=policy.n_avg,
         repeats=policy.m_up,
-        minimum=policy.minimum_count,
+        minimum=policy.fewest,
         classes=policy.share_classes,
         samples=policy.share_samples,
         guard=learner.guard,

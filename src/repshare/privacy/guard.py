@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from repshare import wire
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError
 from repshare.privacy import accounting, mechanism
 from repshare.privacy.accounting import Charge
-from repshare.privacy.ledger import Entry, Ledger
+from repshare.privacy.ledger import Entry, Ledger, Mark
 from repshare.privacy.levels import Costs, Filter, budgets
 from repshare.privacy.mechanism import Source, Wholes
+from repshare.privacy.pending import Pending
 from repshare.representations import Floats, Integers, Release, Shape, stack
 
 COUNT_NOISE = 4.0  # times that of a sum of unit vectors: a count matters less, so it may cost less
@@ -29,7 +31,7 @@ Row = tuple[NDArray[np.float64], int, int]
 
 
 class Guard:
-    """Makes a client's releases, each with noise and paid for in a ledger before it exists.
+    """Makes a client's releases, each with noise, kept and paid for in a ledger before anyone is given it.
 
     A sample replaced by another of its class (counts public), or one added or removed (counts noised, and every
     sample on a budget of its own): see docs/privacy.md.
@@ -57,15 +59,19 @@ class Guard:
         self.source = Source(seeded)
         self.levels = levels
         self.filter = Filter(budgets(levels, len(labels), self.epsilon, self.delta)) if self.individual else None
-        self.ledger = Ledger()
+        self.ledger, self.pending = Ledger(), Pending()
 
     def keep_in(self, path: Path) -> None:
-        """Charge to this file from now on, and go on from what it says was spent."""
-        self.ledger = Ledger(path, self._about())
+        """Charge to this file from now on, and go on from what it says was spent.
+
+        Beside it, with the ending .release, is what was charged and not acknowledged.
+        """
+        self.ledger, self.pending = Ledger(path, self._about()), Pending(path.with_suffix(".release"))
+        self.pending.open(self.ledger)
         self._count_again()
 
     def release(self, vectors: Floats, labels: Integers, rows: Integers, shape: Shape) -> Release:
-        """A release of these of the client's samples (`rows`), or BudgetExhausted; the charge is kept first."""
+        """A release of these of the client's samples (`rows`), or BudgetExhausted; it is charged for good."""
         clipped = mechanism.clip(vectors, self.bound)
         if self.filter is None:
             return self._counted(clipped, labels, shape)
@@ -90,18 +96,23 @@ class Guard:
         return float(last["epsilon"]) if last.get("delta") == self.delta else self._epsilon_again()
 
     def state(self) -> dict[str, str]:
-        """What a simulation keeps: the ledger and the seeded generator. A ledger on disk is never rewound."""
+        """What a simulation keeps: ledger, unsent release, generator. Of a ledger on disk, how far it has come."""
         generator = None if self.seeded is None else self.seeded.bit_generator.state
-        kept = self.ledger.entries if self.ledger.path is None else []
-        return {"ledger": json.dumps(kept), "generator": json.dumps(generator)}
+        if self.ledger.path is not None:
+            return {"mark": json.dumps(self.ledger.mark), "generator": json.dumps(generator)}
+        unsent = base64.b64encode(self.pending.body or b"").decode()
+        return {"ledger": json.dumps(self.ledger.entries), "unsent": unsent, "generator": json.dumps(generator)}
 
     def load_state(self, state: dict[str, str]) -> None:
         """Go on from what `state` gave."""
         if self.seeded is not None:
             self.seeded.bit_generator.state = json.loads(state["generator"])
-        if self.ledger.path is None:
+        if self.ledger.path is None and "ledger" in state:
             self.ledger.entries = json.loads(state["ledger"])
+            self.pending.body = base64.b64decode(state.get("unsent", "")) or None
             self._count_again()
+        if self.ledger.path is not None and "mark" in state:
+            self.ledger.check(Mark(*json.loads(state["mark"])), "the client's state")
 
     def _counted(self, clipped: Wholes, labels: Integers, shape: Shape) -> Release:
         """A sample may be replaced by another of its class: counts are public, and all samples pay the same."""
@@ -109,7 +120,7 @@ class Guard:
         members = {label: own for label, own in members.items() if len(own) >= shape.minimum}
         if not members:
             return self._release([], [], clipped.shape[1], shape)
-        noise = self._pay(min(map(len, members.values())), shape)
+        noise, entry = self._bill(min(map(len, members.values())), shape)
         deviation = noise * 2 * self.bound
 
         def average(chosen: Integers, label: int) -> Row:
@@ -122,10 +133,15 @@ class Guard:
             for label, own in members.items()
             for _ in range(shape.repeats if min(shape.n_avg, len(own)) >= shape.minimum else 0)
         ]
-        return self._release(means, observed, clipped.shape[1], shape)
+        return self._charge(entry, self._release(means, observed, clipped.shape[1], shape))
 
-    def _pay(self, smallest: int, shape: Shape) -> float:
-        """Charge a release whose smallest class has so many samples; its noise multiplier."""
+    def _charge(self, entry: Entry, release: Release) -> Release:
+        """Keep the release as the bytes that will leave, and charge it; then it may."""
+        self.pending.charge(self.ledger, entry, wire.encode_release(release, self.policy.precision))
+        return release
+
+    def _bill(self, smallest: int, shape: Shape) -> tuple[float, Entry]:
+        """The noise multiplier of a release whose smallest class has so many samples, and what the ledger will say."""
         charge = Charge(common_noise(self.policy, shape, smallest), shape.repeats, shape.n_avg, smallest)
         charges = [Charge(*entry["charge"]) for entry in self.ledger.entries]
         cost = accounting.epsilon(Counter([*charges, charge]), self.delta)
@@ -134,8 +150,7 @@ class Guard:
                 f"the privacy budget is spent: {len(self.ledger.entries)} releases cost ε = {self.spent:.3g}, one more "
                 f"would make it {cost:.3g} of ε = {self.epsilon:g}"
             )
-        self.ledger.add({"round": shape.round, "epsilon": cost, "delta": self.delta, "charge": charge})
-        return charge.noise
+        return charge.noise, {"round": shape.round, "epsilon": cost, "delta": self.delta, "charge": charge}
 
     def _filtered(self, own: Filter, clipped: Wholes, labels: Integers, rows: Integers, shape: Shape) -> Release:
         """A sample may be added or removed: counts are noised, and each sample pays by the length of its features."""
@@ -164,26 +179,25 @@ class Guard:
                 costs[rows[drawn]] += squares[rows[drawn]]
                 total = mechanism.noisy_sum(clipped[drawn], self.bound, noise * self.bound, self.source)
                 observed.append((mechanism.shorten(total / size, self.bound), label, size))
-        self._keep(own, costs, noise, len(means), shape)
-        return self._release(means, observed, clipped.shape[1], shape)
-
-    def _keep(self, own: Filter, costs: Costs, noise: float, classes: int, shape: Shape) -> None:
+        entry = self._bill_each(own, costs, noise, len(means), shape)
+        release = self._charge(entry, self._release(means, observed, clipped.shape[1], shape))
         own.charge(costs)
+        return release
+
+    def _bill_each(self, own: Filter, costs: Costs, noise: float, classes: int, shape: Shape) -> Entry:
         rho = _full_cost(shape) / noise**2  # of a sample as long as the bound that is in everything
         largest = float(own.budgets[np.isfinite(own.budgets)].max(initial=0.0))
         most = min(rho + sum(entry["rho"] for entry in self.ledger.entries), max(largest, self._most()))
-        self.ledger.add(
-            {
-                "round": shape.round,
-                "epsilon": accounting.epsilon_of(most, self.delta),
-                "delta": self.delta,
-                "noise": noise,
-                "rho": rho,
-                "most": most,
-                "classes": classes,
-                "costs": base64.b64encode(costs.tobytes()).decode(),
-            }
-        )
+        return {
+            "round": shape.round,
+            "epsilon": accounting.epsilon_of(most, self.delta),
+            "delta": self.delta,
+            "noise": noise,
+            "rho": rho,
+            "most": most,
+            "classes": classes,
+            "costs": base64.b64encode(costs.tobytes()).decode(),
+        }
 
     def _most(self) -> float:
         """ρ that no sample with a budget has spent more than. Budgets may have been larger once than they are now."""

@@ -1,21 +1,32 @@
 """What was charged, for good: a line for each release, on disk before the release leaves.
 
-A crash between the two wastes what was charged and never overspends. The first line says whose samples these are:
-what others have spent would be no bound for them.
+The first line says whose samples these are: what others have spent would be no bound for them. Every line carries a
+hash of itself and of all lines before it, so that an edited or a missing line is noticed.
 """
 
 import fcntl
+import hashlib
 import json
+import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, NamedTuple
 
 from repshare.errors import CheckpointError, ConfigError
+from repshare.files import open_private, sync_folder
 
 VERSION = 1
+HASH = "chain"
 Entry = dict[str, Any]
+
+
+class Mark(NamedTuple):
+    """How far a ledger had come: its number of entries, and the hash of its last line."""
+
+    entries: int
+    chain: str
 
 
 class Ledger:
@@ -23,7 +34,8 @@ class Ledger:
 
     def __init__(self, path: Path | None = None, about: Mapping[str, Any] | None = None) -> None:
         """`about` is what must be the same for the entries to mean the same."""
-        self.path, self.entries, self._length = path, list[Entry](), 0
+        self.path, self.entries, self.unchained, self._length = path, list[Entry](), False, 0
+        self._chain: list[str] = []  # the hash of each line, the first one's included
         if path is None:
             return
         described = json.loads(json.dumps({"ledger": VERSION, **(about or {})}))
@@ -31,11 +43,11 @@ class Ledger:
         with _locked(path) as file:
             whole = _drop_rest(file)
             self._length = len(whole)
-            lines = _parse(whole, path)
+            lines, self._chain, self.unchained = _parse(whole, path)
             if not lines:
                 self._append(file, described)
-        if new:  # a file is there for good once its folder says so
-            _sync_folder(path.parent)
+        if new:
+            sync_folder(path.parent)
         if lines and lines[0] != described:
             raise ConfigError(
                 f"{path} is of other samples, another adjacency or mode ({_differences(lines[0], described)}): go on "
@@ -43,27 +55,55 @@ class Ledger:
             )
         self.entries = lines[1:]
 
-    def add(self, entry: Entry) -> None:
-        """Keep this for good. Raises CheckpointError if that cannot be promised; then nothing may be released."""
+    @property
+    def mark(self) -> Mark:
+        """How far it has come."""
+        return Mark(len(self.entries), self._chain[-1] if self._chain else "")
+
+    def next_mark(self, entry: Entry) -> Mark:
+        """How far it will have come with this entry."""
+        return Mark(len(self.entries) + 1, _link(self.mark.chain, entry))
+
+    def check(self, mark: Mark, witness: Path | str) -> None:
+        """Refuse to go on from a ledger that has not got all that it had when `witness` was written."""
+        if mark.entries < len(self._chain) and self._chain[mark.entries] == mark.chain:
+            return
+        raise CheckpointError(
+            f"{self.path} went back, so nothing may be released: of the {mark.entries} charges that {witness} knows, "
+            f"not all are among its {len(self.entries)}. Put the newest copy back. If there is none, begin in another "
+            "folder, and add up the ε of both"
+        )
+
+    def add(self, entry: Entry, before: Callable[[Mark], None] | None = None) -> None:
+        """Keep this for good. Raises CheckpointError if that cannot be promised; then nothing may be released.
+
+        `before` is called when nobody else can add anything, with the mark that the ledger will have.
+        """
         if self.path is not None:
             with _locked(self.path) as file:
                 if file.seek(0, os.SEEK_END) != self._length:
                     raise CheckpointError(f"{self.path} was changed by another process, so nothing may be released")
+                if before is not None:
+                    before(self.next_mark(entry))
                 self._append(file, entry)
+        elif before is not None:
+            before(self.next_mark(entry))
         self.entries.append(entry)
 
-    def _append(self, file: BinaryIO, entry: Mapping[str, Any]) -> None:
-        line = (json.dumps(entry) + "\n").encode()
+    def _append(self, file: IO[bytes], entry: Mapping[str, Any]) -> None:
+        chain = _link(self.mark.chain, entry)
+        line = (json.dumps({**entry, HASH: chain}) + "\n").encode()
         file.write(line)
         file.flush()
         os.fsync(file.fileno())
         self._length += len(line)
+        self._chain.append(chain)
 
 
 def read_ledger(path: Path) -> tuple[Entry, list[Entry]]:
     """What a ledger is about, and its entries; only looked at."""
     try:
-        lines = _parse(path.read_bytes(), path)
+        lines, _, _ = _parse(path.read_bytes(), path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     if not lines or lines[0].get("ledger") != VERSION:
@@ -71,17 +111,25 @@ def read_ledger(path: Path) -> tuple[Entry, list[Entry]]:
     return lines[0], lines[1:]
 
 
+def warn_of_no_chain(path: Path) -> None:
+    """Say that a ledger of an earlier version, whose lines have no hashes, is believed this once."""
+    logging.getLogger("repshare").warning(
+        "%s is of an earlier version, whose lines could not be checked: it is taken as it is, and checked from now on",
+        path,
+    )
+
+
 @contextmanager
-def _locked(path: Path) -> Iterator[BinaryIO]:
+def _locked(path: Path) -> Iterator[IO[bytes]]:
     try:
-        with path.open("a+b") as file:
+        with open_private(path, "a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
     except OSError as error:
         raise CheckpointError(f"{path} cannot be used: {error.strerror}; nothing may be released") from error
 
 
-def _drop_rest(file: BinaryIO) -> bytes:
+def _drop_rest(file: IO[bytes]) -> bytes:
     """All whole lines. A last one that a crash cut off never paid for anything, and goes."""
     file.seek(0)
     content = file.read()
@@ -92,25 +140,32 @@ def _drop_rest(file: BinaryIO) -> bytes:
     return whole
 
 
-def _parse(content: bytes, path: Path) -> list[Entry]:
-    lines = []
+def _parse(content: bytes, path: Path) -> tuple[list[Entry], list[str], bool]:
+    """The entries, each one's hash with all before it, and whether the last had none of its own."""
+    lines, chain, unchained = list[Entry](), list[str](), False
     for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
         try:
             entry = json.loads(line)
             if not isinstance(entry, dict):
                 raise ValueError("not an object")
+            own = entry.pop(HASH, None)
+            link = _link(chain[-1] if chain else "", entry)
+            if own is None and lines and not unchained:
+                raise ValueError("it has no hash, as the lines before it have")
+            if own not in (None, link):
+                raise ValueError("its hash is not that of it and the lines before it")
         except ValueError as error:
-            raise CheckpointError(f"{path} is damaged in line {number}, so nothing may be released: {error}") from error
+            raise CheckpointError(
+                f"{path} is damaged in line {number}, so nothing may be released: {error}. Put a good copy of it back"
+            ) from error
+        unchained = own is None
         lines.append(entry)
-    return lines
+        chain.append(link)
+    return lines, chain, unchained
 
 
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+def _link(before: str, entry: Mapping[str, Any]) -> str:
+    return hashlib.sha256(f"{before}\n{json.dumps(entry)}".encode()).hexdigest()
 
 
 def _differences(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:

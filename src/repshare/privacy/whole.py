@@ -21,7 +21,7 @@ from repshare.privacy import accounting
 from repshare.privacy.accounting import Charge
 from repshare.privacy.guard import ROUNDING, Guard
 from repshare.privacy.ledger import Entry
-from repshare.representations import Integers, Shape
+from repshare.representations import Integers, Release, Shape
 
 LEAST_NOISE, SILENCE = 0.1, 2.0**20  # of a step, in gradient bounds
 TOLERANCE = 1e-3  # of a step's noise, relative; always on the side of more
@@ -39,9 +39,9 @@ class Steps(NamedTuple):
 class WholeGuard(Guard):
     """Makes releases of a model that was trained with DP-SGD, and charges each with all training not yet paid for.
 
-    What is not yet paid for is kept with the model, whose past it is. A round that is done again after a crash is
-    charged again with all its steps: what was seen of the first stays seen. Once the budget cannot pay for another
-    release, training needs no noise any more, and nothing may leave for good.
+    What is not yet paid for is kept with the model, whose past it is. A round that is done again after a crash
+    makes new steps, which the next release pays for: what was seen of the first ones stays seen. Once the budget cannot
+    pay for another release, training needs no noise any more, and nothing may leave for good.
     """
 
     def __init__(self, policy: Policy, labels: Integers, **options: Any) -> None:
@@ -101,24 +101,20 @@ class WholeGuard(Guard):
         super().load_state(state)
         self.unpaid = Counter({(rate, noise): number for rate, number, noise in json.loads(state["unpaid"])})
 
-    def _pay(self, smallest: int, shape: Shape) -> float:
+    def _bill(self, smallest: int, shape: Shape) -> tuple[float, Entry]:
         charge = self._price(shape.repeats)
         if self.closed or (cost := self._cost(charge, self.unpaid)) > self.epsilon * ROUNDING:
             raise BudgetExhausted(
                 f"the privacy budget is spent: releases and the training before each cost ε = {self.spent:.3g} of "
                 f"{self.epsilon:g}; training goes on without noise, so that nothing of this model may leave any more"
             )
-        self.ledger.add(
-            {
-                "round": shape.round,
-                "epsilon": cost,
-                "delta": self.delta,
-                "charge": charge,
-                "steps": _list(self.unpaid),
-            }
-        )
+        entry = {"round": shape.round, "epsilon": cost, "delta": self.delta, "charge": charge}
+        return charge.noise, {**entry, "steps": _list(self.unpaid)}
+
+    def _charge(self, entry: Entry, release: Release) -> Release:
+        charged = super()._charge(entry, release)
         self.unpaid.clear()
-        return charge.noise
+        return charged
 
     def _epsilon_again(self) -> float:
         return self._cost(None, Counter())

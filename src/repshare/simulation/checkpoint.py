@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from repshare.config import Run
 from repshare.errors import CheckpointError
-from repshare.results import write_atomically
+from repshare.files import write_atomically
 
 
 class Version(NamedTuple):

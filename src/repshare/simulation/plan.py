@@ -96,7 +96,11 @@ def resolve(setting: Setting, available: int) -> Setting:
         samples=samples,
         rounds=setting.rounds or usual.rounds,
         model=setting.model or (usual.model,),
-        policy=replace(setting.policy, seeded_noise=setting.policy.epsilon is not None or setting.policy.seeded_noise),
+        policy=replace(
+            setting.policy,
+            minimum_count=setting.policy.fewest,
+            seeded_noise=setting.policy.epsilon is not None or setting.policy.seeded_noise,
+        ),
     )
 
 
@@ -190,7 +194,14 @@ def agree(plan: Plan) -> Task:
     dimension = plan.classes if method.shares_logits else widths[names[0]]
     if setting.attackers and method.server_part is not None and setting.attack in FACTORS:
         raise ConfigError(f"attackers lie about representations: {method.name} shares none, leave it out")
-    return Task(plan.classes, dimension, setting.norm_bound, weighted=setting.weighted, aggregation=setting.aggregation)
+    return Task(
+        plan.classes,
+        dimension,
+        setting.norm_bound,
+        weighted=setting.weighted,
+        aggregation=setting.aggregation,
+        named_peers=1,  # all clients are one's own
+    )
 
 
 def _agree_in_space(plan: Plan) -> Task:
