@@ -1,11 +1,47 @@
 """Real peers for tests: processes of `repshare peer` in one folder that trust each other's keys."""
 
 import re
+from contextlib import ExitStack
+
+import zenoh
 
 from parties import Process, eventually, records
 from repshare.keys import Key, Trust
 
 PATIENT = ("--threads", "1", "--timeout", "2")
+
+
+def open_session(place):
+    """A node of Zenoh's own, that anyone can have who may connect to this place."""
+    config = zenoh.Config()
+    config.insert_json5("mode", '"router"')
+    config.insert_json5("scouting/multicast/enabled", "false")
+    config.insert_json5("listen/endpoints", "[]")
+    config.insert_json5("connect/endpoints", f'["{place}"]')
+    return zenoh.open(config)
+
+
+def impersonate(stack, place, name, answer):
+    """Say that this name is there, and answer for it with whatever `answer` says, until the stack is closed."""
+    session = stack.enter_context(open_session(place))
+    key = f"repshare/task/{name}/release/1"
+    kept = [
+        session.declare_queryable(key, lambda query: answer(query, key), complete=True),
+        session.liveliness().declare_token(f"repshare/task/{name}/live/1"),
+    ]
+    stack.callback(kept.clear)
+
+
+def record_answer(place, name, challenge=bytes(32)):
+    """What a peer answers to anyone who asks: what an eavesdropper has."""
+    with ExitStack() as stack:
+        session = stack.enter_context(open_session(place))
+
+        def ask():
+            replies = session.get(f"repshare/task/{name}/release/*", payload=challenge, timeout=2.0)
+            return [reply.ok.payload.to_bytes() for reply in replies if reply.ok is not None]
+
+        return eventually(ask, f"{name} answers")[0]
 
 
 class Crew:

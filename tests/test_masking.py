@@ -352,6 +352,9 @@ def test_who_takes_part_is_checked_at_the_door():
             group(count, threshold=threshold)
     with pytest.raises(ConfigError, match="another key"):
         Member(group(3), "a", KEYS["b"])
+    public = KEYS["a"].public
+    with pytest.raises(ConfigError, match="the same key"):  # or one would stand for two of the three
+        Group({"a": public, "b": KEYS["b"].public, "c": public}, "sum", 4)
     done = Sum(group(4, threshold=3), numbers("abcd"))
     with pytest.raises(Refused, match="without the one before"):
         done.total(dealt={name: done.dealt[name] for name in "abc"})

@@ -9,8 +9,8 @@ from contextlib import ExitStack, suppress
 import numpy as np
 import pytest
 import trustme
-import zenoh
 
+from crews import impersonate, open_session, record_answer
 from parties import eventually
 from redises import find_port
 from repshare import wire
@@ -24,7 +24,7 @@ from repshare.exchange.peer import PeerExchange
 from repshare.keys import Key, Trust, seal
 from repshare.models import LeNet5
 from repshare.representations import Release, stack
-from repshare.stores import open_database
+from repshare.stores import MemoryStore, open_database
 
 TASK = Task(classes=2, dimension=2)
 MANY = Wants(8, seed=0)
@@ -64,18 +64,7 @@ class Net:
 
     def liar(self, name, answer, connect, place=None):
         """A node of Zenoh's that answers under this name with whatever `answer` says. `place` is a way to `connect`."""
-        config = zenoh.Config()
-        config.insert_json5("mode", '"router"')
-        config.insert_json5("scouting/multicast/enabled", "false")
-        config.insert_json5("listen/endpoints", "[]")
-        config.insert_json5("connect/endpoints", f'["{place or self.exchanges[connect].listening[0]}"]')
-        session = self.stack.enter_context(zenoh.open(config))
-        key = f"repshare/task/{name}/release/1"
-        kept = [
-            session.declare_queryable(key, lambda query: answer(query, key), complete=True),
-            session.liveliness().declare_token(f"repshare/task/{name}/live/1"),
-        ]
-        self.stack.callback(kept.clear)
+        impersonate(self.stack, place or self.exchanges[connect].listening[0], name, answer)
         eventually(lambda: name in self.exchanges[connect].live(), f"{name} is there")
 
 
@@ -133,23 +122,38 @@ def honest(net):
 
 
 def reply(body):
-    return lambda query, place: query.reply(place, body)
+    """Answer with these bytes, or with what a function makes of the challenge."""
+
+    def answer(query, place):
+        query.reply(place, body(query.payload.to_bytes()) if callable(body) else body)
+
+    return answer
 
 
+def by(key, body=None, name="eve", task="task", **options):
+    """Signs for whoever asks."""
+    return lambda challenge: seal(key, task, name, release() if body is None else body, challenge, **options)
+
+
+def forge(challenge):
+    return wire.encode_signed(wire.decode_signed(by(EVE)(challenge))._replace(signature=bytes(64)))
+
+
+DAY = 24 * 3600 * 1000
 LIES = {
     "unsigned": (release(), "expected a signed"),
-    "forged": (
-        wire.encode_signed(wire.decode_signed(seal(EVE, "task", "eve", release()))._replace(signature=bytes(64))),
-        "signature",
-    ),
-    "another's": (seal(EVE, "task", "bob", release()), "by 'bob'"),
-    "a stranger's": (seal(Key.new(), "task", "eve", release()), "known by the key"),
-    "another task's": (seal(EVE, "faces", "eve", release()), "'faces'"),
-    "wrong d'": (seal(EVE, "task", "eve", release(dimension=3)), "3 numbers"),
-    "not finite": (seal(EVE, "task", "eve", release(float("nan"))), "not finite"),
-    "unknown class": (seal(EVE, "task", "eve", release(label=7)), "class 7"),
+    "forged": (forge, "signature"),
+    "recorded": (by(EVE)(bytes(32)), "for this question"),
+    "another's": (by(EVE, name="bob"), "by 'bob'"),
+    "a stranger's": (by(Key.new()), "known by the key"),
+    "another task's": (by(EVE, task="faces"), "'faces'"),
+    "from the future": (lambda asked: by(EVE, began=int(time.time() * 1000) + 2 * DAY)(asked), "2.0 days from now"),
+    "wrong d'": (by(EVE, release(dimension=3)), "3 numbers"),
+    "not finite": (by(EVE, release(float("nan"))), "not finite"),
+    "unknown class": (by(EVE, release(label=7)), "class 7"),
     "too long": (bytes(100_000), "100,000 bytes"),
     "rubbish": (b"rubbish", "refused"),
+    "nothing": (b"", "refused"),
 }
 
 
@@ -202,10 +206,23 @@ def test_one_who_is_there_stays_though_there_is_room_for_no_more_names(net, monk
     assert alice.live() == ["bob"]
 
 
+def test_invented_names_leave_room_for_those_that_are_known(net, monkeypatch):
+    monkeypatch.setattr(network, "MOST_LIVE", 5)
+    alice = net.join("alice")
+    session = net.stack.enter_context(open_session(alice.listening[0]))
+    kept = [session.liveliness().declare_token(f"repshare/task/nobody{n}/live/1") for n in range(20)]
+    net.stack.callback(kept.clear)
+    eventually(lambda: len(alice.live()) >= 4, "there is no room for more names")
+    net.join("bob", connect=["alice"]).publish(release(5.0))
+    net.meet("alice", "bob")
+    assert means(alice) == [5.0]
+    assert len(alice.live()) <= 6
+
+
 def test_one_who_answers_a_byte_a_second_costs_the_deadline_and_no_more(honest, caplog):
     alice = honest.exchanges["alice"]
     with Trickle(alice.listening[0]) as trickle:
-        body = seal(EVE, "task", "eve", release(9.0))
+        body = by(EVE, release(9.0))
         honest.liar("eve", reply(body), connect="alice", place=trickle.place)
         assert means(alice) == [pytest.approx(7.0)]
         trickle.slow.set()
@@ -213,7 +230,7 @@ def test_one_who_answers_a_byte_a_second_costs_the_deadline_and_no_more(honest, 
         assert means(alice) == [5.0]
         assert DEADLINE - 0.5 < time.monotonic() - started < DEADLINE + SLACK
         eventually(lambda: trickle.passed, "some of the answer is under way")
-        assert trickle.passed < len(body)
+        assert trickle.passed < len(body(bytes(32)))
         assert any(line.startswith("eve: no answer within") for line in caplog.messages)
         assert means(alice, MANY._replace(peers=("bob",))) == [5.0]
 
@@ -231,11 +248,91 @@ def test_one_who_answers_without_end_is_not_listened_to(honest):
 
 def test_an_impostor_cannot_keep_the_true_one_from_being_heard(honest):
     honest.liar("bob", reply(b""), connect="alice")
-    honest.liar("bob", reply(seal(EVE, "task", "bob", release(9.0))), connect="alice")
+    honest.liar("bob", reply(by(EVE, release(9.0), name="bob")), connect="alice")
     assert means(honest.exchanges["alice"]) == [5.0]
 
 
-def test_a_replayed_release_is_refused_also_by_a_peer_that_was_restarted(net, tmp_path, caplog):
+def test_an_impostor_cannot_talk_the_true_one_down(honest):
+    def chatter(query, place):
+        for _ in range(100):
+            query.reply(place, b"again")
+
+    network, bob = honest.exchanges["bob"].network, honest.exchanges["bob"].network._answer
+    network._answer = lambda *asked: time.sleep(0.3) or bob(*asked)  # he is further away
+    honest.liar("bob", chatter, connect="alice")
+    assert means(honest.exchanges["alice"]) == [5.0]
+
+
+def test_a_recorded_answer_teaches_nobody_once_its_peer_is_away(honest, caplog):
+    alice, bob = honest.exchanges["alice"], honest.exchanges["bob"]
+    assert means(alice) == [5.0]
+    recorded = record_answer(alice.listening[0], "bob")
+    bob.close()
+    eventually(lambda: not alice.live(), "bob is gone")
+    honest.liar("bob", reply(recorded), connect="alice")
+    with pytest.raises(Unreachable, match="bob"):
+        alice.collect(MANY)
+    assert any(line.startswith("bob: refused") and "recorded" in line for line in caplog.messages)
+    stranger = honest.join("stranger", connect=["alice"])  # it has never heard of Bob's rounds
+    honest.meet("alice", "stranger")
+    eventually(lambda: "bob" in stranger.live(), "the impostor is there")
+    with pytest.raises(Unreachable):
+        stranger.collect(MANY._replace(peers=("bob",)))
+
+
+def test_only_the_peer_itself_says_that_it_shares_nothing(honest):
+    """Else an impostor could take away what was learned from one that has gone."""
+    alice, bob = honest.exchanges["alice"], honest.exchanges["bob"]
+    assert means(alice) == [5.0]
+    bob.close()
+    eventually(lambda: not alice.live(), "bob is gone")
+    honest.liar("bob", reply(b""), connect="alice")
+    with pytest.raises(Unreachable):
+        alice.collect(MANY)
+
+
+def test_a_question_without_a_challenge_is_answered_with_an_error(honest):
+    with open_session(honest.exchanges["bob"].listening[0]) as session:
+        for challenge in (None, b"", bytes(31), bytes(1000)):
+
+            def ask(challenge=challenge):
+                return list(session.get("repshare/task/bob/release/*", payload=challenge, timeout=2.0))
+
+            replies = eventually(ask, "bob answers")
+            assert [reply.ok for reply in replies] == [None]
+            assert b"challenge of 32 bytes" in replies[0].err.payload.to_bytes()
+
+
+def test_a_peer_whose_key_was_stolen_is_heard_again_with_a_new_one(net, tmp_path):
+    stolen, place = Key.new(), str(tmp_path / "peers.db")
+    with ExitStack() as first:
+        database = open_database(place)
+        first.callback(database.close)
+        early = Net(first)
+        early.trust.add("bob", stolen.public)
+        alice = early.join("alice", store=database.store("peers"))
+        last = by(stolen, release(9.0, round=2**31 - 1), name="bob", began=int(time.time() * 1000) + DAY // 2)
+        early.liar("bob", reply(last), connect="alice")
+        assert means(alice) == [9.0]  # who has the key is believed
+    database = open_database(place)
+    net.stack.callback(database.close)
+    alice = net.join("alice", store=database.store("peers"))  # her trust file has another key for Bob now
+    net.join("bob", connect=["alice"]).publish(release(5.0))
+    net.meet("alice", "bob")
+    net.liar("bob", reply(last), connect="alice")
+    assert means(alice) == [5.0]
+
+
+def test_a_client_whose_clock_was_once_ahead_is_heard_when_it_is_right_again(net):
+    net.join("alice")
+    store = MemoryStore()
+    store.transact(lambda state: state.set({"began": str(int(time.time() * 1000) + 300 * DAY).encode()}))
+    net.join("bob", connect=["alice"], store=store).publish(release(5.0))
+    net.meet("alice", "bob")
+    assert means(net.exchanges["alice"]) == [5.0]
+
+
+def test_a_former_state_of_a_peer_is_refused_also_by_one_that_was_restarted(net, tmp_path, caplog):
     key = Key.new()
     place = str(tmp_path / "peers.db")
     with ExitStack() as first:
@@ -244,14 +341,14 @@ def test_a_replayed_release_is_refused_also_by_a_peer_that_was_restarted(net, tm
         early.join("alice", store=database.store("peers"))
         early.join("bob", connect=["alice"], key=key).publish(release(5.0, round=7))
         early.meet("alice", "bob")
-        began = wire.decode_signed(early.exchanges["bob"]._sealed).began
+        began = early.exchanges["bob"]._own.began
         assert means(early.exchanges["alice"]) == [5.0]
         database.close()
     database = open_database(place)
     net.stack.callback(database.close)
     alice = net.join("alice", store=database.store("peers"))
     net.trust.add("bob", key.public)
-    net.liar("bob", reply(seal(key, "task", "bob", release(1.0, round=6), began=began)), connect="alice")
+    net.liar("bob", reply(by(key, release(1.0, round=6), name="bob", began=began)), connect="alice")
     with pytest.raises(Unreachable):
         alice.collect(MANY)
     assert any(line.startswith("bob: refused") and "older" in line for line in caplog.messages)
@@ -336,7 +433,7 @@ def test_a_client_counts_what_came_in_of_its_peers_not_what_it_made_of_it(net, d
     net.meet("own", "b", "c")
     client = Client(LeNet5(), (images[:20], labels[:20]), own, name="own", policy=Policy(m_down=2))
     record = client.round()
-    assert record.bytes_down == sum(len(net.exchanges[name]._sealed) for name in ("b", "c"))
+    assert record.bytes_down == sum(len(net.exchanges[name]._answer(bytes(32))) for name in ("b", "c"))
 
 
 def test_class_means_are_weighted_by_their_samples(net):

@@ -2,11 +2,12 @@
 
 import json
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from crews import Crew
+from crews import Crew, impersonate, record_answer
 from islands import make_island
 from parties import PATIENCE_SECONDS, eventually
 from repshare.cli import main
@@ -66,6 +67,28 @@ def test_one_is_cut_off_and_comes_back_and_the_others_never_stop(crew):
         crew.go_on("cid", "ada", "bea", rounds=2)
         eventually(lambda: crew.rounds("ada")[-1]["bytes_down"] > 1.5 * from_bea, "ada hears cid again, too")
         crew.stop()  # before the network of one of them is gone
+
+
+def test_who_replays_a_killed_peers_answers_without_its_key_teaches_nobody(crew):
+    crew.start("ada", *BUSY)
+    bea = crew.start("bea", *BUSY, connect=["ada"])
+    crew.go_on("ada", "bea", rounds=2)
+    place = crew.listening("ada")[-1]
+    recorded = record_answer(place, "bea")
+    bea.stop(signal.SIGKILL)
+    output = crew.processes["ada"].out
+
+    def count_refused():
+        return output.read_text().count("bea: refused: its signature is not its key's for this question")
+
+    with ExitStack() as stack:
+        impersonate(stack, place, "bea", lambda query, key: query.reply(key, recorded))
+        eventually(lambda: count_refused() >= 3, "ada refuses what was recorded")
+        since = len(crew.rounds("ada"))
+        eventually(lambda: len(crew.rounds("ada")) >= since + 3, "ada goes on by herself")
+        assert all("bea" in line["trouble"] for line in crew.rounds("ada")[since:])
+    crew.start("bea", *BUSY, connect=["ada"])
+    crew.go_on("ada", "bea", rounds=2)
 
 
 def test_a_peer_ends_after_its_last_round_and_says_what_came_of_it(crew):

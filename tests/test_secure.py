@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parties import RelayProcess, records
-from repshare import Client, Policy, wire
+from parties import RelayProcess, eventually, records
+from repshare import Client, Policy, masking, wire
 from repshare.board import Board, Task, Wants
 from repshare.cli import main
 from repshare.errors import ConfigError, ExchangeError, Refused, Unreachable
@@ -18,7 +18,9 @@ from repshare.exchange.relay import RelayExchange
 from repshare.exchange.secure import LocalMeeting, RelayMeeting, SecureExchange
 from repshare.joining import load_party
 from repshare.keys import Key
+from repshare.masking import Member, split
 from repshare.meetings import Meetings
+from repshare.models import LeNet5
 from repshare.relay.access import Access, Grant
 from repshare.relay.tasks import Tasks
 from repshare.representations import Release, nothing, stack
@@ -143,6 +145,142 @@ def test_with_too_few_the_last_teacher_stays():
     assert set(trouble) == {"alice", "bob"}
     assert "3 are needed" in str(trouble["alice"])
     assert exchanges["alice"].collect(WANTS) == before
+
+
+WRONG = {  # what dave adds to class 1, beside what he really has: numbers of d' = 2, then weights, samples, clients
+    "no weights": ([0, 0, -24, 0, 0], "a weight of "),
+    "negative samples": ([0, 0, -90, -90, 0], "samples of "),
+    "negative clients": ([0, 0, 0, 0, -9], "clients, of 3,"),
+    "more clients than members": ([0, 0, 0, 0, 1], "clients, of 3,"),
+    "more samples than can be": ([0, 0, 2**40, 2**40, 0], "samples of "),
+    "a mean that is too long": ([2**59, 0, 0, 0, 0], "a sum of length "),
+    "more than an int64 holds": ([2**59, 2**59, 2**59, 2**59, 2**59], "clients, of 3,"),
+}
+
+
+@pytest.mark.parametrize("lie", WRONG)
+def test_a_total_that_no_honest_members_can_have_is_refused_in_one_line(lie):
+    numbers, reason = WRONG[lie]
+    meet = local(None, 60)
+    exchanges = {name: join(meet, name) for name in KEYS}
+    bodies = {name: release(name) for name in KEYS}
+    honest, wrong = exchanges["dave"]._sum_up, np.zeros((3, 5), np.int64)
+    wrong[1] = numbers
+    exchanges["dave"]._sum_up = lambda group, number, vector: honest(group, number, vector + wrong.ravel())
+    trouble = publish(exchanges, bodies)
+    assert set(trouble) == set(KEYS)
+    for name in ("alice", "bob", "carol"):
+        assert isinstance(trouble[name], Refused)
+        assert reason in str(trouble[name])
+        assert "in class 1. A member has lied" in str(trouble[name])
+        assert "\n" not in str(trouble[name])
+        assert len(wire.decode_teacher(exchanges[name].collect(WANTS)).means.labels) == 0
+    exchanges["dave"]._sum_up = honest
+    assert publish(exchanges, bodies) == {}
+    assert len(wire.decode_teacher(exchanges["alice"].collect(WANTS)).means.labels) == 2
+
+
+def test_the_largest_honest_total_is_taken():
+    meet, task = local(None, 60), replace(TASK, norm_bound=7.0, minimum_count=2)
+    exchanges = {name: join(meet, name, task=task) for name in KEYS}
+    rows = stack([(np.array([0.0, -7.0]), 0, 2), (np.array([7.0, 0.0]), 1, 10_000_000)], 2)
+    body = wire.encode_release(Release(1, rows, nothing(2)))
+    assert publish(exchanges, dict.fromkeys(KEYS, body)) == {}
+    means = wire.decode_teacher(exchanges["alice"].collect(WANTS)).means
+    assert means.vectors.tolist() == [[0.0, -7.0], [7.0, 0.0]]
+
+
+def test_a_client_whose_group_is_lied_to_goes_on_training(digits):
+    task, (images, labels) = Task(10, 84), digits[0]
+    meet = local(None, 60)
+    exchanges = {name: join(meet, name, task=task) for name in KEYS}
+    honest = exchanges["dave"]._sum_up
+    exchanges["dave"]._sum_up = lambda group, number, vector: honest(group, number, vector - 10**6)
+    clients = {
+        name: Client(LeNet5(), (images[:20], labels[:20]), exchange, name=name, policy=Policy(m_up=0))
+        for name, exchange in exchanges.items()
+    }
+
+    def take_turn():
+        records = {}
+        threads = [threading.Thread(target=lambda n=name: records.update({n: clients[n].round()})) for name in KEYS]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return [records[name] for name in ("alice", "bob", "carol")]
+
+    for record in take_turn():
+        assert "A member has lied" in record.trouble
+        assert "\n" not in record.trouble
+    exchanges["dave"]._sum_up = honest
+    assert [(record.round, record.trouble) for record in take_turn()] == [(2, None)] * 3
+
+
+def test_one_who_deals_shares_that_do_not_fit_is_named_by_all_and_reads_nothing(monkeypatch):
+    meet = local(None, 60)
+    exchanges = {name: join(meet, name) for name in KEYS}
+    bodies = {name: release(name) for name in KEYS}
+    fair = Member.deal
+
+    def deal(member, announced):
+        """Dave gives each a share of a seed and a key of its own: all can be read, and no two belong together."""
+        if member.name != "dave":
+            return fair(member, announced)
+        with monkeypatch.context() as patch:
+            patch.setattr(masking, "split", lambda _, threshold, places: {
+                place: split(bytes([place] * 32), threshold, [place])[place] for place in places
+            })  # fmt: skip
+            return fair(member, announced)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Member, "deal", lock_calls(deal))
+        trouble = publish(exchanges, bodies)
+    assert {name: str(error) for name, error in trouble.items()} == dict.fromkeys(
+        KEYS, "the shares of dave's seed do not fit together"
+    )
+    assert publish(exchanges, bodies) == {}
+
+
+def lock_calls(function):
+    """The same, one call at a time."""
+    lock = threading.Lock()
+
+    def locked(*arguments):
+        with lock:
+            return function(*arguments)
+
+    return locked
+
+
+def test_messages_of_an_earlier_meeting_with_the_same_number_bring_nobody_in():
+    """A relay whose database is new counts from 1 again, and may have kept what was said."""
+    first, bodies = Meetings(), {name: release(name) for name in KEYS}
+    exchanges = {name: join(lambda n: LocalMeeting(first, tuple(KEYS), n, 60), name) for name in KEYS}
+    assert publish(exchanges, bodies) == {}
+    del bodies["bob"]
+    for steps in (1, 2):
+        second = Meetings()
+        exchanges = {name: join(lambda n, m=second: LocalMeeting(m, tuple(KEYS), n, 2), name) for name in KEYS}
+        old = [first.get(tuple(KEYS), 1, step)["bob"] for step in range(steps)]
+        second.put(tuple(KEYS), 1, 0, "bob", old[0], 2)
+
+        def replay(old=old, second=second):
+            eventually(lambda: second.get(tuple(KEYS), 1, 0), "all have announced")
+            for body in old[1:]:
+                second.put(tuple(KEYS), 1, 1, "bob", body, 2)
+
+        replaying = threading.Thread(target=replay)
+        replaying.start()
+        trouble = publish(exchanges, bodies)
+        replaying.join()
+        if steps == 1:
+            assert trouble == {}
+            means = wire.decode_teacher(exchanges["alice"].collect(WANTS)).means
+            assert np.array_equal(means.vectors, through_a_board(bodies, "alice").vectors)
+        else:
+            assert set(trouble) == set(bodies)
+            assert "dealt to alice cannot be read" in str(trouble["alice"])
 
 
 def test_who_shares_a_class_with_fewer_than_two_others_is_told_once(caplog, monkeypatch):

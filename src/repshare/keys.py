@@ -1,14 +1,19 @@
-"""Authenticity without a server: Ed25519 keys, whom to trust, and signed releases.
+"""Authenticity without a server: Ed25519 keys, whom to trust, and signed answers.
 
-A peer signs its release together with the task's name, its own, when its rounds began, and the round. Whoever
-receives one refuses it unless it is signed with the key that belongs to the name, and not older than what was seen
-of that peer before. Names and keys meet in a trust file, or, where that is asked for, on first use.
+Whoever asks a peer sends a random challenge. The peer signs it together with its release, the task's name, its own,
+when its rounds began, and the round. An answer is refused unless it is signed for this very question with the key
+that belongs to the name, and is not older than what was seen of that key before. So a recorded answer is good for
+nothing: a peer that is away teaches nobody. Names and keys meet in a trust file, or, if asked for, on first use.
 """
 
 import contextlib
+import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -21,8 +26,11 @@ from repshare.errors import ConfigError, Outdated, Refused
 from repshare.stores import MemoryStore, Store, Transaction
 from repshare.wire import Signed
 
-CONTEXT = b"repshare release 1\0"  # so that a signature of ours can never be taken for one of something else
+CONTEXT = b"repshare answer 2\0"  # so that a signature of ours can never be taken for one of something else
 KEY_BYTES = 32
+CHALLENGE_BYTES = 32
+LONGEST_KEY_FILE = 10_000  # bytes
+AHEAD_SECONDS = 24 * 3600.0  # that another's clock may be ahead of ours
 MOST_TRUSTED = 10_000  # names in a trust file: on first use anyone can bring any number
 
 
@@ -42,9 +50,7 @@ class Key:
     def read(cls, path: Path) -> Self:
         """The key in a file that nobody but its owner may read."""
         try:
-            if path.stat().st_mode & 0o077:
-                raise ConfigError(f"others may read the key in {path}: chmod 600 {path}")
-            private = load_pem_private_key(path.read_bytes(), None)
+            private = load_pem_private_key(_read_private(path), None)
         except OSError as error:
             raise ConfigError(f"the key {path} cannot be read: {error.strerror}") from error
         except (ValueError, TypeError) as error:
@@ -69,7 +75,10 @@ class Key:
 
 
 class Trust:
-    """Which public key belongs to which name: a line {"name": …, "key": …} each in a file, or only in memory."""
+    """Which public key belongs to which name: a line {"name": …, "key": …} each in a file, or only in memory.
+
+    A key belongs to one name: else whoever has it would count as several.
+    """
 
     def __init__(self, path: Path | None = None, *, first_use: bool = False) -> None:
         """`first_use`: believe whoever comes first under a name that is not in the file, and remember the key."""
@@ -96,6 +105,8 @@ class Trust:
             raise Refused(
                 f"{name} is known by the key {known.hex()}, not {key.hex()}: take its line out of the trust file first"
             )
+        if owner := next((other for other, theirs in self._keys.items() if theirs == key), None):
+            raise Refused(f"the key {key.hex()} is {owner}'s: {name} needs one of its own")
         if len(self._keys) >= MOST_TRUSTED:
             raise Refused(f"{MOST_TRUSTED:,} names are trusted already: {name} is one too many")
         if self.path is not None:
@@ -112,13 +123,19 @@ class Trust:
 
 
 class Seen:
-    """The newest release seen of each peer, so that an older one is never taken for news; durable if its store is."""
+    """The newest release seen of each peer and key, so that an older one is never taken for news.
 
-    def __init__(self, store: Store | None = None) -> None:
-        self.store = store or MemoryStore()
+    It is durable if its store is. A peer with a new key starts anew: whoever had the old one cannot keep it out.
+    """
+
+    def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.time) -> None:
+        self.store, self.clock = store or MemoryStore(), clock
 
     def check(self, signed: Signed) -> None:
-        """Outdated, if something newer of that client was seen."""
+        """Outdated, if something newer of that client was seen; Refused, if its rounds began in the future."""
+        ahead = signed.began / 1000 - self.clock()
+        if ahead > AHEAD_SECONDS:
+            raise Refused(f"its rounds began {ahead / 86400:,.1f} days from now: its clock is wrong, or ours")
         (kept,) = self.store.read(lambda state: state.get([_seen(signed)]))
         newest: list[int] = json.loads(kept) if kept else [0, 0]
         if _when(signed) < newest:
@@ -138,7 +155,7 @@ class Seen:
 
 
 def _seen(signed: Signed) -> str:
-    return f"seen/{signed.client}"
+    return f"seen/{signed.client}/{signed.key.hex()}"
 
 
 def _when(signed: Signed) -> list[int]:
@@ -154,46 +171,64 @@ def parse_public(text: str) -> bytes:
     raise ConfigError(f"{text[:80]!r} is not a public key: it must be {2 * KEY_BYTES} hexadecimal digits")
 
 
-def seal(key: Key, task: str, client: str, release: bytes, *, began: int = 0) -> bytes:
-    """A signed release, as bytes."""
-    unsigned = Signed(task, client, began, wire.decode_release(release).round, release, key.public, b"")
-    return wire.encode_signed(unsigned._replace(signature=key.sign(_message(unsigned))))
+def seal(key: Key, task: str, client: str, release: bytes, challenge: bytes, *, began: int = 0) -> bytes:
+    """A signed answer to the question with this challenge, as bytes. No release: this client shares nothing now."""
+    unsigned = Signed(task, client, began, _round(release), release, key.public, b"")
+    return wire.encode_signed(unsigned._replace(signature=key.sign(_message(unsigned, challenge))))
 
 
-def unseal(body: bytes, task: str, client: str, trust: Trust) -> Signed:
-    """The release in these bytes, if it is this client's, of this task; Malformed or Refused otherwise."""
+def unseal(body: bytes, task: str, client: str, trust: Trust, challenge: bytes) -> Signed:
+    """The answer in these bytes, if it is this client's, for this task and question; Malformed or Refused otherwise."""
     signed = wire.decode_signed(body)
     if signed.task != task:
         raise Refused(f"it is for the task {signed.task[:80]!r}, not for {task!r}")
     if signed.client != client:
         raise Refused(f"it is by {signed.client[:80]!r}, not by {client!r}")
-    verify(signed)
-    if wire.decode_release(signed.release).round != signed.round:
+    _verify(signed, challenge)
+    if _round(signed.release) != signed.round:
         raise Refused(f"it says round {signed.round}, but the release in it another")
     trust.admit(client, signed.key)  # after the signature: on first use only what the key's owner made counts
     return signed
 
 
-def verify(signed: Signed) -> None:
-    """Refused, unless this was signed with the key that it names."""
+def _round(release: bytes) -> int:
+    return wire.decode_release(release).round if release else 0
+
+
+def _verify(signed: Signed, challenge: bytes) -> None:
+    """Refused, unless this was signed for this question with the key that it names."""
     try:
-        Ed25519PublicKey.from_public_bytes(signed.key).verify(signed.signature, _message(signed))
+        Ed25519PublicKey.from_public_bytes(signed.key).verify(signed.signature, _message(signed, challenge))
     except (InvalidSignature, ValueError) as error:
-        raise Refused("its signature is not its key's") from error
+        raise Refused("its signature is not its key's for this question: it is forged, or was recorded") from error
 
 
-def _message(signed: Signed) -> bytes:
-    """What is signed. JSON has no zero byte in it, so that no two releases have the same message."""
-    said = json.dumps([signed.task, signed.client, signed.began, signed.round]).encode()
-    return CONTEXT + said + b"\0" + signed.release
+def _message(signed: Signed, challenge: bytes) -> bytes:
+    """What is signed: no two answers and questions have the same message."""
+    digest = hashlib.sha256(signed.release).hexdigest()
+    said = [signed.task, signed.client, signed.began, signed.round, challenge.hex(), digest]
+    return CONTEXT + json.dumps(said).encode()
+
+
+def _read_private(path: Path) -> bytes:
+    """What is in a regular file that only its owner may read. It is opened once: nobody can exchange it in between."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe would keep us waiting
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(f"{path} is not a file")
+        if status.st_mode & 0o077:
+            raise ConfigError(f"others may read the key in {path}: chmod 600 {path}")
+        return file.read(LONGEST_KEY_FILE)
 
 
 def _read(path: Path) -> Iterator[tuple[str, bytes]]:
     try:
+        if path.stat().st_mode & 0o002:
+            raise ConfigError(f"anyone on this machine may change the trust file {path}: chmod o-w {path}")
         lines = path.read_text().splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the trust file {path} cannot be read: {getattr(error, 'strerror', 'not text')}") from error
-    seen = set()
+    seen = set[str | bytes]()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -206,7 +241,9 @@ def _read(path: Path) -> Iterator[tuple[str, bytes]]:
             raise ConfigError(f'{path}, line {number}: must be like {{"name": "bob", "key": "…"}}') from error
         if not isinstance(name, str) or name in seen:
             raise ConfigError(f"{path}, line {number}: {name!r} is not a name, or is there twice")
-        seen.add(name)
+        if key in seen:
+            raise ConfigError(f"{path}, line {number}: the key of {name!r} is another's already; each needs its own")
+        seen |= {name, key}
         yield name, key
 
 
@@ -218,11 +255,13 @@ def _append(path: Path, line: str) -> None:
         with contextlib.suppress(ValueError):
             json.loads(cut)
             whole = before  # whoever wrote it by hand only left the end of the line out
-        new = path.with_name(f"{path.name}.new")
-        with new.open("w") as file:
-            file.write("".join(f"{each}\n" for each in [*whole.splitlines(), line]))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+        file, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # never through a link laid there
+        with os.fdopen(file, "w") as text:
+            text.write("".join(f"{each}\n" for each in [*whole.splitlines(), line]))
+            text.flush()
+            os.fchmod(text.fileno(), mode)
+            os.fsync(text.fileno())
+        Path(new).replace(path)
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"{path} cannot be written: {getattr(error, 'strerror', 'not text')}") from error

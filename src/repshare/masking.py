@@ -67,6 +67,8 @@ class Group:
             raise ConfigError(
                 f"a secure sum needs 3 members or more, not {len(self.keys)}: of 2, each learns the other's"
             )
+        if len(set(self.keys.values())) < len(self.keys):
+            raise ConfigError("two members of the group have the same key: each needs one of its own")
         if not self.threshold:
             object.__setattr__(self, "threshold", 2 * len(self.keys) // 3 + 1)
         if not len(self.keys) // 2 < self.threshold <= len(self.keys):
@@ -306,7 +308,7 @@ def split(secret: bytes, threshold: int, places: Iterable[int]) -> dict[int, byt
 
 
 def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
-    """The secret behind these shares: the value at 0 of the polynomial through the first of them."""
+    """The secret behind these shares: the value at 0 of the polynomial through the first. If they do not fit, any."""
     chosen = sorted(shares.items())[:threshold]
     total = 0
     for place, share in chosen:
@@ -315,10 +317,7 @@ def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
             if other != place:
                 value = value * other * pow(other - place, -1, PRIME) % PRIME
         total += value
-    secret = total % PRIME
-    if secret >= 2 ** (8 * SECRET_BYTES):
-        raise Malformed("shares do not fit together")
-    return secret.to_bytes(SECRET_BYTES)
+    return (total % PRIME).to_bytes(SHARE_BYTES)[-SECRET_BYTES:]
 
 
 def _read_shares(name: str, body: bytes, dealt: Collection[str]) -> dict[str, bytes]:

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from repshare.errors import Refused
-from repshare.stores import MemoryStore, Store, Transaction
+from repshare import clocks
+from repshare.clocks import Age
+from repshare.errors import Damaged, Refused
+from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction, decoding, find_faults
 
 STEPS = 5
 MOST_MEMBERS = 100
@@ -21,14 +23,16 @@ MOST_OPENED = 10  # of those, by one client: members may be names that nobody ha
 IDLE_SECONDS = 3600.0
 KEPT = 2  # meetings of a group: members may still read the one before
 
-Step = dict[str, Any]  # since: when the first message came; patience; names: whose messages are there; over
+Step = dict[
+    str, Any
+]  # since: when the first message came, by the time of `clocks`; patience; names: whose messages are there; over
 
 
 class Meetings:
     """The meetings of all groups of one task, over a store; without one, in memory."""
 
-    def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.time) -> None:
-        self.store, self.clock = store or MemoryStore(), clock
+    def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.store, self.age = Healing(store or MemoryStore(), self._heal), Age(clock)
 
     def number(self, members: Sequence[str]) -> int:
         """Of the group's meeting that one can still come to."""
@@ -48,6 +52,7 @@ class Meetings:
         place = f"{_identify(members)}/{number}"
 
         def work(state: Transaction) -> dict[str, bytes] | None:
+            self.age.keep(state, clocks.KEPT_SECONDS)
             kept = self._step(state, members, place, step)
             if kept is None or not kept["over"]:
                 return None
@@ -66,7 +71,7 @@ class Meetings:
         if client not in expected:
             raise Refused(f"meeting {number} went on without {client}")
         kept = self._step(state, members, place, step)
-        kept = kept or {"since": self.clock(), "patience": wait, "names": [], "over": False}
+        kept = kept or {"since": self._mark(state), "patience": wait, "names": [], "over": False}
         key = f"{place}/{step}/{client}"
         if client in kept["names"]:
             if state.get([key]) != [body]:
@@ -81,7 +86,7 @@ class Meetings:
     def _step(self, state: Transaction, members: Sequence[str], place: str, step: int) -> Step | None:
         """A step as it stands; time may have ended it just now."""
         kept: Step | None = _read(state, f"{place}/{step}")
-        if kept is not None and not kept["over"] and self.clock() >= kept["since"] + kept["patience"]:
+        if kept is not None and not kept["over"] and self._late(state, kept):
             kept["over"] = True
             state.set({f"{place}/{step}": json.dumps(kept).encode()})
         return kept
@@ -98,7 +103,7 @@ class Meetings:
         last = _read(state, f"{group}/last")
         number = int(last["number"] if last else (_read(state, "forgotten") or 0) + 1)
         first = _read(state, f"{group}/{number}/0")
-        gone = first and (first["over"] or self.clock() >= first["since"] + first["patience"])
+        gone = first and (first["over"] or self._late(state, first))
         return number + 1 if gone else number
 
     def _open(self, state: Transaction, members: Sequence[str], group: str, number: int, client: str) -> None:
@@ -110,7 +115,7 @@ class Meetings:
             raise Refused(f"the group's next meeting is number {next_one}, not {number}")
         groups = _read(state, "groups") or {}
         for other, (since, names) in sorted(groups.items(), key=lambda each: each[1][0]):
-            if other != group and self.clock() > since + IDLE_SECONDS:
+            if other != group and clocks.over(since, IDLE_SECONDS, self.age.now(state)):
                 forgotten = max(_read(state, f"{other}/last")["number"], _read(state, "forgotten") or 0)
                 state.set({"forgotten": json.dumps(forgotten).encode()})  # so that a group never counts from 1 again
                 state.delete([f"{other}/last", *(key for n in range(KEPT) for key in _keys(state, other, names, n))])
@@ -121,9 +126,31 @@ class Meetings:
             if len(groups) >= MOST_GROUPS:
                 raise Refused(f"{MOST_GROUPS} groups of this task meet already")
             groups[group] = [0.0, sorted(members, key=lambda name: name != client)]  # first who opened it
-        groups[group][0] = self.clock()
+        groups[group][0] = self._mark(state)
         state.delete(_keys(state, group, members, KEPT - 1))
         state.set({"groups": json.dumps(groups).encode(), f"{group}/last": json.dumps({"number": number}).encode()})
+
+    def _late(self, state: Transaction, step: Step) -> bool:
+        return clocks.over(step["since"], step["patience"], self.age.now(state))
+
+    def _mark(self, state: Transaction) -> float:
+        """The time, written down: no relay may be behind a moment that is kept."""
+        return self.age.keep(state)
+
+    def _heal(self, state: Transaction, fault: Damaged) -> Healed:
+        """End the meetings of groups in which something is damaged: of all, if it is what they have in common."""
+        self.age.repair(state)
+        faults, kept = {fault.key: fault.reason} | find_faults(state), [key for key, _ in state.scan("")]
+        common = faults.keys() & {"groups", "forgotten"}
+        groups = {} if common else _read(state, "groups") or {}
+        ended = {key.partition("/")[0] for key in (kept if common else faults) if "/" in key}
+        # So that no group counts from 1 again: all numbers there are, and where one was lost, a larger one than any.
+        numbers = [int(parts[1]) for parts in (key.split("/") for key in kept) if parts[1:] and parts[1].isdigit()]
+        numbers.append(int(time.time()) if "forgotten" in common else _read(state, "forgotten") or 0)
+        state.delete([*faults, *(key for key in kept if key.partition("/")[0] in ended)])
+        left = {group: value for group, value in groups.items() if group not in ended}
+        state.set({"groups": json.dumps(left).encode(), "forgotten": json.dumps(max(numbers)).encode()})
+        return Healed(faults, [f"the meetings of {len(ended)} groups that were under way"])
 
 
 def _keys(state: Transaction, group: str, members: Sequence[str], back: int) -> list[str]:
@@ -141,4 +168,5 @@ def _identify(members: Sequence[str]) -> str:
 
 def _read(state: Transaction, key: str) -> Any:
     (kept,) = state.get([key])
-    return None if kept is None else json.loads(kept)
+    with decoding(key):
+        return None if kept is None else json.loads(kept)

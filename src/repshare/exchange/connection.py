@@ -25,7 +25,9 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 10.0
 LAST_TRY_SECONDS = 1.0  # an answer has at least this long to come, also when patience is about to end
 SPARING = 10  # while a relay is away, asking for it takes at most about a tenth of the time
 LONGEST_AFTER_SECONDS = 3600.0  # that a relay may ask not to be asked for
-REPLY_LIMIT = 128 * 2**20  # bytes
+REPLY_LIMIT = 128 * 2**20  # bytes of any reply
+JSON_LIMIT = 2**20  # bytes of a reply that is JSON, which takes many times as much to be read
+REASON_LIMIT = 2**16  # bytes of a reply that is an error: the rest is not read
 LONGEST_REASON = 300  # characters of what a relay says that are passed on
 
 
@@ -100,8 +102,9 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         wait: float = 0.0,
+        limit: int = JSON_LIMIT,
     ) -> Reply:
-        """The relay's answer. `wait` is how long it has been asked to think about it.
+        """The relay's answer, of at most `limit` bytes. `wait` is how long it has been asked to think about it.
 
         What may pass (no connection, no answer in time, 5xx, 429) is tried again until patience ends. Once it has
         ended there is one try at a time, and none for a while after a slow one, until the relay is back.
@@ -114,7 +117,7 @@ class Connection:
             tries += 1
             begun = self._clock()
             try:
-                reply = self._try(request, started + self.patience - begun, wait)
+                reply = self._try(request, started + self.patience - begun, wait, limit)
             except _Passing as trouble:
                 now = self._clock()
                 left = started + self.patience - now
@@ -136,7 +139,7 @@ class Connection:
         tried = "1 try" if tries == 1 else f"{tries} tries"
         raise Unreachable(f"{self.url}: {trouble} ({tried} in {now - started:.1f} s)") from trouble
 
-    def _try(self, request: httpx.Request, left: float, wait: float) -> Reply:
+    def _try(self, request: httpx.Request, left: float, wait: float, longest: int) -> Reply:
         """One try; _Passing if it failed in a way that another may not."""
         limit = min(self.timeout, max(left, LAST_TRY_SECONDS))
         request.extensions["timeout"] = httpx.Timeout(limit, read=limit + wait).as_dict()
@@ -149,7 +152,7 @@ class Connection:
         try:
             response = self._http.send(request, stream=True)
             try:
-                reply = Reply(response.status_code, response.headers, self._read(response))
+                reply = Reply(response.status_code, response.headers, self._read(response, longest))
             finally:
                 response.close()
         except httpx.HTTPError as error:
@@ -174,14 +177,16 @@ class Connection:
             with contextlib.suppress(OSError):  # it has ended by itself
                 socket.socket.shutdown(self._stream.get_extra_info("socket"), socket.SHUT_RDWR)
 
-    def _read(self, response: httpx.Response) -> bytes:
+    def _read(self, response: httpx.Response, longest: int) -> bytes:
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise Malformed("the reply is compressed, which nobody asked for")
         read = bytearray()
         for piece in response.iter_raw():
             read += piece
-            if len(read) > REPLY_LIMIT:
-                raise Malformed(f"the reply is longer than {REPLY_LIMIT} bytes")
+            if response.status_code >= 300 and len(read) > REASON_LIMIT:
+                break
+            if len(read) > longest:
+                raise Malformed(f"the reply is longer than {longest} bytes")
         return bytes(read)
 
     def _judge(self, reply: Reply) -> Reply:

@@ -7,9 +7,11 @@ that hear of each other connect directly where they can, so that nobody's going 
 import ctypes
 import json
 import queue
+import secrets
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,12 +23,14 @@ import zenoh
 from zenoh.handlers import Callback
 
 from repshare.errors import ConfigError, Unreachable
+from repshare.keys import CHALLENGE_BYTES
 
 LONGEST_NAME = 64  # characters
-MOST_LIVE = 10_000  # names remembered as live, whoever invents them
+MOST_LIVE = 10_000  # names remembered as live beside those that are known, whoever invents them
 MOST_TOKENS = 8  # that say so of one name
 RENEW_SECONDS = 5.0  # between two times that a peer says it is there
-MOST_REPLIES = 8  # to one question under one name: more than one is somebody else's
+MOST_REPLIES = 2  # of one node to one question: one that says anew that it is there may answer twice
+MOST_NODES = 16  # that are heard under one name: more than one are impostors
 TRIES = 5  # to listen at a port that was free a moment ago
 ASKS = 3  # of one that nobody answers for: a peer can be known a moment before the way to it is
 PAUSE_SECONDS = 0.1  # before it is asked again
@@ -64,7 +68,8 @@ class Network:
         self,
         task: str,
         name: str,
-        answer: Callable[[], bytes],
+        answer: Callable[[bytes], bytes],
+        known: Callable[[str], bool],
         *,
         listen: Sequence[str],
         connect: Sequence[str],
@@ -72,8 +77,11 @@ class Network:
         tls: Tls,
         limit: int,
     ) -> None:
-        """`answer` gives what others get who ask; replies longer than `limit` bytes are refused."""
-        self.name, self._limit, self._task = name, limit, quote(task, safe="")
+        """`answer` gives what others get who ask with a challenge; replies longer than `limit` bytes are refused.
+
+        `known` names are noticed however many others are there.
+        """
+        self.name, self._limit, self._task, self._known = name, limit, quote(task, safe=""), known
         self._answer, self._times = answer, 0
         self._declared: tuple[Any, ...] = ()
         self._live: dict[str, set[str]] = {}  # by name: the tokens that say so
@@ -116,11 +124,18 @@ class Network:
         place, before = self._place(self.name), self._declared
         release, token = f"{place}/release/{self._times}", f"{place}/live/{self._times}"
         self._declared = (
-            self.session.declare_queryable(release, lambda query: query.reply(release, self._answer())),
+            self.session.declare_queryable(release, lambda query: self._reply(query, release)),
             self.session.liveliness().declare_token(token),
         )
         for each in before:
             each.undeclare()
+
+    def _reply(self, query: zenoh.Query, place: str) -> None:
+        challenge = query.payload
+        if challenge is None or len(challenge) != CHALLENGE_BYTES:
+            query.reply_err(f"a question must bring a challenge of {CHALLENGE_BYTES} bytes")
+        else:
+            query.reply(place, self._answer(challenge.to_bytes()))
 
     def _renew(self) -> None:
         """Routers of Zenoh 1.10 may not tell their neighbours of one that was cut off and is back: say it again."""
@@ -151,7 +166,7 @@ class Network:
             tokens = self._live.get(name, set())
             if sample.kind == zenoh.SampleKind.DELETE:
                 tokens.discard(token)
-            elif (tokens or len(self._live) < MOST_LIVE) and len(tokens) < MOST_TOKENS:
+            elif (tokens or len(self._live) < MOST_LIVE or self._known(name)) and len(tokens) < MOST_TOKENS:
                 tokens.add(token)
             if tokens:
                 self._live[name] = tokens
@@ -160,22 +175,24 @@ class Network:
 
 
 class Question:
-    """Peers asked beside each other, until a deadline."""
+    """Peers asked beside each other, until a deadline, with a challenge that their answers must be signed with."""
 
     def __init__(self, session: zenoh.Session, place: Callable[[str], str], limit: int, deadline: float) -> None:
         self._session, self._place, self._limit, self._deadline = session, place, limit, deadline
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._over = zenoh.CancellationToken()
+        self.challenge = secrets.token_bytes(CHALLENGE_BYTES)
 
     def ask(self, name: str, *, again: int = ASKS - 1) -> None:
         """Ask this peer, too."""
-        heard = 0
+        heard = Counter[str]()  # by node, so that one cannot use up what is listened to for all
 
         def hear(reply: zenoh.Reply) -> None:
-            nonlocal heard
-            heard += 1
-            if heard <= MOST_REPLIES:
-                self._answers.put(self._judge(name, reply))
+            node = str(reply.replier_id and reply.replier_id.zid)
+            if node in heard or len(heard) < MOST_NODES:
+                heard[node] += 1
+                if heard[node] <= MOST_REPLIES:
+                    self._answers.put(self._judge(name, reply))
 
         def end() -> None:
             if heard or not again or self._over.is_cancelled:
@@ -189,6 +206,7 @@ class Question:
             self._session.get(
                 f"{self._place(name)}/release/*",
                 Callback(hear, end),
+                payload=self.challenge,
                 target=zenoh.QueryTarget.ALL,
                 consolidation=zenoh.ConsolidationMode.NONE,
                 timeout=left,

@@ -8,7 +8,7 @@ import json
 import logging
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from types import TracebackType
@@ -20,7 +20,7 @@ from repshare import wire
 from repshare.board import Board, Wants, longest_release
 from repshare.errors import ConfigError, ExchangeError, Outdated, StoreError, Unreachable
 from repshare.exchange.network import Network, Question, Tls, check_name
-from repshare.keys import Key, Seen, Trust, seal, unseal
+from repshare.keys import AHEAD_SECONDS, Key, Seen, Trust, seal, unseal
 from repshare.representations import Release, Teacher, nothing
 from repshare.stores import MemoryStore, Store
 from repshare.task import Task
@@ -28,7 +28,7 @@ from repshare.wire import Signed
 
 TIMEOUT_SECONDS = 5.0
 REPLY_LIMIT = 16 * 2**20  # bytes
-OVERHEAD = 32 * 1024  # bytes around a signed release
+OVERHEAD = 32 * 1024  # bytes around a release in an answer
 MOST_STRANGERS = 100  # that are named, whoever invents more
 log = logging.getLogger("repshare.peer")
 
@@ -38,6 +38,14 @@ class _Met(NamedTuple):
 
     release: Release
     age: int
+
+
+class _Own(NamedTuple):
+    """What this client answers with: its release, or no bytes."""
+
+    began: int  # milliseconds since 1970
+    round: int
+    body: bytes
 
 
 class PeerExchange:
@@ -85,10 +93,10 @@ class PeerExchange:
         self._met: dict[str, _Met] = {}
         self._company = False  # whether anyone was ever there
         self._strangers: set[str] = set()  # of whom was said that they are not asked
-        self._began, self._release, self._sealed = self._recall()
+        self._own = self._recall()
         limit = min(REPLY_LIMIT, OVERHEAD + longest_release(task))
         self.network = Network(
-            task_name, name, lambda: self._sealed,
+            task_name, name, self._answer, lambda other: self.trust.get(other) is not None,
             listen=listen, connect=connect, multicast=multicast, tls=tls or Tls(), limit=limit,
         )  # fmt: skip
 
@@ -119,20 +127,19 @@ class PeerExchange:
         self.network.leave()
 
     def publish(self, body: bytes) -> None:
-        """Sign this release and answer with it from now on. It is checked as any peer will check it."""
+        """Answer with this release from now on. It is checked as any peer will check it."""
         release = wire.decode_release(body)
         self.task.check(release)
-        if self._release is not None and release.round < self._release.round:
-            raise Outdated(f"{self.name} published round {self._release.round} already: {release.round} is older")
-        sealed = seal(self.key, self.task_name, self.name, body, began=self._began)
-        self._remember({"own": sealed})
-        self._release, self._sealed = release, sealed
+        if release.round < self._own.round:
+            raise Outdated(f"{self.name} published round {self._own.round} already: {release.round} is older")
+        self._remember({"release": body})
+        self._own = _Own(self._own.began, release.round, body)
         self.sent += len(body)
 
     def withdraw(self) -> None:
         """Answer with nothing from now on. What is published next may begin at round 1 again."""
-        self._began, self._release, self._sealed = max(_now(), self._began + 1), None, b""
-        self._remember({"own": b"", "began": json.dumps(self._began).encode()})
+        self._own = _Own(max(_now(), self._own.began + 1), 0, b"")
+        self._remember({"release": b"", "began": json.dumps(self._own.began).encode()})
 
     def collect(self, wants: Wants) -> bytes:
         """Ask M↓ random peers that are there, or those named, and make a teacher of what they give."""
@@ -149,6 +156,11 @@ class PeerExchange:
         if not names and self._company and wants.peers != ():
             raise Unreachable("none of the peers is there")
         return self._teach(fresh, wants)
+
+    def _answer(self, challenge: bytes) -> bytes:
+        """The own release, or that there is none, signed for the one who asks just now."""
+        own = self._own
+        return seal(self.key, self.task_name, self.name, own.body, challenge, began=own.began)
 
     def _candidates(self, wants: Wants) -> list[str]:
         known = self._known(self.live())
@@ -170,40 +182,38 @@ class PeerExchange:
 
         Where one has nothing to give, or nothing that can be taken, the next is asked, as long as there is time.
         """
-        taken: dict[str, Signed] = {}
-        pending: set[str] = set()
-        empty, failed, rest = set[str](), list[str](), iter(names)
+        answered: dict[str, Signed] = {}
+        pending, failed, rest = set[str](), list[str](), iter(names)
         with closing(self.network.question(time.monotonic() + self.timeout)) as question:
             _ask(question, rest, pending, wanted)
             for name, body, trouble, last in question.answers() if pending else ():
                 self.received += len(body or b"")
                 if name not in pending:
                     continue
-                if body == b"":
-                    empty.add(name)  # it has shared nothing yet; or an impostor says so: wait for all who answer
-                elif trouble:
+                if trouble:
                     log.warning("%s: %s", name, trouble)
-                elif body is not None and (signed := self._admit(name, body)) is not None:
-                    taken[name] = signed
-                if name in taken or last:
+                elif body is not None and (signed := self._admit(name, body, question.challenge)) is not None:
+                    answered[name] = signed
+                if name in answered or last:
                     pending.discard(name)
-                    if name not in taken and name not in empty:
+                    if name not in answered:
                         log.warning("%s: no answer that could be taken", name)
                         failed.append(name)
-                    _ask(question, rest, pending, wanted - len(taken))
+                    _ask(question, rest, pending, wanted - len(_shared(answered)))
                 if not pending:
                     break
         for name in sorted(pending):
             log.warning("%s: no answer within %g s", name, self.timeout)
-        self.seen.keep(list(taken.values()))
-        fresh = {name: wire.decode_release(signed.release) for name, signed in taken.items()}
+        self.seen.keep(list(answered.values()))
+        fresh = {name: wire.decode_release(release) for name, release in _shared(answered).items()}
         return fresh, failed + sorted(pending)
 
-    def _admit(self, name: str, body: bytes) -> Signed | None:
-        """A peer's release, if it may come in."""
+    def _admit(self, name: str, body: bytes, challenge: bytes) -> Signed | None:
+        """A peer's answer, if it may come in."""
         try:
-            signed = unseal(body, self.task_name, name, self.trust)
-            self.task.check(wire.decode_release(signed.release))
+            signed = unseal(body, self.task_name, name, self.trust, challenge)
+            if signed.release:
+                self.task.check(wire.decode_release(signed.release))
             self.seen.check(signed)
         except (ExchangeError, StoreError) as error:
             log.warning("%s: refused: %s", name, error)
@@ -214,7 +224,8 @@ class PeerExchange:
         """The teacher that a board makes of what was downloaded, and of what is remembered."""
         if wants.peers == ():
             return wire.encode_teacher(Teacher(nothing(self.task.dimension), nothing(self.task.dimension)))
-        board = Board(replace(self.task, minimum_count=1, max_age=None))  # what was remembered counts less and less
+        # What was remembered counts less and less. Peers ask each other by name: nobody else is there to ask.
+        board = Board(replace(self.task, minimum_count=1, max_age=None, named_peers=1))
         among = {**self._remembered(fresh, wants), **fresh}
         for name, release in among.items():
             board.accept(name, wire.encode_release(release))
@@ -234,23 +245,25 @@ class PeerExchange:
             if name in self._met and (wants.peers is None or name in wants.peers)
         }
 
-    def _recall(self) -> tuple[int, Release | None, bytes]:
-        """When the own rounds began, and the own release, from before this process."""
-        began, own = self.store.read(lambda state: state.get(["began", "own"]))
-        start = _now() if began is None else int(json.loads(began))
-        if began is None:
-            self._remember({"began": json.dumps(start).encode()})
-        if own:
-            signed = wire.decode_signed(own)
-            release = wire.decode_release(signed.release)
-            return start, release, own
-        return start, None, b""
+    def _recall(self) -> _Own:
+        """What was answered with before this process. Rounds that a wrong clock began in the future begin anew."""
+        kept, body = self.store.read(lambda state: state.get(["began", "release"]))
+        began = _now() if kept is None else int(json.loads(kept))
+        if kept is None or began > _now() + 1000 * AHEAD_SECONDS:
+            began = _now()
+            self._remember({"began": json.dumps(began).encode()})
+        return _Own(began, wire.decode_release(body).round if body else 0, body or b"")
 
     def _remember(self, items: dict[str, bytes]) -> None:
         try:
             self.store.transact(lambda state: state.set(items))
         except StoreError as error:
             raise Unreachable(f"what was to be published could not be kept: {error}") from error
+
+
+def _shared(answered: Mapping[str, Signed]) -> dict[str, bytes]:
+    """The releases of those who share one."""
+    return {name: signed.release for name, signed in answered.items() if signed.release}
 
 
 def _ask(question: Question, rest: Iterator[str], pending: set[str], wanted: int) -> None:

@@ -10,11 +10,12 @@ from urllib.parse import quote
 from repshare.aggregation import Aggregation
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed
-from repshare.exchange.connection import PATIENCE_SECONDS, TIMEOUT_SECONDS, Connection, Reply
+from repshare.exchange.connection import PATIENCE_SECONDS, REPLY_LIMIT, TIMEOUT_SECONDS, Connection, Reply
 from repshare.task import Task
 
 LONGEST_NAME = 64  # characters, all printable: it becomes part of a path and goes to the terminal
 TEACHER = "application/octet-stream"
+OVERHEAD, BESIDE = 64 * 1024, 32  # bytes of a teacher around its rows, and of a row beside its vector
 KINDS: dict[type, str] = {int: "whole number", float: "number", bool: "true or false", str: "word"}
 
 
@@ -29,6 +30,7 @@ class Membership(NamedTuple):
     norm_bound: float = 1000.0  # longer vectors are refused
     weighted: bool = True
     aggregation: str = "mean"
+    named_peers: int = 0  # how many named peers must share a class; 0: nobody can be asked for by name
 
     def agreed(self) -> Task:
         """The task itself."""
@@ -39,6 +41,7 @@ class Membership(NamedTuple):
             minimum_count=self.minimum_count,
             weighted=self.weighted,
             aggregation=cast(Aggregation, self.aggregation),
+            named_peers=self.named_peers,
         )
 
 
@@ -72,6 +75,7 @@ class RelayExchange:
         self.connection = Connection(
             url, token=token, ca=ca, cert=cert, timeout=timeout, patience=patience, plain_http=plain_http
         )
+        self._membership: Membership | None = None  # as the relay described it last
         self._last: tuple[dict[str, Any], str, bytes] | None = None  # query, ETag, teacher
 
     def __repr__(self) -> str:
@@ -105,9 +109,9 @@ class RelayExchange:
         """Ask for a teacher. One that has not changed since the same question is not sent again."""
         query = self._query(wants)
         known = self._last if self._last is not None and self._last[0] == query else None
-        reply = self.connection.ask(
-            "GET", f"{self._task()}/teacher", query=query, headers={"If-None-Match": known[1]} if known else None
-        )
+        unchanged = {"If-None-Match": known[1]} if known else None
+        limit = self._longest_teacher(wants)
+        reply = self.connection.ask("GET", f"{self._task()}/teacher", query=query, headers=unchanged, limit=limit)
         if reply.status == 304 and known:
             return known[2]
         reply.check_type(TEACHER)
@@ -132,7 +136,7 @@ class RelayExchange:
     def meeting_get(self, members: tuple[str, ...], number: int, step: int) -> bytes | None:
         """What was said in a step of a meeting, or None while it is not over."""
         place = f"{self._task()}/meetings/{number}/{step}"
-        reply = self.connection.ask("GET", place, query=self._group(members))
+        reply = self.connection.ask("GET", place, query=self._group(members), limit=REPLY_LIMIT)
         if reply.status == 204:
             return None
         reply.check_type(TEACHER)
@@ -155,7 +159,17 @@ class RelayExchange:
         kinds = {name: kind for name, kind in get_type_hints(Membership).items() if name not in ("task", "client")}
         for name in Membership._field_defaults.keys() - reply.json().keys():
             del kinds[name]  # a relay of an older version does not say it
-        return Membership(self.task, self.client, **{name: _value(reply, name, kinds[name]) for name in kinds})
+        self._membership = Membership(
+            self.task, self.client, **{name: _value(reply, name, kinds[name]) for name in kinds}
+        )
+        return self._membership
+
+    def _longest_teacher(self, wants: Wants) -> int:
+        """Bytes that a teacher takes at most, once it is known what the task is."""
+        if self._membership is None:
+            return REPLY_LIMIT
+        rows = self._membership.classes * (1 + wants.observations)
+        return min(REPLY_LIMIT, OVERHEAD + rows * (4 * self._membership.dimension + BESIDE))
 
     def _query(self, wants: Wants) -> dict[str, Any]:
         query: dict[str, Any] = {"observations": wants.observations, "seed": wants.seed}

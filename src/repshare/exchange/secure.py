@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from repshare import wire
+from repshare import sums, wire
 from repshare.board import Wants
 from repshare.errors import ConfigError, Refused, Unreachable
 from repshare.exchange.relay import RelayExchange
@@ -127,10 +127,13 @@ class SecureExchange:
                 f"this would be meeting {number}, but {self.name} has taken part in meeting {self._last}: if the task "
                 "or its relay's database is a new one, all members must start again"
             )
-        total = self._sum_up(self._group(number), number, own.numbers.ravel())
+        total, present = self._sum_up(self._group(number), number, own.numbers.ravel())
         totals = Totals(total.reshape(own.numbers.shape))
+        others = Totals(totals.numbers - own.numbers)
+        if fault := find_fault(others, present - 1, self.task):
+            raise Refused(f"the total of meeting {number} is not used: the others have {fault}. A member has lied")
         self._warn_of_few(own, totals)
-        taught = np.flatnonzero(totals.clients - own.clients > 0).tolist()
+        taught = np.flatnonzero(others.clients > 0).tolist()
         self._teacher = Teacher(totals.means(taught), nothing(self.task.dimension))
 
     def collect(self, wants: Wants) -> bytes:
@@ -161,7 +164,8 @@ class SecureExchange:
         session = json.dumps([self.task_name, number, *agreed])
         return Group(self.members, session, task.classes * (task.dimension + 3), self.threshold)
 
-    def _sum_up(self, group: Group, number: int, vector: Vector) -> Vector:
+    def _sum_up(self, group: Group, number: int, vector: Vector) -> tuple[Vector, int]:
+        """The total, and of how many members' vectors."""
         member = Member(group, self.name, self.key)
         announced = self._meet(number, 0, member.announce())
         self._last = number
@@ -169,7 +173,7 @@ class SecureExchange:
         masked = self._meet(number, 2, member.mask(dealt, vector))
         confirmed = self._meet(number, 3, member.confirm(masked))
         opened = self._meet(number, 4, member.open(confirmed))
-        return add_up(group, announced, dealt, masked, opened)
+        return add_up(group, announced, dealt, masked, opened), len(masked)
 
     def _meet(self, number: int, step: int, body: bytes) -> dict[str, bytes]:
         """Say something, and wait for what the others say."""
@@ -183,3 +187,25 @@ class SecureExchange:
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         self.received += sum(map(len, said.values()))
         return said
+
+
+def find_fault(others: Totals, members: int, task: Task) -> str | None:
+    """What is wrong with the sums of so many members, which only releases of the task went into; None if nothing is.
+
+    Nobody can look at a single member's vector, so that this is the only check which a false one meets.
+    """
+    clients, samples, weights = others.clients, others.samples, others.weights  # (C,) each
+    lengths = np.linalg.norm(others.vectors.astype(np.float64), axis=1) * sums.STEP  # (C,)
+    longest = (task.norm_bound + sums.STEP * task.dimension) * (1 + 1e-9)  # each number is rounded to a step
+    faults = {
+        f"{{clients}} clients, of {members},": (clients < 0) | (clients > members),
+        "{samples} samples of {clients} clients": (samples < clients * task.minimum_count)
+        | (samples > clients * wire.MOST_COUNTED),
+        "a weight of {weights} for {samples} samples": weights != (samples if task.weighted else clients),
+        "a sum of length {lengths:.3g} for a weight of {weights}": lengths > weights * longest,
+    }
+    for text, wrong in faults.items():
+        for label in np.flatnonzero(wrong)[:1].tolist():
+            rows = {"clients": clients, "samples": samples, "weights": weights, "lengths": lengths}
+            return text.format(**{name: row[label] for name, row in rows.items()}) + f" in class {label}"
+    return None
