@@ -4,7 +4,7 @@ INSTALLED := .venv/.installed
 
 PAGES := build/pages
 
-.PHONY: help run test soak check bench docs format lock clean
+.PHONY: help run test soak check audit bench docs format lock hashes clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -26,10 +26,16 @@ test: $(INSTALLED) ## Set up, run all tests
 soak: $(INSTALLED) ## Kill, fuzz and abuse relays: ten minutes, writes docs/results/soak.md
 	cd tests && ../$(BIN)/python -m soak
 
-check: $(INSTALLED) ## Formatting, lint, types
+check: $(INSTALLED) ## Formatting, lint, types, and whether versions fit their bounds, pins and hashes
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python deploy/audit.py
+
+audit: $(INSTALLED) ## The same versions against a service of known holes; exit code 3 from it: not available, nothing was audited
+	@test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit \
+		&& build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit; } || true
+	$(BIN)/python deploy/audit.py --service build/audit/bin/pip-audit
 
 bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; writes benchmarks/simulation.md and relay.md
 	$(BIN)/python benchmarks/simulation.py
@@ -45,8 +51,14 @@ format: $(INSTALLED) ## Put the formatting right
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lock: $(INSTALLED) ## Write the installed versions into constraints.txt
+lock: $(INSTALLED) ## Write the installed versions into constraints.txt; then: make hashes
 	$(BIN)/pip freeze --exclude-editable | sed 's/+cpu$$//' > constraints.txt
+
+hashes: ## Write what the container installs, with hashes, into deploy/requirements.txt (needs uv)
+	@command -v uv >/dev/null || { echo "uv is missing: pip install uv"; exit 1; }
+	sed -n 's/^requires = \["\(.*\)"\].*/\1/p' pyproject.toml | UV_CUSTOM_COMPILE_COMMAND='make hashes' uv pip compile pyproject.toml - \
+		--extra relay --extra redis -c constraints.txt --generate-hashes --no-annotate --python-version 3.12 \
+		--no-emit-index-url --quiet -o deploy/requirements.txt
 
 clean: ## Remove what was installed and built; results stay
 	rm -rf .venv build dist .mypy_cache .ruff_cache .hypothesis src/*.egg-info

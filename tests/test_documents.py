@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def run(code, cwd):
@@ -65,6 +65,21 @@ def test_commands_shown_exist(page):
 
     for command in re.findall(r"^\$? ?repshare (\w+)", page.read_text(), re.MULTILINE):
         assert command in COMMANDS, command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tests_that_are_named_exist(page):
+    for file, name in re.findall(r"`(tests/\w+\.py)::(\w+)`", page.read_text()):
+        assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}::{name}"
+
+
+def test_every_threat_has_a_test():
+    """Or says which file will have it."""
+    rows = [line for line in (ROOT / "docs/threats.md").read_text().splitlines() if line.startswith("| ")]
+    tables = [line for line in rows if not line.startswith(("| asset", "| promised", "| who has", "| what happens"))]
+    assets = 9  # the first table says what is worth protecting
+    assert all("tests/" in line for line in tables[assets:])
+    assert len(tables) > 40
 
 
 def test_the_site_is_built_with_every_link_leading_somewhere_and_nothing_from_elsewhere(tmp_path):

@@ -18,7 +18,7 @@ from repshare.relay.tasks import Tasks
 from repshare.representations import Release, stack
 from repshare.stores import MemoryStore, open_database
 
-TASK = Task(classes=2, dimension=2)
+TASK = Task(classes=2, dimension=2, named_peers=3)
 
 
 def local(_):
@@ -166,15 +166,16 @@ def test_bytes_that_are_no_release_are_malformed(join):
 
 
 def test_a_client_is_taught_by_the_peers_and_classes_it_names(join):
-    a, b, c = join("a"), join("b"), join("c")
-    a.publish(release(1.0, label=0))
-    b.publish(release(3.0, label=1))
+    c, others = join("c"), ("b", "d", "e")
+    join("a").publish(release(1.0, label=0))
+    for name in others:
+        join(name).publish(release(3.0, label=1))
 
     def taught(**wanted):
         return wire.decode_teacher(c.collect(Wants(MANY, 0, **wanted))).means.labels.tolist()
 
     assert taught() == [0, 1]
-    assert taught(peers=("b", "nobody")) == [1]
+    assert taught(peers=(*others, "nobody")) == [1]
     assert taught(classes=(0,)) == [0]
     assert taught(peers=()) == []
     assert taught(classes=()) == []

@@ -6,7 +6,7 @@ import random
 import shutil
 import signal
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,7 +26,9 @@ from repshare.keys import Key
 from repshare.masking import Group, Member
 from repshare.randomness import derive
 from repshare.relay.schemas import Report
+from repshare.relay.tasks import Tasks
 from repshare.simulation.workers import Mailbox
+from repshare.stores import open_database
 
 PARTY = Path(__file__).parent.parent / "examples/party.py"
 DIGITS = Membership("digits", "alice", 10, 84)
@@ -239,10 +241,12 @@ def in_step(exchanges, digits, rounds=3):
 
 
 def test_a_synchronous_simulation_through_a_relay_gives_the_same_bits_as_in_process(digits, tmp_path, started):
-    names, board = ("a", "b", "c"), Board(Task(10, 84))
-    here, local_weights = in_step({name: LocalExchange(board, name) for name in names}, digits)
     options = ("--db", "relay.db", "--insecure", "--task", "digits", "--classes", 10, "--dimension", 84)
     started.append(RelayProcess(tmp_path, *options))
+    with closing(open_database(str(tmp_path / "relay.db"))) as database:
+        entry = Tasks(database).get("digits").entry
+    names, board = ("a", "b", "c"), Board(entry.task, key=entry.secret.encode())
+    here, local_weights = in_step({name: LocalExchange(board, name) for name in names}, digits)
     with ExitStack() as stack:
         relays = {n: stack.enter_context(RelayExchange(started[-1].url, "digits", client=n)) for n in names}
         there, relay_weights = in_step(relays, digits)
@@ -384,6 +388,10 @@ def test_joining_from_the_command_line(folder, relay, capsys, party):
     narrow = party("return Party(LeNet5(dimension=50), (torch.zeros(4, 1, 8, 8), torch.arange(4)))")
     said = run(capsys, "join", relay.url, "--task", narrow, "--token-file", "bob.token", "--rounds", 1, expect=2).err
     assert "the model has 10 classes and d' = 50, but the task digits has 10 classes and d' = 84" in said
+    assert not Path("repshare-digits-bob").exists()
+
+    by_name = arguments(relay.url, "bob", "--rounds", 1, "--peers", "alice")
+    assert "the task digits hands out nothing by name: leave --peers out" in run(capsys, *by_name, expect=2).err
     assert not Path("repshare-digits-bob").exists()
 
     Path("alice.token").write_text("rs_0_wrong\n")

@@ -141,7 +141,9 @@ def test_a_relay_refuses_single_samples_unless_told_otherwise(tmp_path, monkeypa
             exchange.publish(single)
         said = run(capsys, *common, "--task-name", "usual", "--n-avg", 1, expect=2).err
         assert "takes no average of fewer than 2 samples, but n_avg is 1" in said
-        said = run(capsys, *common, "--task-name", "open", "--n-avg", 1).out
+        said = run(capsys, *common, "--task-name", "open", "--n-avg", 1, expect=2).err
+        assert "say --minimum-count 1 if they may leave" in said  # whatever the relay would take
+        said = run(capsys, *common, "--task-name", "open", "--n-avg", 1, "--minimum-count", 1).out
         assert "every observation that you release is a single sample's features" in said
         said = run(capsys, *common, "--task-name", "usual").out  # the paper's own choice goes through
         assert "warning" not in said
@@ -184,7 +186,7 @@ def test_a_peer_with_a_budget(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     main(["keys", "new", "ada.key"])
     place = ("--key", "ada.key", "--first-use", "--listen", "tcp/127.0.0.1:0", "--timeout", 0.1)
-    budget = ("--epsilon", 3, "--planned-releases", 1, "--n-avg", 1)
+    budget = ("--epsilon", 3, "--planned-releases", 1, "--n-avg", 1, "--minimum-count", 1)
     told = run(capsys, "peer", "--task", f"{PARTY}:alice", "--name", "ada", *place, *budget, "--rounds", 2).out
     assert "the privacy budget is spent" in told
     assert "1 releases charged" in run(capsys, "privacy", "ledger", "repshare-task-ada").out

@@ -5,7 +5,8 @@ import pytest
 
 from repshare.config import Setting
 from repshare.errors import ConfigError
-from repshare.results import Folder, summarise, write_atomically
+from repshare.files import write_atomically
+from repshare.results import Folder, summarise
 from repshare.screen import curve, traffic
 
 

@@ -9,10 +9,11 @@ from torch.utils.data import Dataset, TensorDataset
 
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, Malformed, ModelError
+from repshare.lessons import lay_out
 from repshare.models import LeNet5
 from repshare.representations import Teacher, nothing, stack
 from repshare.samples import Samples
-from repshare.training import Learner, Score, lay_out
+from repshare.training import Learner, Score
 
 
 def learner(data, policy=None, model=None, **options):

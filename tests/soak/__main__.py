@@ -8,6 +8,7 @@ from pathlib import Path
 from soak import faults
 from soak.abuse import abuse
 from soak.fuzz import fuzz
+from soak.memory import crowd
 from soak.schema import explore
 
 PAGE = Path(__file__).parents[2] / "docs/results/soak.md"
@@ -27,6 +28,7 @@ RUNS = [
     ("A relay is stopped (SIGTERM) under load", faults.stop_gracefully, {"stops": 20, "clients": 48, "threads": 6}),
     ("Half of the clients fall silent, in turns", faults.expire, {"turns": 10, "max_age": 1.0, "clients": 40}),
     ("Bodies that are no release", fuzz, {"bodies": 10_000}),
+    ("Large teachers asked for over 190 connections at once", crowd, {"seconds": 30, "connections": 190, "tokens": 1}),
     ("Abuse beside a client at work", abuse, {"seconds": 30, "gigabytes": 2.0, "idle": 1000, "slow": 100}),
 ]
 

@@ -7,8 +7,8 @@ import socket
 import time
 from contextlib import ExitStack, contextmanager
 
-HEAD = b"PUT /v1/tasks/digits/clients/mallory/release HTTP/1.1\r\nHost: x\r\n"
-ORDINARY = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+HEAD = b"PUT /v1/tasks/digits/clients/mallory/release HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+ORDINARY = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 SLOW_HEAD, SLOW_BODY = HEAD + b"X-Slow: ", HEAD + b"Content-Length: 1000\r\n\r\n"
 CHUNK = b"x" * 2**20
 TRIES_SECONDS = 0.2  # between one attack with a large body and the next

@@ -41,8 +41,9 @@ def describe(items, task):
             rows[buffer, owner, timeless(row) if buffer == 2 * task.classes else row] += 1
     sizes = head[3:].tolist()
     assert [sum(n for (buffer, *_), n in rows.items() if buffer == b) for b in range(len(sizes))] == sizes
-    queue = {key for key in items if key.startswith("queue/")}
-    assert queue == {f"queue/{number}" for number in range(head[1], head[2])}
+    queue = {key: json.loads(value)[0] for key, value in items.items() if key.startswith("queue/")}
+    assert queue.keys() <= {f"queue/{number}" for number in range(head[1], head[2])}
+    assert not queue or sorted(queue.values()) == sorted(key[8:] for key in items if key.startswith("release/"))
     return read_totals(items.get("totals"), task).encode(), rows, sizes
 
 

@@ -10,11 +10,11 @@ import numpy as np
 from hypothesis import strategies as st
 
 from repshare.board import longest_release
-from repshare.task import Task
+from repshare.task import Task, usual_norm_bound
 from soak.load import CLASSES, DIMENSION
 
 NEW, OLD = 2_000_000, 1  # rounds; the client's kept release stands between them
-LIMIT = 1000.0  # the task's norm bound
+LIMIT = math.ceil(usual_norm_bound(DIMENSION))  # what is longer is refused
 DTYPES = {"F32": np.float32, "F16": np.float16, "I8": np.int8, "I32": np.int32}
 STRANGE_DTYPES = ["F64", "BF16", "I64", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "C64", "F4", "f32", "", "X" * 500, 7, None]
 
@@ -225,6 +225,18 @@ def wrong_number(draw, rng):
     return Body(pack(parts, meta), (400,))
 
 
+def far_round(draw, rng):
+    parts = tensors(rng)
+    return Body(pack(parts, meta_of(parts, draw(st.integers(2**31, 2**63 - 1)))), (422,))
+
+
+def extra_tensor(draw, rng):
+    parts = tensors(rng)
+    name = draw(st.text(min_size=1, max_size=20).filter(lambda name: name not in (*parts, "__metadata__")))
+    parts[name] = np.ones(draw(st.integers(0, 500)), np.float32)
+    return Body(pack(parts, meta_of(parts)), (400,))
+
+
 def deep_metadata(draw, rng):
     parts, depth = tensors(rng), draw(st.integers(1, 4500))
     opening, closing = draw(st.sampled_from([("[", "]"), ('{"a":', "}")]))
@@ -269,7 +281,8 @@ def real(rng, round=NEW):
 KINDS = [
     truncated, lengthened, flipped, noise, lying_length, huge_header, wrong_dtype, swapped_dtype, not_finite, too_long,
     wrong_count, unknown_class, twice_a_class, wrong_dimension, too_many, wrong_shape, wrong_offsets, wrong_scales,
-    missing, wrong_kind, wrong_number, deep_metadata, no_metadata, twice_a_key, outdated, as_another,
+    missing, wrong_kind, wrong_number, far_round, extra_tensor, deep_metadata, no_metadata, twice_a_key, outdated,
+    as_another,
 ]  # fmt: skip
 
 
