@@ -23,6 +23,7 @@ from repshare.spaces import (
     read,
 )
 from repshare.spaces.leaves import draw_leaves
+from repshare.spaces.memory import Memory
 
 SHAPES = [(1, 8, 8), (3, 32, 32), (2, 17, 23)]
 STEP = 2.0**-14  # of the numbers of a filter
@@ -36,6 +37,9 @@ VARIANTS = [
 ]
 SOME = Patches((1, 8, 8), seed=5, **SMALL)
 ROWS = Fourier((-1.0, 0.0), (1.0, 5.0), seed=5, features=64)
+PHOTOGRAPHS = Patches(
+    (3, 32, 32), 4, (5, 8), 112, 0.5, 0.16, whiten=True, deep=384, mirror=True, fourier=16384, width=0.8
+)
 
 
 def sha256(array):
@@ -303,7 +307,7 @@ def test_data_that_do_not_fit_a_space_are_refused_with_both_named(space, inputs,
     [
         ((1, 28, 28), Patches((1, 28, 28), seed=4)),
         ((1, 8, 8), Patches((1, 8, 8), seed=4, sizes=(3, 4), grid=3)),
-        ((3, 32, 32), Patches((3, 32, 32), 4, (5, 8), 112, 0.5, 0.16, whiten=True, deep=384, mirror=True)),
+        ((3, 32, 32), PHOTOGRAPHS),
         ((5,), Fourier((-4.0,) * 5, (4.0,) * 5, seed=4)),
         ((1, 1, 30), Fourier((-4.0,) * 30, (4.0,) * 30, seed=4)),  # a table in the form of images
     ],
@@ -584,3 +588,24 @@ def test_what_is_no_module_is_no_backbone(nets, digits):
         Backbone("0" * 64, 6, nets("broken"))(training[:2])
     with pytest.raises(ConfigError, match="has no function 'missing'"):
         measure(nets("missing"), training[:2])
+
+
+def test_what_is_remembered_changes_no_bit_of_a_vector():
+    space, images = choose((), torch.zeros(1, 3, 32, 32), 0), torch.rand(33, 3, 32, 32)
+    for shift in (0, 7, 11):  # the same images in other batches
+        memory = Memory()
+        memory.embed(space, images[shift : shift + 15])
+        assert torch.equal(memory.embed(space, images), space(images))
+        assert memory.spared == 0
+        assert torch.equal(memory.embed(space, images), space(images))
+        assert memory.spared > 0
+
+
+def test_the_oldest_batches_are_forgotten_when_there_are_too_many():
+    images = torch.rand(3, 4, 1, 8, 8)
+    memory = Memory(most_bytes=2 * 4 * SOME.dimension * 4)
+    for batch in (*images, images[2], images[1]):
+        memory.embed(SOME, batch)
+    assert memory.spared > 0
+    memory.embed(SOME, images[0])
+    assert memory.spared == 0

@@ -17,6 +17,7 @@ which sees what the others have just done, would otherwise overshoot.
 """
 
 import math
+from copy import copy
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -143,6 +144,13 @@ class Dual:
         """The classifier in hand: everybody's, or the own samples' while there is nobody else."""
         return self._linear(self._view(self.improved, reading=True))
 
+    def by_itself(self) -> Linear:
+        """The classifier of the own samples alone, whatever anybody has shared."""
+        alone, zeros = copy(self), torch.zeros_like(self.targets)  # the Gram matrix is the same
+        alone.alone, alone.total, alone.published = True, None, Variables(zeros, zeros)
+        alone.improve()
+        return alone.linear()
+
     def state(self) -> dict[str, Any]:
         """What another of the same samples needs to go on to the same bits."""
         total = None
@@ -167,7 +175,8 @@ class Dual:
     def _view(self, variables: Variables, *, reading: bool = False) -> _View:
         own = self.total is None
         total = self._average(variables) if self.total is None else self.total
-        centre, dimension = torch.from_numpy(total.centre).to(self.vectors), self.vectors.shape[1]
+        dimension = self.vectors.shape[1]
+        centre = torch.from_numpy(total.centre).to(self.vectors, copy=True)  # products depend on how memory is aligned
         spread = max(dimension - float(centre.double().square().sum()), FEWEST * dimension)  # τ: all are √d long
         counted = own or bool(self.published.alpha.any())
         samples = total.samples + (0 if counted else len(self.labels))

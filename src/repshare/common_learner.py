@@ -74,16 +74,12 @@ class CommonLearner(Learner):
         labels = samples.labels.to(samples.device)
         used, held = _divide(self, labels.cpu().numpy(), seed)
 
-        def dual(*, alone: bool) -> Dual:
-            return Dual(vectors[used], labels[used], classes, loss=common.loss, shrinkage=common.shrinkage, alone=alone)
-
-        self.dual = dual(alone=alone)
+        loss, shrinkage = common.loss, common.shrinkage
+        self.dual = Dual(vectors[used], labels[used], classes, loss=loss, shrinkage=shrinkage, alone=alone)
         self.held, self.held_rows = (vectors[held], labels[held]), held
         self.by_itself: Linear | None = None  # the classifier of the own samples alone, where there is a choice
         if not alone and len(held):
-            own = dual(alone=True)
-            own.improve()
-            self.by_itself = own.linear()
+            self.by_itself = self.dual.by_itself()
         self.preparation = time.perf_counter() - started + spared
 
     @property

@@ -45,6 +45,8 @@ CLOTHES = (
     "deep=240",
     "deep_grid=3",
     "mirror=true",
+    "fourier=16384",
+    "width=0.8",
 )
 PAPER = {
     "mnist": Protocol(1200, 100, "lenet5"),

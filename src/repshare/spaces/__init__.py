@@ -83,7 +83,7 @@ def _usual(channels: int, height: int, width: int) -> dict[str, Any]:
     if channels == 1:
         return {}
     photographs = {"sizes": (5, 8), "filters": 112, "threshold": 0.5, "epsilon": 0.16, "whiten": True}
-    return {**photographs, "deep": 384, "mirror": True}
+    return {**photographs, "deep": 384, "mirror": True, "fourier": 16384, "width": 0.8}
 
 
 def _parse(kind: type[Any], options: Sequence[str]) -> dict[str, Any]:

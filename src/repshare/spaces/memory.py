@@ -2,8 +2,8 @@
 
 import hashlib
 import time
+from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from repshare.spaces.space import Space, fingerprint
@@ -11,28 +11,36 @@ from repshare.spaces.space import Space, fingerprint
 MOST_BYTES = 3 << 30
 
 
+class Embedded(NamedTuple):
+    """A batch of vectors, and the seconds that it took to make them."""
+
+    vectors: Tensor  # (n, d)
+    seconds: float
+
+
 class Memory:
-    """What one space made of the inputs seen so far in this process; another space begins anew."""
+    """What spaces made of whole batches of inputs in this process; the oldest are forgotten first.
+
+    Batches are remembered as a whole: the last bits of a vector may depend on the batch that it was computed in, and
+    must not depend on what happened to be remembered.
+    """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
         self.spared = 0.0  # seconds that the last call would have taken longer without
-        self._space, self._rows, self._seconds = "", dict[bytes, Tensor](), 0.0
+        self._batches: dict[tuple[str, bytes], Embedded] = {}
 
     def embed(self, space: Space, inputs: Tensor) -> Tensor:
         """What the space makes of these inputs (n, …): (n, d)."""
-        if (name := fingerprint(space)) != self._space:
-            self._space, self._rows, self._seconds = name, {}, 0.0
-        keys = [hashlib.blake2b(row.numpy().tobytes(), digest_size=16).digest() for row in inputs.cpu().contiguous()]
-        new = [place for place, key in enumerate(keys) if key not in self._rows]
-        found: dict[bytes, Tensor] = {}
-        if new:
+        digest = hashlib.blake2b(repr(inputs.shape).encode(), digest_size=16)
+        digest.update(inputs.cpu().contiguous().numpy().data)
+        key = fingerprint(space), digest.digest()
+        self.spared = self._batches[key].seconds if key in self._batches else 0.0
+        if key not in self._batches:
             started = time.perf_counter()
-            made = space(inputs[new])
-            self._seconds = (time.perf_counter() - started) / len(new)
-            found = {keys[place]: row for place, row in zip(new, made, strict=True)}
-        self.spared = self._seconds * (len(keys) - len(new))
-        vectors = torch.stack([found[key] if key in found else self._rows[key] for key in keys])
-        if (len(self._rows) + len(new)) * 4 * space.dimension <= self.most_bytes:
-            self._rows |= found
-        return vectors
+            vectors = space(inputs)
+            self._batches[key] = Embedded(vectors, time.perf_counter() - started)
+            while sum(batch.vectors.nbytes for batch in self._batches.values()) > self.most_bytes:
+                self._batches.pop(next(iter(self._batches)))
+            return vectors
+        return self._batches[key].vectors
