@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from repshare.cli import main
+from repshare.cli import COMMANDS, Group, main
+from repshare.commands.groups import LAYOUTS, grouped
+from repshare.commands.options import options_of
 
 TINY = ["--dataset", "digits", "--samples", "90", "--clients", "3", "--rounds", "2"]
 
@@ -189,7 +192,7 @@ def test_own_data_and_own_model_work_from_the_command_line(tmp_path):
         (["--workers", "0"], "workers must be at least 1, not 0"),
         (["--workers", "4"], "4 workers are too many for 3 clients"),
         (["--resident", "0"], "resident must be at least 1"),
-        (["--resume"], "--resume needs its --name"),
+        (["--resume"], "--resume needs --name: which run should be continued?"),
         (["--checkpoint-every", "0"], "checkpoint_every must be at least 1"),
         (["--participation", "0"], "participation must be above 0"),
         (["--dropout", "0.999"], "seed 0: nobody is there whenever a test is due"),
@@ -245,13 +248,167 @@ def test_data_lists_and_fetches(tmp_path):
     assert repshare("data", "fetch", "nothing", cwd=tmp_path).returncode == 2
 
 
-@pytest.mark.parametrize("command", [[], ["compare"], ["run"], ["reproduce"], ["data"]])
-def test_every_command_explains_itself(tmp_path, command):
-    done = repshare(*command, "--help", cwd=tmp_path)
-    assert done.returncode == 0
-    assert "usage: repshare" in done.stdout
-    if command:
-        assert f"repshare {command[0]} " in done.stdout.split("options")[0].split("\n", 1)[1]  # an example
+def walk(commands, *before):
+    """Every command with the words that call it."""
+    for name, command in commands.items():
+        if isinstance(command, Group):
+            yield from walk(command.commands, *before, name)
+        else:
+            yield " ".join([*before, name]), command
+
+
+LEAVES = dict(walk(COMMANDS))
+GROUPS = ["", "keys", "privacy", "relay", "relay tasks"]
+
+
+def call(capsys, *arguments):
+    """The exit code, and what was printed to whom."""
+    with pytest.raises(SystemExit) as exit:
+        main(arguments)
+    return exit.value.code or 0, *capsys.readouterr()
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_list_of_commands_fits_on_a_screen_with_a_line_for_each(capsys, group):
+    code, shown, error = call(capsys, *group.split(), "--help")
+    assert (code, error) == (0, "")
+    lines = shown.splitlines()
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 80
+    held = COMMANDS
+    for name in group.split():
+        held = held[name].commands
+    for name, command in held.items():
+        assert sum(line.startswith(f"  {name} ") and line.endswith(command.summary) for line in lines) == 1, name
+    assert call(capsys, *group.split()) == (2, shown, "")  # the same without --help, but it is no success
+
+
+def test_the_list_of_commands_ends_with_examples_that_are_right(capsys):
+    _, shown, _ = call(capsys, "--help")
+    examples = re.findall(r"^  (repshare .*)$", shown, re.MULTILINE)
+    assert len(examples) == 3
+    assert all(example.split()[1] in COMMANDS for example in examples)
+    assert "--tyro-write-completion" in shown
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_command_explains_itself_and_its_options_once(capsys, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "100")
+    code, shown, error = call(capsys, *name.split(), "--help")
+    assert (code, error) == (0, "")
+    assert shown.startswith(f"usage: repshare {name} ")
+    assert f"  repshare {name}" in shown.partition("\n")[2]  # an example
+    listed = re.findall(r"^  (--[a-z-]+)", shown, re.MULTILINE)
+    options = [option for option in options_of(LEAVES[name].load()) if not option.positional]
+    assert sorted(listed) == sorted(option.flag for option in options)
+    assert [flag for flag in listed if flag.startswith("--no-")] in ([], ["--no-weighted"])
+    for leftover in ("{None}", "None)", "STR", "INT", "FLOAT", "(default", "options options", "  Default: ."):
+        assert leftover not in shown, leftover
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_option_is_described_in_sentences_with_one_default(capsys, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "100")
+    _, shown, _ = call(capsys, *name.split(), "--help")
+    entries = re.split(r"^  (?=--)|^\S.*:$", shown.partition("\n  --")[2], flags=re.MULTILINE)
+    for entry in filter(None, map(str.strip, entries)):
+        assert entry.endswith("."), entry
+        assert entry.count("Default:") <= 1, entry
+    for option in options_of(LEAVES[name].load()):
+        assert option.help.endswith("."), option.name
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_long_helps_begin_with_the_common_options_and_leave_none_without_a_title(capsys, name):
+    assert next(iter(grouped(name, options_of(LEAVES[name].load())))) == "common options"
+    _, shown, _ = call(capsys, *name.split(), "--help")
+    titles = re.findall(r"^(\w.*):$", shown.partition("common options:")[2], re.MULTILINE)
+    assert len(titles) >= 4
+    assert not any(title.endswith("options") for title in titles)
+
+
+def test_defaults_are_shown_as_they_are_typed(capsys):
+    _, shown, _ = call(capsys, "compare", "--help")
+    words = " ".join(shown.split())
+    assert "--methods METHOD ... Methods to compare: any of CL, IL, FL, FD, RS, CA, CS, SL, FC. Default: CL IL" in words
+    assert "--clients N Number of clients that the data is divided among. Default: 5." in words
+    assert "--rounds N Number of communication rounds. Default: the paper's number for the dataset, else 20." in words
+
+
+def test_the_version_is_told(capsys):
+    from repshare import __version__
+
+    main(["--version"])
+    assert capsys.readouterr().out == f"repshare {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("comapre", "unknown command comapre: did you mean compare? See `repshare --help`"),
+        ("relay srve", "unknown command srve: did you mean serve? See `repshare relay --help`"),
+        ("relay tasks lst", "unknown command lst: did you mean list? See `repshare relay tasks --help`"),
+        ("quux", "unknown command quux. See `repshare --help`"),
+        ("--verison", "unknown option --verison: did you mean --version? See `repshare --help`"),
+        ("compare --lr 0.1", "unknown option --lr: did you mean --learning-rate? See `repshare compare --help`"),
+        ("compare --lr=0.1", "unknown option --lr: did you mean --learning-rate? See `repshare compare --help`"),
+        ("compare --method IL", "unknown option --method: did you mean --methods? See `repshare compare --help`"),
+        ("compare --no-json", "unknown option --no-json: did you mean --json? See `repshare compare --help`"),
+        ("compare --qqq", "unknown option --qqq. See `repshare compare --help`"),
+        ("compare --clients five", "--clients takes a whole number, not 'five'. See `repshare compare --help`"),
+        ("compare --clients=2.5", "--clients takes a whole number, not '2.5'. See `repshare compare --help`"),
+        ("compare --alpha x", "--alpha takes a number, not 'x'. See `repshare compare --help`"),
+        ("compare --share-classes 1 b", "--share-classes takes a whole number, not 'b'. See `repshare compare --help`"),
+        ("compare --clients", "--clients needs a value: --clients N. See `repshare compare --help`"),
+        ("compare --name --json", "--name needs a value: --name NAME. See `repshare compare --help`"),
+        ("compare --json=yes", "--json takes no value. See `repshare compare --help`"),
+        ("compare --partition unifrom", "partition cannot be 'unifrom': did you mean uniform? "),
+        ("compare --partition x", "partition cannot be 'x': choose uniform, dirichlet, shards or unequal. "),
+        ("compare digits", "unexpected argument 'digits'. See `repshare compare --help`"),
+        ("run", "METHOD is missing. See `repshare run --help`"),
+        ("peer --key a", "--task FILE.PY:FUNCTION and --name NAME are missing. See `repshare peer --help`"),
+        ("relay tasks create", "NAME is missing. See `repshare relay tasks create --help`"),
+        ("--tyro-write-completion ksh x", "--tyro-write-completion needs a shell (bash, zsh, fish) and a file"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_one_line_with_what_was_meant(capsys, command, said):
+    code, out, error = call(capsys, *command.split())
+    assert (code, out) == (2, "")
+    assert error.startswith(f"repshare: {said}")
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_no_command_shows_a_box_when_an_option_is_unknown(capsys, name):
+    code, out, error = call(capsys, *name.split(), "--unknwon", "1")
+    assert (code, out) == (2, "")
+    assert error == f"repshare: unknown option --unknwon. See `repshare {name} --help`\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--lambda-kd=-1"], ["--lambda-kd", "-1"], ["--lambda_kd", "-1"], ["--lambda-kd", "-inf"]]
+)
+def test_negative_numbers_and_underscores_reach_the_command(capsys, arguments):
+    assert "lambda_kd must be at least 0 and finite, not -" in call(capsys, "compare", *arguments)[2]
+
+
+def test_help_needs_neither_pytorch_nor_numpy_nor_the_parser():
+    code = (
+        "import sys, contextlib, repshare.cli\n"
+        "with contextlib.suppress(SystemExit): repshare.cli.main(['--help'])\n"
+        "sys.exit(bool({'torch', 'numpy', 'tyro', 'rich'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command_and_option(tmp_path, capsys, shell):
+    assert call(capsys, "--tyro-write-completion", shell, str(tmp_path / "script")) == (0, "", "")
+    script = (tmp_path / "script").read_text()
+    for word in ("compare", "tasks", "import", "--learning-rate", "--no-weighted", "dirichlet", "--named-peers"):
+        assert f"'{word}'" in script, word
+    assert "'--no-json'" not in script
+    assert "cannot be written" in call(capsys, "--tyro-write-completion", shell, str(tmp_path / "no" / "x"))[2]
 
 
 def test_a_folder_that_is_being_written_is_left_alone(tmp_path):

@@ -1,6 +1,6 @@
 """Frozen dataclasses that describe a run: they are the command line, its help, and run.json.
 
-The help keeps line ends: a line of a description is a sentence, or several.
+A line of a description is a sentence, or several. The help adds the default, unless the description says it.
 """
 
 import math
@@ -23,79 +23,84 @@ class Policy:
     """One client's own choices: how it learns, and what it lets others see (tunable collaboration)."""
 
     lambda_kd: float = 10.0
-    """λ_KD: how strongly features are pulled to the global mean of their class. 0 switches it off."""
+    """λ_KD: how strongly features are pulled towards the global mean of their class. 0 switches it off."""
     lambda_disc: float = 1.0
-    """λ_disc: how much the contrastive discriminator counts. 0 switches it off."""
+    """λ_disc: weight of the contrastive discriminator's loss. 0 switches it off."""
     lambda_length: float = 0.0
-    """How strongly features are kept short, by ‖φ‖²/d'. It needs nobody; on MNIST, 10 gains more than sharing."""
+    """Weight of a penalty on the length of features, ‖φ‖²/d'. It needs no other client.
+    On MNIST, 10 gains more than sharing does."""
     discriminator: Literal["classifier", "external"] = "classifier"
-    """What tells whether two representations are of one class: the model's own classifier, or two linear maps."""
+    """What decides whether two representations belong to one class: the model's own classifier, or two linear maps."""
     summed: bool = False
-    """Sum these terms over features and classes, as the paper's formulas do, instead of averaging."""
+    """Sum the loss terms over features and classes, as the paper's formulas do, instead of averaging them."""
     n_avg: int = 10
-    """Samples averaged into each observation. Fewer make observations more telling, of others and of you."""
+    """Number of samples averaged into each observation.
+    Smaller values carry more information, and reveal more about your samples."""
     m_up: int = 1
-    """M↑: observations shared for each class and round."""
+    """M↑: number of observations shared for each class and round."""
     m_down: int = 1
-    """M↓: observations learnt from for each class and round."""
+    """M↓: number of observations to learn from for each class and round."""
     minimum_count: int | None = None
     """Never share an average over fewer samples than this.
-    Default: 2 for `join` and `peer`, where 1 must be asked for; 1 in a simulation and from Python."""
+    Default: 2 for `join` and `peer`; 1 in a simulation and from Python."""
     share_classes: tuple[int, ...] | None = None
     """Classes that may be shared. Default: all."""
     share_samples: tuple[int, ...] | None = None
-    """Samples, by their index in each client's own data, that may enter an average. The others only train.
+    """Samples that may enter an average, by their index in each client's data. The rest is used for training only.
     Default: all."""
     share_inputs: bool = False
-    """Share although the model only passes its inputs on, so that averages of the data itself leave."""
+    """Share even if the model has no hidden layer, so that averages of the data itself leave this machine."""
     peers: tuple[str, ...] | None = None
-    """Clients to learn from, by name (in a simulation "client 1", "client 2" …). Default: everyone.
+    """Names of the clients to learn from ("client 1", "client 2" … in a simulation). Default: all.
     At a relay this needs a task that was created with --named-peers."""
     precision: Precision = "fp32"
-    """How exactly the numbers that a client shares are written (RS and FD only)."""
+    """Number format of what a client shares (RS and FD only)."""
     common_precision: Literal["fp32", "fp16"] = "fp16"
-    """CS: how exactly the numbers that a client shares and receives are written. int8 is too coarse for it."""
+    """CS: number format of what a client shares and receives."""
     held_out: float = 0.05
-    """CS: the share of samples that never leave in any form, and tell whether the others help. At least 10, or none."""
+    """CS: fraction of the samples that is never shared, and shows whether other clients help. At least 10, or none."""
     keep_to_self: bool = False
-    """CS: use the classifier of the own samples where the held-out ones say that the others make it worse."""
+    """CS: use the classifier of the client's own samples where it does better on the held-out ones."""
     pair: Literal["no", "pair", "distil"] = "no"
-    """CS: train the own network, too. pair: use both together. distil: teach the network what the pair says."""
+    """CS: train the client's own network, too.
+    pair: use network and common classifier together. distil: train the network on what both together predict."""
     releases: int | None = None
-    """Release at most so often, then only listen. Default: in every round."""
+    """Maximum number of releases; after that the client only receives. Default: no limit."""
     epochs: int = 1
     """Passes over the local data in each round."""
     batch_size: int = 32
-    """Samples in a training step."""
+    """Number of samples in a training step."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Local optimizer. Its state is kept between rounds."""
     learning_rate: float = 1e-3
-    """Its step size."""
+    """Learning rate of the local optimizer."""
     compute: Compute = "fp32"
-    """Numbers that the network computes with. bf16 is about twice as fast on processors with AVX-512 BF16.
+    """Number format that the network computes with. bf16 is about twice as fast on processors with AVX-512 BF16.
     Weights, losses and everything shared stay fp32."""
     release_every: int = 1
-    """Release after every so many rounds only. Each release costs privacy and traffic."""
+    """Number of rounds between releases. Each release costs privacy and traffic."""
     epsilon: float | None = None
-    """ε: with noise, so that all releases together are (ε, δ)-differentially private for each sample, given the model.
-    Training itself is not, unless `end_to_end`: see docs/privacy.md. Default: no noise."""
+    """ε: add noise, so that all releases together are (ε, δ)-differentially private for each sample, given the model.
+    This does not cover training itself, unless with --end-to-end: see docs/privacy.md. Default: no noise."""
     delta: float = 1e-5
-    """δ: the chance that ε does not hold. Well below one over the number of samples."""
+    """δ: the probability that ε does not hold. It should be well below one over the number of samples."""
     planned_releases: int = 20
-    """Releases to make the budget last for. After it is spent a client releases nothing more, and goes on training."""
+    """Number of releases that the budget is spread over. When it is spent, the client only trains."""
     clip: float | None = None
-    """Features longer than this are shortened to it: noise is in proportion. Default: √d', Tanh's longest."""
+    """Features longer than this are clipped to it. The noise is proportional to it.
+    Default: √d', the longest that Tanh features can be."""
     adjacency: Literal["replace", "add-remove"] = "replace"
-    """What others must not notice. replace: one sample replaced by another of its class; how many there are is public.
-    add-remove: one added or removed, with noise on these numbers, too, and each sample charged by its own length."""
+    """Which change of the data ε hides.
+    replace: one sample is replaced by another of its class; the number of samples is public.
+    add-remove: one sample is added or removed; counts get noise, too, and each sample is charged by its own length."""
     seeded_noise: bool = False
-    """Draw the noise from the seed: it protects nobody, and releases say so. Simulations do, to be repeatable."""
+    """Draw the noise from the seed, to be reproducible. Such noise protects nobody, and releases say so."""
     end_to_end: bool = False
-    """Train with DP-SGD, too: then ε covers all that others ever see, and what they can know about the model."""
+    """Train with DP-SGD, too, so that ε covers both the releases and the model."""
     training_share: float = 0.5
-    """end_to_end: the part of ε for training; releases alone cost at most the rest."""
+    """--end-to-end: the part of ε that is spent on training. The rest is for releases."""
     grad_clip: float = 1.0
-    """end_to_end: longer gradients of a sample are shortened to this."""
+    """--end-to-end: the length to which the gradient of each sample is clipped."""
 
     def __post_init__(self) -> None:
         for name in ("lambda_kd", "lambda_disc", "lambda_length"):
@@ -140,80 +145,83 @@ class Setting:
     dataset: str = "mnist"
     """mnist, fashion_mnist, cifar10, digits, or your own as file.py:function."""
     data_folder: str | None = None
-    """A folder that already holds the data set, as torchvision lays it out."""
+    """Folder that already holds the dataset, as torchvision lays it out."""
     samples: int | None = None
-    """Use the first so many training samples. Default: the paper's number for the data set, else all."""
+    """Number of training samples to use. Default: the paper's number for the dataset, else all."""
     clients: int = 5
-    """N: how many parties share the data."""
+    """Number of clients that the data is divided among."""
     rounds: int | None = None
-    """Communication rounds. Default: the paper's number for the data set, else 20."""
+    """Number of communication rounds. Default: the paper's number for the dataset, else 20."""
     model: tuple[str, ...] = ()
-    """lenet5, convnet, mlp, resnet9, resnet18, or your own as file.py:function. Several are dealt out in turn.
-    Default: the paper's for the data set."""
+    """lenet5, convnet, mlp, resnet9, resnet18, or your own as file.py:function.
+    Several are assigned to clients in turn. Default: the paper's model for the dataset."""
     dimension: int | None = None
-    """d', the length of a representation. Default: the model's own. Different models must agree on one."""
+    """d', the length of a representation. It must be the same for all models. Default: the model's own."""
     partition: Literal["uniform", "dirichlet", "shards", "unequal"] = "uniform"
-    """How samples are dealt. uniform: equal parts at random (the paper). unequal: random parts of unequal size.
-    dirichlet: by class with Dirichlet(alpha) shares. shards: a few classes each."""
+    """How samples are divided among clients. uniform: at random, in equal parts (the paper).
+    unequal: at random, in parts of unequal size. dirichlet: each class in Dirichlet(alpha) proportions.
+    shards: a few classes for each client."""
     alpha: float = 0.5
-    """dirichlet: the smaller, the more one-sided."""
+    """dirichlet: smaller values make clients' classes more unequal."""
     classes_per_client: int = 2
-    """shards: how many classes a client sees."""
+    """shards: number of classes that each client has."""
     ratio: float = 10.0
-    """unequal: how many times the smallest part the largest is."""
+    """unequal: size of the largest part divided by the smallest."""
     head: str | None = None
-    """The name of your own model's last linear layer, where it cannot be found by what it computes."""
+    """Name of the last linear layer of your own model, if it cannot be found automatically."""
     norm_bound: float = 1000.0
-    """Longer representations are refused. Those of the built-in models are never longer than √d'."""
+    """Representations longer than this are refused. Those of the built-in models are never longer than √d'."""
     weighted: bool = True
-    """Weigh a client's class mean by its samples; off, each client counts the same."""
+    """A client's class mean counts by its number of samples. With --no-weighted, all clients count the same."""
     aggregation: Aggregation = "mean"
-    """How clients' class means become one: mean, or median, trimmed or geometric, which a few liars cannot spoil."""
+    """How the class means of clients are combined. median, trimmed and geometric tolerate a few dishonest clients."""
     attackers: float = 0.0
-    """The share of clients that lie."""
+    """Fraction of clients that attack the others."""
     attack: Attack = "flip"
-    """How they lie. flip turns every vector that they share round, scale makes it a hundred times as long (not FL, SL).
-    noise replaces their images by white noise, permuted gives each of their classes the name of another."""
+    """What attackers do. flip: negate every vector they share. scale: make it a hundred times as long (not FL, SL).
+    noise: replace their images by white noise. permuted: permute their labels."""
     independent_starts: bool = False
-    """FL: average networks that started from different weights, as the published row did."""
+    """FL: start each client's network from its own random weights, as in the paper's table."""
     space: tuple[str, ...] = ()
-    """CS and CA: the common space and its options, as in `patches filters=64 grids=4`, or your own as file.py:function.
+    """The common space and its options, as in `patches filters=64 grids=4`, or your own as file.py:function.
     Default: patches for images, fourier for vectors."""
     loss: Literal["squared", "logistic"] = "squared"
-    """CS and CA: the common classifier's loss. With logistic, a sample's weight in what is shared is at most 1."""
+    """Loss of the common classifier. With logistic, a sample's weight in what is shared is at most 1."""
     shrinkage: float | None = None
-    """CS and CA: how strongly the common classifier is regularised.
-    Default: what does best when clients leave out one of their samples at a time, summed over clients."""
+    """How strongly the common classifier is regularised. Default: chosen by leave-one-out error over all clients."""
     common_rounds: int | None = None
-    """CS: its rounds, if fewer than `rounds`. CA needs one. Default: 20 for fashion_mnist and cifar10, else 10."""
+    """CS: number of rounds, if fewer than --rounds. CA needs one.
+    Default: 20 for fashion_mnist and cifar10, else 10."""
     code_size: float = 0.9
-    """FC: how far from zero the codes of classes are in each dimension."""
+    """FC: distance of the class codes from zero in each dimension."""
     participation: float = 1.0
-    """The share of the clients there that take part in a round, drawn anew each time."""
+    """Fraction of the available clients that take part in a round, chosen at random each time."""
     dropout: float = 0.0
-    """The chance that a client misses a round."""
+    """Probability that a client misses a round."""
     late_joiners: float = 0.0
-    """The share of clients that join only in some later round."""
+    """Fraction of clients that join in a later round."""
     leavers: float = 0.0
-    """The share of clients that leave for good after some round."""
+    """Fraction of clients that leave for good after some round."""
     stragglers: float = 0.0
-    """The chance that a client's round takes one to three rounds longer.
-    Its release arrives late (FL goes on without it), and it is busy until then."""
+    """Probability that a client needs one to three rounds longer for a round.
+    Its release arrives late (FL continues without it), and it is busy until then."""
     topology: Topology | None = None
     """Share without a server (RS and FD only).
-    Each round, a client learns from M↓ of its neighbours, drawn anew; global means are the average of theirs.
-    complete: everyone is everyone's neighbour. ring: two each. regular: `degree` each, at random.
-    random: each pair with the chance `link_chance`. star: all are the first one's.
-    small_world: the nearest `degree` in a ring, each link moved with the chance `link_chance`.
+    In each round a client learns from M↓ neighbours, chosen at random; the global means are the average of theirs.
+    complete: all clients are connected. ring: every client has two neighbours.
+    regular: every client has --degree neighbours, chosen at random.
+    random: two clients are connected with probability --link-chance.
+    star: every client is connected to the first one only.
+    small_world: a ring with --degree neighbours, and each link rewired with probability --link-chance.
     Default: a relay."""
     degree: int = 4
-    """regular, small_world: neighbours of a client."""
+    """regular, small_world: number of neighbours of a client."""
     link_chance: float = 0.3
-    """random: the chance that two clients are neighbours; small_world: that a link leads elsewhere."""
+    """random: probability that two clients are connected. small_world: probability that a link is rewired."""
     eval_every: int = 10
-    """Test the clients that were there after every so many rounds; always after the last."""
+    """Number of rounds between tests. There is always one after the last round."""
     device: str = "cpu"
-    """Where models train, as PyTorch names it."""
+    """PyTorch device on which models are trained."""
     policy: Policy = field(default_factory=Policy)
     """Every client's policy."""
 

@@ -11,23 +11,23 @@ class Grid:
     """What is tried."""
 
     epsilons: tuple[float, ...] = (1.0, 4.0, 16.0)
-    """Budgets ε of all releases together."""
+    """Privacy budgets ε of all releases together."""
     n_avgs: tuple[int, ...] = (1, 10)
-    """Samples averaged into an observation."""
+    """Numbers of samples averaged into an observation."""
     class_sizes: tuple[int, ...] = (12, 120)
-    """Samples of a class. (The paper's N = 10 has 12.)"""
+    """Numbers of samples of a class (12 in the paper with 10 clients)."""
     releases: int = 5
-    """That the attacker sees."""
+    """Number of releases that the attacker sees."""
     m_up: int = 1
-    """M↑: observations in each."""
+    """M↑: number of observations in each release."""
     delta: float = 1e-5
-    """δ."""
+    """δ: the probability that ε does not hold."""
     trials: int = 2000
-    """Of each attack, in each of its two worlds. More prove more."""
+    """Number of trials of each attack, with and without the sample. More trials prove more."""
     epochs: int = 20
-    """Of training the model that is attacked."""
+    """Number of epochs for which the attacked model is trained."""
     broken: bool = False
-    """Leave half of the noise out on purpose: the audit must notice."""
+    """Leave half of the noise out on purpose, which the audit must notice."""
 
     def __post_init__(self) -> None:
         for name, least in (("trials", 100), ("releases", 1), ("m_up", 0), ("epochs", 1)):

@@ -4,8 +4,9 @@ import json as jsonlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import tyro
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -24,10 +25,10 @@ def audit(
     data_folder: str | None = None,
     fallback: str | None = None,
     model: str = "lenet5",
-    output: Path = Path("audit"),
+    output: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("audit"),
     json: bool = False,
 ) -> None:
-    """Attack releases made by the mechanism that ships: whose sample is in them, and what does it look like?
+    """Attack releases made by the shipped mechanism: whose sample is in them, and what does it look like?
 
     Membership: the attacker knows the model, every other sample and both candidates, and says by the likelihood ratio
     which of the two was released; in the worst case that clipping allows, and with the two most different real samples
@@ -46,11 +47,11 @@ def audit(
     Args:
         grid: What is tried.
         dataset: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function.
-        data_folder: A folder that already holds the data set, as torchvision lays it out.
-        fallback: A data set to use instead, and say so, if the first cannot be had.
+        data_folder: Folder that already holds the dataset, as torchvision lays it out.
+        fallback: Dataset to use, with a warning, if the first cannot be downloaded.
         model: lenet5, resnet9, resnet18, or your own as file.py:function.
-        output: The folder for audit.json, audit.png and inversion.png.
-        json: Print one JSON document on standard output and nothing else there.
+        output: Folder for audit.json, audit.png and inversion.png.
+        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare import screen
     from repshare.audit import campaign, pictures

@@ -16,7 +16,7 @@ def data(
     folder: Path | None = None,
     json: bool = False,
 ) -> None:
-    """List the data sets, or fetch them into the cache.
+    """List the datasets, or download them into the cache.
 
     repshare data list
 
@@ -25,10 +25,10 @@ def data(
     repshare data fetch mnist --folder ~/datasets
 
     Args:
-        action: list or fetch.
-        names: For fetch: which. Default: all.
-        folder: A folder that already holds the files, as torchvision lays them out.
-        json: Print one JSON document on standard output and nothing else there.
+        action: What to do: list or fetch.
+        names: Datasets to fetch. Default: all.
+        folder: Folder that already holds the files, as torchvision lays them out.
+        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare import screen
     from repshare.data import DATASETS, cache, load

@@ -41,7 +41,7 @@ def demo(
 ) -> None:
     """Watch clients with different networks learn together: a real relay, real processes, real data, a live page.
 
-    Ends with what each client would have learnt alone, and leaves nothing behind.
+    At the end it shows what each client would have learnt alone. No files are left behind.
 
     repshare demo
 
@@ -50,15 +50,15 @@ def demo(
     repshare demo --keep kept && repshare report kept/run
 
     Args:
-        clients: How many, each a process of its own.
-        dataset: What they learn from. digits needs no network.
-        samples: Images that each client has for itself.
-        rounds: Rounds that each client takes part in.
-        seed: Of the data's order, the starting weights, and all that is drawn.
-        pace: Seconds that a round takes at least, so that there is something to watch.
-        keep: A new folder in which all files stay: the relay's, the clients', and a run for `repshare report`.
-        stay: On a terminal: keep the relay and its page up until Enter or Ctrl-C.
-        json: Print one JSON document on standard output and nothing else there.
+        clients: Number of clients. Each is a process.
+        dataset: Dataset to learn from. digits needs no download.
+        samples: Number of images that each client has.
+        rounds: Number of rounds that each client takes part in.
+        seed: Seed of the order of the data, the starting weights and all random choices.
+        pace: Minimum duration of a round, so that there is something to watch.
+        keep: New folder in which to keep all files: the relay's, the clients', and a run for `repshare report`.
+        stay: On a terminal, keep the relay and its page up until Enter or Ctrl-C.
+        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.demo.processes import Processes
     from repshare.demo.scene import Cast, Scene

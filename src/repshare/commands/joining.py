@@ -24,23 +24,23 @@ class Access:
     """How to get into the relay."""
 
     token_file: Path | None = None
-    """A file with the token that `repshare relay invite` printed. The relay knows client and task by it."""
+    """File with the token that `repshare relay invite` made. The relay knows client and task by it."""
     name: str | None = None
-    """For an open relay, one without tokens: this client's name."""
+    """This client's name, if the relay uses no tokens."""
     task_name: str | None = None
-    """For an open relay: the task to take part in."""
+    """The task to take part in, if the relay uses no tokens."""
     ca: Path | None = None
-    """Certificates of the authority that vouches for the relay, if it is not a public one (PEM)."""
+    """Certificates of the relay's authority, if it is not a public one (PEM)."""
     cert: Path | None = None
-    """This client's certificate, where the relay asks for one (PEM)."""
+    """This client's certificate, if the relay asks for one (PEM)."""
     key: Path | None = None
-    """The certificate's private key."""
+    """The private key of --cert (PEM)."""
     plain_http: bool = False
-    """Send the token over http without TLS, also to other machines. Only where the way there is secure in itself."""
+    """Send the token over http without TLS, also to other machines. Use this only inside a secure network."""
     timeout: float = 10.0
-    """Seconds to wait for one answer."""
+    """Time to wait for one answer."""
     patience: float = 30.0
-    """Seconds to keep trying when the relay does not answer. Training then goes on without it until it is back."""
+    """Time to keep trying when the relay does not answer. Training then continues without it until it is back."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,16 @@ class Secrecy:
     """Secure sums: a fixed group whose class sums are masked, so that the relay learns their total only."""
 
     group: Path | None = None
-    """The trust file (`repshare keys trust`) with the names and keys of all members, this client included.
-    Needs --m-up 0: observations are one client's own, and no sum hides them."""
+    """Trust file (see `repshare keys trust`) with the names and keys of all members, including this client.
+    This needs --m-up 0, because a sum cannot hide the observations of one client."""
     signing_key: Path | None = None
-    """This client's key of `repshare keys new`, by which the group knows it."""
+    """This client's key, made by `repshare keys new`, by which the group knows it."""
     threshold: int = 0
-    """How many members must stay to the end of a sum, the same for all. Default: more than two thirds.
-    With fewer than all, totals with and without a member tell of it."""
+    """Number of members that must stay until the end of a sum, the same for all members.
+    With fewer than all, the totals with and without a member reveal something about it.
+    Default: more than two thirds."""
     step_patience: float = 60.0
-    """Seconds to wait for slower members in each of a sum's five steps; without those who are missing it goes on."""
+    """Time to wait for slower members in each of the five steps of a sum. It continues without those that are late."""
 
     def __post_init__(self) -> None:
         if (self.group is None) != (self.signing_key is None):
@@ -75,7 +76,8 @@ def join(
 ) -> None:
     """Train with others through a relay, round after round; only averages leave this machine.
 
-    Started again it goes on where it was, whatever ended it. While the relay is away it goes on training.
+    Started again, it continues where it stopped, whatever the reason. While the relay is down, it keeps training.
+    Options that differ from their default override the policy in the party's file.
 
     repshare join https://relay.example.org --task party.py:alice --token-file alice.token
 
@@ -87,12 +89,11 @@ def join(
     repshare join http://127.0.0.1:8000 --task party.py:alice --name alice --task-name digits --rounds 50
 
     Args:
-        url: The relay's address.
-        task: file.py:function. The function takes nothing and returns repshare.Party(model=…, data=…, test=…).
+        url: Address of the relay.
+        task: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
         access: How to get into the relay.
         work: How to go about it.
-        policy: How to learn, and what to share. What is set here to other than its default comes before the policy in
-            the party's file.
+        policy: How to learn, and what to share.
         secrecy: Secure sums, instead of the relay's board.
     """
     console = Console(stderr=work.json)

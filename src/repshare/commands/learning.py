@@ -28,23 +28,23 @@ class Output:
     """Where results go, and how the work is done: nothing here changes a result."""
 
     name: str | None = None
-    """The run's folder below `runs`. Default: the command, the data set and the time."""
+    """Name of the run: its folder in --runs. Default: the command, the dataset and the time."""
     runs: Path = Path("runs")
-    """Where run folders are."""
+    """Folder in which runs are saved."""
     resume: bool = False
-    """Go on with the run of this name: whole methods and seeds in it are not done again."""
+    """Continue the run with this --name. Methods and seeds that are finished are not repeated."""
     json: bool = False
-    """Print one JSON document on standard output and nothing else there."""
+    """Print one JSON document on standard output, and nothing else there."""
     workers: int | None = None
-    """Processes to share the clients among. Default: one for each core, at most one for each client."""
+    """Number of worker processes. Default: one for each core, at most one for each client."""
     inline: bool = False
-    """Keep all clients in this process: slower, and the simplest to debug."""
+    """Use no worker processes. This is slower, and easier to debug."""
     ray: str | None = None
-    """Share the clients among the cores of a Ray cluster instead: its address, or `local` to start one here."""
+    """Use a Ray cluster instead of worker processes: its address, or `local` to start one here."""
     resident: int = 1000
-    """Clients that each process keeps in memory; the states of more are on disk while they rest."""
+    """Number of clients that each process keeps in memory. The rest is kept on disk."""
     checkpoint_every: int | None = None
-    """Rounds between checkpoints. Default: about a minute."""
+    """Number of rounds between checkpoints. Default: as many as take about a minute."""
 
     def __post_init__(self) -> None:
         for name, least in (("workers", 1), ("resident", 1), ("checkpoint_every", 1)):
@@ -52,7 +52,7 @@ class Output:
             if value is not None and value < least:
                 raise ConfigError(f"{name} must be at least {least}, not {value}")
         if self.resume and self.name is None:
-            raise ConfigError("which run is to be gone on with? --resume needs its --name")
+            raise ConfigError("--resume needs --name: which run should be continued?")
 
 
 def compare(
@@ -64,10 +64,10 @@ def compare(
 ) -> None:
     """Compare methods on the same split and seeds: a table, a figure, and all records.
 
-    CL has everyone's data in one place, in IL everyone is alone, FL averages weights (FedAvg), FD shares mean
-    logits, and RS, the paper's method, shares mean representations. CS shares class averages of fixed features in a
-    common space, and needs few rounds; CA is the same space alone, its control. Besides there are SL, split learning,
-    and FC, a control that learns towards fixed class codes and shares nothing.
+    CL: all data in one place. IL: every client learns alone. FL: clients share weights (FedAvg). FD: clients share
+    mean logits. RS: clients share mean representations (the paper's method). CS: clients share class averages in a
+    common space, and need few rounds. CA: the common space alone, as a control. SL: split learning. FC: clients learn
+    fixed class codes and share nothing, as a control.
 
     repshare compare --dataset digits --clients 3 --rounds 10
 
@@ -76,15 +76,15 @@ def compare(
     Args:
         setting: What all methods have in common.
         output: Where results go.
-        methods: Any of CL, IL, FL, FD, RS, CA, CS, SL, FC.
-        seeds: How many, numbered from 0. Each has its own split and starting weights.
-        fallback: A data set to use instead, and say so, if the first cannot be had.
+        methods: Methods to compare: any of CL, IL, FL, FD, RS, CA, CS, SL, FC.
+        seeds: Number of seeds. Each has its own split and starting weights.
+        fallback: Dataset to use, with a warning, if the first cannot be downloaded.
     """
     _compare("compare", setting, output, methods, seeds, fallback)
 
 
 def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: Output, seeds: int = 1) -> None:
-    """Run one method: CL, IL, FL, FD, RS, CA, CS, SL or FC.
+    """Run one method: CL, IL, FL, FD, RS, CA, CS, SL or FC. See `repshare compare --help` for what they are.
 
     repshare run RS --dataset mnist --clients 10
 
@@ -94,7 +94,7 @@ def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: 
         method: One of CL, IL, FL, FD, RS, CA, CS, SL, FC.
         setting: What to run it on.
         output: Where results go.
-        seeds: How many, numbered from 0. Each has its own split and starting weights.
+        seeds: Number of seeds. Each has its own split and starting weights.
     """
     _compare(f"run-{method}", setting, output, (method,), seeds, None)
 

@@ -15,47 +15,45 @@ from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.interrupts import pause
 
-KEYS = "Keys, by which peers know each other."
-
 
 @dataclass(frozen=True)
 class Place:
     """Who this is among the peers, and how they find each other."""
 
     name: str
-    """This client's name. The others know it by its key."""
+    """This client's name. Other peers know it by its key."""
     key: Path
-    """The file of `repshare keys new`, with which this client's releases are signed."""
+    """Key that signs this client's releases, made by `repshare keys new`."""
     task_name: str = "task"
-    """What the peers call their collaboration."""
+    """Name of the collaboration, the same for all peers."""
     trust: Path | None = None
-    """The file that says which key belongs to which peer: see `repshare keys trust`."""
+    """Trust file: which key belongs to which peer. See `repshare keys trust`."""
     first_use: bool = False
-    """Believe whoever comes first under a name that is not in the trust file, and remember its key there."""
+    """Trust the first key seen for a name that is not in the trust file, and save it there."""
     listen: tuple[str, ...] = ()
-    """Where others may connect: tcp/0.0.0.0:7447, tls/0.0.0.0:7447. Port 0: any that is free; it is then said."""
+    """Where other peers can connect, such as tcp/0.0.0.0:7447 or tls/0.0.0.0:7447. Port 0 takes a free one."""
     connect: tuple[str, ...] = ()
-    """Where to find others: tcp/bob.example.org:7447. One is enough; those it knows are found through it."""
+    """Where to find other peers, such as tcp/bob.example.org:7447. One is enough; the others are found through it."""
     multicast: bool = False
-    """Look for others in the local network."""
+    """Look for peers in the local network."""
     ca: Path | None = None
-    """For tls/: certificates of the authority that vouches for the peers (PEM)."""
+    """Certificates of the peers' authority (PEM)."""
     cert: Path | None = None
-    """For tls/: this peer's certificate (PEM)."""
+    """This peer's certificate (PEM)."""
     cert_key: Path | None = None
-    """For tls/: the certificate's private key."""
+    """The private key of --cert (PEM)."""
     mutual: bool = False
-    """For tls/: ask those who connect for a certificate, and show ours."""
+    """Require a certificate from peers that connect, and present ours."""
     timeout: float = 5.0
-    """Seconds to wait for peers in a round. One that does not answer costs no more than that."""
+    """Time to wait for peers in a round."""
     memory: float = 0.0
-    """0 to 1: go on counting the class means of peers met earlier, after k rounds with memory**k of their samples."""
+    """Weight from 0 to 1 of class means received in earlier rounds. After k rounds it is this value to the power k."""
     norm_bound: float | None = None
-    """Refuse releases with longer representations. Tanh features are never longer than √d'. Default: 4 √d'."""
+    """Representations longer than this are refused. Tanh features are never longer than √d'. Default: 4 √d'."""
     aggregation: Aggregation = "mean"
-    """How peers' class means become one: mean, or median, trimmed or geometric, which a few liars cannot spoil."""
+    """How the class means of peers are combined. median, trimmed and geometric tolerate a few dishonest peers."""
     linger: float = 0.0
-    """Seconds to go on answering others after the last round."""
+    """Time to keep answering peers after the last round."""
 
     def __post_init__(self) -> None:
         if not (self.listen or self.connect or self.multicast):
@@ -73,7 +71,9 @@ def peer(
 ) -> None:
     """Train with others without a server, round after round; only averages leave this machine, signed.
 
-    Started again it goes on where it was, whatever ended it. While nobody is there it goes on training.
+    Started again, it continues where it stopped, whatever the reason. While no peer is reachable, it keeps training.
+    --m-down is the number of peers asked in a round. Options that differ from their default override the policy in
+    the party's file.
 
     repshare keys new alice.key
 
@@ -82,11 +82,10 @@ def peer(
     repshare peer --task party.py:bob --name bob --key bob.key --trust peers.jsonl --connect tcp/alice.example.org:7447
 
     Args:
-        task: file.py:function. The function takes nothing and returns repshare.Party(model=…, data=…, test=…).
+        task: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
         place: Who this is among the peers, and how they find each other.
         work: How to go about it.
-        policy: How to learn, and what to share: M↓ (--m-down) is how many peers are asked in a round. What is set here
-            to other than its default comes before the policy in the party's file.
+        policy: How to learn, and what to share.
     """
     from repshare.exchange.network import Tls
     from repshare.exchange.peer import PeerExchange
@@ -136,12 +135,12 @@ def peer(
 
 
 def new(path: Annotated[Path, tyro.conf.Positional]) -> None:
-    """Make a key, keep it in a file that nobody else may read, and print its public half for the others.
+    """Make a key, keep it in a file that only you can read, and print its public half for the other peers.
 
     repshare keys new alice.key
 
     Args:
-        path: A file that does not exist yet.
+        path: The file to write. It must not exist yet.
     """
     from repshare.keys import Key
 
@@ -153,15 +152,15 @@ def new(path: Annotated[Path, tyro.conf.Positional]) -> None:
 def show(
     path: Annotated[Path, tyro.conf.Positional], json_lines: Annotated[bool, tyro.conf.arg(name="json")] = False
 ) -> None:
-    """Print the public half of a key, or whom a trust file trusts.
+    """Print the public half of a key, or the peers in a trust file.
 
     repshare keys show alice.key
 
     repshare keys show peers.jsonl
 
     Args:
-        path: A key, or a trust file.
-        json_lines: Print JSON.
+        path: A key or a trust file.
+        json_lines: Print one JSON object for each key.
     """
     from repshare.keys import Key, Trust
 
@@ -180,14 +179,14 @@ def trust(
     key: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PUBLIC-KEY")],
     file: Path = Path("peers.jsonl"),
 ) -> None:
-    """Believe that what is signed with this key is this peer's. Ask the peer for the key by a way you trust.
+    """Trust this public key for this peer. Get the key from the peer over a channel you trust.
 
     repshare keys trust bob 3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29
 
     Args:
         name: The peer's name.
-        key: Its public key, as `repshare keys new` printed it there.
-        file: The trust file; it is made if it does not exist.
+        key: The peer's public key, as `repshare keys new` printed it.
+        file: The trust file. It is created if it does not exist.
     """
     from repshare.exchange.network import check_name
     from repshare.keys import Trust, parse_public

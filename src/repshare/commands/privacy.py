@@ -19,19 +19,19 @@ class Budget:
     """What may be spent on what."""
 
     epsilon: float
-    """ε: what all releases together may cost."""
+    """ε: the privacy budget of all releases together."""
     delta: float = 1e-5
-    """δ: the chance that ε does not hold. Well below one over the number of samples."""
+    """δ: the probability that ε does not hold. It should be well below one over the number of samples."""
     releases: int = 20
-    """Releases to make it last for."""
+    """Number of releases that the budget is spread over."""
     n_avg: int = 10
-    """Samples averaged into each observation."""
+    """Number of samples averaged into each observation."""
     m_up: int = 1
-    """M↑: observations of each class in a release. 0 leaves all of the budget to the means."""
+    """M↑: number of observations of each class in a release. With 0, the class means get the whole budget."""
     clip: float | None = None
-    """The length to which features are clipped. Default: √d'."""
+    """Length to which features are clipped. Default: √d'."""
     adjacency: Literal["replace", "add-remove"] = "replace"
-    """One sample replaced by another of its class, or one added or removed."""
+    """Which change of the data ε hides: one sample replaced by another of its class, or one added or removed."""
 
 
 def plan(
@@ -42,10 +42,10 @@ def plan(
     figure: Path | None = Path("privacy-plan.png"),
     json: bool = False,
 ) -> None:
-    """What noise a budget means, and how wrong it makes class means and observations. Nothing is released.
+    """Show how much noise a budget means, and the error of class means and observations. Nothing is released.
 
-    The error is the length of what the noise adds, over the longest that a mean can be (the clip norm): beyond 1 there
-    is more noise than mean.
+    The error is the length of the noise divided by the longest that a mean can be (the clip norm): above 1 there is
+    more noise than mean.
 
     repshare privacy plan --epsilon 8 --releases 10 --class-sizes 12 120 --clients 10
 
@@ -53,11 +53,11 @@ def plan(
 
     Args:
         budget: What may be spent on what.
-        class_sizes: Samples that a client has of each class. With replace, the smallest decides the noise.
+        class_sizes: Number of samples that a client has of each class. With replace, the smallest decides the noise.
         dimension: d', the length of a representation.
-        clients: How many share, for the error of the mean of all their means.
-        figure: Where to draw the error against ε; None for no figure.
-        json: Print one JSON document on standard output and nothing else there.
+        clients: Number of clients that share, for the error of the mean of their means.
+        figure: File for a figure of the error against ε. None writes no figure.
+        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.privacy.planning import draw_outlook, foresee
 
@@ -86,13 +86,13 @@ def plan(
 def ledger(
     path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="STATE-FOLDER|FILE")], json: bool = False
 ) -> None:
-    """Show what a client's releases have cost. Only looks: nothing ever takes a charge back.
+    """Show how much of its privacy budget a client has spent. Nothing is changed.
 
     repshare privacy ledger repshare-digits-alice
 
     Args:
-        path: The state folder of `repshare join` or `repshare peer`, or the ledger in it (privacy.jsonl).
-        json: Print one JSON document on standard output and nothing else there.
+        path: State folder of `repshare join` or `repshare peer`, or the ledger in it (privacy.jsonl).
+        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.privacy.ledger import read_ledger
 

@@ -24,7 +24,7 @@ def serve(
     task: str | None = None,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
 ) -> None:
-    """Serve a relay until Ctrl-C or SIGTERM, which lose nothing.
+    """Start a relay. Ctrl-C or SIGTERM stops it without losing data.
 
     To try it out on this machine, without tokens:
 
@@ -41,8 +41,8 @@ def serve(
         address: Where the relay listens.
         options: What it takes, and from whom.
         values: With --task: what its clients agree on.
-        task: Create this task first, if it is not there.
-        log_level: How much is logged, as JSON lines on standard error.
+        task: Create this task first, if it does not exist.
+        log_level: Log messages from this level on, as JSON lines on standard error.
     """
     from repshare.relay import logs, server
 
@@ -68,7 +68,7 @@ def invite(
     out: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Make a token, and write it to a file that only you can read, or print it once: only its hash is kept.
+    """Make a token, and write it to a file that only you can read, or print it once. Only its hash is kept.
 
     repshare relay invite alice --task mnist --out alice.token
 
@@ -79,15 +79,15 @@ def invite(
     repshare relay invite me --role admin
 
     Args:
-        name: Who is invited. A client publishes under this name.
+        name: Name of the client, viewer or admin.
         place: Where the relay keeps what it knows.
-        task: The task. A viewer or admin without one sees all.
-        role: client: publishes and learns. viewer: sees how tasks stand. admin: creates and deletes tasks, too.
-        url: The relay's address, for the line to send to the invited.
-        renew: End the token that this name has, and make another.
-        days: The token ends after so many days. Default: never.
-        out: Write the token to this file, readable by you alone, and not to standard output.
-        json: Print one JSON document on standard output and nothing else there.
+        task: The task. Viewers and admins without one see all tasks.
+        role: client: publishes and learns. viewer: sees the state of tasks. admin: creates and deletes tasks, too.
+        url: Address of the relay, for the command that is shown.
+        renew: End the token that this name has, and make a new one.
+        days: Number of days after which the token ends. Default: never.
+        out: Write the token to this file, which only you can read, instead of printing it.
+        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.files import write_atomically
     from repshare.relay.access import Access, Grant
@@ -118,7 +118,7 @@ def invite(
 
 
 def revoke(name: Name, place: Place, task: str | None = None, withdraw: bool = False) -> None:
-    """End a token. Running relays notice within a second or two; what was published stays, without --withdraw.
+    """End a token. Running relays notice within a second or two. What was published stays, unless with --withdraw.
 
     repshare relay revoke alice --task mnist
 
@@ -127,10 +127,10 @@ def revoke(name: Name, place: Place, task: str | None = None, withdraw: bool = F
     repshare relay revoke me    (a token for all tasks)
 
     Args:
-        name: Whose.
+        name: Whose token to end.
         place: Where the relay keeps what it knows.
-        task: In which task.
-        withdraw: Take back what it published, too.
+        task: The task that the token is for. Default: a token for all tasks.
+        withdraw: Also delete what the client has published.
     """
     from repshare.relay.access import REMEMBERED_SECONDS, Access
     from repshare.relay.notes import forget
@@ -153,18 +153,18 @@ def revoke(name: Name, place: Place, task: str | None = None, withdraw: bool = F
 
 
 def check(place: Place, repair: bool = False, json: bool = False) -> None:
-    """Read all that a relay keeps, and say what of it is damaged. Exit code 1 if anything is.
+    """Read everything that a relay has stored, and report what is damaged. The exit code is 1 if anything is.
 
     repshare relay check
 
     repshare relay check --repair    (also while the relay is running)
 
-    A relay repairs what it meets by itself, and logs it; this looks at everything.
+    A relay repairs the damage that it meets, and logs it; this command looks at everything.
 
     Args:
         place: Where the relay keeps what it knows.
-        repair: Make whole what can be: all but releases, tokens and meetings that cannot be read. Those go.
-        json: Print one JSON document on standard output and nothing else there.
+        repair: Repair what can be repaired, and delete releases, tokens and secure sums that cannot be read.
+        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.relay.checking import check_all
 

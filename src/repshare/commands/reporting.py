@@ -22,7 +22,7 @@ def report(
     repshare report runs/* docs/results/table-mnist --output all.html
 
     Args:
-        runs: Folders with run.json and records.jsonl: of compare, run, reproduce table, join, peer, or demo --keep.
+        runs: Folders of compare, run, reproduce table, join, peer or demo --keep, with run.json and records.jsonl.
         output: The file to write.
     """
     from repshare.files import write_atomically

@@ -30,12 +30,12 @@ def reproduce(
     only: tuple[str, ...] = (),
     rounds: int | None = None,
     data_folder: str | None = None,
-    output: Path = Path("docs/results"),
+    output: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("docs/results"),
     workers: int | None = None,
     compute: Compute = "fp32",
     json: bool = False,
 ) -> None:
-    """Reproduce a table or figure: say how long it will take, then do what is not there yet, cell by cell.
+    """Reproduce a table or figure: show how long it will take, then compute the missing cells one by one.
 
     table: the paper's table beside the published numbers. ablation: gain over learning alone for a grid of λ_KD and
     λ_disc. curves: train and test accuracy by round. tsne: the feature spaces of two clients by round. traffic: bytes
@@ -51,25 +51,25 @@ def reproduce(
     features kept short. models: three kinds of network together. clients: up to 10,000. space: the common
     space by its dimension, and by rounds.
 
-    Each has a folder of its own with its description (run.json), a line or more for each cell (records.jsonl), and
-    what is made from these alone: a figure (PNG and SVG), a table (Markdown). Interrupted, it goes on where it was;
-    cells that are there are never done again, so that seeds may be added later.
+    Each has its own folder, with its description (run.json), a line or more for each cell (records.jsonl), and what is
+    made from these alone: a figure (PNG and SVG), a table (Markdown). If interrupted, it continues where it stopped;
+    finished cells are never repeated, so that seeds may be added later.
 
     repshare reproduce table --dataset mnist --seeds 5
 
     repshare reproduce table --dataset cifar10 --seeds 1 --only RS clients=10
 
     Args:
-        what: Which of the above.
+        what: One of the tables, figures and studies above.
         dataset: mnist, fashion_mnist or cifar10.
-        seeds: How many, numbered from 0. Each has its own split and starting weights. Default: as published here.
-        only: Only cells that have all of these in their lines, such as RS, or clients=10; the others may be done later.
-        rounds: Communication rounds. Default: the paper's.
-        data_folder: A folder that already holds the data set, as torchvision lays it out.
-        output: Where the results are kept.
-        workers: Processes to share the clients among. Default: one for each core.
-        compute: Numbers that networks compute with. bf16 is faster; the lines of such cells say so.
-        json: Print one JSON document on standard output and nothing else there.
+        seeds: Number of seeds. Each has its own split and starting weights. Default: as published here.
+        only: Compute only the cells whose records have all of these, such as RS or clients=10.
+        rounds: Number of communication rounds. Default: the paper's.
+        data_folder: Folder that already holds the dataset, as torchvision lays it out.
+        output: Folder in which results are kept.
+        workers: Number of worker processes. Default: one for each core.
+        compute: Number format that networks compute with. bf16 is faster, and is noted in the records.
+        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare import screen
     from repshare.experiments import EXPERIMENTS, arrange, choose, fill, missing

@@ -31,28 +31,29 @@ class Work:
     """How to go about it."""
 
     rounds: int | None = None
-    """Stop after this round. Default: go on until Ctrl-C."""
+    """Stop after this round. Default: continue until Ctrl-C."""
     state: Path | None = None
-    """The folder from which the same command goes on. Default: repshare-TASK-CLIENT."""
+    """Folder with the state, from which the same command continues. Default: repshare-TASK-CLIENT."""
     restart: bool = False
-    """Forget the rounds in the state folder, withdraw what was shared, and begin at round 1. A privacy ledger stays."""
+    """Delete the rounds in the state folder, withdraw what was shared, and start at round 1.
+    The privacy ledger is kept."""
     dry_run: bool = False
-    """Only show what would leave this machine in a round. Contacts nobody and writes nothing."""
+    """Only show what would leave this machine in a round. Nothing is sent or written."""
     seed: int = 0
-    """Of the starting weights and all that is drawn."""
+    """Seed of the starting weights and of all random choices."""
     eval_every: int = 1
-    """Test after every so many rounds, if the party has test data."""
+    """Number of rounds between tests, if the party has test data."""
     pace: float = 0.0
-    """Seconds that a round takes at least, so that slower parties can keep up."""
+    """Minimum duration of a round, so that slower parties can keep up."""
     device: str = "cpu"
-    """Where to train, as PyTorch names it."""
+    """PyTorch device on which to train."""
     threads: int | None = None
-    """Threads to compute with. Default: PyTorch's choice."""
+    """Number of threads. Default: PyTorch's choice."""
     report: bool = False
-    """Tell the relay's page after each round how it went: accuracies, losses, bytes, the model's size and type, ε.
-    Nothing of it is needed to take part, and no ε covers accuracies and losses."""
+    """Send accuracies, losses, bytes, ε and the model's size and type to the relay's page after each round.
+    None of it is needed to take part, and no ε covers accuracies and losses."""
     json: bool = False
-    """Print one JSON object a round on standard output, and a last one about all, and nothing else there."""
+    """Print one JSON object for each round, and one at the end, on standard output, and nothing else there."""
 
     def __post_init__(self) -> None:
         for name in ("rounds", "eval_every", "threads"):

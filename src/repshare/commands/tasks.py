@@ -29,14 +29,14 @@ class Place:
     """Where a relay keeps what it knows."""
 
     db: str | None = None
-    """A file, made if it is not there; or `memory`, which ends with the process. Default: relay.db."""
+    """Database file, created if it does not exist; or `memory`, which ends with the process. Default: relay.db."""
     redis: str | None = None
-    """Redis instead, for several relays side by side: redis://host:port/0.
-    Without --redis and --db, the environment variable REPSHARE_REDIS: everyone on a machine can see command lines."""
+    """Redis instead of a file, for several relays side by side, such as redis://host:port/0.
+    Other users can see command lines: to hide a password, set the environment variable REPSHARE_REDIS instead."""
 
     audit_log: str | None = None
-    """Write accepted actions (who created, invited, published, …) to this file as JSON lines; `-`: standard output.
-    Without it, the environment variable REPSHARE_AUDIT_LOG; without that, nowhere."""
+    """Write accepted actions (created, invited, published …) to this file as JSON lines; `-` for standard output.
+    Default: the environment variable REPSHARE_AUDIT_LOG, else no log."""
 
     def audit(self) -> "AuditLog":
         """Where accepted actions are written down."""
@@ -57,27 +57,27 @@ class Values:
     """What a task's clients agree on."""
 
     classes: int | None = None
-    """C, the number of classes."""
+    """Number of classes. A new task needs it."""
     dimension: int | None = None
-    """d', the length of a representation."""
+    """Length of a representation, d'. A new task needs it."""
     norm_bound: float | None = None
-    """Longer vectors are refused. Tanh features are never longer than √d'. Default: 4 √d'."""
+    """Representations longer than this are refused. Tanh features are never longer than √d'. Default: 4 √d'."""
     minimum_count: Annotated[int, tyro.conf.arg(aliases=("--min-count",))] = 2
-    """Averages over fewer samples than this are refused: by default, single samples' features."""
+    """Averages over fewer samples than this are refused."""
     weighted: bool = True
-    """Weigh a client's class mean by its samples; off, each client counts the same."""
+    """A client's class mean counts by its number of samples. With --no-weighted, all clients count the same."""
     aggregation: Aggregation = "mean"
-    """How clients' class means become one. All but mean bear some clients that lie.
-    median: of each coordinate. trimmed: the mean without the largest and smallest fifth. geometric: the median."""
+    """How the class means of clients are combined. median, trimmed and geometric tolerate a few dishonest clients.
+    median: of each coordinate. trimmed: mean without the largest and smallest fifth. geometric: geometric median."""
     max_age: float | None = None
-    """Seconds after which a release is forgotten if no newer one came, counted while a relay runs. Default: never."""
+    """Time after which a release is deleted if no newer one came, counted while a relay runs. Default: never."""
     named_peers: int = 0
-    """Let clients learn from others that they name, where at least so many of these share a class: 3 or more.
-    By asking twice a client can then find out what any one of the others shared. Default: 0, nobody by name."""
+    """Let clients choose by name whom they learn from, if at least this many of those share a class: 3 or more.
+    By asking twice, a client can then find out what any one of the others shared. Default: 0, which forbids it."""
 
 
 def create(name: Name, place: Place, values: Values) -> None:
-    """Create a task. The same values again are fine; others are refused.
+    """Create a task. If it exists, the values must be the same.
 
     repshare relay tasks create mnist --classes 10 --dimension 84
 
@@ -102,7 +102,7 @@ def list_tasks(place: Place, json: bool = False) -> None:
 
     Args:
         place: Where the relay keeps what it knows.
-        json: Print one JSON document on standard output and nothing else there.
+        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.relay.access import Access
     from repshare.relay.tasks import Tasks
@@ -144,13 +144,13 @@ def list_tasks(place: Place, json: bool = False) -> None:
 
 
 def export(name: Name, file: Annotated[Path, tyro.conf.Positional], place: Place) -> None:
-    """Write a task, with all that is published in it, to a file. Tokens are not in it.
+    """Write a task, with everything published in it, to a file. Tokens are not in it.
 
     repshare relay tasks export mnist mnist.task
 
     Args:
         name: The task's name.
-        file: Where to.
+        file: The file to write.
         place: Where the relay keeps what it knows.
     """
     from repshare.files import write_atomically
@@ -163,14 +163,14 @@ def export(name: Name, file: Annotated[Path, tyro.conf.Positional], place: Place
 
 
 def import_task(file: Annotated[Path, tyro.conf.Positional], place: Place, name: str | None = None) -> None:
-    """Create a task from a file that `export` wrote. One that is damaged is refused, and leaves nothing behind.
+    """Create a task from a file that `export` wrote. A damaged file is refused, and nothing is created.
 
     repshare relay tasks import mnist.task --redis redis://127.0.0.1:6379/0
 
     Args:
-        file: The file.
+        file: The file to read.
         place: Where the relay keeps what it knows.
-        name: Another name for the task. Default: the one that it had.
+        name: New name of the task. Default: the name that it had.
     """
     from repshare.relay.tasks import Tasks
 
@@ -186,7 +186,7 @@ def import_task(file: Annotated[Path, tyro.conf.Positional], place: Place, name:
 
 
 def delete(name: Name, place: Place) -> None:
-    """Delete a task with all that was published in it, and end its tokens.
+    """Delete a task, everything published in it, and its tokens.
 
     repshare relay tasks delete mnist
 

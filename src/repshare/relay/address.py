@@ -12,17 +12,17 @@ class Address:
     """Where a relay listens, and how."""
 
     host: str = "127.0.0.1"
-    """The address to listen on. 0.0.0.0 is all of this machine's: that needs TLS, or a proxy that does it."""
+    """Address to listen on. 0.0.0.0 means all addresses of this machine, and needs TLS or a proxy that does it."""
     port: int = 8000
-    """The port; 0 takes a free one and says which."""
+    """Port to listen on. 0 takes a free one and prints it."""
     certificate: Path | None = None
-    """TLS: the certificate, with those between it and its authority (PEM)."""
+    """TLS: the certificate, with all intermediate ones (PEM)."""
     key: Path | None = None
-    """TLS: its private key (PEM)."""
+    """TLS: the private key of --certificate (PEM)."""
     client_ca: Path | None = None
-    """TLS: let in only those with a certificate of this authority (PEM), besides the token."""
+    """TLS: require a client certificate of this authority (PEM), in addition to the token."""
     behind_proxy: bool = False
-    """A proxy in front of the relay does TLS; who asks is known from its X-Forwarded-For."""
+    """A proxy in front of the relay does TLS. Client addresses are taken from its X-Forwarded-For header."""
 
     def check(self, *, insecure: bool) -> None:
         """Raise ConfigError where tokens would travel in the clear, or there are none and others can reach it."""

@@ -10,23 +10,23 @@ class Options:
     """What a relay takes, and from whom."""
 
     insecure: bool = False
-    """No tokens: everyone may do everything. For trying out, on this machine only."""
+    """Use no tokens: everyone may do everything. For trying it out on this machine only."""
     rate: float = 100.0
-    """Requests a second that each token may make on average, twice as many at once; 0: as many as it likes."""
+    """Requests per second that each token may make on average, with bursts of twice as many. 0 means no limit."""
     max_bytes: int = 16_000_000
-    """The longest release that is taken."""
+    """Maximum size of a release in bytes."""
     body_seconds: float = 30.0
-    """How long a body may take to arrive."""
+    """Maximum time for the body of a request to arrive."""
     head_seconds: float = 10.0
-    """How long a request's head may take to arrive, the first one counted from the connection."""
+    """Maximum time for the headers of a request to arrive. For the first, it starts with the connection."""
     read_seconds: float = 300.0
-    """How long an answer may wait while none of it is read."""
+    """Maximum time that a response may wait while the client reads nothing of it."""
     connections: int = 5000
-    """Connections at the same time. Where there are more, the address with most of them loses its oldest."""
+    """Maximum number of open connections. Beyond it, the address with the most connections loses its oldest."""
     public_page: bool = False
-    """Let everyone who can reach the relay see its page, without a token."""
+    """Show the relay's page to everyone who can reach it, without a token."""
     away_seconds: float = 30.0
-    """Silence after which the page calls a client away; at least three times its usual time between releases."""
+    """Silence after which the page shows a client as away; at least three times its usual time between releases."""
 
     def __post_init__(self) -> None:
         seconds = [(f"{what}_seconds", 0.001) for what in ("body", "head", "read", "away")]

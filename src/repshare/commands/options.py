@@ -1,0 +1,132 @@
+"""A command's options, read from its signature: what the help shows, and what its arguments are checked by."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import tyro
+
+REQUIRED = object()
+KINDS = {int: "N", float: "NUMBER", str: "NAME", Path: "FILE"}
+METAVARS = {
+    "action": "ACTION", "what": "WHAT", "method": "METHOD", "methods": "METHOD", "model": "MODEL", "ray": "ADDRESS",
+    "device": "DEVICE", "runs": "FOLDER", "state": "FOLDER", "keep": "FOLDER", "folder": "FOLDER",
+    "data-folder": "FOLDER", "space": "SPACE", "only": "CELL", "url": "URL", "host": "ADDRESS", "listen": "ADDRESS",
+    "connect": "ADDRESS", "redis": "URL", "timeout": "SECONDS", "patience": "SECONDS", "step-patience": "SECONDS",
+    "linger": "SECONDS", "pace": "SECONDS", "max-age": "SECONDS", "body-seconds": "SECONDS",
+    "head-seconds": "SECONDS", "read-seconds": "SECONDS", "away-seconds": "SECONDS", "share-classes": "CLASS",
+    "share-samples": "INDEX", "db": "FILE", "audit-log": "FILE",
+}  # fmt: skip
+
+
+class Option(NamedTuple):
+    """One option or positional argument of a command."""
+
+    name: str
+    kind: Any  # int, float, str, Path, bool, or the choices
+    help: str
+    default: Any = REQUIRED
+    positional: bool = False
+    several: bool = False
+    may_be_none: bool = False
+    aliases: tuple[str, ...] = ()
+    named_value: str | None = None
+
+    @property
+    def flag(self) -> str:
+        """As it is written on the command line. What is on by default can only be switched off."""
+        return f"--no-{self.name}" if self.default is True else f"--{self.name}"
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value; nothing for a switch."""
+        if self.kind is bool:
+            return ""
+        if isinstance(self.kind, tuple) and not (self.positional and len(self.kind) > 5):
+            return "{" + ",".join(self.kind) + "}"
+        return (self.named_value or METAVARS.get(self.name) or KINDS[self.kind]) + (" ..." if self.several else "")
+
+    @property
+    def required(self) -> bool:
+        """Whether the command cannot do without it."""
+        return self.default is REQUIRED
+
+
+def options_of(command: Callable[..., Any]) -> list[Option]:
+    """All options of a command; those of its dataclasses stand where the dataclass does."""
+    hints = get_type_hints(command, include_extras=True)
+    told = _parameter_helps(inspect.getdoc(command) or "")
+    found: list[Option] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
+        found += _read(name, hints[name], default, told.get(name, ""))
+    return found
+
+
+def _read(name: str, hint: Any, default: Any, told: str) -> Iterator[Option]:
+    marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    kind = get_args(hint)[0] if marks else hint
+    if is_dataclass(kind):
+        yield from _read_fields(kind)
+        return
+    kind, may_be_none = _without_none(kind)
+    several = get_origin(kind) is tuple
+    kind = get_args(kind)[0] if several else kind
+    configured: dict[str, Any] = {}
+    for mark in marks:  # tyro.conf.arg(…), whose type has no public name
+        configured |= {key: value for key in ("name", "metavar", "aliases") if (value := getattr(mark, key, None))}
+    yield Option(
+        name=configured.get("name", name).replace("_", "-"),
+        kind=get_args(kind) if get_origin(kind) is Literal else kind,
+        help=told,
+        default=default,
+        positional=any(mark is tyro.conf.Positional for mark in marks),
+        several=several,
+        may_be_none=may_be_none,
+        aliases=configured.get("aliases", ()),
+        named_value=configured.get("metavar"),
+    )
+
+
+def _read_fields(made: Any) -> Iterator[Option]:
+    hints, told = get_type_hints(made, include_extras=True), _field_helps(made)
+    for field in fields(made):
+        default = REQUIRED if field.default is MISSING else field.default
+        yield from _read(field.name, hints[field.name], default, told.get(field.name, ""))
+
+
+def _without_none(kind: Any) -> tuple[Any, bool]:
+    if get_origin(kind) not in (Union, UnionType):
+        return kind, False
+    (left,) = (each for each in get_args(kind) if each is not type(None))
+    return left, True
+
+
+def _field_helps(made: type) -> dict[str, str]:
+    """The text below each field of a dataclass."""
+    definition = ast.parse(textwrap.dedent(inspect.getsource(made))).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    helps, last = {}, ""
+    for node in definition.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            last = node.target.id
+        elif isinstance(node, ast.Expr) and last:
+            helps[last] = inspect.cleandoc(ast.literal_eval(node.value))
+    return helps
+
+
+def _parameter_helps(documentation: str) -> dict[str, str]:
+    """What the section Args says of each parameter."""
+    helps: dict[str, str] = {}
+    for line in documentation.partition("\nArgs:\n")[2].splitlines():
+        name, colon, text = line.strip().partition(": ")
+        if colon and line.startswith("    ") and not line.startswith("     "):
+            helps[name] = text
+        elif helps:
+            helps[list(helps)[-1]] += f" {line.strip()}"
+    return helps
