@@ -92,7 +92,6 @@ def fill_disk(folder, *, times, clients=48, threads=6, seed=0):
                 refused = load.counts[503]
                 limit_files(relay, rng.randrange((folder / "relay.db-wal").stat().st_size))
                 eventually(lambda: load.counts[503] > refused, "clients are told that the store is away")  # noqa: B023
-                assert relay.ask("GET", "/healthz").status_code == 503
                 load.pause()
                 if number % 2:
                     relay.stop(signal.SIGKILL)
