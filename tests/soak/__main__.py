@@ -6,6 +6,7 @@ import re
 import shutil
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from soak import budgets, faults, ledgers
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/results/soak.md"
 KEPT = ROOT / "build/soak"  # what each run found: a soak that was cut off goes on with those that are missing
 SEED = 0
+COUNTED = ("kills", "killed meanwhile", "bodies")
 
 RUNS = [
     ("schemathesis over /openapi.json", explore, {"examples": 15}),
@@ -51,16 +53,23 @@ RUNS = [
     ("Abuse beside a client at work", abuse, {"seconds": 30, "gigabytes": 2.0, "idle": 1000, "slow": 100}),
 ]
 
-HEAD = """# Faults, fuzz and abuse of the relay
+HEAD = """# Faults, fuzz and abuse
 
 `make soak`. All processes are real and on one machine; every run checks itself, and this page is written only if all
-of them pass. `make test` does shorter runs of the same code (`tests/soak/`).
+of them pass. What a run found is kept in `build/soak`: a soak that was cut off goes on with the runs that are missing
+(`make soak SOAK=--restart` begins anew). `make test` does shorter runs of the same code (`tests/soak/`).
 
-What is checked after every fault: each client's kept release is, byte for byte, the one that was acknowledged last, or
-one that was asked for and not acknowledged; the totals, buffers and members are exactly those of a fresh board that is
-given the kept releases. A teacher is torn if its class means are not, to the last bit, those of its observations.
-Zeros (lost, torn, changes, …) are what a run insists on: with any other number it fails. Times depend on what else the
-machine does.
+What is checked after every fault of a relay: each client's kept release is, byte for byte, the one that was
+acknowledged last, or one that was asked for and not acknowledged; the totals, buffers and members are exactly those of
+a fresh board that is given the kept releases. A teacher is torn if its class means are not, to the last bit, those of
+its observations. A client that was killed must in the end have been charged once for each round, and have sent as many
+different bytes, all of them acknowledged. A disk is full where no file may grow beyond a size within the database's log
+(RLIMIT_FSIZE): writes fail there, in the middle of a transaction. Zeros (lost, torn, changes, …) are what a run insists
+on: with any other number it fails.
+
+Killed relays and clients are forked from a process that has imported what they need. Bad messages come over 8
+connections at once; those answered 200 are questions with a strange ETag, which is no fault. Times depend on what else
+the machine does.
 """
 
 
@@ -84,7 +93,7 @@ def main(words: list[str] | None = None) -> None:
     if missing:
         print(f"the page is not written; still to do: {'; '.join(missing)}")
     else:
-        PAGE.write_text("\n".join([HEAD, *(show(*section) for section in sections)]))
+        PAGE.write_text("\n".join([HEAD, add_up(sections), *(show(*section) for section in sections)]))
 
 
 def place(title: str) -> Path:
@@ -106,6 +115,13 @@ def recall(title: str, values: dict) -> dict | None:
         return None
     kept = json.loads(place(title).read_text())
     return kept["found"] if kept["values"] == {**values, "seed": SEED} else None
+
+
+def add_up(sections: list[tuple[str, dict, dict]]) -> str:
+    """What was done in all."""
+    total = sum((Counter({name: found.get(name, 0) for name in COUNTED}) for _, _, found in sections), Counter())
+    kills = total["kills"] + total["killed meanwhile"]
+    return f"In all: **{kills:,} processes killed (SIGKILL), {total['bodies']:,} bad messages**.\n"
 
 
 def show(title: str, values: dict, found: dict) -> str:

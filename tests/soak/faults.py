@@ -105,7 +105,7 @@ def fill_disk(folder, *, times, clients=48, threads=6, seed=0):
         load.check(audit(folder / "relay.db"))
     assert not load.wrong, load.wrong[:3]
     return {
-        "times": times, "of these killed meanwhile": times // 2, "acknowledged": load.counts[200],
+        "times": times, "killed meanwhile": times // 2, "acknowledged": load.counts[200],
         "answered 503": load.counts[503], "done though answered 503": done_anyway, "lost": 0,
     }  # fmt: skip
 
