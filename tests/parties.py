@@ -28,11 +28,11 @@ def eventually(condition, what, seconds=PATIENCE_SECONDS):
 class Process:
     """A command under way; what it says goes to files."""
 
-    def __init__(self, *arguments, cwd, name, prefix=()):
+    def __init__(self, *arguments, cwd, name, prefix=(), popen=subprocess.Popen):
         self.out, self.err = (Path(cwd) / f"{name}.{kind}" for kind in ("out", "err"))
         with self.out.open("a") as out, self.err.open("a") as err:
             command = [*prefix, *REPSHARE, *map(str, arguments)]
-            self.process = subprocess.Popen(command, cwd=cwd, stdout=out, stderr=err)
+            self.process = popen(command, cwd=cwd, stdout=out, stderr=err)
 
     def stop(self, how=signal.SIGKILL):
         with suppress(ProcessLookupError):
@@ -43,9 +43,9 @@ class Process:
 class RelayProcess(Process):
     """`repshare relay serve` on a free port, or on the one it is told."""
 
-    def __init__(self, folder, *options, port=0):
+    def __init__(self, folder, *options, port=0, popen=subprocess.Popen):
         before = len(Path(folder, "relay.err").read_text()) if Path(folder, "relay.err").exists() else 0
-        super().__init__("relay", "serve", "--port", port, *options, cwd=folder, name="relay")
+        super().__init__("relay", "serve", "--port", port, *options, cwd=folder, name="relay", popen=popen)
         self.url = eventually(lambda: self._listening(before), "the relay listens")
 
     @property

@@ -35,8 +35,8 @@ def release(round=1, value=0.5, classes=(0, 1), count=10, dimension=8):
 class Relay(RelayProcess):
     """`repshare relay serve`, and how a test talks to it."""
 
-    def __init__(self, folder, *options, port=0, **http):
-        super().__init__(folder, *options, port=port)
+    def __init__(self, folder, *options, port=0, popen=subprocess.Popen, **http):
+        super().__init__(folder, *options, port=port, popen=popen)
         self.folder = folder
         self.http = httpx.Client(base_url=self.url, timeout=30, **http)
 

@@ -1,4 +1,7 @@
-"""Children that release until they are killed, one after another, all on one ledger. Prints kills and orderly ends."""
+"""Children that release until they are killed, one after another, on one ledger after another.
+
+python spenders.py FOLDER KILLS SEED     prints kills and budgets spent; ledgers are in FOLDER/0, FOLDER/1 …
+"""
 
 import os
 import random
@@ -9,6 +12,8 @@ from pathlib import Path
 
 from repshare.errors import BudgetExhausted
 from test_privacy import make_guard, release
+
+SHORT_SECONDS = 0.03  # in which a child begins and releases something, on a machine that is not busy
 
 
 def spend(folder):
@@ -24,20 +29,34 @@ def spend(folder):
         os.write(left, f"{made.round}\n".encode())
 
 
-def main():
-    folder, kills, ended = Path(sys.argv[1]), 0, 0
-    release(make_guard(planned_releases=120))  # so that children need not work the noise out
-    rng = random.Random(5)
-    while not ended:
+def exhaust(folder, rng):
+    """Kill those who spend from this folder until one of them is told that nothing is left: how many were killed."""
+    kills, before, longest = 0, 0, SHORT_SECONDS
+    while True:
         child = os.fork()
         if child == 0:
             spend(folder)
-        time.sleep(rng.uniform(0, 0.03))
+        time.sleep(rng.uniform(0, longest))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        kills += os.WIFSIGNALED(status)
-        ended += os.WIFEXITED(status) and os.WEXITSTATUS(status) == 3
-    print(kills, ended)
+        if os.WIFEXITED(status):
+            assert os.WEXITSTATUS(status) == 3
+            return kills
+        kills += 1
+        now = (folder / "privacy.jsonl").stat().st_size if (folder / "privacy.jsonl").exists() else 0
+        longest, before = SHORT_SECONDS if now > before else 2 * longest, now  # on a busy machine it takes longer
+
+
+def main():
+    folder, wanted, rng = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
+    release(make_guard(planned_releases=120))  # so that children need not work the noise out
+    kills = ledgers = 0
+    while kills < wanted:
+        place = folder / str(ledgers)
+        place.mkdir()
+        kills += exhaust(place, rng)
+        ledgers += 1
+    print(kills, ledgers)
 
 
 if __name__ == "__main__":

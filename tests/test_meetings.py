@@ -108,6 +108,15 @@ def test_one_comes_to_the_meeting_that_has_not_begun_without_one(kept):
     assert place.number(GROUP) == 2
 
 
+def test_there_is_no_meeting_before_the_first(kept):
+    """It would have been in no group's list, so that any number of groups could have kept something there."""
+    place, _ = kept
+    for number in range(MOST_OPENED + 2):
+        with pytest.raises(Refused, match="next meeting is number 1, not 0"):
+            put(place, "alice", number=0, members=("alice", f"nobody {number}"))
+    assert dict(place.store.items()) == {}
+
+
 def test_only_the_last_meetings_are_kept(kept):
     place, _ = kept
     sizes = []

@@ -1,34 +1,24 @@
 """Releases and meetings age while a relay runs, whatever the clock on the wall says: real relays under wrong clocks."""
 
 import json
-import os
 import time
-from pathlib import Path
 
 import pytest
 
+from clocks import YEAR, WrongClock
 from parties import eventually
 from relays import release, start_relay
 
-YEAR = 365 * 86400.0
 TASK = ("--insecure", "--task", "digits", "--classes", 10, "--dimension", 8, "--max-age", 4)
 
 
 @pytest.fixture
 def clock(tmp_path, monkeypatch):
     """Sets the wall clock of processes that are started from now on, and of those that run."""
-    place = tmp_path / "clock"
-
-    def set_clock(seconds):
-        fresh = tmp_path / "clock.new"
-        fresh.write_text(str(seconds))
-        fresh.replace(place)
-
-    set_clock(0)
-    ours = str(Path(__file__).parent / "wrong_clock")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")])))
-    monkeypatch.setenv("WRONG_CLOCK", str(place))
-    return set_clock
+    wrong = WrongClock(tmp_path)
+    for name, value in wrong.environment.items():
+        monkeypatch.setenv(name, value)
+    return wrong.set
 
 
 def there(relay):

@@ -8,12 +8,16 @@ from repshare.representations import Release, Representations
 from repshare.task import Task
 from repshare.wire import decode_release, encode_release
 from soak.bodies import frame
-from soak.fuzz import fuzz
+from soak.fuzz import fuzz, fuzz_messages
 from soak.schema import explore
 
 
 def test_bodies_that_are_no_release_are_refused_and_change_nothing(tmp_path):
     assert fuzz(tmp_path, bodies=500)["bodies"] == 500
+
+
+def test_messages_of_other_kinds_that_are_not_right_are_refused_and_change_nothing(tmp_path):
+    assert fuzz_messages(tmp_path, bodies=500)["bodies"] == 500
 
 
 def test_the_api_does_as_it_says_to_those_who_may_only_look(tmp_path):

@@ -108,8 +108,8 @@ class Meetings:
 
     def _open(self, state: Transaction, members: Sequence[str], group: str, number: int, client: str) -> None:
         """Make room for a meeting, unless it has begun. One can only come to the next."""
-        last = int((_read(state, f"{group}/last") or {"number": 0})["number"])
-        if number == last:
+        last = _read(state, f"{group}/last")
+        if last and number == last["number"]:
             return
         if number != (next_one := self._number(state, group)):
             raise Refused(f"the group's next meeting is number {next_one}, not {number}")

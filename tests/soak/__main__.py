@@ -1,64 +1,127 @@
 """`make soak`: the long runs, and docs/results/soak.md from what they found."""
 
 import argparse
+import json
+import re
+import shutil
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
-from soak import faults
+from soak import budgets, faults, ledgers
 from soak.abuse import abuse
-from soak.fuzz import fuzz
+from soak.fuzz import fuzz, fuzz_messages
 from soak.memory import crowd
 from soak.schema import explore
 
-PAGE = Path(__file__).parents[2] / "docs/results/soak.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/results/soak.md"
+KEPT = ROOT / "build/soak"  # what each run found: a soak that was cut off goes on with those that are missing
 SEED = 0
+COUNTED = ("kills", "killed meanwhile", "bodies")
 
 RUNS = [
     ("schemathesis over /openapi.json", explore, {"examples": 15}),
     (
         "A relay on SQLite is killed (SIGKILL) under load",
         faults.kill_relay,
-        {"kills": 100, "clients": 48, "threads": 6},
+        {"kills": 400, "clients": 48, "threads": 6},
     ),
-    ("The Redis under a relay is killed under load", faults.kill_redis, {"kills": 30, "clients": 48, "threads": 6}),
+    ("The Redis under a relay is killed under load", faults.kill_redis, {"kills": 150, "clients": 48, "threads": 6}),
+    ("A client with a budget is killed at every point of a round", budgets.kill_clients, {"kills": 154}),
+    ("Those who spend from a ledger are killed", ledgers.kill_spenders, {"kills": 400}),
     ("Two relays over one Redis", faults.share, {"relays": 2, "seconds": 20}),
     ("Three relays over one Redis", faults.share, {"relays": 3, "seconds": 20}),
     ("Two relays over one SQLite file", faults.share, {"relays": 2, "seconds": 10, "redis": False}),
     ("A relay is stopped (SIGTERM) under load", faults.stop_gracefully, {"stops": 20, "clients": 48, "threads": 6}),
     ("Half of the clients fall silent, in turns", faults.expire, {"turns": 10, "max_age": 1.0, "clients": 40}),
-    ("Bodies that are no release", fuzz, {"bodies": 10_000}),
+    (
+        "The same, while the relay's clock jumps by up to a year",
+        faults.expire_by_wrong_clocks,
+        {"turns": 20, "max_age": 4.0, "clients": 40},
+    ),
+    ("The disk under a relay on SQLite is full, again and again", faults.fill_disk, {"times": 60}),
+    ("Bodies that are no release", fuzz, {"bodies": 60_000}),
+    (
+        "Reports, tasks, messages for secure sums and questions that are not right",
+        fuzz_messages,
+        {"bodies": 45_000},
+    ),
     ("Large teachers asked for over 190 connections at once", crowd, {"seconds": 30, "connections": 190, "tokens": 1}),
+    ("The same with 19 tokens", crowd, {"seconds": 30, "connections": 190, "tokens": 19}),
     ("Abuse beside a client at work", abuse, {"seconds": 30, "gigabytes": 2.0, "idle": 1000, "slow": 100}),
 ]
 
-HEAD = """# Faults, fuzz and abuse of the relay
+HEAD = """# Faults, fuzz and abuse
 
 `make soak`. All processes are real and on one machine; every run checks itself, and this page is written only if all
-of them pass. `make test` does shorter runs of the same code (`tests/soak/`).
+of them pass. What a run found is kept in `build/soak`: a soak that was cut off goes on with the runs that are missing
+(`make soak SOAK=--restart` begins anew). `make test` does shorter runs of the same code (`tests/soak/`).
 
-What is checked after every fault: each client's kept release is, byte for byte, the one that was acknowledged last, or
-one that was asked for and not acknowledged; the totals, buffers and members are exactly those of a fresh board that is
-given the kept releases. A teacher is torn if its class means are not, to the last bit, those of its observations.
-Zeros (lost, torn, changes, …) are what a run insists on: with any other number it fails. Times depend on what else the
-machine does.
+What is checked after every fault of a relay: each client's kept release is, byte for byte, the one that was
+acknowledged last, or one that was asked for and not acknowledged; the totals, buffers and members are exactly those of
+a fresh board that is given the kept releases. A teacher is torn if its class means are not, to the last bit, those of
+its observations. A client that was killed must in the end have been charged once for each round, and have sent as many
+different bytes, all of them acknowledged. A disk is full where no file may grow beyond a size within the database's log
+(RLIMIT_FSIZE): writes fail there, in the middle of a transaction. Zeros (lost, torn, changes, …) are what a run insists
+on: with any other number it fails.
+
+Killed relays and clients are forked from a process that has imported what they need. Bad messages come over 8
+connections at once; those answered 200 are questions with a strange ETag, which is no fault. Times depend on what else
+the machine does.
 """
 
 
-def main() -> None:
-    """Do all runs, or those whose titles contain a word, and write the page after all."""
+def main(words: list[str] | None = None) -> None:
+    """Do all runs that are missing, or those of them whose titles contain a word; with none missing, write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("word", nargs="?", default="")
-    word, parts = parser.parse_args().word, [HEAD]
+    parser.add_argument("--restart", action="store_true", help="forget what earlier runs found, and begin anew")
+    options = parser.parse_args(words)
+    if options.restart:
+        shutil.rmtree(KEPT, ignore_errors=True)
     for title, run, values in RUNS:
-        if word in title:
+        if options.word in title and recall(title, values) is None:
             begun = time.monotonic()
             with tempfile.TemporaryDirectory() as folder:
                 found = run(Path(folder), **values, seed=SEED)
+            keep(title, values, found)
             print(f"{title}: {found} ({time.monotonic() - begun:.0f} s)", flush=True)
-            parts.append(show(title, values, found))
-    if not word:
-        PAGE.write_text("\n".join(parts))
+    sections = [(title, values, recall(title, values)) for title, _, values in RUNS]
+    missing = [title for title, _, found in sections if found is None]
+    if missing:
+        print(f"the page is not written; still to do: {'; '.join(missing)}")
+    else:
+        PAGE.write_text("\n".join([HEAD, add_up(sections), *(show(*section) for section in sections)]))
+
+
+def place(title: str) -> Path:
+    """Where it is kept what a run found."""
+    return KEPT / f"{re.sub('[^a-z0-9]+', '-', title.lower()).strip('-')}.json"
+
+
+def keep(title: str, values: dict, found: dict) -> None:
+    """Keep what a run found, all of it or nothing."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    fresh = place(title).with_suffix(".new")
+    fresh.write_text(json.dumps({"values": {**values, "seed": SEED}, "found": found}, indent=1))
+    fresh.replace(place(title))
+
+
+def recall(title: str, values: dict) -> dict | None:
+    """What a run found, if it was done with these values."""
+    if not place(title).exists():
+        return None
+    kept = json.loads(place(title).read_text())
+    return kept["found"] if kept["values"] == {**values, "seed": SEED} else None
+
+
+def add_up(sections: list[tuple[str, dict, dict]]) -> str:
+    """What was done in all."""
+    total = sum((Counter({name: found.get(name, 0) for name in COUNTED}) for _, _, found in sections), Counter())
+    kills = total["kills"] + total["killed meanwhile"]
+    return f"In all: **{kills:,} processes killed (SIGKILL), {total['bodies']:,} bad messages**.\n"
 
 
 def show(title: str, values: dict, found: dict) -> str:

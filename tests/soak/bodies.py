@@ -22,9 +22,13 @@ STRANGE_DTYPES = ["F64", "BF16", "I64", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "C64
 class Body(NamedTuple):
     """What is sent, as whom, and which statuses may answer it."""
 
-    content: bytes
+    content: bytes | None
     statuses: tuple[int, ...]
     client: str = "alice"
+    method: str = "PUT"
+    path: str | None = None  # unless it is for the client's release
+    token: str = "alice"
+    headers: dict[str, str] = {}
 
 
 def tensors(rng, rows=None, dtype="F32", dimension=DIMENSION):
@@ -287,7 +291,7 @@ KINDS = [
 
 
 @st.composite
-def bad_bodies(draw):
-    """A kind, and a body of it."""
-    kind = draw(st.sampled_from(KINDS))
+def bad_bodies(draw, kinds):
+    """One of these kinds, and a body of it."""
+    kind = draw(st.sampled_from(kinds))
     return kind.__name__, kind(draw, random.Random(draw(st.integers(0, 2**32))))

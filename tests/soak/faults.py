@@ -1,10 +1,18 @@
 """Processes that are killed or stopped under load, and what is there afterwards."""
 
+import itertools
+import os
 import random
+import resource
 import signal
+import subprocess
 import time
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
+import nursery
+from clocks import YEAR, WrongClock
+from nursery import Nursery
 from parties import eventually
 from redises import Redis
 from relays import Relay
@@ -16,7 +24,8 @@ def kill_relay(folder, *, kills, clients=48, threads=6, seed=0):
     """SIGKILL a relay on SQLite at random moments."""
     rng, under_way = random.Random(seed), 0
     with ExitStack() as stack:
-        relay = start(stack, folder)
+        begin = partial(start, stack, folder, popen=stack.enter_context(Nursery(*nursery.RELAY)).popen)
+        relay = begin()
         with Load([relay.url], clients=clients, threads=threads, seed=seed) as load:
             for _ in range(kills):
                 time.sleep(rng.uniform(0.02, 0.5))
@@ -24,7 +33,7 @@ def kill_relay(folder, *, kills, clients=48, threads=6, seed=0):
                 relay.stop(signal.SIGKILL)
                 load.pause()
                 under_way += load.counts["broken"] + load.counts["cut"] > broken
-                relay = start(stack, folder)
+                relay = begin()
                 load.check(audit(folder / "relay.db"))
                 load.resume(relay.url)
         load.check(audit(folder / "relay.db"))
@@ -66,6 +75,45 @@ def kill_redis(folder, *, kills, clients=48, threads=6, seed=0):
         "kills": kills, "acknowledged": load.counts[200], "answered 503": load.counts[503],
         "done though answered 503": done_anyway, "lost": 0, "slowest recovery [s]": round(slowest, 1),
     }  # fmt: skip
+
+
+def fill_disk(folder, *, times, clients=48, threads=6, seed=0):
+    """No room on the disk under a relay on SQLite, at random moments and in the middle of files; then there is again.
+
+    Every other time, the relay is killed before there is.
+    """
+    rng, done_anyway = random.Random(seed), 0
+    with ExitStack() as stack:
+        begin = partial(start, stack, folder, popen=stack.enter_context(Nursery(*nursery.RELAY)).popen)
+        relay = begin()
+        with Load([relay.url], clients=clients, threads=threads, seed=seed) as load:
+            for number in range(times):
+                time.sleep(rng.uniform(0.02, 0.5))
+                refused = load.counts[503]
+                limit_files(relay, rng.randrange((folder / "relay.db-wal").stat().st_size))
+                eventually(lambda: load.counts[503] > refused, "clients are told that the store is away")  # noqa: B023
+                load.pause()
+                if number % 2:
+                    relay.stop(signal.SIGKILL)
+                    relay = begin()
+                limit_files(relay, resource.RLIM_INFINITY)
+                eventually(lambda: relay.ask("GET", "/healthz").status_code == 200, "the relay is well")  # noqa: B023
+                kept = audit(folder / "relay.db")
+                load.check(kept)
+                done_anyway += sum(kept.get(p.name) != p.acknowledged for p in load.parties)
+                load.resume(relay.url)
+        load.check(audit(folder / "relay.db"))
+    assert not load.wrong, load.wrong[:3]
+    return {
+        "times": times, "killed meanwhile": times // 2, "acknowledged": load.counts[200],
+        "answered 503": load.counts[503], "done though answered 503": done_anyway, "lost": 0,
+    }  # fmt: skip
+
+
+def limit_files(relay, size):
+    """Let no file of the relay's grow beyond so many bytes: what is written there fails, as on a full disk."""
+    _, hard = resource.prlimit(relay.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(relay.process.pid, resource.RLIMIT_FSIZE, (size, hard))
 
 
 def share(folder, *, relays, seconds, redis=True, clients=48, threads=9, seed=0):
@@ -115,37 +163,67 @@ def stop_gracefully(folder, *, stops, clients=48, threads=6, seed=0):
 
 def expire(folder, *, turns, max_age=1.0, clients=40, threads=4, seed=0):
     """Clients take turns in falling silent: the silent are forgotten, the others never."""
-    rng, forgotten, slowest = random.Random(seed), 0, 0.0
+    found, _ = fall_silent(folder, lambda: None, os.environ, turns, max_age, clients, threads, seed)
+    return found
+
+
+def expire_by_wrong_clocks(folder, *, turns, max_age=3.0, clients=40, threads=4, seed=0):
+    """The same, while the relay's wall clock is set by up to a year, forth and back, all the time."""
+    rng, clock, jumps = random.Random(seed), WrongClock(folder), itertools.count()
+
+    def jump():
+        clock.set(rng.choice([-YEAR, -7200.0, -1.0, 0.0, 1.0, 7200.0, YEAR]))
+        next(jumps)
+
+    environment = os.environ | clock.environment
+    found, latest = fall_silent(folder, jump, environment, turns, max_age, clients, threads, seed)
+    assert latest > time.time() + YEAR / 2, "the clock was not wrong"
+    return {"jumps of the clock": next(jumps), **found}
+
+
+def fall_silent(folder, meanwhile, environment, turns, max_age, clients, threads, seed):
+    """Half of the clients, in turns; something is done meanwhile, again and again. Also when the relay says it was."""
+    rng, forgotten, slowest, latest = random.Random(seed), 0, 0.0, 0.0
     with ExitStack() as stack:
-        relay = start(stack, folder, "--max-age", max_age)
+        relay = start(stack, folder, "--max-age", max_age, popen=partial(subprocess.Popen, env=environment))
         calm = {"withdrawals": 0.0, "pause_seconds": 0.005}
         with Load([relay.url], clients=clients, threads=threads, seed=seed, **calm) as load:
+
+            def are_forgotten():
+                nonlocal latest
+                meanwhile()
+                there = seen(relay, load, max_age)
+                latest = max(latest, *there.values())
+                return not load.silent & there.keys()
+
             for _ in range(turns):
                 load.silent = set()
                 begun = time.monotonic()
                 eventually(lambda: all(p.acknowledged_at > begun for p in load.parties), "all publish")  # noqa: B023
                 load.silent = set(rng.sample([party.name for party in load.parties], clients // 2))
                 begun = time.monotonic()
-                eventually(lambda: not load.silent & seen(relay, load, max_age), "the silent are forgotten")
+                eventually(are_forgotten, "the silent are forgotten")
                 slowest, forgotten = max(slowest, time.monotonic() - begun), forgotten + len(load.silent)
             load.pause()
             kept = audit(folder / "relay.db")
             assert not load.silent & kept.keys()
     assert not load.wrong, load.wrong[:3]
     assert set(load.counts) == {200}, load.counts
-    return {
+    found = {
         "max-age [s]": max_age, "requests": load.counts[200], "forgotten": forgotten,
         "slowest to be forgotten [s]": round(slowest, 1), "forgotten though they published": 0,
     }  # fmt: skip
+    return found, latest
 
 
 def seen(relay, load, max_age):
-    """The clients that the relay knows now, among them all that published lately."""
+    """The clients that the relay knows now, among them all that published lately, and when it says they did."""
     lately = {party.name for party in load.parties if time.monotonic() - party.acknowledged_at < max_age - 0.5}
     # Those who stop just now may be forgotten while the relay is asked: half a second is left for that.
-    names = {member["name"] for member in relay.ask("GET", "/v1/tasks/digits/status?limit=1000").json()["shown"]}
-    assert lately <= names | load.silent, lately - names
-    return names
+    shown = relay.ask("GET", "/v1/tasks/digits/status?limit=1000").json()["shown"]
+    there = {member["name"]: member["published"] for member in shown}
+    assert lately <= there.keys() | load.silent, lately - there.keys()
+    return there
 
 
 @contextmanager
@@ -159,10 +237,10 @@ def own_redis(folder):
         server.kill()
 
 
-def start(stack, folder, *options):
+def start(stack, folder, *options, popen=subprocess.Popen):
     """A relay that is stopped at the end, if it is still there."""
     folder.mkdir(exist_ok=True)
-    relay = Relay(folder, *options, *TASK)
+    relay = Relay(folder, *options, *TASK, popen=popen)
     stack.callback(relay.stop)
     stack.callback(relay.http.close)
     return relay

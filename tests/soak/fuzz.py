@@ -1,75 +1,122 @@
 """Bodies that hypothesis makes up: each is refused with a reason, nothing changes, and memory stays bounded."""
 
+import json
+import queue
 import random
 import re
+import sqlite3
+import threading
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import hypothesis
 
 from relays import create_task, invite, start_relay
-from repshare.relay.tasks import Tasks
-from repshare.stores import open_database
-from soak.bodies import KINDS, bad_bodies, real
+from soak import bodies as releases
+from soak import messages
+from soak.bodies import bad_bodies, real
 from soak.load import CLASSES, DIMENSION, ask, connect
 
 MOST_MEGABYTES = 50
 BETWEEN = 1_000_000  # the round that alice has published
+AT_ONCE = 5000  # bodies that hypothesis makes up in one go: it remembers them all
+CONNECTIONS = 8
+LONGEST_REASON = 3000  # bytes: a reason is not as long as what it refuses
+SETTINGS = hypothesis.settings(
+    database=None,
+    deadline=None,
+    phases=[hypothesis.Phase.generate],
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+NOTES = re.compile(r"notes:.*/(seen|traffic|frame)|check/")  # of who was seen when: these change with the time
 
 
 def fuzz(folder, *, bodies, seed=0):
     """Send so many bodies that are no release of the task."""
+    return attack(folder, releases.KINDS, bodies, seed)
+
+
+def fuzz_messages(folder, *, bodies, seed=0):
+    """Send so many of all the other messages that there are, none of which is right."""
+    return attack(folder, messages.KINDS, bodies, seed)
+
+
+def attack(folder, kinds, bodies, seed):
+    """Send so many messages of these kinds, over some connections at once."""
     create_task(folder, "digits", "--classes", CLASSES, "--dimension", DIMENSION, "--min-count", 1)
     tokens = {name: invite(folder, name, "--task", "digits") for name in ("alice", "bob")}
+    tokens["admin"] = invite(folder, "admin", "--role", "admin")
     rng = random.Random(seed)
     with start_relay(folder, "--rate", 0) as relay:
-        connection = connect(relay.url)
-        for name, token in tokens.items():
-            assert relay.publish(name, real(rng, BETWEEN), token).status_code == 200
+        for name in ("alice", "bob"):
+            assert relay.publish(name, real(rng, BETWEEN), tokens[name]).status_code == 200
+            told = json.dumps({"round": 5, "test_accuracy": 0.5})
+            assert relay.ask("PUT", f"{messages.HERE}/clients/{name}/report", tokens[name], content=told).is_success
         before, megabytes = keep(folder), memory(relay, "VmRSS")
-        statuses, kinds = send(connection, tokens["alice"], bodies, seed)
+        statuses, made = send(relay.url, tokens, kinds, bodies, seed)
         grown = memory(relay, "VmHWM") - megabytes
-        connection.close()
         assert keep(folder) == before, "a refused body changed something"
         assert relay.publish("alice", real(rng), tokens["alice"]).status_code == 200
         assert not [line for line in relay.log() if line["level"] == "error"]
     assert grown < MOST_MEGABYTES, f"the relay grew by {grown:.0f} MB"
-    assert sum(kinds.values()) >= bodies, f"only {sum(kinds.values())} bodies were made"
-    assert set(kinds) == {kind.__name__ for kind in KINDS}
+    assert sum(made.values()) >= bodies, f"only {sum(made.values())} bodies were made"
+    assert set(made) == {kind.__name__ for kind in kinds}
     answers = {f"answered {status}": statuses[status] for status in sorted(statuses)}
-    return {"bodies": sum(kinds.values()), "kinds": len(kinds), "fewest of a kind": min(kinds.values()), **answers,
-            "changes": 0, "memory grew by [MB]": round(grown)}  # fmt: skip
+    return {"bodies": sum(made.values()), "kinds": len(made), "fewest of a kind": min(made.values()), **answers,
+            "5xx": 0, "changes": 0, "memory grew by [MB]": round(grown)}  # fmt: skip
 
 
-def send(connection, token, bodies, seed):
+def send(url, tokens, kinds, bodies, seed):
     """Send bodies, and count the answers' statuses and the bodies' kinds."""
-    statuses, kinds = Counter(), Counter()
+    statuses, made, wrong = Counter(), Counter(), []
+    waiting = queue.Queue(4 * CONNECTIONS)
+
+    def work():
+        connection = connect(url)
+        while (pair := waiting.get()) is not None:
+            kind, body = pair
+            path = body.path or f"/v1/tasks/digits/clients/{body.client}/release"
+            headers = {**body.headers, "Authorization": f"Bearer {tokens[body.token]}"}
+            status, answer = ask(connection, body.method, path, body.content, **headers)
+            statuses[status] += 1
+            if status not in body.statuses or (status != 200 and len(answer) > LONGEST_REASON):
+                wrong.append((kind, path, (body.content or b"")[:300], status, answer[:300]))
+        connection.close()
+
+    workers = [threading.Thread(target=work) for _ in range(CONNECTIONS)]
+    for worker in workers:
+        worker.start()
+    try:
+        for start in range(0, bodies, AT_ONCE):
+            make_up(kinds, min(AT_ONCE, bodies - start), seed + start, made, waiting.put)
+    finally:
+        for _ in workers:
+            waiting.put(None)
+        for worker in workers:
+            worker.join()
+    assert not wrong, wrong[:5]
+    return statuses, made
+
+
+def make_up(kinds, count, seed, made, give):
+    """Let hypothesis make up so many bodies, and give each to this."""
 
     @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=bodies, database=None, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
-    )
-    @hypothesis.given(bad_bodies())
-    def try_one(made):
-        kind, body = made
-        path = f"/v1/tasks/digits/clients/{body.client}/release"
-        status, answer = ask(connection, "PUT", path, body.content, Authorization=f"Bearer {token}")
-        assert status in body.statuses, (kind, status, answer[:500])
-        assert len(answer) < 3000, "a reason that is as long as what it refuses"
-        statuses[status] += 1
-        kinds[kind] += 1
+    @hypothesis.settings(SETTINGS, max_examples=count)
+    @hypothesis.given(bad_bodies(kinds))
+    def make(pair):
+        made[pair[0]] += 1
+        give(pair)
 
-    try_one()
-    return statuses, kinds
+    make()
 
 
 def keep(folder):
-    """All that the board keeps."""
-    database = open_database(str(folder / "relay.db"))
-    try:
-        return dict(Tasks(database).get("digits").board.store.items())
-    finally:
-        database.close()
+    """All that the relay keeps, apart from who was seen when."""
+    with closing(sqlite3.connect(folder / "relay.db")) as connection:
+        rows = connection.execute("SELECT key, value FROM kept").fetchall()
+    return {key: value for key, value in rows if not NOTES.match(key)}
 
 
 def memory(relay, what):

@@ -1,0 +1,81 @@
+"""Clients with a privacy budget that are killed: what they were charged for, and what left."""
+
+import random
+import signal
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import nursery
+from interrupted import BUDGET, WHERE
+from nursery import Nursery
+from parties import RelayProcess, records
+from repshare import RelayExchange
+from repshare.privacy.ledger import read_ledger
+
+TESTS = Path(__file__).parent.parent
+OPEN = ("--db", "relay.db", "--insecure", "--task", "digits", "--classes", 10, "--dimension", 84)
+PATIENCE_SECONDS = 300
+PEER_EVERY = 5  # of so many clients, one shares with peers, the others through a relay
+
+
+def kill_clients(folder, *, kills, seed=0):
+    """SIGKILL clients in every round of theirs, each time at another point of it; then let them finish.
+
+    Each is charged once for each round, and what it is charged for leaves, however often it is sent.
+    """
+    points, clients, offers = spread(kills, random.Random(seed)), 0, 0
+    with ExitStack() as stack:
+        popen = stack.enter_context(Nursery(*nursery.RELAY, *nursery.CLIENT)).popen
+        relay = RelayProcess(folder, *OPEN, popen=popen)
+        stack.callback(relay.stop)
+        for start in range(0, kills, BUDGET.planned_releases):
+            url = "peer" if clients % PEER_EVERY == PEER_EVERY - 1 else relay.url
+            with RelayExchange(relay.url, "digits", client="alice") as exchange:
+                exchange.withdraw()
+            place = folder / f"client {clients}"
+            place.mkdir()
+            offers += interrupt_all(place, url, points[start : start + BUDGET.planned_releases], popen)
+            clients += 1
+    return {"kills": kills, "points of a round": len(set(points)), "clients": clients,
+            "releases that were charged and acknowledged": clients * BUDGET.planned_releases,
+            "times that one of them was sent": offers, "charged twice": 0, "lost": 0}  # fmt: skip
+
+
+def spread(kills, rng):
+    """A point for each kill: all of them equally often, in any order."""
+    points = [list(WHERE)[number % len(WHERE)] for number in range(kills)]
+    rng.shuffle(points)
+    return points
+
+
+def interrupt_all(place, url, points, popen):
+    """Kill one client in its first rounds at these points, and let it finish: how often it sent anything."""
+    rounds = BUDGET.planned_releases
+    for number, point in enumerate(points, 1):
+        assert run(place, popen, point, number, url, rounds) == -signal.SIGKILL, tell(place)
+    assert run(place, popen, "nowhere", 0, url, rounds) == 0, tell(place)
+    return check(place, rounds)
+
+
+def check(place, rounds):
+    """As many charges as rounds, as many different bytes that left, and all acknowledged: how often any was sent."""
+    expected = list(range(1, rounds + 1))
+    assert [entry["round"] for entry in read_ledger(place / "s/privacy.jsonl")[1]] == expected
+    sent = [line.split() for line in (place / "sent").read_text().splitlines()]
+    offered = [digest for how, digest in sent if how == "offered"]
+    assert len(set(offered)) == rounds
+    assert list(dict.fromkeys(offered)) == list(dict.fromkeys(digest for how, digest in sent if how == "acknowledged"))
+    assert [line["round"] for line in records(place / "s")] == expected
+    return len(offered)
+
+
+def run(place, popen, point, number, url, rounds):
+    """`interrupted.py` with these words; its exit code."""
+    command = [sys.executable, TESTS / "interrupted.py", point, number, url, place / "s", rounds]
+    with (place / "out").open("a") as out, (place / "err").open("a") as err:
+        return popen(list(map(str, command)), cwd=place, stdout=out, stderr=err).wait(PATIENCE_SECONDS)
+
+
+def tell(place):
+    return (place / "err").read_text()[-3000:]
