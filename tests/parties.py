@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from repshare.cli import main
+from warm import Warm
 
 REPSHARE = [sys.executable, "-m", "repshare"]
 PATIENCE_SECONDS = 120  # of a test on a busy machine
@@ -28,11 +29,14 @@ def eventually(condition, what, seconds=PATIENCE_SECONDS):
 class Process:
     """A command under way; what it says goes to files."""
 
-    def __init__(self, *arguments, cwd, name, prefix=()):
+    def __init__(self, *arguments, cwd, name, prefix=(), thorough=False):
         self.out, self.err = (Path(cwd) / f"{name}.{kind}" for kind in ("out", "err"))
         with self.out.open("a") as out, self.err.open("a") as err:
-            command = [*prefix, *REPSHARE, *map(str, arguments)]
-            self.process = subprocess.Popen(command, cwd=cwd, stdout=out, stderr=err)
+            files = {"cwd": cwd, "stdout": out, "stderr": err}
+            if prefix:
+                self.process = subprocess.Popen([*prefix, *REPSHARE, *map(str, arguments)], **files)
+            else:
+                self.process = Warm(list(map(str, arguments)), **files, thorough=thorough)
 
     def stop(self, how=signal.SIGKILL):
         with suppress(ProcessLookupError):

@@ -2,24 +2,23 @@
 
 import json
 import signal
-import subprocess
 import time
 from contextlib import contextmanager
 
 import httpx
 import numpy as np
 
-from parties import REPSHARE, RelayProcess
+from parties import RelayProcess
 from repshare.representations import Release, Representations
 from repshare.wire import encode_release
+from warm import run_warm
 
 DIGITS = ("--classes", 10, "--dimension", 8)
 
 
 def repshare(*arguments, cwd, expect=0):
     """Run a command to its end: what it printed, or what it complained of if it should fail."""
-    command = [*REPSHARE, *map(str, arguments)]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    done = run_warm(*arguments, cwd=cwd)
     assert done.returncode == expect, done.stderr
     return done.stdout if expect == 0 else done.stderr
 
