@@ -29,11 +29,12 @@ def eventually(condition, what, seconds=PATIENCE_SECONDS):
 class Process:
     """A command under way; what it says goes to files."""
 
-    def __init__(self, *arguments, cwd, name, prefix=(), thorough=False):
+    def __init__(self, *arguments, cwd, name, prefix=(), cold=False, thorough=False):
+        """A copy of a warm process, unless it is to be `cold`: started from nothing, and with memory of its own."""
         self.out, self.err = (Path(cwd) / f"{name}.{kind}" for kind in ("out", "err"))
         with self.out.open("a") as out, self.err.open("a") as err:
             files = {"cwd": cwd, "stdout": out, "stderr": err}
-            if prefix:
+            if prefix or cold:
                 self.process = subprocess.Popen([*prefix, *REPSHARE, *map(str, arguments)], **files)
             else:
                 self.process = Warm(list(map(str, arguments)), **files, thorough=thorough)
@@ -47,9 +48,9 @@ class Process:
 class RelayProcess(Process):
     """`repshare relay serve` on a free port, or on the one it is told."""
 
-    def __init__(self, folder, *options, port=0):
+    def __init__(self, folder, *options, port=0, cold=False):
         before = len(Path(folder, "relay.err").read_text()) if Path(folder, "relay.err").exists() else 0
-        super().__init__("relay", "serve", "--port", port, *options, cwd=folder, name="relay")
+        super().__init__("relay", "serve", "--port", port, *options, cwd=folder, name="relay", cold=cold)
         self.url = eventually(lambda: self._listening(before), "the relay listens")
 
     @property

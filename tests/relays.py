@@ -34,8 +34,8 @@ def release(round=1, value=0.5, classes=(0, 1), count=10, dimension=8):
 class Relay(RelayProcess):
     """`repshare relay serve`, and how a test talks to it."""
 
-    def __init__(self, folder, *options, port=0, **http):
-        super().__init__(folder, *options, port=port)
+    def __init__(self, folder, *options, port=0, cold=False, **http):
+        super().__init__(folder, *options, port=port, cold=cold)
         self.folder = folder
         self.http = httpx.Client(base_url=self.url, timeout=30, **http)
 
@@ -76,9 +76,9 @@ def start_relay(folder, *options, **http):
 
 
 @contextmanager
-def start_open_relay(folder, *options):
+def start_open_relay(folder, *options, **how):
     """One without tokens, in memory, with the task `digits`."""
-    with start_relay(folder, "--db", "memory", "--insecure", "--task", "digits", *DIGITS, *options) as relay:
+    with start_relay(folder, "--db", "memory", "--insecure", "--task", "digits", *DIGITS, *options, **how) as relay:
         yield relay
 
 

@@ -1,9 +1,9 @@
 """Processes of `python -m repshare` that need not import everything anew, which takes seconds where PyTorch is needed.
 
-One process has imported it all and waits. For each command it makes a copy of itself (a fork), which is a process like
-any other: with arguments, a folder, an environment and files of its own, to be waited for, and to be killed. The copy
-goes on as `python -m repshare` does after its imports. It ends as Python does, but for the clearing away of all that
-was imported, which takes longer than most commands; with `thorough`, that is done, too.
+One process has imported it all and waits, and another what a relay needs. For each command it makes a copy of itself
+(a fork), which is a process like any other: with arguments, a folder, an environment and files of its own, to be waited
+for, and to be killed. The copy goes on as `python -m repshare` does after its imports. It ends as Python does, but for
+the clearing away of all that was imported, which takes longer than most commands; with `thorough`, that is done, too.
 """
 
 import atexit
@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import runpy
 import select
 import signal
@@ -23,7 +24,8 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
-IMPORTS = (
+RELAY = ("repshare.cli", "repshare.relay.server", "repshare.stores", "uvloop")  # no more: its memory is looked at
+ALL = (
     "dp_accounting.pld", "dp_accounting.rdp", "matplotlib.backends.backend_agg", "matplotlib.figure", "redis",
     "repshare.audit", "repshare.cli", "repshare.client", "repshare.data", "repshare.exchange.peer",
     "repshare.exchange.relay", "repshare.exchange.secure", "repshare.experiments", "repshare.joining",
@@ -36,10 +38,10 @@ IMPORTS = (
 class Spare:
     """The process that waits, and the way to it. It ends with whoever started it."""
 
-    def __init__(self):
+    def __init__(self, imports):
         self.socket, there = socket.socketpair()
         with there:
-            code = f"import warm; warm.wait({there.fileno()})"  # found here, since -c looks in its folder first
+            code = f"import warm; warm.wait({there.fileno()}, {imports!r})"  # found, since -c looks in its folder
             quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
             command, here = [sys.executable, "-c", code], Path(__file__).parent
             self.process = subprocess.Popen(command, cwd=here, pass_fds=[there.fileno()], **quiet)
@@ -57,7 +59,7 @@ class Spare:
         self.process.wait()
 
 
-spare = None
+spares = {}
 
 
 class Warm:
@@ -75,16 +77,17 @@ class Warm:
         thorough=False,
         script=None,
     ):
-        global spare
-        if spare is None:
-            spare = Spare()
-            atexit.register(spare.stop)
+        imports = RELAY if script is None and arguments[0] == "relay" else ALL
+        if imports not in spares:
+            spares[imports] = Spare(imports)
+            atexit.register(spares[imports].stop)
         environment = dict(os.environ if env is None else env)
         order = {"arguments": arguments, "cwd": str(cwd), "env": environment, "thorough": thorough, "script": script}
+        order["open_files"] = resource.getrlimit(resource.RLIMIT_NOFILE)  # tests change it
         with Path(os.devnull).open("r+b") as nothing:
             files = [nothing if file == subprocess.DEVNULL else file for file in (stdin, stdout, stderr)]
             numbers = [number if file is None else file.fileno() for number, file in enumerate(files)]
-            self.pid, self._end = spare.start(order, numbers)
+            self.pid, self._end = spares[imports].start(order, numbers)
         self.returncode = None
 
     def poll(self):
@@ -137,9 +140,9 @@ def read_line(connection):
     return line
 
 
-def wait(number):
+def wait(number, imports):
     """In the process that waits: make copies until there is nobody who wants any."""
-    for name in IMPORTS:
+    for name in imports:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # what is there is shared for good
@@ -192,11 +195,12 @@ def tell(who_asked, number):
         who_asked.sendall(f"{number}\n".encode())
 
 
-def become(arguments, cwd, env, thorough, script, files):
+def become(arguments, cwd, env, thorough, script, open_files, files):
     """In a copy: be the command."""
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
+    resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)

@@ -22,7 +22,7 @@ def fuzz(folder, *, bodies, seed=0):
     create_task(folder, "digits", "--classes", CLASSES, "--dimension", DIMENSION, "--min-count", 1)
     tokens = {name: invite(folder, name, "--task", "digits") for name in ("alice", "bob")}
     rng = random.Random(seed)
-    with start_relay(folder, "--rate", 0) as relay:
+    with start_relay(folder, "--rate", 0, cold=True) as relay:
         connection = connect(relay.url)
         for name, token in tokens.items():
             assert relay.publish(name, real(rng, BETWEEN), token).status_code == 200

@@ -26,7 +26,7 @@ def crowd(folder, *, seconds, connections=190, tokens=1, seed=0):
     names = ["alice", "bob", *(f"mallory{number}" for number in range(tokens))]
     create_task(folder, "t", "--classes", CLASSES, "--dimension", DIMENSION)
     given = {name: invite(folder, name, "--task", "t") for name in names}
-    with start_relay(folder) as relay:
+    with start_relay(folder, cold=True) as relay:
         assert relay.publish("bob", make_large(rng), given["bob"], "t").status_code == 200
         connection = connect(relay.url)
         before = work(connection, given["alice"], seconds / 2, rng)
