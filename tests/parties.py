@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from repshare.cli import main
-from warm import Warm
+from warm import start_warm
 
 REPSHARE = [sys.executable, "-m", "repshare"]
 PATIENCE_SECONDS = 120  # of a test on a busy machine
@@ -37,7 +37,7 @@ class Process:
             if prefix or cold:
                 self.process = subprocess.Popen([*prefix, *REPSHARE, *map(str, arguments)], **files)
             else:
-                self.process = Warm(list(map(str, arguments)), **files, thorough=thorough)
+                self.process = start_warm(list(map(str, arguments)), **files, thorough=thorough)
 
     def stop(self, how=signal.SIGKILL):
         with suppress(ProcessLookupError):

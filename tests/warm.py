@@ -65,18 +65,7 @@ spares = {}
 class Warm:
     """`python -m repshare …`, or `python script …`, as `subprocess.Popen` would give it, as far as tests use that."""
 
-    def __init__(
-        self,
-        arguments,
-        *,
-        cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=None,
-        stderr=None,
-        env=None,
-        thorough=False,
-        script=None,
-    ):
+    def __init__(self, arguments, *, cwd, stdout=None, stderr=None, env=None, thorough=False, script=None):
         imports = RELAY if script is None and arguments[0] == "relay" else ALL
         if imports not in spares:
             spares[imports] = Spare(imports)
@@ -85,26 +74,25 @@ class Warm:
         order = {"arguments": arguments, "cwd": str(cwd), "env": environment, "thorough": thorough, "script": script}
         order["open_files"] = resource.getrlimit(resource.RLIMIT_NOFILE)  # tests change it
         with Path(os.devnull).open("r+b") as nothing:
-            files = [nothing if file == subprocess.DEVNULL else file for file in (stdin, stdout, stderr)]
-            numbers = [number if file is None else file.fileno() for number, file in enumerate(files)]
+            numbers = [n if file is None else file.fileno() for n, file in enumerate((nothing, stdout, stderr))]
             self.pid, self._end = spares[imports].start(order, numbers)
         self.returncode = None
 
     def poll(self):
-        if self.returncode is None and select.select([self._end], [], [], 0)[0]:
-            self._take_end()
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
         return self.returncode
 
     def wait(self, timeout=None):
         if self.returncode is None:
-            if not select.select([self._end], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired("repshare", timeout)
-            self._take_end()
+            self._end.settimeout(timeout)
+            try:
+                status = int(read_line(self._end))
+            except (TimeoutError, BlockingIOError) as error:
+                raise subprocess.TimeoutExpired("repshare", timeout) from error
+            self.returncode = os.waitstatus_to_exitcode(status)
+            self._end.close()
         return self.returncode
-
-    def _take_end(self):
-        self.returncode = os.waitstatus_to_exitcode(int(read_line(self._end)))
-        self._end.close()
 
     def send_signal(self, which):
         if self.poll() is None:
@@ -117,10 +105,18 @@ class Warm:
         self.send_signal(signal.SIGKILL)
 
 
+def start_warm(arguments, *, script=None, thorough=False, **where):
+    """Such a process; beyond Linux, where what is imported may not bear to be copied, one started from nothing."""
+    if sys.platform == "linux":
+        return Warm(arguments, script=script, thorough=thorough, **where)
+    program = ["-m", "repshare"] if script is None else [script]
+    return subprocess.Popen([sys.executable, *program, *arguments], stdin=subprocess.DEVNULL, **where)
+
+
 def run_warm(*arguments, cwd, timeout=120, **options):
     """Run a command to its end, as `subprocess.run` would."""
     with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
-        process = Warm(list(map(str, arguments)), cwd=cwd, stdout=out, stderr=err, **options)
+        process = start_warm(list(map(str, arguments)), cwd=cwd, stdout=out, stderr=err, **options)
         try:
             process.wait(timeout)
         finally:
