@@ -73,7 +73,7 @@ class Crew:
         process = self.processes[name] = Process(
             "peer", "--task", self.tasks[name], "--name", name, "--key", f"{name}.key", "--trust", "peers.jsonl",
             "--listen", listen, *(["--connect", *places] if places else []), *PATIENT, *options,
-            cwd=self.folder, name=name, prefix=prefix,
+            cwd=self.folder, name=name, prefix=prefix, thorough=True,
         )  # fmt: skip
         return process
 

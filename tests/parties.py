@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from repshare.cli import main
+from warm import start_warm
 
 REPSHARE = [sys.executable, "-m", "repshare"]
 PATIENCE_SECONDS = 120  # of a test on a busy machine
@@ -28,11 +29,18 @@ def eventually(condition, what, seconds=PATIENCE_SECONDS):
 class Process:
     """A command under way; what it says goes to files."""
 
-    def __init__(self, *arguments, cwd, name, prefix=(), popen=subprocess.Popen):
+    def __init__(self, *arguments, cwd, name, prefix=(), popen=None, cold=False, thorough=False):
+        """A copy of a warm process, unless it is to be `cold`: started from nothing, and with memory of its own.
+
+        `popen` starts it in place of `subprocess.Popen`, cold.
+        """
         self.out, self.err = (Path(cwd) / f"{name}.{kind}" for kind in ("out", "err"))
         with self.out.open("a") as out, self.err.open("a") as err:
-            command = [*prefix, *REPSHARE, *map(str, arguments)]
-            self.process = popen(command, cwd=cwd, stdout=out, stderr=err)
+            files = {"cwd": cwd, "stdout": out, "stderr": err}
+            if prefix or cold or popen:
+                self.process = (popen or subprocess.Popen)([*prefix, *REPSHARE, *map(str, arguments)], **files)
+            else:
+                self.process = start_warm(list(map(str, arguments)), **files, thorough=thorough)
 
     def stop(self, how=signal.SIGKILL):
         with suppress(ProcessLookupError):
@@ -43,9 +51,9 @@ class Process:
 class RelayProcess(Process):
     """`repshare relay serve` on a free port, or on the one it is told."""
 
-    def __init__(self, folder, *options, port=0, popen=subprocess.Popen):
+    def __init__(self, folder, *options, port=0, **how):
         before = len(Path(folder, "relay.err").read_text()) if Path(folder, "relay.err").exists() else 0
-        super().__init__("relay", "serve", "--port", port, *options, cwd=folder, name="relay", popen=popen)
+        super().__init__("relay", "serve", "--port", port, *options, cwd=folder, name="relay", **how)
         self.url = eventually(lambda: self._listening(before), "the relay listens")
 
     @property

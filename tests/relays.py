@@ -2,24 +2,23 @@
 
 import json
 import signal
-import subprocess
 import time
 from contextlib import contextmanager
 
 import httpx
 import numpy as np
 
-from parties import REPSHARE, RelayProcess
+from parties import RelayProcess
 from repshare.representations import Release, Representations
 from repshare.wire import encode_release
+from warm import run_warm
 
 DIGITS = ("--classes", 10, "--dimension", 8)
 
 
 def repshare(*arguments, cwd, expect=0):
     """Run a command to its end: what it printed, or what it complained of if it should fail."""
-    command = [*REPSHARE, *map(str, arguments)]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    done = run_warm(*arguments, cwd=cwd)
     assert done.returncode == expect, done.stderr
     return done.stdout if expect == 0 else done.stderr
 
@@ -35,8 +34,8 @@ def release(round=1, value=0.5, classes=(0, 1), count=10, dimension=8):
 class Relay(RelayProcess):
     """`repshare relay serve`, and how a test talks to it."""
 
-    def __init__(self, folder, *options, port=0, popen=subprocess.Popen, **http):
-        super().__init__(folder, *options, port=port, popen=popen)
+    def __init__(self, folder, *options, port=0, popen=None, cold=False, **http):
+        super().__init__(folder, *options, port=port, popen=popen, cold=cold)
         self.folder = folder
         self.http = httpx.Client(base_url=self.url, timeout=30, **http)
 
@@ -77,9 +76,9 @@ def start_relay(folder, *options, **http):
 
 
 @contextmanager
-def start_open_relay(folder, *options):
+def start_open_relay(folder, *options, **how):
     """One without tokens, in memory, with the task `digits`."""
-    with start_relay(folder, "--db", "memory", "--insecure", "--task", "digits", *DIGITS, *options) as relay:
+    with start_relay(folder, "--db", "memory", "--insecure", "--task", "digits", *DIGITS, *options, **how) as relay:
         yield relay
 
 

@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,6 +25,7 @@ from repshare.meetings import Meetings
 from repshare.privacy.ledger import read_ledger
 from soak import budgets
 from soak.budgets import OPEN
+from warm import run_warm
 
 PARTY = Path(__file__).parent.parent / "examples/party.py"
 INTERRUPTED = Path(__file__).parent / "interrupted.py"
@@ -210,8 +209,7 @@ def board(tmp_path_factory):
 
 
 def interrupt(point, number, url, folder, rounds):
-    command = [sys.executable, INTERRUPTED, point, str(number), url, str(folder), str(rounds)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return run_warm(point, number, url, folder, rounds, cwd=folder.parent, timeout=300, script=str(INTERRUPTED))
 
 
 PEER = ("when it was charged", "when it was acknowledged", "before the round is kept")

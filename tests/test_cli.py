@@ -11,18 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from parties import REPSHARE, Process
 from repshare.cli import COMMANDS, Group, main
 from repshare.commands.groups import LAYOUTS, grouped
 from repshare.commands.options import options_of
+from warm import run_warm
 
 TINY = ["--dataset", "digits", "--samples", "90", "--clients", "3", "--rounds", "2"]
 
 
-def repshare(*arguments, cwd, timeout=120, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "repshare", *map(str, arguments)],
-        cwd=cwd, capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}, check=False,
-    )  # fmt: skip
+def repshare(*arguments, cwd, **environment):
+    return run_warm(*arguments, cwd=cwd, env={**os.environ, **environment})
+
+
+def repshare_cold(*arguments, cwd):
+    """From nothing, as a user starts it."""
+    command = [*REPSHARE, *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
 
 
 def files(folder):
@@ -36,7 +41,7 @@ def records(folder):
 
 
 def test_compare_shows_a_table_and_writes_figure_records_and_configuration(tmp_path):
-    done = repshare("compare", *TINY, "--name", "first", cwd=tmp_path)
+    done = repshare_cold("compare", *TINY, "--name", "first", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for word in ("CL", "IL", "FL", "FD", "RS", "CA", "CS", "±", "in all", "runs/first/figure.png"):
         assert word in done.stdout
@@ -66,7 +71,7 @@ def test_json_prints_one_document_and_nothing_else(tmp_path):
 
 
 def test_run_does_one_method(tmp_path):
-    done = repshare("run", "FL", *TINY, "--independent-starts", "--name", "x", "--inline", cwd=tmp_path)
+    done = repshare_cold("run", "FL", *TINY, "--independent-starts", "--name", "x", "--inline", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert {line["method"] for line in records(tmp_path / "runs/x")} == {"FL"}
 
@@ -96,10 +101,7 @@ def test_a_name_in_use_is_refused_with_the_way_out(tmp_path):
 def test_a_killed_comparison_resumes_to_the_same_records(tmp_path):
     arguments = ["compare", *TINY, "--rounds", "30", "--methods", "IL", "RS", "--inline"]
     repshare(*arguments, "--name", "whole", cwd=tmp_path)
-    victim = subprocess.Popen(
-        [sys.executable, "-m", "repshare", *arguments, "--name", "cut"],
-        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    victim = Process(*arguments, "--name", "cut", cwd=tmp_path, name="victim").process
     path = tmp_path / "runs/cut/records.jsonl"
     deadline = time.monotonic() + 60
     while not (path.exists() and '"RS"' in path.read_text()):  # in the middle of the second method
@@ -115,18 +117,14 @@ def test_a_killed_comparison_resumes_to_the_same_records(tmp_path):
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "repshare", "compare", *TINY, "--rounds", "5000", "--name", "long"],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    command = Process("compare", *TINY, "--rounds", "5000", "--name", "long", cwd=tmp_path, name="long")
     path = tmp_path / "runs/long/records.jsonl"
     deadline = time.monotonic() + 60
     while not (path.exists() and path.stat().st_size):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert command.stop(signal.SIGINT) == 130
+    error = command.err.read_text()
     assert "go on with --name long --resume" in error
     assert "Traceback" not in error
 
@@ -218,7 +216,7 @@ def test_bad_input_is_one_line_and_exit_code_2_and_writes_nothing(tmp_path, monk
 
 
 def test_bad_input_ends_the_process_with_2_and_no_traceback(tmp_path):
-    done = repshare("compare", "--dataset", "mnits", cwd=tmp_path)
+    done = repshare_cold("compare", "--dataset", "mnits", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("repshare: no data set is called 'mnits'")
 
@@ -412,16 +410,15 @@ def test_completion_knows_every_command_and_option(tmp_path, capsys, shell):
 
 
 def test_a_folder_that_is_being_written_is_left_alone(tmp_path):
-    command = [sys.executable, "-m", "repshare", "compare", *TINY, "--rounds", "5000", "--name", "busy", "--resume"]
-    first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = ["compare", *TINY, "--rounds", "5000", "--name", "busy", "--resume"]
+    first = Process(*command, cwd=tmp_path, name="first")
     path = tmp_path / "runs/busy/records.jsonl"
     deadline = time.monotonic() + 60
     while not path.exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    first.kill()
-    first.wait()
+    second = repshare(*command, cwd=tmp_path)
+    first.stop()
     assert second.returncode == 2
     assert "is being written by another process" in second.stderr
 

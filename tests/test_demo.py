@@ -16,6 +16,7 @@ from repshare.demo import party
 from repshare.demo.processes import Processes
 from repshare.demo.scene import Cast, Scene
 from repshare.errors import ConfigError, WorkerFailed
+from warm import run_warm
 
 SMALL = ("--clients", "2", "--samples", "20")
 
@@ -131,8 +132,7 @@ def test_what_cannot_be_is_said_before_anything_starts(tmp_path):
         with pytest.raises(ConfigError, match=said):
             Cast(**wrong)
     (tmp_path / "there").mkdir()
-    arguments = [*REPSHARE, "demo", "--keep", "there"]
-    done = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = run_warm("demo", "--keep", "there", cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "there cannot be made: File exists" in done.stderr
     with Processes(tmp_path, remove=False) as processes, pytest.raises(ConfigError, match=r"too many for .* has 1,200"):
@@ -147,10 +147,8 @@ def test_alone_is_what_joining_without_learning_from_others_gives(tmp_path):
     arguments = ["--task", f"{party.__file__}:party", "--token-file", "bob.token", "--state", "bob", "--rounds", "3"]
     learning = ["--seed", "3", "--threads", "1", "--lambda-kd", "0", "--lambda-disc", "0"]
     with start_relay(tmp_path) as relay:
-        subprocess.run(
-            [*REPSHARE, "join", relay.url, *arguments, *learning],
-            cwd=tmp_path, check=True, capture_output=True, timeout=120, env={**os.environ, **share.environment()},
-        )  # fmt: skip
+        environment = {**os.environ, **share.environment()}
+        run_warm("join", relay.url, *arguments, *learning, cwd=tmp_path, env=environment).check_returncode()
     shares = json.dumps({"bob": {"dataset": "digits", "place": 1, "samples": 20, "seed": 3}})
     alone = tmp_path / "alone" / "records.jsonl"
     alone.parent.mkdir()

@@ -1,6 +1,5 @@
 """What the documents say is true: their code runs, their links lead somewhere."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -8,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from warm import run_warm
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -45,10 +46,7 @@ def test_in_the_example_of_a_common_space_parties_learn_classes_they_have_never_
 def test_the_example_of_ones_own_data_and_model_runs(tmp_path):
     own = ROOT / "examples/own.py"
     arguments = ["--dataset", f"{own}:data", "--model", f"{own}:model", "--rounds", "5", "--inline"]
-    done = subprocess.run(
-        [sys.executable, "-m", "repshare", "compare", *arguments],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, env=os.environ, check=False,
-    )  # fmt: skip
+    done = run_warm("compare", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

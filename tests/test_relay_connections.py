@@ -57,7 +57,7 @@ def test_a_head_of_more_than_64_kilobytes_is_cut_off_and_a_shorter_one_served(tm
 
 
 def test_heads_of_countless_headers_take_no_memory(tmp_path):
-    with start_relay(tmp_path) as relay, ExitStack() as stack:
+    with start_relay(tmp_path, cold=True) as relay, ExitStack() as stack:
         before = megabytes(relay)
         for _ in range(300):
             connection = stack.enter_context(closing(connect(relay)))
@@ -68,7 +68,7 @@ def test_heads_of_countless_headers_take_no_memory(tmp_path):
 
 
 def test_long_heads_that_do_not_end_take_a_bounded_memory(tmp_path):
-    with start_relay(tmp_path) as relay, ExitStack() as stack:
+    with start_relay(tmp_path, cold=True) as relay, ExitStack() as stack:
         before = megabytes(relay)
         waiting = [stack.enter_context(closing(connect(relay, "127.0.0.2"))) for _ in range(1000)]
         for connection in waiting:
@@ -81,7 +81,7 @@ def test_long_heads_that_do_not_end_take_a_bounded_memory(tmp_path):
 
 
 def test_pipelined_requests_do_not_pile_up(tmp_path):
-    with start_relay(tmp_path) as relay, ExitStack() as stack:
+    with start_relay(tmp_path, cold=True) as relay, ExitStack() as stack:
         assert relay.ask("GET", "/").status_code == 200
         before = megabytes(relay)
         for _ in range(200):
@@ -101,7 +101,7 @@ def test_some_pipelined_requests_are_answered_in_order(tmp_path):
 
 
 def test_names_of_files_that_strangers_make_up_are_not_kept(tmp_path):
-    with start_relay(tmp_path) as relay:
+    with start_relay(tmp_path, cold=True) as relay:
         assert relay.ask("GET", "/static/page.js").status_code == 200
         before = megabytes(relay)
         for number in range(1500):
@@ -110,7 +110,7 @@ def test_names_of_files_that_strangers_make_up_are_not_kept(tmp_path):
 
 
 def test_many_who_come_first_at_once_do_not_all_pack_the_same_file(tmp_path):
-    with start_relay(tmp_path) as relay:
+    with start_relay(tmp_path, cold=True) as relay:
         before = megabytes(relay)
         asking = [threading.Thread(target=relay.ask, args=("GET", "/")) for _ in range(40)]
         for each in asking:

@@ -1,18 +1,18 @@
 """A relay over Redis: what it asks of that Redis at its start, and what it survives."""
 
-import subprocess
 import threading
 
 import pytest
 import redis
 
 from damages import Vandal
-from parties import REPSHARE, eventually
+from parties import eventually
 from redises import Redis
 from relays import DIGITS, release, repshare, start_relay
 from repshare.relay.tasks import Tasks
 from repshare.stores import open_database
 from repshare.task import Task
+from warm import run_warm
 
 OPEN = ("--insecure", "--task", "digits", *DIGITS)
 
@@ -151,8 +151,7 @@ def test_who_holds_the_door_and_dies_stops_the_others_for_a_while_only(redis_url
 
 def test_a_relay_finds_no_fault_with_what_is_kept_in_redis(tmp_path, redis_url):
     def check(*options):
-        command = [*REPSHARE, "relay", "check", "--redis", redis_url, *options]
-        return subprocess.run(command, capture_output=True, check=False).returncode
+        return run_warm("relay", "check", "--redis", redis_url, *options, cwd=tmp_path).returncode
 
     with start_relay(tmp_path, "--redis", redis_url, *OPEN) as relay:
         assert relay.publish("alice", release()).status_code == 200

@@ -173,7 +173,7 @@ def test_it_says_where_it_listens_to_people_and_to_programs(tmp_path):
 
 
 def test_it_starts_fast_stays_small_and_never_sees_pytorch(tmp_path):
-    with start_open_relay(tmp_path) as relay:
+    with start_open_relay(tmp_path, cold=True) as relay:
         assert relay.ask("GET", "/healthz").json() == {"status": "ok"}
         ticks = Path(f"/proc/{relay.process.pid}/stat").read_text().split()[13:15]
         seconds = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")  # of a core: how long it takes on an idle machine
@@ -221,7 +221,7 @@ def test_a_certificate_that_is_none_is_one_line(tmp_path):
 
 
 def test_a_body_of_2_gb_is_refused_without_being_kept(tmp_path):
-    with start_open_relay(tmp_path) as relay, connect(relay) as connection:
+    with start_open_relay(tmp_path, cold=True) as relay, connect(relay) as connection:
         connection.sendall(put_head(2 * 10**9))
         head = read_answer(connection)
         assert head.startswith(b"HTTP/1.1 413 ")
@@ -230,7 +230,7 @@ def test_a_body_of_2_gb_is_refused_without_being_kept(tmp_path):
 
 
 def test_an_endless_body_is_refused_while_it_is_read(tmp_path):
-    with start_open_relay(tmp_path, "--max-bytes", 1_000_000) as relay, connect(relay) as connection:
+    with start_open_relay(tmp_path, "--max-bytes", 1_000_000, cold=True) as relay, connect(relay) as connection:
         connection.sendall(put_head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked"))
         chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
         sent = 0
@@ -298,7 +298,7 @@ def test_dripping_bytes_does_not_keep_a_connection_open(tmp_path):
 
 
 def test_a_head_without_an_end_is_cut_off(tmp_path):
-    with start_open_relay(tmp_path) as relay, connect(relay) as connection:
+    with start_open_relay(tmp_path, cold=True) as relay, connect(relay) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\n")
         with pytest.raises(OSError):
             for number in range(10_000):
@@ -318,7 +318,7 @@ def test_an_idle_connection_may_be_used_again(tmp_path):
 def test_a_thousand_idle_connections_and_slow_ones_do_not_stop_others(tmp_path):
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
-    with start_open_relay(tmp_path) as relay, ExitStack() as stack:
+    with start_open_relay(tmp_path, cold=True) as relay, ExitStack() as stack:
         for number in range(1000):
             connection = stack.enter_context(closing(connect(relay)))
             if number % 2:
@@ -348,7 +348,7 @@ def abandoned(relay):
 
 
 def test_strangers_who_do_not_read_a_file_do_not_cost_a_copy_each(tmp_path):
-    with start_relay(tmp_path) as relay, ExitStack() as stack:
+    with start_relay(tmp_path, cold=True) as relay, ExitStack() as stack:
         size = len(relay.ask("GET", "/static/plotly.js").content)
         before = peak_megabytes(relay)
         slow = [stack.enter_context(closing(ask_slowly(relay, "/static/plotly.js"))) for _ in range(100)]
@@ -361,7 +361,9 @@ def test_answers_that_nobody_reads_are_given_up(tmp_path):
     large = ("--task", "large", "--classes", 10, "--dimension", 190_000)
     path = "/v1/tasks/large/teacher"
     with (
-        start_relay(tmp_path, "--db", "memory", "--insecure", "--rate", 0, *large, "--read-seconds", 2) as relay,
+        start_relay(
+            tmp_path, "--db", "memory", "--insecure", "--rate", 0, *large, "--read-seconds", 2, cold=True
+        ) as relay,
         ExitStack() as stack,
     ):
         assert relay.publish("bob", release(classes=range(10), dimension=190_000), task="large").status_code == 200

@@ -4,16 +4,15 @@ import json
 import re
 import shutil
 import statistics
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from browsers import Visit, start_browser
-from parties import REPSHARE
 from repshare.errors import ConfigError
 from repshare.reporting import read_run
 from repshare.reporting.tables import results
+from warm import run_warm
 
 ROOT = Path(__file__).parent.parent
 HOSTILE = """<script>document.title = 'stolen'</script><img src=x onerror="document.title = 'stolen'"><b>bold"""
@@ -23,8 +22,7 @@ NAMES = "[...document.querySelectorAll('.legendtext')].map((text) => text.textCo
 
 
 def repshare(*arguments, cwd):
-    command = [*REPSHARE, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+    return run_warm(*arguments, cwd=cwd, timeout=240)
 
 
 def report(folder, *runs):

@@ -17,7 +17,7 @@ MOST_MEGABYTES = 100  # two bodies of 16 MB, each there twice for a moment, and 
 def abuse(folder, *, seconds, gigabytes=2.0, idle=1000, slow=100, seed=0):
     """Bodies of 2 GB, slow heads, slow bodies and idle connections, all at once, beside a client at work."""
     rng = random.Random(seed)
-    with start_relay(folder, *TASK, "--head-seconds", 3, "--body-seconds", 3) as relay:
+    with start_relay(folder, *TASK, "--head-seconds", 3, "--body-seconds", 3, cold=True) as relay:
         connection = connect(relay.url)
         before = work(connection, rng, seconds / 4)
         megabytes = memory(relay, "VmRSS")

@@ -2,16 +2,14 @@
 
 import random
 import signal
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import nursery
 from interrupted import BUDGET, WHERE
-from nursery import Nursery
 from parties import RelayProcess, records
 from repshare import RelayExchange
 from repshare.privacy.ledger import read_ledger
+from warm import start_warm
 
 TESTS = Path(__file__).parent.parent
 OPEN = ("--db", "relay.db", "--insecure", "--task", "digits", "--classes", 10, "--dimension", 84)
@@ -26,8 +24,7 @@ def kill_clients(folder, *, kills, seed=0):
     """
     points, clients, offers = spread(kills, random.Random(seed)), 0, 0
     with ExitStack() as stack:
-        popen = stack.enter_context(Nursery(*nursery.RELAY, *nursery.CLIENT)).popen
-        relay = RelayProcess(folder, *OPEN, popen=popen)
+        relay = RelayProcess(folder, *OPEN)
         stack.callback(relay.stop)
         for start in range(0, kills, BUDGET.planned_releases):
             url = "peer" if clients % PEER_EVERY == PEER_EVERY - 1 else relay.url
@@ -35,7 +32,7 @@ def kill_clients(folder, *, kills, seed=0):
                 exchange.withdraw()
             place = folder / f"client {clients}"
             place.mkdir()
-            offers += interrupt_all(place, url, points[start : start + BUDGET.planned_releases], popen)
+            offers += interrupt_all(place, url, points[start : start + BUDGET.planned_releases])
             clients += 1
     return {"kills": kills, "points of a round": len(set(points)), "clients": clients,
             "releases that were charged and acknowledged": clients * BUDGET.planned_releases,
@@ -49,12 +46,12 @@ def spread(kills, rng):
     return points
 
 
-def interrupt_all(place, url, points, popen):
+def interrupt_all(place, url, points):
     """Kill one client in its first rounds at these points, and let it finish: how often it sent anything."""
     rounds = BUDGET.planned_releases
     for number, point in enumerate(points, 1):
-        assert run(place, popen, point, number, url, rounds) == -signal.SIGKILL, tell(place)
-    assert run(place, popen, "nowhere", 0, url, rounds) == 0, tell(place)
+        assert run(place, point, number, url, rounds) == -signal.SIGKILL, tell(place)
+    assert run(place, "nowhere", 0, url, rounds) == 0, tell(place)
     return check(place, rounds)
 
 
@@ -70,11 +67,12 @@ def check(place, rounds):
     return len(offered)
 
 
-def run(place, popen, point, number, url, rounds):
+def run(place, point, number, url, rounds):
     """`interrupted.py` with these words; its exit code."""
-    command = [sys.executable, TESTS / "interrupted.py", point, number, url, place / "s", rounds]
+    words = [str(word) for word in (point, number, url, place / "s", rounds)]
     with (place / "out").open("a") as out, (place / "err").open("a") as err:
-        return popen(list(map(str, command)), cwd=place, stdout=out, stderr=err).wait(PATIENCE_SECONDS)
+        process = start_warm(words, script=str(TESTS / "interrupted.py"), cwd=place, stdout=out, stderr=err)
+        return process.wait(PATIENCE_SECONDS)
 
 
 def tell(place):

@@ -10,9 +10,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-import nursery
 from clocks import YEAR, WrongClock
-from nursery import Nursery
 from parties import eventually
 from redises import Redis
 from relays import Relay
@@ -24,7 +22,7 @@ def kill_relay(folder, *, kills, clients=48, threads=6, seed=0):
     """SIGKILL a relay on SQLite at random moments."""
     rng, under_way = random.Random(seed), 0
     with ExitStack() as stack:
-        begin = partial(start, stack, folder, popen=stack.enter_context(Nursery(*nursery.RELAY)).popen)
+        begin = partial(start, stack, folder)
         relay = begin()
         with Load([relay.url], clients=clients, threads=threads, seed=seed) as load:
             for _ in range(kills):
@@ -84,7 +82,7 @@ def fill_disk(folder, *, times, clients=48, threads=6, seed=0):
     """
     rng, done_anyway = random.Random(seed), 0
     with ExitStack() as stack:
-        begin = partial(start, stack, folder, popen=stack.enter_context(Nursery(*nursery.RELAY)).popen)
+        begin = partial(start, stack, folder)
         relay = begin()
         with Load([relay.url], clients=clients, threads=threads, seed=seed) as load:
             for number in range(times):
@@ -237,7 +235,7 @@ def own_redis(folder):
         server.kill()
 
 
-def start(stack, folder, *options, popen=subprocess.Popen):
+def start(stack, folder, *options, popen=None):
     """A relay that is stopped at the end, if it is still there."""
     folder.mkdir(exist_ok=True)
     relay = Relay(folder, *options, *TASK, popen=popen)

@@ -48,7 +48,7 @@ def attack(folder, kinds, bodies, seed):
     tokens = {name: invite(folder, name, "--task", "digits") for name in ("alice", "bob")}
     tokens["admin"] = invite(folder, "admin", "--role", "admin")
     rng = random.Random(seed)
-    with start_relay(folder, "--rate", 0) as relay:
+    with start_relay(folder, "--rate", 0, cold=True) as relay:
         for name in ("alice", "bob"):
             assert relay.publish(name, real(rng, BETWEEN), tokens[name]).status_code == 200
             told = json.dumps({"round": 5, "test_accuracy": 0.5})

@@ -27,7 +27,7 @@ def crowd(folder, *, seconds, connections=190, tokens=1, seed=0):
     rng = np.random.default_rng(seed)
     names = ["alice", "bob", *(f"mallory{number}" for number in range(tokens))]
     given = invite_all(folder, names)
-    with start_relay(folder) as relay:
+    with start_relay(folder, cold=True) as relay:
         assert relay.publish("bob", make_large(rng), given["bob"], "t").status_code == 200
         connection = connect(relay.url)
         before = work(connection, given["alice"], seconds / 2, rng)
