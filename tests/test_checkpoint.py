@@ -14,11 +14,13 @@ from itertools import islice
 import pytest
 import torch
 
+from parties import Process
 from repshare.config import Run, Setting
 from repshare.errors import CheckpointError
 from repshare.experiments import carry_out
 from repshare.results import Folder
 from repshare.simulation import Checkpoint, Inline, Processes, simulate
+from warm import run_warm
 
 FAULTS = {"dropout": 0.2, "late_joiners": 0.3, "leavers": 0.2, "stragglers": 0.3}
 SMALL = Setting(dataset="digits", samples=120, clients=4, rounds=6, eval_every=2, model=("lenet5",))
@@ -192,14 +194,14 @@ def records(folder):
 
 def test_sigkill_at_random_moments_again_and_again_changes_no_bit(tmp_path):
     command = [
-        sys.executable, "-m", "repshare", "compare", "--dataset", "digits", "--samples", "120", "--clients", "4",
-        "--rounds", "60", "--methods", "FL", "RS", "--checkpoint-every", "3", "--dropout", "0.2", "--stragglers", "0.2",
+        "compare", "--dataset", "digits", "--samples", "120", "--clients", "4", "--rounds", "60", "--methods", "FL",
+        "RS", "--checkpoint-every", "3", "--dropout", "0.2", "--stragglers", "0.2",
     ]  # fmt: skip
-    quiet = {"cwd": tmp_path, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run([*command, "--name", "whole", "--inline"], check=True, **quiet)
+    run_warm(*command, "--name", "whole", "--inline", cwd=tmp_path).check_returncode()
     rng, kills, path = random.Random(0), 0, tmp_path / "runs/cut/records.jsonl"
     for attempt in range(MOST_KILLS + 1):
-        process = subprocess.Popen([*command, "--name", "cut", "--workers", str(attempt % 3 + 1), "--resume"], **quiet)
+        options = ("--name", "cut", "--workers", attempt % 3 + 1, "--resume")
+        process = Process(*command, *options, cwd=tmp_path, name="cut").process
         size = path.stat().st_size if path.exists() else 0
         deadline = time.monotonic() + 60
         while process.poll() is None and (not path.exists() or path.stat().st_size == size):

@@ -216,7 +216,7 @@ def an_interrupt_leaves_them_out_of_step(splits, workers, tmp_path):
         "    def forward(self, images):\n"
         f"        if os.path.exists({str(now)!r}):\n"
         f"            os.unlink({str(now)!r})\n"
-        "            os.kill(os.getppid(), signal.SIGINT)\n"
+        f"            os.kill({os.getpid()}, signal.SIGINT)\n"
         "        return super().forward(images)\n"
         "def loud(channels, classes):\n"
         "    return Loud(nn.Flatten(), nn.Linear(64, 84), nn.Tanh(), nn.Linear(84, classes))\n"

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import traceback
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
@@ -24,6 +25,9 @@ from repshare.simulation.checkpoint import Version
 from repshare.simulation.plan import Plan, map_plan, write_plan
 from repshare.simulation.workers import RESIDENT, Bodies, Report, Worker
 from repshare.training import Score, View
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, SpawnContext
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 KEPT_BYTES = 1 << 30
@@ -137,7 +141,7 @@ class Processes(Shared):
         self.count, self.resident = count or os.cpu_count() or 1, resident
 
     def __enter__(self) -> Self:
-        context = multiprocessing.get_context("spawn")
+        context = _choose_start()
         self._lines, self._processes, self._scratch = [], [], open_scratch()
         self._waiting = False
         with _no_interrupt():
@@ -204,6 +208,18 @@ class Processes(Shared):
     def _held(self, place: int) -> str:
         names = [self._plan.name(i) for i in range(place, self._plan.clients, self.count)]
         return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _choose_start() -> "SpawnContext | ForkServerContext":
+    """How workers start: on Linux as copies of a process that has imported what they need, which takes seconds, once.
+
+    Elsewhere what is imported may not bear to be copied, and each worker begins from nothing.
+    """
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "torch._dynamo"])  # an optimizer's first step imports the latter
+    return context
 
 
 @contextmanager
