@@ -22,6 +22,7 @@ MOST_MEGABYTES = 50
 BETWEEN = 1_000_000  # the round that alice has published
 AT_ONCE = 5000  # bodies that hypothesis makes up in one go: it remembers them all
 CONNECTIONS = 8
+BODILESS = "of these questions, which have none"
 LONGEST_REASON = 3000  # bytes: a reason is not as long as what it refuses
 SETTINGS = hypothesis.settings(
     database=None,
@@ -62,9 +63,12 @@ def attack(folder, kinds, bodies, seed):
     assert grown < MOST_MEGABYTES, f"the relay grew by {grown:.0f} MB"
     assert sum(made.values()) >= bodies, f"only {sum(made.values())} bodies were made"
     assert set(made) == {kind.__name__ for kind in kinds}
+    questions = sum(count for kind, count in made.items() if kind.startswith("question"))
     answers = {f"answered {status}": statuses[status] for status in sorted(statuses)}
-    return {"bodies": sum(made.values()), "kinds": len(made), "fewest of a kind": min(made.values()), **answers,
-            "5xx": 0, "changes": 0, "memory grew by [MB]": round(grown)}  # fmt: skip
+    return {
+        "bodies": sum(made.values()), **({BODILESS: questions} if questions else {}), "kinds": len(made),
+        "fewest of a kind": min(made.values()), **answers, "5xx": 0, "changes": 0, "memory grew by [MB]": round(grown),
+    }  # fmt: skip
 
 
 def send(url, tokens, kinds, bodies, seed):
