@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import torch
 
-from repshare.common import Dual
 from repshare.config import Setting
 from repshare.data import Splits, load
+from repshare.learning.common import Dual
 from repshare.simulation import Inline, resolve, simulate
 from repshare.simulation.plan import make_run
 

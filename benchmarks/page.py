@@ -25,12 +25,12 @@ from relay import relay_pairs
 from relay_load import Load, run
 from relay_servers import NAME, TASK, Inside, Server, start_relay
 from repshare.board import Board
-from repshare.relay import frames, reports, seen
-from repshare.relay.access import Access, Grant
+from repshare.relay.auth import Access, Grant
+from repshare.relay.page import histories, presence, snapshots
 from repshare.relay.tasks import Tasks
-from repshare.representations import Release, Representations
+from repshare.sharing.representations import Release, Representations
+from repshare.sharing.wire import encode_release
 from repshare.stores import MemoryStore, open_database
-from repshare.wire import encode_release
 
 CLIENTS, ROUNDS, VIEWERS, CONCURRENT = 1000, 200, 3, 16
 TURNS, SECONDS = 16, 3.0
@@ -79,7 +79,7 @@ def fill(place: str) -> str:
     for start in range(0, CLIENTS, AT_ONCE):
         part = members[start : start + AT_ONCE]
         there.notes.transact(lambda state, part=part: tell(Inside(state), part))
-    there.notes.transact(lambda state: film(Inside(state), members[: frames.CLIENTS]))
+    there.notes.transact(lambda state: film(Inside(state), members[: snapshots.CLIENTS]))
     token = Access(database).invite(Grant("viewer", "viewer", None))
     database.close()
     return token
@@ -87,19 +87,19 @@ def fill(place: str) -> str:
 
 def tell(notes: Any, names: list[str]) -> None:
     """The reports of some clients, all rounds."""
-    tallies, counted = {}, seen.Seen()
+    tallies, counted = {}, presence.Seen()
     for name in names:
         rng, kept = np.random.default_rng(len(name)), MemoryStore()
         for number in range(1, ROUNDS + 1):
             learnt = 1 - 0.9 * 0.98**number
             told = {"train_accuracy": learnt, "test_accuracy": learnt * rng.uniform(0.9, 1), "ce": 2.3 * (1 - learnt)}
             told |= {"kd": 0.1, "disc": 0.5, "bound": 1.5 * learnt, "bytes_up": 7180, "bytes_down": 7170}
-            reports.record(kept, name, {"round": number, **told, "model": "LeNet5", "model_bytes": 246_824})
+            histories.record(kept, name, {"round": number, **told, "model": "LeNet5", "model_bytes": 246_824})
         for key, value in kept.items().items():
             notes.transact(lambda state, key=key, value=value: state.set({key: value}))
         counted.note(NAME, name, up=7180 * ROUNDS, down=7170 * ROUNDS, published=True)
     tallies = counted.take()[NAME]
-    seen.flush(notes, tallies)
+    presence.flush(notes, tallies)
 
 
 def film(notes: Any, names: list[str]) -> None:
@@ -112,7 +112,7 @@ def film(notes: Any, names: list[str]) -> None:
             vectors = np.tanh(ends * number / ROUNDS + 0.3 * rng.normal(size=ends.shape)).astype(np.float32)
             rows = Representations(vectors, labels, np.full(TASK.classes, 10))
             board.accept(name, encode_release(Release(number, rows, rows)))
-        frames.snap(board, notes)
+        snapshots.snap(board, notes)
 
 
 def measure_document(url: str, token: str, name: str, times: int = 5) -> Answer:

@@ -22,11 +22,11 @@ import numpy as np
 import zenoh
 from zenoh.handlers import Callback
 
-from repshare import wire
 from repshare.board import Task, Wants
+from repshare.exchange.keys import CHALLENGE_BYTES, Key, Trust
 from repshare.exchange.peer import PeerExchange
-from repshare.keys import CHALLENGE_BYTES, Key, Trust
-from repshare.representations import Release, stack
+from repshare.sharing import wire
+from repshare.sharing.representations import Release, stack
 from repshare.stores import open_database
 
 PEERS = (2, 8, 32)

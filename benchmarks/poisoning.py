@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from repshare.aggregation import AGGREGATIONS
+from repshare.board.aggregation import AGGREGATIONS
 from repshare.config import Run, Setting
 from repshare.data import Splits, load
 from repshare.simulation import Processes, Workers, simulate

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from repshare.board import Board
-from repshare.relay.access import Access, Grant
+from repshare.relay.auth import Access, Grant
 from repshare.relay.tasks import Tasks
-from repshare.representations import Release, Representations
+from repshare.sharing.representations import Release, Representations
+from repshare.sharing.task import Task
+from repshare.sharing.wire import encode_release
 from repshare.stores import Database, open_database
-from repshare.task import Task
-from repshare.wire import encode_release
 
 TASK, NAME = Task(classes=10, dimension=84), "mnist"
 AT_ONCE = 500  # clients registered in one transaction
@@ -204,9 +204,9 @@ def _serve(what: str, port: str, clients: str = "0", told: str = "") -> None:
         same = {"log_config": None, "access_log": False, "server_header": False, "ws": "none", "proxy_headers": False}
         uvicorn.run(make_echo(), port=int(port), timeout_keep_alive=75, **same)
         return
-    from repshare.relay import logs, server
-    from repshare.relay.address import Address
-    from repshare.relay.options import Options
+    from repshare.relay import server
+    from repshare.relay.monitoring import logs
+    from repshare.relay.options import Address, Options
 
     database = open_database("memory")
     Path(told).write_text(json.dumps(fill(database, int(clients))))

@@ -6,8 +6,8 @@ import hypothesis
 import pytest
 import torch
 
-from redises import Redis, find_port
 from repshare.data import load
+from support.redis_servers import Redis, find_port
 
 hypothesis.settings.register_profile("patient", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("patient")

@@ -1,4 +1,4 @@
-"""The layout in docs/architecture.md is the layout on disk, and a part uses only parts that stand above it there."""
+"""The listing in docs/architecture.md is the layout on disk, and a folder uses only what stands above it there."""
 
 import ast
 import re
@@ -11,77 +11,91 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "repshare"
+MOST_FILES_AT_THE_TOP, MOST_FOLDERS_AT_THE_TOP, MOST_FILES_IN_A_FOLDER = 8, 17, 15
 
 
 def listed():
-    """Module names in the order of the listing; a package itself after its files."""
+    """Paths below src/repshare in the order of the listing, without any `__init__.py`."""
     block = re.search(r"```\nsrc/repshare/\n(.*?)```", (ROOT / "docs/architecture.md").read_text(), re.DOTALL).group(1)
-    modules, package = [], None
-    for line in [*block.splitlines(), "    end"]:
+    folders, paths = [], []
+    for line in block.splitlines():
         depth, name = (len(line) - len(line.lstrip())) // 4, line.split()[0]
-        if package and depth == 1:
-            modules.append(f"repshare.{package}")
-            package = None
+        folders = folders[: depth - 1]
         if name.endswith("/"):
-            package = name.rstrip("/")
-        elif name != "end":
-            modules.append(".".join(["repshare", *([package] if depth == 2 else []), name.removesuffix(".py")]))
-    return modules
+            folders.append(name.rstrip("/"))
+        else:
+            paths.append(Path(*folders, name))
+    return paths
 
 
 def on_disk():
-    for path in SOURCE.rglob("*.py"):
-        parts = path.relative_to(SOURCE).with_suffix("").parts
-        yield ".".join(["repshare", *(part for part in parts if part != "__init__")]), path
+    return [path.relative_to(SOURCE) for path in SOURCE.rglob("*.py")]
+
+
+def layer(path):
+    """What is ordered: a folder at the top, or a file there."""
+    return path.parts[0].removesuffix(".py")
 
 
 def imports(path):
-    """The modules of ours that a file imports, each by its most exact name."""
-    known = dict(on_disk())
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "repshare":
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                yield full if full in known else node.module
+    """The layers that a file imports from."""
+    for node in ast.walk(ast.parse((SOURCE / path).read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "repshare":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("repshare."):
+            yield node.module.split(".")[1]
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "repshare")
+            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("repshare."))
 
 
 def test_the_listing_is_complete_and_names_nothing_that_is_not_there():
-    assert sorted(listed()) == sorted(name for name, _ in on_disk() if name != "repshare")
+    assert sorted(listed()) == sorted(path for path in on_disk() if path.name != "__init__.py")
 
 
-def test_the_tree_is_in_the_architecture_alone():
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
-    assert [page.name for page in pages if "```\nsrc/repshare/\n" in page.read_text()] == ["architecture.md"]
-
-
-def test_every_part_uses_only_parts_listed_before_it():
-    order = {name: place for place, name in enumerate(listed())}
+def test_a_folder_uses_only_what_is_listed_above_it():
+    order = {name: place for place, name in enumerate(dict.fromkeys(map(layer, listed())))}
     upward = [
-        f"{name} uses {used}"
-        for name, path in on_disk()
-        if name != "repshare"
+        f"{path} uses {used}"
+        for path in on_disk()
+        if path != Path("__init__.py")
         for used in imports(path)
-        if used != "repshare" and order[used] >= order[name]
+        if order.get(used, 0) > order[layer(path)]  # a public name of the package itself is no layer
     ]
     assert upward == []
 
 
-@pytest.mark.parametrize("name", ["representations", "wire", "sums", "stores", "board", "relay.app", "relay.server"])
+def test_one_look_shows_the_architecture():
+    top = [path for path in on_disk() if len(path.parts) == 1]
+    folders = {path.parent for path in on_disk()} - {Path()}
+    assert len(top) <= MOST_FILES_AT_THE_TOP
+    assert len({folder.parts[0] for folder in folders}) <= MOST_FOLDERS_AT_THE_TOP
+    for folder in folders:
+        assert len([path for path in on_disk() if path.parent == folder]) <= MOST_FILES_IN_A_FOLDER, folder
+
+
+def test_tests_are_in_the_folders_of_what_they_test():
+    folders = {path.parent for path in on_disk()}
+    tests = [path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")]
+    assert [path for path in tests if path.parent not in folders] == []
+
+
+BETWEEN = ["sharing.representations", "sharing.wire", "stores", "board", "relay.app", "relay.server"]
+
+
+@pytest.mark.parametrize("name", BETWEEN)
 def test_what_is_between_clients_needs_no_pytorch(name):
     code = f"import sys, repshare.{name}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_files_and_functions_stay_small():
-    for name, path in on_disk():
-        assert len(path.read_text().splitlines()) <= 350, name
+def test_files_stay_small():
+    for path in on_disk():
+        assert len((SOURCE / path).read_text().splitlines()) <= 350, path
 
 
 def test_lines_of_an_options_description_are_sentences():
     """The help keeps line ends: one in mid-sentence would show."""
-    for path in (SOURCE / "config.py", *(SOURCE / "commands").glob("*.py")):
+    for path in (SOURCE / "config.py", *(SOURCE / "cli").glob("*.py")):
         for made in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)):
             for field, after in pairwise(made.body):
                 if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr):

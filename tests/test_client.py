@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from repshare import Board, Client, LeNet5, LocalExchange, MemoryStore, Policy, Task, wire
+from repshare import Board, Client, LeNet5, LocalExchange, MemoryStore, Policy, Task
 from repshare.board import Wants
 from repshare.errors import ConfigError, DataError, Malformed, Refused, Unreachable
 from repshare.methods import FD, FL, IL, RS
+from repshare.sharing import wire
 
 
 @pytest.fixture

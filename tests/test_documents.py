@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from warm import run_warm
+from support.warm import run_warm
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,7 +59,7 @@ def test_links_within_the_project_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_shown_exist(page):
-    from repshare.cli import COMMANDS
+    from repshare.cli.main import COMMANDS
 
     for command in re.findall(r"^\$? ?repshare (\w+)", page.read_text(), re.MULTILINE):
         assert command in COMMANDS, command
@@ -67,7 +67,7 @@ def test_commands_shown_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_tests_that_are_named_exist(page):
-    for file, name in re.findall(r"`(tests/\w+\.py)::(\w+)`", page.read_text()):
+    for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text()):
         assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}::{name}"
 
 

@@ -15,22 +15,22 @@ errors      everything raised on purpose
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from repshare import extras
+from repshare import imports
 
 if TYPE_CHECKING:
     from repshare import data, errors, spaces
     from repshare.board import Board
     from repshare.client import Client, Record
-    from repshare.common_learner import Common
     from repshare.config import Policy
     from repshare.data import load
     from repshare.exchange import Exchange, LocalExchange
     from repshare.exchange.peer import PeerExchange
     from repshare.exchange.relay import RelayExchange
-    from repshare.joining import Party
-    from repshare.models import LeNet5, ResNet9, ResNet18, split
+    from repshare.learning.common_learner import Common
+    from repshare.learning.models import LeNet5, ResNet9, ResNet18, split
+    from repshare.party.party import Party
+    from repshare.sharing.task import Task
     from repshare.stores import MemoryStore
-    from repshare.task import Task
 
 __version__ = "0.1.0"
 __all__ = [
@@ -59,16 +59,16 @@ __all__ = [
 _HOMES = {
     "repshare.board": ("Board",),
     "repshare.client": ("Client", "Record"),
-    "repshare.common_learner": ("Common",),
+    "repshare.learning.common_learner": ("Common",),
     "repshare.config": ("Policy",),
     "repshare.data": ("load",),
     "repshare.exchange": ("Exchange", "LocalExchange"),
     "repshare.exchange.peer": ("PeerExchange",),
     "repshare.exchange.relay": ("RelayExchange",),
-    "repshare.joining": ("Party",),
-    "repshare.models": ("LeNet5", "ResNet9", "ResNet18", "split"),
+    "repshare.party.party": ("Party",),
+    "repshare.learning.models": ("LeNet5", "ResNet9", "ResNet18", "split"),
     "repshare.stores": ("MemoryStore",),
-    "repshare.task": ("Task",),
+    "repshare.sharing.task": ("Task",),
 }
 
 
@@ -79,5 +79,5 @@ def __getattr__(name: str) -> Any:
             try:
                 return getattr(import_module(home), name)
             except ModuleNotFoundError as error:
-                raise extras.missing(error) from error
+                raise imports.missing(error) from error
     raise AttributeError(f"module 'repshare' has no attribute {name!r}")

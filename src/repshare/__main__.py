@@ -1,6 +1,6 @@
 """`python -m repshare`: the same as `repshare`."""
 
-from repshare.cli import main
+from repshare.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from repshare import features
 from repshare.board import Wants
-from repshare.common_learner import Common, CommonLearner
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Counting, Exchange
+from repshare.learning import features
+from repshare.learning.common_learner import Common, CommonLearner
+from repshare.learning.pairing import PairedLearner
+from repshare.learning.randomness import derive, numpy_stream
+from repshare.learning.samples import Labelled, Samples
+from repshare.learning.states import copy_state, find_broken
+from repshare.learning.training import Learner, Losses
 from repshare.methods import RS, Method
-from repshare.pairing import PairedLearner
-from repshare.randomness import derive, numpy_stream
-from repshare.samples import Labelled, Samples
 from repshare.spaces import choose
-from repshare.states import copy_state, find_broken
-from repshare.training import Learner, Losses
 
 if TYPE_CHECKING:
     from repshare.privacy.guard import Guard
@@ -263,7 +263,7 @@ class Client:
             return make(model, samples, self.policy, **options, common=common, alone=alone)  # type: ignore[arg-type]
         if not self.policy.end_to_end or self.method.share is None:  # of one who shares nothing, nothing shows
             return Learner(model, samples, self.policy, name=self.name, seed=self.seed, head=head)
-        from repshare.private_training import PrivateLearner
+        from repshare.learning.dp_training import PrivateLearner
 
         return PrivateLearner(model, samples, self.policy, name=self.name, seed=self.seed, head=head)
 
@@ -273,8 +273,8 @@ class Client:
             if levels is not None:
                 raise ConfigError("samples' levels are budgets of a policy with epsilon and adjacency add-remove")
             return None
+        from repshare.privacy.end_to_end import WholeGuard
         from repshare.privacy.guard import Guard
-        from repshare.privacy.whole import WholeGuard
 
         make = WholeGuard if policy.end_to_end and self.method.share is not None else Guard
         return make(

@@ -8,10 +8,10 @@ import sys
 from dataclasses import dataclass, field
 from typing import Literal, get_args, get_type_hints
 
-from repshare.aggregation import Aggregation
 from repshare.errors import ConfigError
-from repshare.topology import Topology
 
+Aggregation = Literal["mean", "median", "trimmed", "geometric"]
+Topology = Literal["complete", "ring", "regular", "random", "star", "small_world"]
 Attack = Literal["flip", "scale", "noise", "permuted"]
 Compute = Literal["fp32", "bf16"]
 Precision = Literal["fp32", "fp16", "int8"]

@@ -5,10 +5,10 @@ import time
 
 import numpy as np
 
-from relays import start_relay
 from soak.attackers import attacks
 from soak.fuzz import memory
 from soak.load import TASK, ask, connect, make_release
+from support.relays import start_relay
 
 MOST_SECONDS = 2.0  # of the slowest hundredth of round trips; generous, because machines of tests are busy
 MOST_MEGABYTES = 100  # two bodies of 16 MB, each there twice for a moment, and 1,200 connections

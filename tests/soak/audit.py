@@ -6,10 +6,10 @@ from collections import Counter
 import numpy as np
 
 from repshare.board import Board
-from repshare.buffers import read_place
+from repshare.board.buffers import read_place
+from repshare.board.totals import read_totals
 from repshare.relay.tasks import Tasks
 from repshare.stores import open_database
-from repshare.totals import read_totals
 
 
 def audit(place, name="digits"):

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from repshare.board import longest_release
-from repshare.task import Task, usual_norm_bound
+from repshare.sharing.task import Task, usual_norm_bound
 from soak.load import CLASSES, DIMENSION
 
 NEW, OLD = 2_000_000, 1  # rounds; the client's kept release stands between them

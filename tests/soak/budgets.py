@@ -5,11 +5,11 @@ import signal
 from contextlib import ExitStack
 from pathlib import Path
 
-from interrupted import BUDGET, WHERE
-from parties import RelayProcess, records
 from repshare import RelayExchange
 from repshare.privacy.ledger import read_ledger
-from warm import start_warm
+from support.interrupted_clients import BUDGET, WHERE
+from support.processes import RelayProcess, records
+from support.warm import start_warm
 
 TESTS = Path(__file__).parent.parent
 OPEN = ("--db", "relay.db", "--insecure", "--task", "digits", "--classes", 10, "--dimension", 84)
@@ -71,7 +71,9 @@ def run(place, point, number, url, rounds):
     """`interrupted.py` with these words; its exit code."""
     words = [str(word) for word in (point, number, url, place / "s", rounds)]
     with (place / "out").open("a") as out, (place / "err").open("a") as err:
-        process = start_warm(words, script=str(TESTS / "interrupted.py"), cwd=place, stdout=out, stderr=err)
+        process = start_warm(
+            words, script=str(TESTS / "support/interrupted_clients.py"), cwd=place, stdout=out, stderr=err
+        )
         return process.wait(PATIENCE_SECONDS)
 
 

@@ -10,12 +10,12 @@ import time
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from clocks import YEAR, WrongClock
-from parties import eventually
-from redises import Redis
-from relays import Relay
 from soak.audit import audit
 from soak.load import TASK, Load, ask, connect, make_release
+from support.clocks import YEAR, WrongClock
+from support.processes import eventually
+from support.redis_servers import Redis
+from support.relays import Relay
 
 
 def kill_relay(folder, *, kills, clients=48, threads=6, seed=0):

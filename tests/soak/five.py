@@ -7,11 +7,11 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from repshare import Party, load
-from repshare.demo.party import NETWORKS as DEMO
-from repshare.demo.party import Share, choose
+from repshare.cli.demo.party import NETWORKS as DEMO
+from repshare.cli.demo.party import Share, choose
 
 sys.path.append(str(Path(__file__).parents[1]))
-from parties import eventually
+from support.processes import eventually
 
 SEED, DOOR = "FIVE_SEED", "FIVE_DOOR"  # variables: which split it is, and a folder where they wait for each other
 DIMENSION, SAMPLES, TESTED = 84, 120, 2000

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import hypothesis
 
-from relays import create_task, invite, start_relay
 from soak import bodies as releases
 from soak import messages
 from soak.bodies import bad_bodies, real
 from soak.load import CLASSES, DIMENSION, ask, connect
+from support.relays import create_task, invite, start_relay
 
 MOST_MEGABYTES = 50
 BETWEEN = 1_000_000  # the round that alice has published

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from repshare.privacy.ledger import read_ledger
 
-SPENDERS = Path(__file__).parents[1] / "spenders.py"
+SPENDERS = Path(__file__).parents[1] / "support/crashing_ledgers.py"
 
 
 def kill_spenders(folder, *, kills, seed=0):

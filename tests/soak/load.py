@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from repshare import sums
-from repshare.representations import Release, Representations
-from repshare.wire import decode_teacher, encode_release
+from repshare.sharing import fixed_point
+from repshare.sharing.representations import Release, Representations
+from repshare.sharing.wire import decode_teacher, encode_release
 
 CLASSES, DIMENSION = 10, 8
 TASK = ("--insecure", "--rate", 0, "--task", "digits", "--classes", CLASSES, "--dimension", DIMENSION, "--min-count", 1)
@@ -164,7 +164,7 @@ def is_whole(teacher):
     """Whether the class means are the means of all the observations: both of one moment, to the last bit."""
     for vector, label, count in zip(*teacher.means, strict=True):
         rows = teacher.observations.of(label)
-        total = sums.weigh(rows.vectors, rows.counts[:, None]).sum(axis=0)
-        if int(rows.counts.sum()) != count or (sums.mean(total, int(count)).astype(np.float32) != vector).any():
+        total = fixed_point.weigh(rows.vectors, rows.counts[:, None]).sum(axis=0)
+        if int(rows.counts.sum()) != count or (fixed_point.mean(total, int(count)).astype(np.float32) != vector).any():
             return False
     return set(teacher.means.labels.tolist()) == set(teacher.observations.labels.tolist())

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from relays import create_task, start_relay
-from repshare.relay.access import Access, Grant
-from repshare.representations import Release, Representations
+from repshare.relay.auth import Access, Grant
+from repshare.sharing.representations import Release, Representations
+from repshare.sharing.wire import encode_release
 from repshare.stores import open_database
-from repshare.wire import encode_release
 from soak.fuzz import memory
 from soak.load import ask, connect
+from support.relays import create_task, start_relay
 
 CLASSES, DIMENSION, OBSERVATIONS = 10, 84, 1000
 MOST_MEGABYTES = 400  # far below what docs/relay.md states for all attacks together

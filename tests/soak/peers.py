@@ -11,13 +11,13 @@ from pathlib import Path
 
 import torch
 
-from crews import Crew
-from islands import make_island
-from parties import eventually
-from redises import find_port
-from repshare.commands.rounds import Work, make_client
+from repshare.cli.party_loop import Work, make_client
 from repshare.config import Policy
 from soak.five import DOOR, NETWORKS, SEED
+from support.network_namespaces import make_island
+from support.peer_processes import Crew
+from support.processes import eventually
+from support.redis_servers import find_port
 
 PAGE = Path(__file__).parents[2] / "docs/results/peers.md"
 FIVE = Path(__file__).with_name("five.py")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from relays import create_task, invite, release, start_relay
+from support.relays import create_task, invite, release, start_relay
 
 ROLES = {"client": ("--task", "digits"), "viewer": ("--task", "digits"), "admin": ()}
 # What the tensors in a body must be, and how large a task may be, is more than a schema can say; and parameters that

@@ -15,7 +15,7 @@ from repshare.audit.membership import Case, attack, farthest, worst_case
 from repshare.audit.subject import Released, Trained, guarded, train, unguarded
 from repshare.data import Splits
 from repshare.errors import ConfigError
-from repshare.representations import Floats, Integers
+from repshare.sharing.representations import Floats, Integers
 
 Line = dict[str, Any]
 KNOWN = 2000  # other samples that the attacker has, to know what inputs look like

@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from repshare.models import Network
-from repshare.representations import Floats
+from repshare.learning.models import Network
+from repshare.sharing.representations import Floats
 
 STEPS = 300
 STEP_SIZE = 0.1

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.audit.bounds import Worlds
-from repshare.representations import Floats, Representations
+from repshare.sharing.representations import Floats, Representations
 
 FINEST = 1e-6  # of a sum's scale: what a float32 keeps when there is no noise
 

@@ -9,14 +9,14 @@ import torch
 from repshare.audit.membership import Releasing
 from repshare.config import Policy
 from repshare.data.datasets import Dataset
-from repshare.models import Network, build
+from repshare.learning.models import Network, build
+from repshare.learning.samples import Samples
+from repshare.learning.training import Learner
 from repshare.privacy import accounting
 from repshare.privacy.accounting import Charge
 from repshare.privacy.guard import Guard
 from repshare.privacy.ledger import Entry
-from repshare.representations import Floats, Integers, Release, Representations, Shape, class_means, observe
-from repshare.samples import Samples
-from repshare.training import Learner
+from repshare.sharing.representations import Floats, Integers, Release, Representations, Shape, class_means, observe
 
 SEED = 0
 

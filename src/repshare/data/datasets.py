@@ -10,7 +10,7 @@ from repshare.data import own
 from repshare.data.contents import DATASETS, Arrays, verify
 from repshare.data.sources import fetch
 from repshare.errors import ConfigError, DataError
-from repshare.references import is_reference
+from repshare.imports import is_reference
 
 
 class Dataset(NamedTuple):

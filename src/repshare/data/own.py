@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from repshare.errors import DataError
-from repshare.references import find_function, in_one_line
+from repshare.imports import find_function, in_one_line
 
 Images = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
 EXPECTED = "((train_images, train_labels), (test_images, test_labels)[, classes])"

@@ -23,7 +23,7 @@ import zenoh
 from zenoh.handlers import Callback
 
 from repshare.errors import ConfigError, Unreachable
-from repshare.keys import CHALLENGE_BYTES
+from repshare.exchange.keys import CHALLENGE_BYTES
 
 LONGEST_NAME = 64  # characters
 MOST_LIVE = 10_000  # names remembered as live beside those that are known, whoever invents them

@@ -16,15 +16,15 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from repshare import wire
 from repshare.board import Board, Wants, longest_release
 from repshare.errors import ConfigError, ExchangeError, Outdated, StoreError, Unreachable
+from repshare.exchange.keys import AHEAD_SECONDS, Key, Seen, Trust, seal, unseal
 from repshare.exchange.network import Network, Question, Tls, check_name
-from repshare.keys import AHEAD_SECONDS, Key, Seen, Trust, seal, unseal
-from repshare.representations import Release, Teacher, nothing
+from repshare.sharing import wire
+from repshare.sharing.representations import Release, Teacher, nothing
+from repshare.sharing.task import Task
+from repshare.sharing.wire import Signed
 from repshare.stores import MemoryStore, Store
-from repshare.task import Task
-from repshare.wire import Signed
 
 TIMEOUT_SECONDS = 5.0
 REPLY_LIMIT = 16 * 2**20  # bytes

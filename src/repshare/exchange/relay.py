@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, cast, get_type_hints
 from urllib.parse import quote
 
-from repshare.aggregation import Aggregation
 from repshare.board import Wants
+from repshare.config import Aggregation
 from repshare.errors import ConfigError, Malformed
-from repshare.exchange.connection import PATIENCE_SECONDS, REPLY_LIMIT, TIMEOUT_SECONDS, Connection, Reply
-from repshare.task import Task
+from repshare.exchange.http import PATIENCE_SECONDS, REPLY_LIMIT, TIMEOUT_SECONDS, Connection, Reply
+from repshare.sharing.task import Task
 
 LONGEST_NAME = 64  # characters, all printable: it becomes part of a path and goes to the terminal
 TEACHER = "application/octet-stream"

@@ -2,14 +2,7 @@
 
 from repshare.experiments.ablation import ABLATION
 from repshare.experiments.bound import BOUND
-from repshare.experiments.comparison import (
-    Progress,
-    carry_out,
-    describe,
-    plan_comparison,
-    summaries,
-    who_has_what,
-)
+from repshare.experiments.comparison import Progress, carry_out, describe, plan_comparison, summaries, who_has_what
 from repshare.experiments.curves import CURVES
 from repshare.experiments.experiment import Cell, Experiment, arrange, choose, fill, missing
 from repshare.experiments.partners import PARTNERS

@@ -9,8 +9,8 @@ import numpy as np
 
 from repshare.config import Policy, Run, Setting
 from repshare.experiments.experiment import Cell, Experiment
-from repshare.plots import COLOURS, save
-from repshare.results import Line
+from repshare.results.plots import COLOURS, save
+from repshare.results.records import Line
 
 KD = (0.0, 1.0, 10.0, 100.0)
 DISC = (0.0, 0.1, 1.0, 10.0)

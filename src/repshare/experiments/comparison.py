@@ -11,9 +11,9 @@ from repshare.client import Record
 from repshare.config import Run, Setting
 from repshare.data import Splits, histogram
 from repshare.errors import ConfigError
+from repshare.learning.randomness import numpy_stream
 from repshare.methods import METHODS, find_method
-from repshare.randomness import numpy_stream
-from repshare.results import Folder, Journal, Line, Summary, summarise
+from repshare.results.records import Folder, Journal, Line, Summary, summarise
 from repshare.simulation import Checkpoint, Workers, following, resolve, simulate
 from repshare.simulation.checkpoint import States
 from repshare.simulation.plan import agree, deal, make_plan, make_run

@@ -12,8 +12,8 @@ import numpy as np
 from repshare.config import Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.methods import find_method
-from repshare.plots import COLOURS, DASHES, label_ends, save, tidy
-from repshare.results import Line
+from repshare.results.plots import COLOURS, DASHES, label_ends, save, tidy
+from repshare.results.records import Line
 from repshare.simulation.plan import make_run
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from repshare.client import Client
 from repshare.config import Run
 from repshare.data import Splits
 from repshare.experiments.experiment import Cell, Load
+from repshare.learning.samples import Samples
 from repshare.methods import find_method
-from repshare.samples import Samples
 from repshare.simulation.plan import Plan, build_model, make_common, make_plan
 
 TIMED_BATCHES, TIMED_IMAGES = 2, 50

@@ -9,9 +9,9 @@ from repshare.config import Compute, Run, Setting
 from repshare.data import Splits
 from repshare.errors import ConfigError
 from repshare.experiments.comparison import checkpoints, go_on
-from repshare.results import Folder, Journal, Line, summarise
+from repshare.learning.training import View
+from repshare.results.records import Folder, Journal, Line, summarise
 from repshare.simulation import Workers, following
-from repshare.training import View
 
 
 class Cell(NamedTuple):

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from repshare.config import Attack, Policy, Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.files import write_atomically
-from repshare.plots import COLOURS, save, tidy
-from repshare.results import Line, summarise
+from repshare.results.plots import COLOURS, save, tidy
+from repshare.results.records import Line, summarise
 from repshare.simulation.attacks import choose_attackers
 from repshare.simulation.plan import make_run
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from repshare.config import Run, Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.files import write_atomically
-from repshare.plots import COLOURS, DASHES, label_ends, save, tidy
-from repshare.results import Line
+from repshare.results.plots import COLOURS, DASHES, label_ends, save, tidy
+from repshare.results.records import Line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

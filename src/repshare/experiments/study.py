@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from repshare.config import Setting
 from repshare.experiments.experiment import Cell, Experiment, missing
 from repshare.files import write_atomically
-from repshare.plots import COLOURS, DASHES, MARKERS, save, tidy
-from repshare.results import Line, summarise
+from repshare.results.plots import COLOURS, DASHES, MARKERS, save, tidy
+from repshare.results.records import Line, summarise
 from repshare.simulation.plan import make_run
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from repshare import plots, screen
 from repshare.config import Policy, Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.files import write_atomically
 from repshare.methods import find_method
-from repshare.results import Line
+from repshare.results import plots, terminal
+from repshare.results.records import Line
 from repshare.simulation.plan import common_rounds, make_run
 
 
@@ -115,7 +115,7 @@ def show(rows: Sequence[Row], lines: Sequence[Line], folder: Path, setting: Sett
     published = PUBLISHED.get(setting.dataset, {})
     order = {row.title: place for place, row in enumerate(rows)}
     lines = sorted(lines, key=lambda line: order[line["row"]])
-    write_atomically(folder / "table.md", screen.table_markdown(setting.dataset, lines, published))
+    write_atomically(folder / "table.md", terminal.table_markdown(setting.dataset, lines, published))
     return [folder / "table.md", *plots.draw_table(lines, folder, setting.dataset, published)]
 
 

@@ -6,13 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from repshare.config import Policy, Run, Setting
+from repshare.config import Policy, Run, Setting, Topology
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.files import write_atomically
-from repshare.plots import COLOURS, save
-from repshare.results import Line
-from repshare.screen import traffic
-from repshare.topology import Topology
+from repshare.results.plots import COLOURS, save
+from repshare.results.records import Line
+from repshare.results.terminal import traffic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,10 +9,10 @@ from torch import nn
 from repshare.config import Policy, Run, Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.files import write_atomically
-from repshare.models import build
-from repshare.plots import COLOURS, save, tidy
-from repshare.results import Line
-from repshare.screen import traffic as in_units
+from repshare.learning.models import build
+from repshare.results.plots import COLOURS, save, tidy
+from repshare.results.records import Line
+from repshare.results.terminal import traffic as in_units
 from repshare.simulation import PAPER
 
 METHODS = ("RS", "FD", "FL", "SL")

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from repshare.config import Run, Setting
 from repshare.data import Splits
 from repshare.experiments.experiment import Cell, Experiment, what_was_seen
-from repshare.plots import save
-from repshare.results import Line
-from repshare.training import View
+from repshare.learning.training import View
+from repshare.results.plots import save
+from repshare.results.records import Line
 
 METHODS = ("IL", "FL", "RS")
 IMAGES, NEIGHBOURS = 300, 10

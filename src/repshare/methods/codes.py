@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from repshare.config import Policy, Setting
+from repshare.learning.objective import Lesson
+from repshare.learning.randomness import numpy_stream
+from repshare.learning.training import Learner
 from repshare.methods.method import Method
-from repshare.objective import Lesson
-from repshare.randomness import numpy_stream
-from repshare.training import Learner
 
 
 def begin(learner: Learner, seed: int, size: float = Setting.code_size) -> None:

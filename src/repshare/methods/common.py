@@ -6,16 +6,16 @@ much as the common classifier still needs it. The board adds them up, and the to
 
 from dataclasses import replace
 
-from repshare import wire
 from repshare.board import Board
-from repshare.common_learner import CommonLearner
 from repshare.config import Policy
 from repshare.errors import ConfigError
+from repshare.learning.common_learner import CommonLearner
+from repshare.learning.training import Learner
 from repshare.methods.method import Method, Weights
-from repshare.parts import BESIDE, as_release, read_total
-from repshare.representations import Release, nothing
-from repshare.task import Task
-from repshare.training import Learner
+from repshare.sharing import wire
+from repshare.sharing.parts import BESIDE, as_release, read_total
+from repshare.sharing.representations import Release, nothing
+from repshare.sharing.task import Task
 
 
 def share(learner: Learner, round: int) -> bytes:

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from repshare import sums, wire
 from repshare.board import Wants
 from repshare.config import Policy
 from repshare.errors import ConfigError, Malformed, Refused
+from repshare.learning.training import Learner
 from repshare.methods.method import Method, Weights
-from repshare.task import Task
-from repshare.training import Learner
+from repshare.sharing import fixed_point, wire
+from repshare.sharing.task import Task
 
 
 def share(learner: Learner, round: int) -> bytes:
@@ -65,9 +65,9 @@ def add_up(bodies: Mapping[str, bytes]) -> Sum | None:
         if samples < 1:
             raise Refused(f"{client}'s weights were trained on no sample")
         for name, array in weights.items():
-            if not sums.fits(float(np.abs(array).max(initial=0)), samples):
+            if not fixed_point.fits(float(np.abs(array).max(initial=0)), samples):
                 raise Refused(f"{client}'s weights {name} are not finite, or too large to average")
-        one = Sum(round, samples, {name: sums.weigh(array, samples) for name, array in weights.items()}, weights)
+        one = Sum(round, samples, {name: fixed_point.weigh(array, samples) for name, array in weights.items()}, weights)
         total = one if total is None else _together(total, one, client)
     return total
 
@@ -76,7 +76,7 @@ def _together(a: Sum, b: Sum, client: str) -> Sum:
     if {name: array.shape for name, array in a.like.items()} != {name: array.shape for name, array in b.like.items()}:
         raise Refused(f"{client}'s weights are of another architecture: FedAvg needs the same one everywhere")
     totals = {name: total + b.totals[name] for name, total in a.totals.items()}
-    if any(sums.overflows(total) for total in totals.values()):
+    if any(fixed_point.overflows(total) for total in totals.values()):
         raise Refused(f"{a.samples + b.samples} samples' weights are too large to average")
     return Sum(a.round, a.samples + b.samples, totals, a.like)
 
@@ -87,7 +87,7 @@ class Average:
     def __init__(self, initial: Weights | None) -> None:
         self._sum: Sum | None = None
         if initial:
-            self._sum = Sum(0, 1, {name: sums.weigh(array, 1) for name, array in initial.items()}, initial)
+            self._sum = Sum(0, 1, {name: fixed_point.weigh(array, 1) for name, array in initial.items()}, initial)
         self._body: bytes | None = None
         self._counted: set[tuple[str, int]] = set()  # who has sent which round: repeating it changes nothing
 
@@ -113,7 +113,7 @@ class Average:
         """The average so far; no tensors before anyone has sent any."""
         if self._body is None:
             kept = self._sum or Sum(0, 0, {}, {})
-            means = {n: sums.mean(t, kept.samples).astype(kept.like[n].dtype) for n, t in kept.totals.items()}
+            means = {n: fixed_point.mean(t, kept.samples).astype(kept.like[n].dtype) for n, t in kept.totals.items()}
             self._body = wire.encode_weights(means, round=kept.round, samples=kept.samples)
         return self._body
 

@@ -8,9 +8,9 @@ from torch import nn
 
 from repshare.config import Policy, Setting
 from repshare.exchange.local import Server
-from repshare.models import Network
-from repshare.task import Task
-from repshare.training import Learner
+from repshare.learning.models import Network
+from repshare.learning.training import Learner
+from repshare.sharing.task import Task
 
 Weights = Mapping[str, NDArray[Any]]
 

@@ -1,12 +1,12 @@
 """RS: the paper's method. Class means and observations of features go out, global means and others' come back."""
 
-from repshare import wire
 from repshare.board import Board
-from repshare.lessons import lay_out
+from repshare.learning.lesson import lay_out
+from repshare.learning.training import Learner
 from repshare.methods.method import Method, Weights
-from repshare.representations import make_release
-from repshare.task import Task
-from repshare.training import Learner
+from repshare.sharing import wire
+from repshare.sharing.representations import make_release
+from repshare.sharing.task import Task
 
 
 def share(learner: Learner, round: int) -> bytes:

@@ -10,12 +10,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from repshare import wire
 from repshare.config import Policy
+from repshare.learning.objective import Terms, cross_entropy
+from repshare.learning.training import Learner
 from repshare.methods.fedavg import add_up, in_the_open, read_weights, serve, take_over
 from repshare.methods.method import Method
-from repshare.objective import Terms, cross_entropy
-from repshare.training import Learner
+from repshare.sharing import wire
 
 
 class Cut:

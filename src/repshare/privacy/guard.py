@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare import wire
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError
 from repshare.privacy import accounting, mechanism
 from repshare.privacy.accounting import Charge
+from repshare.privacy.budgets import Costs, Filter, budgets
 from repshare.privacy.ledger import Entry, Ledger, Mark
-from repshare.privacy.levels import Costs, Filter, budgets
 from repshare.privacy.mechanism import Source, Wholes
 from repshare.privacy.pending import Pending
-from repshare.representations import Floats, Integers, Release, Shape, stack
+from repshare.sharing import wire
+from repshare.sharing.representations import Floats, Integers, Release, Shape, stack
 
 COUNT_NOISE = 4.0  # times that of a sum of unit vectors: a count matters less, so it may cost less
 SHORTEST_COUNT = 2.0  # deviations: a noisy count below this is as good as nobody

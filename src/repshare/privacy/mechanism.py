@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.representations import Floats
+from repshare.sharing.representations import Floats
 
 STEPS = 2**20  # of a clipped vector's greatest length
 _BELOW = 1 - 2.0**-40  # so that rounding on the way cannot make a vector longer than the bound

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.privacy.guard import common_noise, individual_noise
-from repshare.representations import Shape
+from repshare.sharing.representations import Shape
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 RANGE = 30.0  # the figure goes from this many times less to this many times more than ε

@@ -15,15 +15,14 @@ from starlette.routing import Route
 
 import repshare
 from repshare.errors import RepshareError, StoreError
-from repshare.relay import health, management, page, releases, rooms
-from repshare.relay.address import is_loopback
-from repshare.relay.audit_log import AuditLog
-from repshare.relay.direct import Application
-from repshare.relay.logs import say
-from repshare.relay.metrics import Measured
-from repshare.relay.notes import expire, keep_notes
-from repshare.relay.options import Options
+from repshare.relay.monitoring.audit_log import AuditLog
+from repshare.relay.monitoring.logs import say
+from repshare.relay.monitoring.metrics import Measured
+from repshare.relay.options import Options, is_loopback
+from repshare.relay.page.recorder import expire, keep_notes
 from repshare.relay.problems import Problem, from_error, respond
+from repshare.relay.routes import clients, health, page, secure, tasks
+from repshare.relay.routes.direct import Application
 from repshare.relay.schemas import Privacy, ProblemDetails, Report
 from repshare.relay.service import Service
 from repshare.stores import Database
@@ -59,7 +58,7 @@ def make_app(database: Database, options: Options, audit: AuditLog | None = None
         openapi_url=None,
     )
     app.state.service = service
-    for part in (releases, rooms, management, page, health):
+    for part in (clients, secure, tasks, page, health):
         part.add_routes(app, service)
     _answer_with_problems(app, service)
     app.add_middleware(Measured, metrics=service.metrics)

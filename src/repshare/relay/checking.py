@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from repshare.errors import Damaged
-from repshare.relay.access import Access
+from repshare.relay.auth import Access
 from repshare.relay.tasks import Open, Tasks
 from repshare.stores import Database
 

@@ -1,8 +1,59 @@
 """How a relay serves."""
 
+import ipaddress
 from dataclasses import dataclass
+from pathlib import Path
 
 from repshare.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a relay listens, and how."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. 0.0.0.0 means all addresses of this machine, and needs TLS or a proxy that does it."""
+    port: int = 8000
+    """Port to listen on. 0 takes a free one and prints it."""
+    certificate: Path | None = None
+    """TLS: the certificate, with all intermediate ones (PEM)."""
+    key: Path | None = None
+    """TLS: the private key of --certificate (PEM)."""
+    client_ca: Path | None = None
+    """TLS: require a client certificate of this authority (PEM), in addition to the token."""
+    behind_proxy: bool = False
+    """A proxy in front of the relay does TLS. Client addresses are taken from its X-Forwarded-For header."""
+
+    def check(self, *, insecure: bool) -> None:
+        """Raise ConfigError where tokens would travel in the clear, or there are none and others can reach it."""
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"port must be from 0 to 65535, not {self.port}")
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("TLS needs both --certificate and --key")
+        if self.client_ca is not None and self.certificate is None:
+            raise ConfigError("--client-ca needs TLS: give --certificate and --key, too")
+        for path in (self.certificate, self.key, self.client_ca):
+            if path is not None and not path.is_file():
+                raise ConfigError(f"there is no file {path}")
+        if is_loopback(self.host):
+            return
+        if insecure:
+            raise ConfigError(f"--insecure is for this machine only: listen on 127.0.0.1, not on {self.host}")
+        if self.certificate is None and not self.behind_proxy:
+            raise ConfigError(
+                f"on {self.host} tokens would travel in the clear: give --certificate and --key, or say "
+                "--behind-proxy if a proxy in front does TLS"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach this address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)

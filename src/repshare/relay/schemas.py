@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from repshare.aggregation import Aggregation
-from repshare.relay.names import CLIENT_PATTERN, PATTERN
+from repshare.config import Aggregation
+from repshare.relay.auth import CLIENT_PATTERN, PATTERN
 from repshare.relay.problems import KINDS, MEDIA_TYPE
 from repshare.relay.tasks import LONGEST_AGE_SECONDS, MOST_CLASSES, MOST_NUMBERS
 

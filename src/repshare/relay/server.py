@@ -14,11 +14,10 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from repshare.errors import ConfigError
-from repshare.relay import logs
-from repshare.relay.address import Address
 from repshare.relay.app import make_app
-from repshare.relay.audit_log import AuditLog
-from repshare.relay.options import Options
+from repshare.relay.monitoring import logs
+from repshare.relay.monitoring.audit_log import AuditLog
+from repshare.relay.options import Address, Options
 from repshare.relay.service import Service
 from repshare.stores import Database
 

@@ -11,18 +11,17 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 import anyio.to_thread
 from starlette.requests import Request
 
-from repshare.relay.access import Access, Grant, Role
-from repshare.relay.audit_log import Action, AuditLog
-from repshare.relay.desk import Desk
+from repshare.relay.auth import Access, Grant, Role, is_name
+from repshare.relay.batching import Desk
 from repshare.relay.limits import PART_BYTES, ROOM_BYTES, Crowd, Rates, Room, read_body
-from repshare.relay.logs import Budget
-from repshare.relay.metrics import Metrics
-from repshare.relay.names import is_name
-from repshare.relay.news import News
+from repshare.relay.monitoring.audit_log import Action, AuditLog
+from repshare.relay.monitoring.logs import Budget
+from repshare.relay.monitoring.metrics import Metrics
 from repshare.relay.options import Options
+from repshare.relay.page.presence import Seen
 from repshare.relay.problems import Problem
-from repshare.relay.seen import Seen
 from repshare.relay.tasks import Open, Tasks
+from repshare.relay.watch import News
 from repshare.stores import Database
 
 HEADS_BYTES = 32_000_000  # of requests' heads that have arrived in part

@@ -1,11 +1,11 @@
 """What an answer or a change will take in memory, known before it is made."""
 
 from repshare.board import Board, Wants
-from repshare.books import read_head
-from repshare.buffers import place_key, read_place
-from repshare.robust import READ_AT_ONCE, SAMPLED
+from repshare.board.buffers import place_key, read_place
+from repshare.board.robust import READ_AT_ONCE, SAMPLED
+from repshare.board.state import read_head
+from repshare.sharing.task import Task
 from repshare.stores import Transaction
-from repshare.task import Task
 
 ROW_BYTES = 512  # that a row takes besides its numbers while it is read or written
 SHORTEST = 12  # bytes of a row in a body besides its numbers, which take at least one each

@@ -14,14 +14,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from repshare import wire
 from repshare.board import Board
-from repshare.books import release_key
+from repshare.board.robust import LONGEST
+from repshare.board.state import release_key
 from repshare.errors import ConfigError, Damaged, Malformed, Refused
-from repshare.meetings import Meetings
-from repshare.relay.access import Access
-from repshare.relay.names import check_client_name, check_name
-from repshare.robust import LONGEST
+from repshare.relay.auth import Access, check_client_name, check_name
+from repshare.secure.meetings import Meetings
+from repshare.sharing import wire
+from repshare.sharing.task import Task, usual_norm_bound
 from repshare.stores import (
     Database,
     Healed,
@@ -34,7 +34,6 @@ from repshare.stores import (
     find_faults,
     get_each,
 )
-from repshare.task import Task, usual_norm_bound
 
 log = logging.getLogger(__name__)
 

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare import wire
 from repshare.config import Attack, Setting
-from repshare.randomness import numpy_stream
-from repshare.representations import Representations
+from repshare.learning.randomness import numpy_stream
+from repshare.sharing import wire
+from repshare.sharing.representations import Representations
 
 # What a vector of a release is multiplied by. The other attacks spoil the data of those who lie.
 FACTORS: dict[Attack, float] = {"flip": -1.0, "scale": 100.0}

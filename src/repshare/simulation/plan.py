@@ -9,19 +9,19 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from repshare.common_learner import Common
 from repshare.config import Run, Setting
 from repshare.data import Splits, partition
 from repshare.errors import ConfigError
+from repshare.imports import in_one_line
+from repshare.learning.common_learner import Common
+from repshare.learning.models import Network, build, split
+from repshare.learning.randomness import derive, numpy_stream
 from repshare.methods import find_method
 from repshare.methods.fedavg import read_weights
 from repshare.methods.method import Weights
-from repshare.models import Network, build, split
-from repshare.randomness import derive, numpy_stream
-from repshare.references import in_one_line
+from repshare.sharing.task import Task
 from repshare.simulation.attacks import FACTORS, choose_attackers, spoil
 from repshare.spaces import choose
-from repshare.task import Task
 
 
 class Protocol(NamedTuple):

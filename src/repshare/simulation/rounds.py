@@ -10,23 +10,23 @@ from typing import TypeVar
 
 import numpy as np
 
-from repshare import wire
 from repshare.board import Board, Wants
-from repshare.books import keys_of
+from repshare.board.state import keys_of
 from repshare.client import Record, make_wants
 from repshare.config import Run, Setting
 from repshare.data import Splits
 from repshare.errors import Refused
 from repshare.exchange.local import Server
+from repshare.learning.randomness import derive
+from repshare.learning.training import Score
 from repshare.methods import find_method
-from repshare.randomness import derive
+from repshare.sharing import wire
 from repshare.simulation.attacks import FACTORS, choose_attackers, poison
 from repshare.simulation.checkpoint import Checkpoint
 from repshare.simulation.plan import agree, common_start, make_plan, resolve
 from repshare.simulation.schedule import Attendance, attend, test_is_due
+from repshare.simulation.topology import Graph, make_graph
 from repshare.simulation.workers import Workers
-from repshare.topology import Graph, make_graph
-from repshare.training import Score
 
 CHECKPOINT_SECONDS = 60.0
 Step = TypeVar("Step")

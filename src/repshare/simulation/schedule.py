@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.config import Setting
-from repshare.randomness import numpy_stream
+from repshare.learning.randomness import numpy_stream
 
 SLOWEST = 3  # rounds that a straggler may need beyond its own
 

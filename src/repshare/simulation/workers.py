@@ -9,14 +9,14 @@ import torch
 
 from repshare.board import Wants
 from repshare.client import Client, Record
-from repshare.common_learner import Common
+from repshare.learning.common_learner import Common
+from repshare.learning.randomness import derive
+from repshare.learning.samples import Samples
+from repshare.learning.training import Score, View
 from repshare.methods import find_method
-from repshare.randomness import derive
-from repshare.samples import Samples
 from repshare.simulation.checkpoint import States, Version
 from repshare.simulation.plan import Plan, build_model, make_common
 from repshare.spaces.memory import Memory
-from repshare.training import Score, View
 
 MEMORY = Memory()  # of this process: runs of one seed have their samples in common
 RESIDENT = 1000  # clients that a worker keeps in memory: about half a gigabyte of LeNet5s

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from repshare.errors import ConfigError
-from repshare.references import is_reference
+from repshare.imports import is_reference
 from repshare.spaces.backbone import Backbone, hash_weights, measure
 from repshare.spaces.fourier import Fourier
 from repshare.spaces.patches import Patches

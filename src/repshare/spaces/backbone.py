@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from repshare.errors import ConfigError, DataError, ModelError
-from repshare.references import find_function, in_one_line
+from repshare.imports import find_function, in_one_line
 from repshare.spaces.space import lengthen
 
 BATCH = 50

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from repshare.extras import missing
+from repshare.imports import missing
 from repshare.stores.memory import MemoryDatabase
 from repshare.stores.sqlite import SqliteDatabase
 from repshare.stores.store import Database

@@ -1,0 +1,5 @@
+"""Algorithm 1's server half: accept releases, add them up, draw observations. NumPy only."""
+
+from repshare.board.board import Board, Wants, longest_release
+
+__all__ = ["Board", "Wants", "longest_release"]

@@ -1,0 +1,331 @@
+"""The server's half of Algorithm 1: accept releases, keep totals and class buffers, hand out teachers.
+
+A board never trains and never waits. Accepting a release or making a teacher costs the same with 10 clients as with
+100,000: totals are updated by what changed, and observations are drawn from a buffer for each class. A robust
+aggregate is made from all clients' means of a class, or of many drawn at random: see `robust`.
+"""
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from repshare.board import buffers, repairs
+from repshare.board.aggregation import aggregate, strangeness
+from repshare.board.clock import Age
+from repshare.board.robust import RobustMeans, read_means
+from repshare.board.state import (
+    SLACK,
+    Books,
+    Member,
+    find_member,
+    forget,
+    keys_of,
+    read_head,
+    read_members,
+    read_releases,
+    read_rows,
+)
+from repshare.board.totals import read_totals
+from repshare.errors import Damaged, Outdated, Refused, RepshareError
+from repshare.sharing import wire
+from repshare.sharing.representations import Floats, Release, Representations, Teacher, stack
+from repshare.sharing.task import MOST_OBSERVATIONS, Task
+from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction
+
+EXPIRED_AT_ONCE = 10  # releases, in one transaction: others come in between
+STRANGE = 4.0  # times the usual distance from the others: an outlier
+FEWEST = 4  # clients below which nobody is called an outlier
+MOST_COMPARED = 2**22  # numbers that outliers are found by: where there are more, by the first classes and clients
+
+
+class Wants(NamedTuple):
+    """What a client asks of a board. The seed makes the draw repeatable, wherever the board is."""
+
+    observations: int  # M↓, a class
+    seed: int
+    peers: tuple[str, ...] | None = None  # None: everyone
+    classes: tuple[int, ...] | None = None  # None: all
+    precision: str = "fp32"  # of the answer's numbers
+
+
+class Status(NamedTuple):
+    """How a board stands."""
+
+    version: int
+    clients: int
+    shown: list[Member]
+    strangeness: list[float | None]
+    """For each of those shown, how many times farther its means are from the others' than is usual."""
+
+    def outliers(self) -> list[str]:
+        """Those shown whose releases are unlike the others'."""
+        pairs = zip(self.shown, self.strangeness, strict=True)
+        return [member.name for member, score in pairs if score is not None and score > STRANGE]
+
+
+class _Draw(NamedTuple):
+    """Which observations a client will see."""
+
+    books: Books
+    slots: list[tuple[int, int]]  # class, place in its buffer
+
+
+class Board:
+    """One task's state over a store; without one, in memory.
+
+    `key` is a secret of who keeps the board, so that clients cannot foresee what is drawn. Without one, as in
+    simulations, what is drawn follows from seeds and versions alone. `clock` gives both the age of releases and their
+    dates, which otherwise come from different clocks.
+    """
+
+    def __init__(
+        self, task: Task, store: Store | None = None, clock: Callable[[], float] | None = None, *, key: bytes = b""
+    ) -> None:
+        self.task, self.age, self.date, self.key = task, Age(clock or time.monotonic), clock or time.time, key
+        self.store = Healing(store or MemoryStore(), self._heal)
+        self._robust = RobustMeans(task, self.store, repeatable=not key)
+
+    def accept(self, client: str, body: bytes) -> int:
+        """Make this release the client's current one, and say the board's version.
+
+        Repeating it changes nothing; a refused one neither.
+        """
+        (outcome,) = self.accept_all([(client, body)])
+        if isinstance(outcome, RepshareError):
+            raise outcome
+        return outcome
+
+    def accept_all(self, bodies: Sequence[tuple[str, bytes]]) -> list[int | RepshareError]:
+        """Accept each client's release, all in one transaction: the version after it, or why it was not accepted."""
+        outcomes: list[int | RepshareError] = [0] * len(bodies)
+        good: dict[int, Release] = {}
+        for number, (client, body) in enumerate(bodies):
+            try:
+                good[number] = self._checked(client, body)
+            except RepshareError as error:
+                outcomes[number] = error
+
+        def work(state: Transaction) -> None:
+            if len(good) > 1:  # at once what each will need
+                state.get([key for number in good for key in keys_of(bodies[number][0])])
+            for number, release in good.items():
+                try:
+                    outcomes[number] = self._enter(state, *bodies[number], release)
+                except Refused as error:  # before it has changed anything
+                    outcomes[number] = error
+
+        if good:
+            self.store.transact(work)
+        return outcomes
+
+    def _checked(self, client: str, body: bytes) -> Release:
+        if not isinstance(client, str) or not client or "\n" in client:
+            raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
+        release = wire.decode_release(body)
+        self.task.check(release)
+        return release
+
+    def _enter(self, state: Transaction, client: str, body: bytes, release: Release) -> int:
+        books = Books(self.task, state, client)
+        if books.body == body:
+            return books.version
+        if books.release and books.release.round > release.round:
+            raise Outdated(f"{client} published round {books.release.round} already: {release.round} is older")
+        return books.enter(release, body, self.age.now(state) if self.task.max_age else 0.0, self.date())
+
+    def withdraw(self, client: str) -> int:
+        """Forget the client's release, and say the board's version."""
+        return self.store.transact(lambda state: Books(self.task, state, client).leave())
+
+    def teach(self, client: str, wants: Wants) -> bytes:
+        """A teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
+        ((_, body),) = self.teach_all([(client, wants)])
+        return body
+
+    def teach_all(self, questions: Sequence[tuple[str, Wants]]) -> list[tuple[int, bytes]]:
+        """Each client's teacher, all of one state of the board, whose version is said with them."""
+        for client, wants in questions:
+            self.task.check_peers(client, wants.peers or ())
+
+        robust = self.task.aggregation != "mean"
+
+        def work(state: Transaction) -> tuple[int, list[Teacher], list[bytes]]:
+            if len(questions) > 1:  # at once what each will need
+                state.get([key for client, _ in questions for key in keys_of(client)[:3]])
+            drawn = [self._draw(Books(self.task, state, client, reading=True), wants) for client, wants in questions]
+            if len(questions) > 1:
+                state.get(buffers.keys_of([slot for draw in drawn for slot in draw.slots]))
+            made = (
+                self._from_everyone(state, draw, wants)
+                if wants.peers is None
+                else self._from_peers(state, draw.books.version, client, wants)
+                for draw, (client, wants) in zip(drawn, questions, strict=True)
+            )
+            version = drawn[0].books.version
+            if robust:
+                return version, list(made), []
+            # One by one, so that there is only one teacher at a time besides the bytes.
+            return (
+                version,
+                [],
+                [self._encode(teacher, wants) for teacher, (_, wants) in zip(made, questions, strict=True)],
+            )
+
+        version, teachers, bodies = self.store.read(work)
+        if robust:
+            teachers = self._made_robust(version, teachers, questions)
+            bodies = [self._encode(teacher, wants) for teacher, (_, wants) in zip(teachers, questions, strict=True)]
+        return [(version, body) for body in bodies]
+
+    def _encode(self, teacher: Teacher, wants: Wants) -> bytes:
+        return wire.encode_teacher(teacher._replace(space=self.task.space), wants.precision)
+
+    def version(self) -> int:
+        """A number that grows with every change."""
+        return self.store.read(lambda state: read_head(self.task, state).version)
+
+    def expire(self, limit: int = EXPIRED_AT_ONCE) -> list[str]:
+        """Forget releases older than the task's max_age, at most so many, and say whose: nobody's, if none is left."""
+        if self.task.max_age is None:
+            return []
+        interval, gone, more = SLACK / 4 * self.task.max_age, list[str](), True
+
+        def work(state: Transaction) -> tuple[list[str], bool]:
+            nonlocal limit
+            wanted, limit = limit, max(1, limit // 2)  # fewer if it begins again, since another came in between
+            state.get(["time", "head"])  # both at once
+            return forget(self.task, state, self.age.keep(state, interval), wanted)
+
+        while more and not gone:
+            gone, more = self.store.transact(work)
+        return gone
+
+    def status(self, limit: int = 100) -> Status:
+        """How the board stands, with up to `limit` of its clients."""
+
+        head, members = self.store.read(
+            lambda state: (read_head(self.task, state), read_members(self.task, state, limit))
+        )
+        compared = members[: max(FEWEST, MOST_COMPARED // self.task.dimension)]
+        classes = max(1, MOST_COMPARED // (self.task.dimension * max(1, len(compared))))
+        means = read_means(self.store, compared, classes)
+        scores = dict(zip(means, _strangeness(list(means.values())), strict=True))
+        return Status(head.version, head.members, members, [scores.get(member.name) for member in members])
+
+    def find(self, client: str) -> Member | None:
+        """What the board knows of this client; None if it has published nothing."""
+        return next(iter(self.store.read(lambda state: find_member(self.task, state, client))), None)
+
+    def find_faults(self) -> dict[str, str]:
+        """What is damaged, or does not fit together: key -> what is wrong with it."""
+        return self.store.store.read(lambda state: repairs.survey(self.task, state)).faults
+
+    def save(self) -> bytes:
+        """All that is kept, as bytes."""
+        return wire.encode_items(self.store.items())
+
+    def load(self, saved: bytes) -> None:
+        """Put back what `save` gave."""
+        items = wire.decode_items(saved)
+        self.store.transact(lambda state: state.set(items))
+        self._robust.forget()
+
+    def _heal(self, state: Transaction, _: Damaged) -> Healed:
+        return repairs.repair(self.task, state, self.age.repair(state), self.date())
+
+    def _draw(self, books: Books, wants: Wants) -> "_Draw":
+        rng, sizes = self._random(books.version, books.client, wants.seed), books.sizes.tolist()
+        labels = _chosen(range(self.task.classes), wants) if wants.peers is None else []
+        slots = [
+            (label, slot)
+            for label in labels
+            for slot in buffers.draw(books.place, label, sizes[label], wants.observations, rng)
+        ]
+        return _Draw(books, slots)
+
+    def _from_everyone(self, state: Transaction, draw: "_Draw", wants: Wants) -> Teacher:
+        books, slots = draw
+        others = books.totals.clients.tolist()
+        for label in books.place.classes:
+            others[label] -= 1
+        taught = _chosen((label for label, clients in enumerate(others) if clients), wants)
+        drawn = [row for _, row in buffers.read(state, slots)]
+        means = books.totals.means(taught)  # `_made_robust` replaces them where the task says so
+        return Teacher(means, read_rows(drawn, [label for label, _ in slots], self.task.dimension))
+
+    def _made_robust(
+        self, version: int, teachers: list[Teacher], questions: Sequence[tuple[str, Wants]]
+    ) -> list[Teacher]:
+        """The teachers with robust means in place of those over everyone."""
+        everyones = [wants.peers is None for _, wants in questions]
+        labels = [teacher.means.labels.tolist() for teacher, whole in zip(teachers, everyones, strict=True) if whole]
+        found = self._robust.of(sorted({label for each in labels for label in each}), version)
+        return [
+            teacher._replace(means=_in_place(teacher.means, found)) if whole else teacher
+            for teacher, whole in zip(teachers, everyones, strict=True)
+        ]
+
+    def _random(self, version: int, client: str, seed: int) -> random.Random:
+        """Randomness for one question about one version: always the same, and unforeseen without the key."""
+        if not self.key:
+            return random.Random(seed)
+        asked = f"{version}\n{client}\n{seed}".encode()
+        return random.Random(hashlib.blake2b(asked, key=self.key, digest_size=32).digest())
+
+    def _from_peers(self, state: Transaction, version: int, client: str, wants: Wants) -> Teacher:
+        rng = self._random(version, client, wants.seed)
+        releases = read_releases(state, sorted(set(wants.peers or ()) - {client}))
+        totals, least = read_totals(None, self.task), max(1, self.task.named_peers)
+        for release in releases:
+            totals.add(release.means, +1, weighted=self.task.counts_samples)
+        taught, drawn = _chosen(np.flatnonzero(totals.clients >= least).tolist(), wants), []
+        for label in _chosen(range(self.task.classes), wants):
+            observed = [list(zip(*r.observations.of(label), strict=True)) for r in releases]
+            rows = [row for each in observed for row in each]
+            if sum(map(bool, observed)) >= least:
+                drawn += rng.sample(rows, min(wants.observations, len(rows)))
+        means = totals.means(taught)
+        if self.task.aggregation != "mean":
+            each = [np.concatenate([r.means.of(label).vectors for r in releases]) for label in taught]
+            centres = [aggregate(vectors, self.task.aggregation) for vectors in each]
+            means = stack(list(zip(centres, taught, means.counts.tolist(), strict=True)), self.task.dimension)
+        return Teacher(means, stack(drawn, self.task.dimension))
+
+
+def longest_release(task: Task) -> int:
+    """Bytes that a release of this task can have."""
+    return wire.LONGEST_HEADER_BYTES + task.classes * (1 + MOST_OBSERVATIONS) * (4 * task.dimension + 12)
+
+
+def _chosen(classes: Iterable[int], wants: Wants) -> list[int]:
+    if wants.classes is None:
+        return list(classes)
+    wanted = set(wants.classes)
+    return [label for label in classes if label in wanted]
+
+
+def _in_place(means: Representations, found: Mapping[int, Floats]) -> Representations:
+    """These means with the vectors that were found for their classes; without classes for which there is none."""
+    there = zip(means.labels.tolist(), means.counts.tolist(), strict=True)
+    rows = [(found[label], label, count) for label, count in there if label in found]
+    return stack(rows, means.vectors.shape[1])
+
+
+def _strangeness(means: list[Representations]) -> list[float | None]:
+    """For each client the median over its classes, where enough clients share one."""
+    scores: list[list[float]] = [[] for _ in means]
+    if not means:
+        return []
+    labels, vectors = (np.concatenate(rows) for rows in zip(*((m.labels, m.vectors) for m in means), strict=True))
+    owners = np.repeat(np.arange(len(means)), [len(rows.labels) for rows in means])
+    order = np.argsort(labels, kind="stable")  # class by class
+    for rows in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
+        if len(rows) >= FEWEST:
+            for owner, score in zip(owners[rows].tolist(), strangeness(vectors[rows]).tolist(), strict=True):
+                scores[owner].append(score)
+    return [median(of_one) if of_one else None for of_one in scores]

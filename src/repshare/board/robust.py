@@ -1,0 +1,111 @@
+"""Robust class means over a board's clients: of all that share a class, or of SAMPLED drawn at random where more do.
+
+Rows are read some classes at a time and each time in a transaction of their own, so that memory stays bounded however
+many classes and clients there are. While others publish, classes of one answer may be of successive versions.
+"""
+
+import os
+import random
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from repshare.board import buffers
+from repshare.board.aggregation import aggregate
+from repshare.board.state import Member, means_buffer, read_head, read_place, read_releases, read_rows
+from repshare.sharing.representations import Floats, Representations
+from repshare.sharing.task import Task
+from repshare.stores import Store, Transaction
+
+SAMPLED = 512  # where a third of the clients lie, they are half of so many less than once in 10¹⁴ draws
+AT_ONCE_BYTES = 4_000_000  # of releases that are read for their means
+READ_AT_ONCE = 2**21  # numbers: 8 MB
+LONGEST = READ_AT_ONCE // SAMPLED  # d' with which the rows of one class are read at once
+
+
+class _Kept(NamedTuple):
+    """Means that were made of all clients, of one version of the board."""
+
+    version: int
+    means: dict[int, Floats]  # by class, (d,)
+
+
+class _Rows(NamedTuple):
+    """What clients share of a class."""
+
+    vectors: Floats  # (n, d)
+    whole: bool  # of all clients
+
+
+class RobustMeans:
+    """The robust means of one task's classes.
+
+    A sample is drawn anew for every answer, and nobody foresees it: otherwise clients that lie would publish again and
+    again until most of a sample that lasts is theirs. `repeatable`: it follows from the version, for simulations.
+    """
+
+    def __init__(self, task: Task, store: Store, *, repeatable: bool) -> None:
+        self.task, self.store, self.repeatable = task, store, repeatable
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what is kept of earlier answers."""
+        self._kept = _Kept(-1, {})
+
+    def of(self, classes: Collection[int], version: int) -> dict[int, Floats]:
+        """The robust mean (d,) of each of these classes that somebody shares; `version` is the board's."""
+        kept = self._kept if self._kept.version == version else _Kept(version, {})
+        found = {label: kept.means[label] for label in classes if label in kept.means}
+        missing = [label for label in classes if label not in found]
+        each = max(1, READ_AT_ONCE // (SAMPLED * self.task.dimension))
+        for start in range(0, len(missing), each):
+            now, rows = self.store.read(partial(self._read, missing[start : start + each]))
+            for label, (vectors, whole) in rows.items():
+                found[label] = aggregate(vectors, self.task.aggregation).astype(np.float32)
+                if whole and now == version:
+                    kept.means[label] = found[label]
+        self._kept = kept
+        return found
+
+    def _read(self, classes: Sequence[int], state: Transaction) -> tuple[int, dict[int, _Rows]]:
+        """The board's version, and the rows of each of these classes."""
+        head = read_head(self.task, state)
+        rng = random.Random(head.version if self.repeatable else os.urandom(32))
+        drawn: dict[int, list[tuple[int, int]]] = {}
+        for label in classes:
+            buffer = means_buffer(self.task, label)
+            among = range(int(head.sizes[buffer]))
+            slots = rng.sample(among, SAMPLED) if len(among) > SAMPLED else among
+            drawn[label] = [(buffer, slot) for slot in slots]
+        state.get(buffers.keys_of([slot for each in drawn.values() for slot in each]))  # at once what each class needs
+        rows: dict[int, _Rows] = {}
+        for label, each in drawn.items():
+            contents = [row for _, row in buffers.read(state, each)]
+            vectors = read_rows(contents, [label] * len(contents), self.task.dimension).vectors
+            if contents:
+                rows[label] = _Rows(vectors, len(contents) == head.sizes[means_buffer(self.task, label)])
+        return head.version, rows
+
+
+def read_means(store: Store, members: Sequence[Member], classes: int) -> dict[str, Representations]:
+    """Each member's means of the first so many classes. A few at a time: whole releases are long."""
+    found, part, size = dict[str, Representations](), list[str](), 0
+
+    def work(state: Transaction) -> None:
+        for name in part:
+            members = bool(read_place(state, name).slots)  # unless it has left meanwhile
+            for release in read_releases(state, [name], members=members):
+                means = release.means
+                shown = means.labels < classes
+                found[name] = Representations(means.vectors[shown], means.labels[shown], means.counts[shown])
+
+    for member in members:
+        part.append(member.name)
+        size += member.bytes
+        if size > AT_ONCE_BYTES:
+            store.read(work)
+            part, size = [], 0
+    store.read(work)
+    return found

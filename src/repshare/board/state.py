@@ -1,0 +1,332 @@
+"""What a board keeps, and under which keys.
+
+time             how old the board is, see `clocks`
+head             version, the queue's ends, and the sizes of all buffers, as int64
+totals           sums over clients, see `totals`
+release/CLIENT   its last release, as it came
+place/CLIENT     the slots it owns, see `buffers`
+row/BUFFER/SLOT  buffers 0 to C−1: observations by class; C to 2C−1: means by class, only where the aggregate
+                 is not a mean; 2C: the clients themselves
+queue/NUMBER     clients in the order in which they may be forgotten, only where releases age: each client once
+
+All but the releases can be made again from these: see `repairs`.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.board import buffers, clock
+from repshare.board.totals import read_totals
+from repshare.errors import Damaged, Refused
+from repshare.sharing import wire
+from repshare.sharing.representations import Release, Representations
+from repshare.sharing.task import Task
+from repshare.stores import Transaction, decoding
+
+SLACK = 1 / 8  # of max_age: how much longer than that a release may be kept
+LOOKED_AT = 100  # of the queue, in one transaction
+MOST_FREED = 50_000  # rows of clients that are forgotten in one transaction, or one client's
+MOST_COUNTS = 200_000  # of samples by class that are read at once, of all members together
+
+
+class Head(NamedTuple):
+    """Numbers that change with nearly everything."""
+
+    numbers: NDArray[np.int64]
+
+    @property
+    def version(self) -> int:
+        """Grows with every change."""
+        return int(self.numbers[0])
+
+    @property
+    def queue(self) -> range:
+        """The numbers in the queue, of which some stand for nobody any more."""
+        return range(int(self.numbers[1]), int(self.numbers[2]))
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Rows in each buffer."""
+        return self.numbers[3:]
+
+    @property
+    def members(self) -> int:
+        """How many clients there are."""
+        return int(self.numbers[-1])
+
+    def encode(self) -> bytes:
+        """As bytes."""
+        return self.numbers.tobytes()
+
+
+class Member(NamedTuple):
+    """What a board knows of a client."""
+
+    name: str
+    round: int
+    published: float  # seconds since 1970
+    bytes: int
+    samples: dict[int, int]  # by class, behind its means
+
+
+class Books:
+    """A board's state and one client's part in it, open for one transaction."""
+
+    def __init__(self, task: Task, state: Transaction, client: str, *, reading: bool = False) -> None:
+        """`reading`: without the client's last release, which is long, and needed only to change something."""
+        self.task, self.state, self.client = task, state, client
+        head, totals, place, *others = state.get(keys_of(client)[: 3 if reading else 5])
+        self.head, self.totals = _head(task, state, head), read_totals(totals, task)
+        with decoding(buffers.place_key(client)):
+            self.place = self._place_before = buffers.read_place(place)
+        self.body = others[0] if others else None
+        self.release = None if self.body is None else read_release(client, self.body)
+        if self.head.members and totals is None:
+            raise Damaged("totals", "they are not there")
+        if place is not None and not self.head.members:
+            raise Damaged("head", "it says that nobody is there")
+        if not reading and (place is None) != (self.body is None):
+            raise Damaged(buffers.place_key(client), "there is a release without a place, or a place without a release")
+
+    @property
+    def version(self) -> int:
+        """The board's."""
+        return self.head.version
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Rows in each buffer."""
+        return self.head.sizes
+
+    def enter(self, release: Release, body: bytes, now: float, date: float) -> int:
+        """Put this release in place of the client's last one: now, by the board's time, and on this date."""
+        self.totals.swap(self.release.means if self.release else None, release.means, weighted=self.task.counts_samples)
+        classes = release.means.labels.tolist()
+        if classes != self.place.classes:
+            self.place = self.place._replace(classes=classes)
+        if self.totals.overflow(self.task.norm_bound):
+            raise Refused(f"the task is full: {self.totals.weights.max()} samples of one class")
+        if self.task.max_age and clock.over(self.place.queued, SLACK * self.task.max_age, now):
+            self._queue_up(now)
+        return self._close(self._rows(release, len(body), date), {release_key(self.client): body})
+
+    def leave(self) -> int:
+        """Forget the client."""
+        if self.body is None:
+            return self.version
+        if self.release:
+            self.totals.add(self.release.means, -1, weighted=self.task.counts_samples)
+        self._leave_queue()
+        version = self._close({}, {})
+        self.state.delete([release_key(self.client), buffers.place_key(self.client)])
+        return version
+
+    def queue_again(self, now: float) -> None:
+        """Queue up as if the client had just published."""
+        self._queue_up(now)
+        self.state.set({"head": self.head.encode(), buffers.place_key(self.client): self.place.encode()})
+
+    def _rows(self, release: Release, size: int, date: float) -> dict[int, list[bytes]]:
+        rows: dict[int, list[bytes]] = {}
+        for label, row in _rows_of(release.observations):
+            rows.setdefault(label, []).append(row)
+        if self.task.aggregation != "mean":
+            for label, row in _rows_of(release.means):
+                rows[means_buffer(self.task, label)] = [row]
+        samples = [
+            list(pair) for pair in zip(release.means.labels.tolist(), release.means.counts.tolist(), strict=True)
+        ]
+        rows[2 * self.task.classes] = [f"[{release.round}, {date!r}, {size}, {samples}]".encode()]  # JSON
+        return rows
+
+    def _queue_up(self, now: float) -> None:
+        self._leave_queue()
+        number = self.head.queue.stop
+        self.head.numbers[2] += 1
+        self.place = self.place._replace(queued=now, number=number)
+        self.state.set({queue_key(number): json.dumps([self.client, now]).encode()})
+        clock.write(self.state, now)
+
+    def _leave_queue(self) -> None:
+        number = self.place.number
+        if number is None or number not in self.head.queue:
+            return
+        self.state.delete([queue_key(number)])
+        if number == self.head.queue.stop - 1:
+            self.head.numbers[2] -= 1
+
+    def _close(self, rows: buffers.Rows, items: dict[str, bytes]) -> int:
+        moved = buffers.replace(self.state, self.client, self.place, rows, self.sizes)
+        self.head.numbers[0] += 1
+        if moved or self.place is not self._place_before:
+            items[buffers.place_key(self.client)] = self.place.encode()
+        self.state.set({"head": self.head.encode(), "totals": self.totals.encode(), **items})
+        return self.version
+
+
+def forget(task: Task, state: Transaction, now: float, limit: int) -> tuple[list[str], bool]:
+    """Remove clients that have published nothing for longer than max_age: who it was, and whether to go on.
+
+    What is needed is read at once, whatever the number of classes: over a network, one by one takes so long that
+    another always comes in between.
+    """
+    head, latest = read_head(task, state), now - (task.max_age or 0.0) * (1 + SLACK)
+    waiting = _read_queue(state, head.queue[:LOOKED_AT])
+    due = list(takewhile(lambda each: each is None or not latest < each[1] <= now, waiting))
+    state.get([buffers.place_key(each[0]) for each in due if each])
+    silent, early, passed, rows = dict[str, buffers.Place](), list[str](), 0, 0
+    for each in due:
+        if len(silent) == limit or rows > MOST_FREED:
+            break
+        passed += 1
+        if each is not None and (place := read_place(state, each[0])).queued == each[1]:
+            if each[1] > now:  # by a clock that was wrong: nobody knows how old this one is
+                early.append(each[0])
+            else:
+                silent[each[0]] = place
+                rows += sum(map(len, place.slots.values()))
+    if not silent and not early and passed < LOOKED_AT // 2:
+        return [], False
+    state.get([key for client in silent for key in keys_of(client)])
+    buffers.read_ahead(state, list(silent.values()), head.sizes)
+    for client in silent:
+        Books(task, state, client).leave()
+    for client in early:
+        Books(task, state, client).queue_again(now)
+    left = read_head(task, state)
+    state.delete([queue_key(number) for number in head.queue[:passed]])
+    left.numbers[1] = min(head.queue.start + passed, left.queue.stop)
+    state.set({"head": left.encode()})
+    return list(silent), True
+
+
+def _read_queue(state: Transaction, numbers: Sequence[int]) -> list[tuple[str, float] | None]:
+    """Who queued up under each of these numbers, and when."""
+    keys = [queue_key(number) for number in numbers]
+    return [None if kept is None else read_queued(key, kept) for key, kept in zip(keys, state.get(keys), strict=True)]
+
+
+def read_queued(key: str, kept: bytes) -> tuple[str, float]:
+    """Who queued up, and when."""
+    with decoding(key):
+        client, queued = json.loads(kept)
+        return str(client), float(queued)
+
+
+def means_buffer(task: Task, label: int) -> int:
+    """The buffer of a class's means."""
+    return task.classes + label
+
+
+def read_head(task: Task, state: Transaction) -> Head:
+    """The head alone."""
+    return _head(task, state, state.get(["head"])[0])
+
+
+def _head(task: Task, state: Transaction, kept: bytes | None) -> Head:
+    """The head from bytes; of an empty board, if there are none, and the board is empty."""
+    if kept is not None:
+        return read_head_of(task, kept)
+    for _ in state.scan(release_key("")):
+        raise Damaged("head", "it is not there")
+    return Head(np.zeros(_size(task), np.int64))
+
+
+def read_place(state: Transaction, client: str) -> buffers.Place:
+    """Where a client's rows are."""
+    key = buffers.place_key(client)
+    (kept,) = state.get([key])
+    if kept is None and state.get([release_key(client)]) != [None]:
+        raise Damaged(key, "it is not there")
+    with decoding(key):
+        return buffers.read_place(kept)
+
+
+def read_members(task: Task, state: Transaction, limit: int) -> list[Member]:
+    """Up to `limit` clients; fewer, where there are so many classes that this would be too much."""
+    shown = range(min(read_head(task, state).members, limit, max(1, MOST_COUNTS // task.classes)))
+    return _read_members(state, [(2 * task.classes, slot) for slot in shown])
+
+
+def find_member(task: Task, state: Transaction, client: str) -> list[Member]:
+    """This client, if it has published anything."""
+    own = read_place(state, client).slots.get(2 * task.classes, ())
+    return _read_members(state, [(2 * task.classes, slot) for slot in own])
+
+
+def _read_members(state: Transaction, slots: list[tuple[int, int]]) -> list[Member]:
+    found = zip(buffers.keys_of(slots), buffers.read(state, slots), strict=True)
+    return [read_member(key, name, row) for key, (name, row) in found]
+
+
+def read_member(key: str, name: bytes, row: bytes) -> Member:
+    """What a board knows of a client, from the client's row."""
+    with decoding(key):
+        round, published, size, samples = json.loads(row)
+        return Member(name.decode(), int(round), float(published), int(size), dict(samples))
+
+
+def read_releases(state: Transaction, clients: Sequence[str], *, members: bool = False) -> list[Release]:
+    """The last releases of these clients, where they have any; `members` all have one."""
+    bodies = state.get([release_key(client) for client in clients])
+    if members and None in bodies:
+        raise Damaged(release_key(clients[bodies.index(None)]), "it is not there")
+    return [read_release(client, body) for client, body in zip(clients, bodies, strict=True) if body is not None]
+
+
+def read_release(client: str, body: bytes) -> Release:
+    """A client's release, as it was kept."""
+    with decoding(release_key(client)):
+        return wire.decode_release(body)
+
+
+def read_rows(rows: Iterable[bytes], labels: Sequence[int], dimension: int) -> Representations:
+    """Rows of these classes' buffers."""
+    counts, vectors = [], []
+    with decoding("row"):
+        for row in rows:
+            count, _, vector = row.partition(b"\n")
+            counts.append(int(count))
+            vectors.append(vector)
+        numbers = np.frombuffer(b"".join(vectors), np.float32).reshape(len(counts), dimension)
+    return Representations(numbers, np.array(labels, np.int64), np.array(counts, np.int64))
+
+
+def _rows_of(given: Representations) -> Iterator[tuple[int, bytes]]:
+    """Each row's class, and what is kept of it."""
+    numbers, width = given.vectors.tobytes(), given.vectors.shape[1] * given.vectors.itemsize
+    for place, (label, count) in enumerate(zip(given.labels.tolist(), given.counts.tolist(), strict=True)):
+        yield label, b"%d\n%s" % (count, numbers[place * width : (place + 1) * width])
+
+
+def read_head_of(task: Task, kept: bytes) -> Head:
+    """The head from bytes."""
+    with decoding("head"):
+        numbers = np.frombuffer(kept, np.int64).copy()
+        if len(numbers) != _size(task) or not 0 <= numbers[1] <= numbers[2]:
+            raise ValueError(f"{len(numbers)} numbers that make no sense")
+        return Head(numbers)
+
+
+def _size(task: Task) -> int:
+    return 3 + 2 * task.classes + 1
+
+
+def keys_of(client: str) -> list[str]:
+    """What changing something for a client begins with reading."""
+    return ["head", "totals", buffers.place_key(client), release_key(client), clock.KEY]
+
+
+def release_key(client: str) -> str:
+    """Under which a client's release is kept."""
+    return f"release/{client}"
+
+
+def queue_key(number: int | str) -> str:
+    """Under which who has this number in the queue is kept."""
+    return f"queue/{number}"

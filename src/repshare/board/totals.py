@@ -1,0 +1,89 @@
+"""Sums over the last release of every client: what global class means are made of."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.sharing import fixed_point
+from repshare.sharing.representations import Floats, Representations
+from repshare.sharing.task import Task
+from repshare.stores import decoding
+
+Numbers = NDArray[np.int64]
+
+
+class Totals(NamedTuple):
+    """Exact in any order (see `sums`): counting a client in and out again leaves no trace."""
+
+    numbers: Numbers  # (C, d + 3)  one array, because a class's row is changed and kept as a whole
+
+    @property
+    def vectors(self) -> Numbers:
+        """Weighted sums of class means."""
+        return self.numbers[:, :-3]  # (C, d)
+
+    @property
+    def weights(self) -> Numbers:
+        """The weights' sums."""
+        return self.numbers[:, -3]  # (C,)
+
+    @property
+    def samples(self) -> Numbers:
+        """Samples behind the means."""
+        return self.numbers[:, -2]  # (C,)
+
+    @property
+    def clients(self) -> Numbers:
+        """Clients behind the means."""
+        return self.numbers[:, -1]  # (C,)
+
+    def add(self, means: Representations, sign: int, *, weighted: bool) -> None:
+        """Count a client's class means in (+1) or out (−1)."""
+        self.numbers[means.labels] += self._rows(means.vectors, sign * means.counts, sign, weighted=weighted)
+
+    def swap(self, old: Representations | None, new: Representations, *, weighted: bool) -> None:
+        """Count a client's new class means in, and its old ones out: both in one go, which takes half the time."""
+        if old is None:
+            self.add(new, +1, weighted=weighted)
+            return
+        cut = len(new.labels)
+        signs = np.ones(cut + len(old.labels), np.int64)
+        signs[cut:] = -1
+        vectors = np.concatenate([new.vectors, old.vectors])
+        counts = signs * np.concatenate([new.counts, old.counts])
+        rows = self._rows(vectors, counts, signs, weighted=weighted)
+        self.numbers[new.labels] += rows[:cut]
+        self.numbers[old.labels] += rows[cut:]
+
+    def _rows(self, vectors: Floats, counts: Numbers, signs: int | Numbers, *, weighted: bool) -> Numbers:
+        """What to add to the rows of these means' classes."""
+        rows = np.empty((len(vectors), self.numbers.shape[1]), np.int64)
+        rows[:, -3], rows[:, -2], rows[:, -1] = counts if weighted else signs, counts, signs
+        rows[:, :-3] = fixed_point.weigh(vectors, rows[:, -3:-2])
+        return rows
+
+    def overflow(self, longest: float) -> bool:
+        """Whether the sums have come so far that adding to them is no longer safe; no mean is longer than `longest`."""
+        return not fixed_point.fits(longest, int(self.weights.max(initial=0))) and fixed_point.overflows(self.vectors)
+
+    def means(self, among: Sequence[int]) -> Representations:
+        """The mean of each of these classes."""
+        labels = np.array(among, np.int64)
+        rows = self.numbers if len(among) == len(self.numbers) else self.numbers[labels]
+        vectors = fixed_point.mean(rows[:, :-3], rows[:, -3:-2])
+        return Representations(vectors.astype(np.float32), labels, rows[:, -2])
+
+    def encode(self) -> bytes:
+        """As bytes."""
+        return self.numbers.tobytes()
+
+
+def read_totals(kept: bytes | None, task: Task) -> Totals:
+    """Totals from bytes; of nobody, if there are none."""
+    shape = task.classes, task.dimension + 3
+    if kept is None:
+        return Totals(np.zeros(shape, np.int64))
+    with decoding("totals"):
+        return Totals(np.frombuffer(kept, np.int64).reshape(shape).copy())

@@ -1,0 +1,165 @@
+"""`repshare privacy audit`: attack one's own releases."""
+
+import json as jsonlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from repshare.audit.grid import Grid
+from repshare.cli.interrupts import interruptible
+from repshare.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from repshare.data import Splits
+
+
+def audit(
+    grid: Grid,
+    dataset: str = "mnist",
+    data_folder: str | None = None,
+    fallback: str | None = None,
+    model: str = "lenet5",
+    output: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("audit"),
+    json: bool = False,
+) -> None:
+    """Attack releases made by the shipped mechanism: whose sample is in them, and what does it look like?
+
+    Membership: the attacker knows the model, every other sample and both candidates, and says by the likelihood ratio
+    which of the two was released; in the worst case that clipping allows, and with the two most different real samples
+    of a class. From its rates follows a lower bound on ε (95 % confidence), which must stay below the accounted ε.
+
+    Inversion: from one released average back to an image, by gradient descent through the features.
+
+    All of it is about release-only privacy, which protects samples given the model.
+
+    repshare privacy audit
+
+    repshare privacy audit --broken            (half of the noise is left out: the audit must notice)
+
+    repshare privacy audit --dataset digits --class-sizes 12 60 --epsilons 0.5 8 --trials 10000
+
+    Args:
+        grid: What is tried.
+        dataset: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function.
+        data_folder: Folder that already holds the dataset, as torchvision lays it out.
+        fallback: Dataset to use, with a warning, if the first cannot be downloaded.
+        model: lenet5, resnet9, resnet18, or your own as file.py:function.
+        output: Folder for audit.json, audit.png and inversion.png.
+        json: Print one JSON document on standard output, and nothing else there.
+    """
+    from repshare.audit import campaign, pictures
+    from repshare.files import write_atomically
+    from repshare.results import terminal
+
+    console = Console(stderr=json)
+    splits = _load(dataset, data_folder, fallback, console).normalised()
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be made: {error.strerror}") from error
+    with terminal.progress(console, "attacks") as bar, interruptible("nothing was written") as until_asked:
+        task = bar.add_task("training", total=grid.attacks)
+        subjects = campaign.prepare(splits, grid, model)
+        lines = []
+        for line in until_asked(campaign.infer_membership(subjects, grid)):
+            lines.append(line)
+            bar.update(task, advance=1, description=f"class of {line['size']}, n_avg {line['n_avg']}")
+        size = min(subjects)
+        bar.update(task, description="reconstructing")
+        galleries = list(until_asked(campaign.reconstruct(splits, subjects[size], size, grid)))
+    found = [gallery.line for gallery in galleries if gallery.line]
+    document = {"membership": [_finite(line) for line in lines], "inversion": found, "broken": grid.broken}
+    write_atomically(output / "audit.json", jsonlib.dumps(document, indent=2) + "\n")
+    broken = "half of the noise left out" if grid.broken else "the mechanism as it ships"
+    pictures.draw_bounds(lines, output / "audit.png", f"{Path(dataset).name}, {grid.releases} releases: {broken}")
+    pictures.draw_galleries(galleries, output / "inversion.png", f"{Path(dataset).name}: inputs from releases")
+    if json:
+        print(jsonlib.dumps(document, indent=2))
+        return
+    console.print(membership_table(lines, grid.releases))
+    console.print(inversion_table(found, size))
+    _conclude(lines, console)
+    for what, name in (("figure", "audit.png"), ("reconstructions", "inversion.png"), ("figures", "audit.json")):
+        console.print(f"{what:<16}{output / name}", highlight=False, markup=False, soft_wrap=True)
+
+
+def membership_table(lines: Sequence[dict[str, Any]], releases: int) -> Table:
+    """A row for each attack."""
+    title = f"whose sample is in it? After {releases} releases"
+    caption = "class: its samples; TPR: at 1 % false positives; ε ≥: proved, whatever the mechanism"
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("case", "class", "n_avg", "AUC", "TPR", "ε ≥", "if Gaussian", "accounted"):
+        table.add_column(name, justify="left" if name == "case" else "right")
+    for line in lines:
+        low, high = line["gaussian"]
+        table.add_row(
+            line["case"],
+            f"{line['size']}",
+            f"{line['n_avg']}",
+            f"{line['auc']:.3f}",
+            f"{line['tpr']:.1%}",
+            f"{line['proved']:.2f}",
+            f"{low:.2f} … " + ("∞" if math.isinf(high) else f"{high:.2f}"),
+            "no noise" if math.isinf(line["accounted"]) else f"{line['accounted']:.2f}",
+            style="bold red" if is_broken(line) else "",
+        )
+    return table
+
+
+def inversion_table(lines: Sequence[dict[str, Any]], size: int) -> Table:
+    """A row for each kind of release."""
+    title = f"what does it look like? Classes of {size}"
+    caption = (
+        "missed: of the features; error: of pixels, squared, in variances; found: the nearest of the class's images is "
+        "one that was averaged"
+    )
+    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
+    for name in ("averaged", "ε", "missed", "error", "from others", "found", "by chance"):
+        table.add_column(name, justify="right")
+    for line in lines:
+        table.add_row(
+            f"{line['averaged']}",
+            "no noise" if line["epsilon"] is None else f"{line['epsilon']:g}",
+            f"{line['missed']:.0%}",
+            f"{line['error']:.2f}",
+            f"{line['elsewhere']:.2f}",
+            f"{line['found']:.0%}",
+            f"{line['chance']:.1%}",
+        )
+    return table
+
+
+def is_broken(line: dict[str, Any]) -> bool:
+    """Whether an attack proved more than was promised."""
+    return bool(max(line["proved"], line["gaussian"][0]) > line["accounted"])
+
+
+def _conclude(lines: Sequence[dict[str, Any]], console: Console) -> None:
+    noisy = [line for line in lines if math.isfinite(line["accounted"])]
+    over = sum(map(is_broken, noisy))
+    said = f"{over} of {len(noisy)} attacks on noisy releases proved more than the accounted ε"
+    console.print(said, style="bold red" if over else "bold green", highlight=False)
+
+
+def _finite(line: dict[str, Any]) -> dict[str, Any]:
+    """As JSON can say it: None for what has no bound."""
+    bounds = [None if math.isinf(end) else end for end in line["gaussian"]]
+    return {**line, "accounted": None if math.isinf(line["accounted"]) else line["accounted"], "gaussian": bounds}
+
+
+def _load(dataset: str, data_folder: str | None, fallback: str | None, console: Console) -> "Splits":
+    from repshare.data import load
+
+    try:
+        return load(dataset, folder=Path(data_folder).expanduser() if data_folder else None, progress=True)
+    except DataError as error:
+        if fallback is None:
+            raise
+        console.print(f"{error}\nUsing {fallback} instead of {dataset}.", style="yellow", highlight=False, markup=False)
+        return load(fallback)

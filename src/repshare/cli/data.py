@@ -1,0 +1,59 @@
+"""`repshare data`: the data sets."""
+
+from json import dumps
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from repshare.errors import ConfigError
+
+
+def data(
+    action: Annotated[Literal["list", "fetch"], tyro.conf.Positional],
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
+    folder: Path | None = None,
+    json: bool = False,
+) -> None:
+    """List the datasets, or download them into the cache.
+
+    repshare data list
+
+    repshare data fetch mnist cifar10
+
+    repshare data fetch mnist --folder ~/datasets
+
+    Args:
+        action: What to do: list or fetch.
+        names: Datasets to fetch. Default: all.
+        folder: Folder that already holds the files, as torchvision lays them out.
+        json: Print one JSON document on standard output, and nothing else there.
+    """
+    from repshare.data import DATASETS, cache, load
+    from repshare.results import terminal
+
+    console = Console(stderr=json)
+    if unknown := set(names) - set(DATASETS):
+        raise ConfigError(f"no data set is called {min(unknown)!r}: choose {', '.join(DATASETS)}")
+    if action == "fetch":
+        for name in names or DATASETS:
+            splits = load(name, folder=folder, progress=True)
+            console.print(f"{name}: {len(splits.train.labels):,} training, {len(splits.test.labels):,} test samples")
+    rows = {
+        name: {
+            "image": " × ".join(map(str, content.shape)),
+            "training": f"{sum(content.train_histogram):,}",
+            "test": f"{sum(content.test_histogram):,}",
+            "where": "built in"
+            if name == "digits"
+            else "in the cache"
+            if cache.location(name).exists()
+            else "not fetched yet",
+        }
+        for name, content in DATASETS.items()
+    }
+    if json:
+        print(dumps(rows, indent=2))
+    elif action == "list":
+        console.print(terminal.data_table(rows))

@@ -1,0 +1,73 @@
+"""What the demo shows on the terminal."""
+
+import statistics
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+
+from repshare.cli.demo.scene import Cast, Rounds
+from repshare.results.records import Line
+from repshare.results.terminal import CURVE_WIDTH, curve, traffic
+
+
+def live_table(rounds: Sequence[Rounds], cast: Cast) -> Table:
+    """How far everyone is: a row for each client."""
+    table = _table(f"{cast.clients} clients learn from {cast.samples} images of {cast.dataset} each: accuracy now [%]")
+    for heading in ("client", "network"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("round", justify="right", no_wrap=True, min_width=7)
+    for heading in ("alone", "together"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("by round", no_wrap=True, min_width=CURVE_WIDTH)
+    for heading in ("up", "down"):
+        table.add_column(heading, justify="right", no_wrap=True, min_width=6)
+    for each in rounds:
+        here = len(each.together)
+        state = f"{here}/{cast.rounds}" if here else "–"
+        style = "yellow" if here and each.together[-1]["trouble"] else ""
+        table.add_row(f"[bold]{each.name}[/]", each.model, state, *_accuracies(each), *_traffic(each), style=style)
+    return table
+
+
+def final_table(rounds: Sequence[Rounds], cast: Cast) -> Table:
+    """Alone and together, after the last round."""
+    table = _table(f"{cast.dataset}, {cast.samples} images each, {cast.rounds} rounds: test accuracy at the end [%]")
+    for heading in ("client", "network"):
+        table.add_column(heading)
+    for heading in ("alone", "together", "gain"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("by round", no_wrap=True)
+    for heading in ("up", "down"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in rounds:
+        _add_row(table, f"[bold]{each.name}[/]", each.model, last(each.alone), last(each.together), _traffic(each))
+    alone, together = (statistics.fmean(last(getattr(each, way)) for each in rounds) for way in ("alone", "together"))
+    table.add_section()
+    _add_row(table, "mean", "", alone, together, ("", "", ""))
+    return table
+
+
+def last(lines: Sequence[Line]) -> float:
+    """The last test accuracy in percent."""
+    return 100 * float(next((line["test_accuracy"] for line in reversed(lines) if line["test_accuracy"]), 0.0))
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+
+
+def _add_row(table: Table, name: str, model: str, alone: float, together: float, rest: Sequence[str]) -> None:
+    gain = together - alone
+    colour = "green" if gain > 0 else "red"
+    table.add_row(name, model, f"{alone:.2f}", f"{together:.2f}", f"[{colour}]{gain:+.2f}[/]", *rest)
+
+
+def _accuracies(each: Rounds) -> tuple[str, str]:
+    alone, together = (f"{last(lines):.1f}" if lines else "–" for lines in (each.alone, each.together))
+    return alone, together
+
+
+def _traffic(each: Rounds) -> tuple[str, str, str]:
+    up, down = (traffic(sum(line[way] for line in each.together)) for way in ("bytes_up", "bytes_down"))
+    return curve(each.together), up, down

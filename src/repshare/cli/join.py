@@ -1,0 +1,201 @@
+"""`repshare join`: train with others through a relay."""
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+
+from repshare.cli.party_loop import Work, carry_on, default_folder, make_client, say, show_preview, tell_warnings
+from repshare.config import Policy
+from repshare.errors import ConfigError, ExchangeError
+from repshare.files import others_may_read
+
+if TYPE_CHECKING:
+    from repshare.client import Client, Record
+    from repshare.exchange.relay import Membership, RelayExchange
+    from repshare.secure.exchange import SecureExchange
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to get into the relay."""
+
+    token_file: Path | None = None
+    """File with the token that `repshare relay invite` made. The relay knows client and task by it."""
+    name: str | None = None
+    """This client's name, if the relay uses no tokens."""
+    task_name: str | None = None
+    """The task to take part in, if the relay uses no tokens."""
+    ca: Path | None = None
+    """Certificates of the relay's authority, if it is not a public one (PEM)."""
+    cert: Path | None = None
+    """This client's certificate, if the relay asks for one (PEM)."""
+    key: Path | None = None
+    """The private key of --cert (PEM)."""
+    plain_http: bool = False
+    """Send the token over http without TLS, also to other machines. Use this only inside a secure network."""
+    timeout: float = 10.0
+    """Time to wait for one answer."""
+    patience: float = 30.0
+    """Time to keep trying when the relay does not answer. Training then continues without it until it is back."""
+
+
+@dataclass(frozen=True)
+class Secrecy:
+    """Secure sums: a fixed group whose class sums are masked, so that the relay learns their total only."""
+
+    group: Path | None = None
+    """Trust file (see `repshare keys trust`) with the names and keys of all members, including this client.
+    This needs --m-up 0, because a sum cannot hide the observations of one client."""
+    signing_key: Path | None = None
+    """This client's key, made by `repshare keys new`, by which the group knows it."""
+    threshold: int = 0
+    """Number of members that must stay until the end of a sum, the same for all members.
+    With fewer than all, the totals with and without a member reveal something about it.
+    Default: more than two thirds."""
+    step_patience: float = 60.0
+    """Time to wait for slower members in each of the five steps of a sum. It continues without those that are late."""
+
+    def __post_init__(self) -> None:
+        if (self.group is None) != (self.signing_key is None):
+            raise ConfigError("--group and --signing-key belong together: give both")
+        if not 0 < self.step_patience <= 600:
+            raise ConfigError(f"step_patience must be above 0 and at most 600 seconds, not {self.step_patience}")
+
+
+def join(
+    url: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="URL")],
+    task: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")],
+    access: Access,
+    work: Work,
+    policy: Policy,
+    secrecy: Secrecy = Secrecy(),  # noqa: B008
+) -> None:
+    """Train with others through a relay, round after round; only averages leave this machine.
+
+    Started again, it continues where it stopped, whatever the reason. While the relay is down, it keeps training.
+    Options that differ from their default override the policy in the party's file.
+
+    repshare join https://relay.example.org --task party.py:alice --token-file alice.token
+
+    repshare join https://relay.example.org --task party.py:alice --dry-run
+
+    repshare join https://relay.example.org --task party.py:alice --token-file alice.token --m-up 0 --group peers.jsonl
+    --signing-key alice.key
+
+    repshare join http://127.0.0.1:8000 --task party.py:alice --name alice --task-name digits --rounds 50
+
+    Args:
+        url: Address of the relay.
+        task: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
+        access: How to get into the relay.
+        work: How to go about it.
+        policy: How to learn, and what to share.
+        secrecy: Secure sums, instead of the relay's board.
+    """
+    console = Console(stderr=work.json)
+    if access.token_file is not None and access.token_file.exists() and others_may_read(access.token_file):
+        token = f"the token file {access.token_file} can be read by other users of this machine"
+        say(console, f"warning: {token}: chmod 600 {access.token_file}", "yellow")
+    if work.dry_run:
+        _preview(make_client(task, access.name or "client", work, policy), work, secrecy, console)
+        return
+    with closing(_connect(url, access)) as exchange:
+        membership = exchange.describe()
+        client = make_client(
+            task, membership.client, work, policy, least=membership.minimum_count, norm_bound=membership.norm_bound
+        )
+        client.exchange = _secure(exchange, membership, secrecy, client.policy) if secrecy.group else exchange
+        tell_warnings(console, "repshare.secure")
+        _run(client, membership, exchange, work, console)
+
+
+def _preview(client: "Client", work: Work, secrecy: Secrecy, console: Console) -> None:
+    from repshare.party.state import reported
+
+    also = ["the token and the question for a teacher"]
+    if secrecy.group is not None:
+        _check_shares_sums_only(client.policy)
+        also = ["the token, the members' names, and keys, sealed shares and signatures in the sum's other steps"]
+    if work.report:
+        also.append(f"what --report tells: {', '.join(reported(client))}")
+    show_preview(client, console, as_json=work.json, also=also, masked=secrecy.group is not None)
+
+
+def _check_shares_sums_only(policy: Policy) -> None:
+    if policy.m_up:
+        raise ConfigError("observations are one client's own, and no sum hides them: --m-up 0")
+
+
+def _secure(relay: "RelayExchange", membership: "Membership", secrecy: Secrecy, policy: Policy) -> "SecureExchange":
+    from repshare.exchange.keys import Key, Trust
+    from repshare.secure.exchange import RelayMeeting, SecureExchange
+
+    _check_shares_sums_only(policy)
+    if secrecy.group is None or secrecy.signing_key is None or not secrecy.group.exists():
+        raise ConfigError(f"there is no trust file {secrecy.group}: see repshare keys trust")
+    members = dict(Trust(secrecy.group))
+    return SecureExchange(
+        membership.agreed(),
+        membership.client,
+        RelayMeeting(relay, tuple(members), secrecy.step_patience),
+        task_name=membership.task,
+        key=Key.read(secrecy.signing_key),
+        members=members,
+        threshold=secrecy.threshold,
+        patience=secrecy.step_patience,
+    )
+
+
+def _run(client: "Client", membership: "Membership", exchange: "RelayExchange", work: Work, console: Console) -> None:
+    from repshare.party.party import check_fit
+    from repshare.party.state import State
+
+    check_fit(client, membership)
+    state = State(work.state or default_folder(membership), client, membership)
+
+    def report(record: "Record") -> None:
+        _report(exchange, client, record, console)
+
+    with state.folder:
+        after = report if work.report else None
+        carry_on(state, exchange, membership, work, console, back="the relay is back", after=after)
+
+
+def _report(exchange: "RelayExchange", client: "Client", record: "Record", console: Console) -> None:
+    from repshare.party.state import make_report
+
+    try:
+        exchange.report(make_report(client, record))
+    except ExchangeError as error:  # a report is not worth a round
+        say(console, f"round {record.round} was not reported: {error}", "yellow")
+
+
+def _connect(url: str, access: Access) -> "RelayExchange":
+    from repshare.exchange.relay import RelayExchange
+
+    if (access.cert is None) != (access.key is None):
+        raise ConfigError("--cert and --key belong together: give both")
+    if access.token_file is None and (access.name is None or access.task_name is None):
+        raise ConfigError("give --token-file, or for a relay without tokens --name and --task-name")
+    return RelayExchange(
+        url,
+        access.task_name,
+        token=None if access.token_file is None else _read_token(access.token_file),
+        client=access.name,
+        ca=access.ca,
+        cert=(access.cert, access.key) if access.cert and access.key else None,
+        timeout=access.timeout,
+        patience=access.patience,
+        plain_http=access.plain_http,
+    )
+
+
+def _read_token(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the token file {path} cannot be read: {getattr(error, 'strerror', 'not text')}") from error

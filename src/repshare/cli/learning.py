@@ -1,0 +1,198 @@
+"""`repshare compare` and `run`: learning, simulated on one machine or a cluster."""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from rich.console import Console
+
+from repshare.cli.interrupts import interruptible
+from repshare.cli.privacy import cautions
+from repshare.config import Setting
+from repshare.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from repshare.data import Splits
+    from repshare.results.records import Summary
+    from repshare.simulation import Workers
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where results go, and how the work is done: nothing here changes a result."""
+
+    name: str | None = None
+    """Name of the run: its folder in --runs. Default: the command, the dataset and the time."""
+    runs: Path = Path("runs")
+    """Folder in which runs are saved."""
+    resume: bool = False
+    """Continue the run with this --name. Methods and seeds that are finished are not repeated."""
+    json: bool = False
+    """Print one JSON document on standard output, and nothing else there."""
+    workers: int | None = None
+    """Number of worker processes. Default: one for each core, at most one for each client."""
+    inline: bool = False
+    """Use no worker processes. This is slower, and easier to debug."""
+    ray: str | None = None
+    """Use a Ray cluster instead of worker processes: its address, or `local` to start one here."""
+    resident: int = 1000
+    """Number of clients that each process keeps in memory. The rest is kept on disk."""
+    checkpoint_every: int | None = None
+    """Number of rounds between checkpoints. Default: as many as take about a minute."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("workers", 1), ("resident", 1), ("checkpoint_every", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ConfigError(f"{name} must be at least {least}, not {value}")
+        if self.resume and self.name is None:
+            raise ConfigError("--resume needs --name: which run should be continued?")
+
+
+def compare(
+    setting: Setting,
+    output: Output,
+    methods: tuple[str, ...] = ("CL", "IL", "FL", "FD", "RS", "CA", "CS"),
+    seeds: int = 1,
+    fallback: str | None = None,
+) -> None:
+    """Compare methods on the same split and seeds: a table, a figure, and all records.
+
+    CL: all data in one place. IL: every client learns alone. FL: clients share weights (FedAvg). FD: clients share
+    mean logits. RS: clients share mean representations (the paper's method). CS: clients share class averages in a
+    common space, and need few rounds. CA: the common space alone, as a control. SL: split learning. FC: clients learn
+    fixed class codes and share nothing, as a control.
+
+    repshare compare --dataset digits --clients 3 --rounds 10
+
+    repshare compare --methods IL RS --partition dirichlet --alpha 0.5 --seeds 3
+
+    Args:
+        setting: What all methods have in common.
+        output: Where results go.
+        methods: Methods to compare: any of CL, IL, FL, FD, RS, CA, CS, SL, FC.
+        seeds: Number of seeds. Each has its own split and starting weights.
+        fallback: Dataset to use, with a warning, if the first cannot be downloaded.
+    """
+    _compare("compare", setting, output, methods, seeds, fallback)
+
+
+def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: Output, seeds: int = 1) -> None:
+    """Run one method: CL, IL, FL, FD, RS, CA, CS, SL or FC. See `repshare compare --help` for what they are.
+
+    repshare run RS --dataset mnist --clients 10
+
+    repshare run FL --independent-starts
+
+    Args:
+        method: One of CL, IL, FL, FD, RS, CA, CS, SL, FC.
+        setting: What to run it on.
+        output: Where results go.
+        seeds: Number of seeds. Each has its own split and starting weights.
+    """
+    _compare(f"run-{method}", setting, output, (method,), seeds, None)
+
+
+def _compare(
+    command: str, setting: Setting, output: Output, methods: Sequence[str], seeds: int, fallback: str | None
+) -> None:
+    from repshare import experiments
+    from repshare.methods import METHODS
+    from repshare.results import plots, terminal
+    from repshare.results.records import Folder
+
+    check_seeds(seeds)
+    console = Console(stderr=output.json)
+    splits, setting = load(setting, fallback, console)
+    for warning in cautions(setting.policy):
+        console.print(warning, style="yellow", highlight=False, markup=False)
+    runs = experiments.plan_comparison(setting, methods, seeds, splits)
+    pool = make_workers(output, setting.clients)
+    folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
+    hint = f"go on with --name {folder.path.name} --resume"
+    with folder, pool as workers, terminal.progress(console) as bar, interruptible(hint) as until_asked:
+        task = bar.add_task("", total=sum(run.setting.rounds or 0 for run in runs))
+        done = 0
+        work = experiments.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
+        for run, round, _ in until_asked(work):
+            bar.update(task, completed=done + round, description=f"{run.method}, seed {run.seed}")
+            done += round if round == run.setting.rounds else 0
+    setting, lines = runs[0].setting, folder.records.read()
+    summaries = experiments.summaries(lines)
+    title = f"{Path(setting.dataset).name}, {setting.clients} clients"
+    if output.json:
+        results = {name: _summary(summary) for name, summary in summaries.items()}
+        print_json({"methods": results, "config": experiments.describe(runs)})
+    else:
+        most = max(run.setting.rounds or 0 for run in runs)
+        heading = f"{title}, {most} rounds: test accuracy at the end"
+        console.print(terminal.comparison(summaries, lines, heading))
+        console.print(terminal.legend({name: METHODS[name].title for name in summaries}, seeds))
+    plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {setting.rounds} rounds")
+    plots.draw_partition(experiments.who_has_what(runs[0], splits), folder.path / "partition.png", title)
+    for what, file in (("figure", "figure.png"), ("who has what", "partition.png"), ("records", "records.jsonl")):
+        console.print(f"{what:<13}{folder.path / file}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _summary(summary: "Summary") -> dict[str, Any]:
+    spread = summary.std_over_clients if summary.std_over_seeds is None else summary.std_over_seeds
+    return {"std": spread, **summary._asdict()}
+
+
+def _folder(output: Output, command: str, setting: Setting) -> Path:
+    if output.name is not None:
+        return output.runs / output.name
+    dataset = Path(setting.dataset.partition(":")[0]).stem
+    wanted = path = output.runs / f"{command}-{dataset}-{time.strftime('%Y%m%d-%H%M%S')}"
+    number = 1
+    while path.exists():
+        number += 1
+        path = wanted.with_name(f"{wanted.name}-{number}")
+    return path
+
+
+def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Splits, Setting]":
+    """Fetch the setting's data set, or the one to use instead; say so if it is that one."""
+    from repshare.data import load as fetch
+
+    folder = Path(setting.data_folder).expanduser() if setting.data_folder else None
+    try:
+        return fetch(setting.dataset, folder=folder, progress=True), setting
+    except DataError as error:
+        if fallback is None:
+            raise
+        said = f"{error}\nUsing {fallback} instead of {setting.dataset}."
+        console.print(said, style="yellow", highlight=False, markup=False)
+        return fetch(fallback), replace(setting, dataset=fallback)
+
+
+def make_workers(output: Output, clients: int) -> "AbstractContextManager[Workers]":
+    """Processes, a cluster, or this process, for so many clients."""
+    from repshare.simulation import Inline, Processes
+
+    if (output.workers or 0) > clients:
+        raise ConfigError(f"{output.workers} workers are too many for {clients} clients: at most one for each")
+    if output.ray is not None:
+        from repshare.simulation.cluster import Cluster
+
+        return Cluster(output.ray, output.workers, output.resident)
+    if output.inline:
+        return Inline(output.resident)
+    return Processes(output.workers or min(clients, os.cpu_count() or 1), output.resident)
+
+
+def check_seeds(seeds: int) -> None:
+    """Refuse to run none."""
+    if seeds < 1:
+        raise ConfigError(f"seeds must be at least 1, not {seeds}")
+
+
+def print_json(document: Any) -> None:
+    """One document on standard output."""
+    print(json.dumps(document, indent=2))

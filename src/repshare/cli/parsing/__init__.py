@@ -1,0 +1,1 @@
+"""From a command's function to its options, its help and its errors."""

@@ -1,0 +1,63 @@
+"""Under which titles a command's help shows its options, and in which order: the common ones first."""
+
+from collections.abc import Iterable
+
+from repshare.cli.parsing.options import Option
+
+Layout = tuple[tuple[str, str], ...]  # a title, and the names of its options
+
+STORE: Layout = (("where the relay keeps its data", "db redis audit-log"),)
+SHARED: Layout = (
+    ("training", "epochs batch-size optimizer learning-rate compute eval-every dimension head independent-starts "
+     "seed device threads pace"),
+    ("sharing", "n-avg m-up m-down minimum-count peers share-classes share-samples share-inputs releases "
+     "release-every precision weighted aggregation norm-bound lambda-kd lambda-disc lambda-length discriminator summed "
+     "code-size report"),
+    ("common space (methods CS and CA)", "space loss shrinkage common-rounds common-precision held-out keep-to-self "
+     "pair"),
+    ("privacy", "epsilon delta planned-releases clip adjacency end-to-end training-share grad-clip seeded-noise"),
+)  # fmt: skip
+SIMULATED: Layout = (
+    ("data", "samples classes-per-client ratio data-folder fallback"),
+    *SHARED,
+    ("faults and attacks", "participation dropout late-joiners leavers stragglers attackers attack"),
+    ("topology (no server)", "topology degree link-chance"),
+    ("output and processes", "runs workers inline ray resident checkpoint-every"),
+)
+LAYOUTS: dict[str, Layout] = {
+    "compare": (
+        ("common options", "dataset clients rounds methods model partition alpha seeds name resume json"),
+        *SIMULATED,
+    ),
+    "run": (("common options", "dataset clients rounds model partition alpha seeds name resume json"), *SIMULATED),
+    "join": (
+        ("common options", "task token-file rounds state dry-run restart json"),
+        ("connection", "ca cert key plain-http timeout patience"),
+        ("a relay without tokens", "name task-name"),
+        ("secure sums", "group signing-key threshold step-patience"),
+        *SHARED,
+    ),
+    "peer": (
+        ("common options", "task name key trust listen connect rounds state dry-run restart json"),
+        ("finding and trusting peers", "task-name multicast first-use timeout memory linger"),
+        ("TLS", "ca cert cert-key mutual"),
+        *SHARED,
+    ),
+    "relay serve": (
+        ("common options", "host port db certificate key insecure task classes dimension"),
+        ("access", "client-ca behind-proxy public-page"),
+        ("the task's other values", "norm-bound minimum-count weighted aggregation max-age named-peers"),
+        ("limits", "rate max-bytes connections body-seconds head-seconds read-seconds"),
+        ("storage and logs", "redis audit-log log-level away-seconds"),
+    ),
+}
+
+
+def grouped(command: str, options: Iterable[Option]) -> dict[str, list[Option]]:
+    """The options by title. Those that have none come first, under `options`."""
+    left = {option.name: option for option in options if not option.positional}
+    groups = {
+        title: [left.pop(name) for name in names.split() if name in left]
+        for title, names in LAYOUTS.get(command, STORE)
+    }
+    return {title: held for title, held in {"options": [*left.values()], **groups}.items() if held}

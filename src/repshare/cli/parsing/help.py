@@ -1,0 +1,92 @@
+"""What `--help` prints: the list of commands, and a command's options."""
+
+import inspect
+import shutil
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from repshare.cli.parsing.groups import grouped
+from repshare.cli.parsing.options import Option, options_of
+
+WIDEST = 100
+INDENT = 26  # where an option's description begins
+
+
+def describe(program: str, command: Callable[..., Any]) -> str:
+    """A command's help: what it does, examples, its options by title."""
+    options = options_of(command)
+    places = [option for option in options if option.positional]
+    needed = [f"{option.flag} {option.metavar}" for option in options if option.required and not option.positional]
+    usage = " ".join(["usage:", program, *(option.metavar for option in places), *needed, "[OPTIONS]"])
+    parts = ["\n".join(_wrap(usage, "", "       ")), *_description(inspect.getdoc(command) or "")]
+    groups = {"arguments": places} if places else {}
+    groups |= grouped(program.removeprefix("repshare "), options)
+    parts += ["\n".join([f"{title}:", *_lines(held)]) for title, held in groups.items()]
+    return "\n\n".join(parts)
+
+
+def _description(documentation: str) -> Iterator[str]:
+    """Paragraphs as they are; examples indented, those that follow each other without a line between them."""
+    examples: list[str] = []
+    for paragraph in [*documentation.partition("\nArgs:\n")[0].strip().split("\n\n"), ""]:
+        text = " ".join(paragraph.split("\n"))
+        if text.startswith("repshare "):
+            examples.append(f"  {text}")
+            continue
+        if examples:
+            yield "\n".join(examples)
+            examples = []
+        if text:
+            yield "\n".join(_wrap(text))
+
+
+def _lines(options: Iterable[Option]) -> Iterator[str]:
+    for option in options:
+        called = option.metavar if option.positional else f"{option.flag} {option.metavar}".rstrip()
+        first, *others = [each for part in _parts(option) for each in _wrap(part, " " * INDENT)]
+        if len(called) + 2 < INDENT:
+            yield f"  {called:<{INDENT - 2}}{first.lstrip()}"
+        else:
+            yield from (f"  {called}", first)
+        yield from others
+
+
+def _parts(option: Option) -> list[str]:
+    """The description; a line that begins with one of the choices stays one."""
+    choices = option.kind if isinstance(option.kind, tuple) else ()
+    first, *others = _told(option).splitlines()
+    parts = [first]
+    for line in others:
+        if line.partition(":")[0] in choices:
+            parts.append(line)
+        else:
+            parts[-1] += f" {line}"
+    return parts
+
+
+def _told(option: Option) -> str:
+    """The description, with the default in it once."""
+    if option.required and not option.positional:
+        return f"{option.help} Required."
+    shown = _shown(option.default)
+    if option.required or not shown or "Default: " in option.help:
+        return option.help
+    return f"{option.help} Default: {shown}."
+
+
+def _shown(default: Any) -> str:
+    """A default as it is written on the command line; nothing for what is off or not there."""
+    if default is None or isinstance(default, bool):
+        return ""
+    if isinstance(default, tuple):
+        return " ".join(map(_shown, default))
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _wrap(text: str, first: str = "", other: str | None = None) -> list[str]:
+    width = min(WIDEST, shutil.get_terminal_size().columns)
+    indent = first if other is None else other
+    return textwrap.wrap(
+        text, max(width, INDENT + 20), initial_indent=first, subsequent_indent=indent, break_on_hyphens=False
+    )

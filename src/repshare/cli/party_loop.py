@@ -1,0 +1,289 @@
+"""What `repshare join` and `repshare peer` have in common: a party's rounds, and what the terminal shows of them."""
+
+import json
+import logging
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rich.console import Console
+
+from repshare.cli.interrupts import interruptible, pause
+from repshare.cli.privacy import cautions
+from repshare.config import Policy
+from repshare.errors import ConfigError, ExchangeError
+from repshare.results import terminal
+
+if TYPE_CHECKING:
+    from repshare.client import Client, Record
+    from repshare.exchange.relay import Membership
+    from repshare.party.party import Party
+    from repshare.party.state import State
+
+
+USUAL_FEWEST = 2  # samples in an average that leaves: one alone would be that sample's features
+
+
+@dataclass(frozen=True)
+class Work:
+    """How to go about it."""
+
+    rounds: int | None = None
+    """Stop after this round. Default: continue until Ctrl-C."""
+    state: Path | None = None
+    """Folder with the state, from which the same command continues. Default: repshare-TASK-CLIENT."""
+    restart: bool = False
+    """Delete the rounds in the state folder, withdraw what was shared, and start at round 1.
+    The privacy ledger is kept."""
+    dry_run: bool = False
+    """Only show what would leave this machine in a round. Nothing is sent or written."""
+    seed: int = 0
+    """Seed of the starting weights and of all random choices."""
+    eval_every: int = 1
+    """Number of rounds between tests, if the party has test data."""
+    pace: float = 0.0
+    """Minimum duration of a round, so that slower parties can keep up."""
+    device: str = "cpu"
+    """PyTorch device on which to train."""
+    threads: int | None = None
+    """Number of threads. Default: PyTorch's choice."""
+    report: bool = False
+    """Send accuracies, losses, bytes, ε and the model's size and type to the relay's page after each round.
+    None of it is needed to take part, and no ε covers accuracies and losses."""
+    json: bool = False
+    """Print one JSON object for each round, and one at the end, on standard output, and nothing else there."""
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "eval_every", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, not {value}")
+        if not 0 <= self.pace < 1e6:
+            raise ConfigError(f"pace must be from 0 to a million seconds, not {self.pace}")
+
+
+class Withdrawing(Protocol):
+    """An exchange that can take back what was shared."""
+
+    def withdraw(self) -> None:
+        """Take this client's release back."""
+
+
+def carry_on(
+    state: "State",
+    exchange: Withdrawing,
+    membership: "Membership",
+    work: Work,
+    console: Console,
+    *,
+    back: str,
+    after: Callable[["Record"], None] | None = None,
+) -> None:
+    """Round after round from where the state is. `back` is what to say when the others are there again."""
+    from repshare.party.state import take_part
+    from repshare.results.records import to_json
+
+    client = state.client
+    with interruptible("the same command goes on from here") as until_asked:
+        if work.restart:
+            exchange.withdraw()
+            state.clear()
+        state.restore()
+        say(console, _opening(client, membership, state.folder.path))
+        for warning in _warnings(client):
+            say(console, warning, "yellow")
+        if client.guard is not None and not client.guard.ledger.entries:
+            say(console, "a new privacy ledger begins: the ε of an earlier one, lost or not, adds to it")
+        if client.guard is not None and client.guard.pending.body is not None:
+            say(
+                console,
+                "a release that was charged and not acknowledged is sent first; --restart withdraws it",
+                "yellow",
+            )
+        before = None
+        for record in until_asked(take_part(state, work.rounds, eval_every=work.eval_every)):
+            if work.json:
+                print(to_json(asdict(record)), end="", flush=True)
+            else:
+                say(console, _line(record), "yellow" if record.trouble else "")
+            if before is not None and before.trouble and not record.trouble:
+                say(console, back)
+            before = record
+            if after is not None and not isinstance(client.trouble, ExchangeError):
+                after(record)
+            if record.round != work.rounds:
+                pause(work.pace - record.seconds)
+        _close(state, console, as_json=work.json)
+
+
+def default_folder(membership: "Membership") -> Path:
+    """Where a client keeps its state: below the current folder, whatever names a relay gives."""
+    return Path(re.sub(r"[^\w.\-]+", "-", f"repshare-{membership.task}-{membership.client}"))
+
+
+def make_client(
+    task: str, name: str, work: Work, policy: Policy, *, least: int = 1, norm_bound: float = math.inf
+) -> "Client":
+    """The client of `file.py:function`, which shares no average of fewer samples than `least`, nor than its own bound.
+
+    It learns from no vector that is longer than `norm_bound`.
+    """
+    import torch
+
+    from repshare.client import Client
+    from repshare.learning.randomness import derive
+    from repshare.party.party import load_party
+
+    if work.threads is not None:
+        torch.set_num_threads(work.threads)
+    party = load_party(task, derive(work.seed, name, "model"))
+    return Client(
+        party.model,
+        party.data,
+        name=name,
+        policy=_combine(party, policy, least),
+        test=party.test,
+        seed=work.seed,
+        device=work.device,
+        head=party.head,
+        levels=party.levels,
+        norm_bound=norm_bound,
+    )
+
+
+def _combine(party: "Party", given: Policy, least: int) -> Policy:
+    """The party's policy with what the command line sets otherwise than the default.
+
+    Unless it says so by hand, no average of a single sample leaves, whatever the others would take.
+    """
+    default = Policy()
+    names = [field.name for field in fields(Policy)]
+    changed = {name: getattr(given, name) for name in names if getattr(given, name) != getattr(default, name)}
+    policy = replace(party.policy or default, **changed)
+    if policy.m_up and policy.n_avg < least:
+        raise ConfigError(f"the task takes no average of fewer than {least} samples, but n_avg is {policy.n_avg}")
+    own = USUAL_FEWEST if policy.minimum_count is None else policy.minimum_count
+    if policy.m_up and policy.n_avg == 1 and policy.minimum_count is None:
+        raise ConfigError(
+            "with n_avg = 1, every observation would be a single sample's features: raise --n-avg, or say "
+            "--minimum-count 1 if they may leave"
+        )
+    return replace(policy, minimum_count=max(own, least))
+
+
+def _opening(client: "Client", membership: "Membership", folder: Path) -> str:
+    learner = client.learner
+    goes_on = f", going on after round {client.round_number}" if client.round_number else ""
+    return (
+        f"{client.name} in {membership.task} ({membership.classes} classes, d' = {membership.dimension}) with "
+        f"{type(learner.network.model).__name__} and {len(learner.samples):,} samples{goes_on}; state in {folder}"
+    )
+
+
+def _line(record: "Record") -> str:
+    parts = [f"round {record.round:4}", f"loss {record.ce:6.3f}", f"train {record.train_accuracy:6.1%}"]
+    if record.test_accuracy is not None:
+        parts.append(f"test {record.test_accuracy:6.1%}")
+    parts += [f"up {terminal.traffic(record.bytes_up)}", f"down {terminal.traffic(record.bytes_down)}"]
+    if record.epsilon is not None:
+        parts.append(f"ε {record.epsilon:.3g}")
+    return "   ".join([*parts, *([record.trouble] if record.trouble else [])])
+
+
+def _close(state: "State", console: Console, *, as_json: bool) -> None:
+    """Say in a line what came of it, from the records alone."""
+    lines = state.records.read()
+    tested = [line["test_accuracy"] for line in lines if line["test_accuracy"] is not None]
+    up, down = (sum(line[way] for line in lines) for way in ("bytes_up", "bytes_down"))
+    troubled = sum(line["trouble"] is not None for line in lines)
+    rounds = state.client.round_number
+    if as_json:
+        summary = {"client": state.client.name, "rounds": rounds, "test_accuracy": tested[-1] if tested else None}
+        print(json.dumps({**summary, "bytes_up": up, "bytes_down": down, "troubled_rounds": troubled}), flush=True)
+        return
+    accuracy = f"test accuracy {tested[-1]:.2%}; " if tested else ""
+    trouble = f"; trouble in {troubled} of them" if troubled else ""
+    sent = f"sent {terminal.traffic(up)} and received {terminal.traffic(down)} in all"
+    say(console, f"{state.client.name} after {rounds} rounds: {accuracy}{sent}{trouble}", "bold")
+    if lines and not lines[-1]["bytes_up"]:
+        say(console, "the last release was not sent", "yellow")
+
+
+def show_preview(
+    client: "Client", console: Console, *, as_json: bool, also: Sequence[str], masked: bool = False
+) -> None:
+    """What would leave in a round, and what `also` would; `masked`, if it enters a secure sum."""
+    from repshare.party.preview import preview
+
+    shown = {**preview(client, masked=masked), "also": list(also)}
+    if as_json:
+        print(json.dumps(shown, indent=2))
+        return
+    title = "what enters the sum in a round" if masked else "what leaves in a round"
+    console.print(terminal.release_table(_rows(shown["classes"]), title))
+    vectors, size = f"{shown['vectors']} vectors of {shown['dimension']} numbers", f"{shown['bytes']:,} bytes a round"
+    if masked:
+        say(console, f"{vectors} are added up with the others'. What leaves, of all classes alike:")
+        say(console, f"{shown['masked']} whole numbers, masked: {size}. Only the group's total can be read")
+    else:
+        say(console, f"{vectors} ({shown['precision']}), their classes and counts: {size}")
+    say(console, f"Each is an average of representations: {shown['representation']}")
+    say(console, f"Nothing else leaves but {'; and '.join(also)}. Nothing has been sent now.")
+    for warning in _warnings(client):
+        say(console, warning, "yellow")
+
+
+def _warnings(client: "Client") -> list[str]:
+    """What somebody who shares this should know."""
+    from repshare.party.preview import single_samples
+
+    found = cautions(client.policy)
+    if client.learner.made.shares_inputs:
+        found.append(f"warning: what leaves are averages of your data ({client.learner.made})")
+    labels = single_samples(client)
+    if labels and client.policy.epsilon is None:
+        named = f"class {labels[0]}" if len(labels) == 1 else f"classes {', '.join(map(str, labels))}"
+        alone = "an average of one sample leaves, which is that sample's features"
+        found.append(f"warning: of {named} {alone}: --minimum-count 2")
+    return found
+
+
+def _rows(classes: Mapping[int, Mapping[str, Any]]) -> dict[str, tuple[str, str, str]]:
+    rows = {}
+    for label, held in classes.items():
+        over = held["observations_over"]
+        mean = f"1 over {_samples(held['mean_over'])}" if held["mean_over"] else "–"
+        observed = f"{len(over)} over {_samples(over[0])}" if over else "–"
+        rows[str(label)] = (f"{held['samples']}", mean, observed)
+    return rows
+
+
+def _samples(count: int) -> str:
+    return "1 sample: itself!" if count == 1 else f"{count} samples"
+
+
+class _Telling(logging.Handler):
+    """Warnings as lines on the terminal."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self.console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it."""
+        say(self.console, record.getMessage(), "yellow")
+
+
+def tell_warnings(console: Console, logger_name: str) -> None:
+    """Say on the terminal what an exchange warns of while it is at work."""
+    logger = logging.getLogger(logger_name)
+    logger.handlers = [_Telling(console)]
+    logger.propagate = False
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    """A line on the terminal, as it is."""
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)

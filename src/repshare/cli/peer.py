@@ -1,0 +1,195 @@
+"""`repshare peer`: train with others without a server; and `repshare keys`: who they are."""
+
+import json
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from repshare.cli.interrupts import pause
+from repshare.cli.party_loop import Work, carry_on, default_folder, make_client, say, show_preview, tell_warnings
+from repshare.config import Aggregation, Policy
+from repshare.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Place:
+    """Who this is among the peers, and how they find each other."""
+
+    name: str
+    """This client's name. Other peers know it by its key."""
+    key: Path
+    """Key that signs this client's releases, made by `repshare keys new`."""
+    task_name: str = "task"
+    """Name of the collaboration, the same for all peers."""
+    trust: Path | None = None
+    """Trust file: which key belongs to which peer. See `repshare keys trust`."""
+    first_use: bool = False
+    """Trust the first key seen for a name that is not in the trust file, and save it there."""
+    listen: tuple[str, ...] = ()
+    """Where other peers can connect, such as tcp/0.0.0.0:7447 or tls/0.0.0.0:7447. Port 0 takes a free one."""
+    connect: tuple[str, ...] = ()
+    """Where to find other peers, such as tcp/bob.example.org:7447. One is enough; the others are found through it."""
+    multicast: bool = False
+    """Look for peers in the local network."""
+    ca: Path | None = None
+    """Certificates of the peers' authority (PEM)."""
+    cert: Path | None = None
+    """This peer's certificate (PEM)."""
+    cert_key: Path | None = None
+    """The private key of --cert (PEM)."""
+    mutual: bool = False
+    """Require a certificate from peers that connect, and present ours."""
+    timeout: float = 5.0
+    """Time to wait for peers in a round."""
+    memory: float = 0.0
+    """Weight from 0 to 1 of class means received in earlier rounds. After k rounds it is this value to the power k."""
+    norm_bound: float | None = None
+    """Representations longer than this are refused. Tanh features are never longer than √d'. Default: 4 √d'."""
+    aggregation: Aggregation = "mean"
+    """How the class means of peers are combined. median, trimmed and geometric tolerate a few dishonest peers."""
+    linger: float = 0.0
+    """Time to keep answering peers after the last round."""
+
+    def __post_init__(self) -> None:
+        if not (self.listen or self.connect or self.multicast):
+            raise ConfigError("nobody would ever be met: give --listen, --connect or --multicast")
+        if self.trust is None and not self.first_use:
+            raise ConfigError("nobody would be believed: give --trust, or --first-use to believe whoever comes first")
+        if (self.cert is None) != (self.cert_key is None):
+            raise ConfigError("--cert and --cert-key belong together: give both")
+        if not 0 <= self.linger < 1e6:
+            raise ConfigError(f"linger must be from 0 to a million seconds, not {self.linger}")
+
+
+def peer(
+    task: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")], place: Place, work: Work, policy: Policy
+) -> None:
+    """Train with others without a server, round after round; only averages leave this machine, signed.
+
+    Started again, it continues where it stopped, whatever the reason. While no peer is reachable, it keeps training.
+    --m-down is the number of peers asked in a round. Options that differ from their default override the policy in
+    the party's file.
+
+    repshare keys new alice.key
+
+    repshare peer --task party.py:alice --name alice --key alice.key --trust peers.jsonl --listen tcp/0.0.0.0:7447
+
+    repshare peer --task party.py:bob --name bob --key bob.key --trust peers.jsonl --connect tcp/alice.example.org:7447
+
+    Args:
+        task: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
+        place: Who this is among the peers, and how they find each other.
+        work: How to go about it.
+        policy: How to learn, and what to share.
+    """
+    from repshare.exchange.keys import Key, Trust
+    from repshare.exchange.network import Tls
+    from repshare.exchange.peer import PeerExchange
+    from repshare.exchange.relay import Membership
+    from repshare.party.state import State
+    from repshare.sharing.task import Task, usual_norm_bound
+    from repshare.stores import open_database
+
+    if work.report:
+        raise ConfigError("--report is for a relay's page; without a server there is none")
+    console = Console(stderr=work.json)
+    client = make_client(task, place.name, work, policy)
+    if work.dry_run:
+        show_preview(client, console, as_json=work.json, also=["the signature, the public key and the names"])
+        return
+    network = client.learner.network
+    membership = Membership(place.task_name, place.name, network.classes, network.dimension)
+    bound = client.learner.norm_bound = place.norm_bound or usual_norm_bound(network.dimension)
+    agreed = Task(network.classes, network.dimension, norm_bound=bound, aggregation=place.aggregation)
+    key, trust = Key.read(place.key), Trust(place.trust, first_use=place.first_use)
+    state = State(work.state or default_folder(membership), client, membership)
+    tell_warnings(console, "repshare.peer")
+    with state.folder, closing(open_database(str(state.folder.path / "peers.db"))) as database:
+        exchange = PeerExchange(
+            agreed,
+            place.name,
+            place.task_name,
+            key=key,
+            trust=trust,
+            listen=place.listen,
+            connect=place.connect,
+            multicast=place.multicast,
+            tls=Tls(place.ca, place.cert, place.cert_key, place.mutual),
+            store=database.store("peers"),
+            timeout=place.timeout,
+            memory=place.memory,
+        )
+        try:
+            state.attach(exchange)
+            if exchange.listening:
+                say(console, f"listening at {', '.join(exchange.listening)}")
+            carry_on(state, exchange, membership, work, console, back="peers are back")
+            pause(place.linger)
+        finally:
+            exchange.leave()
+
+
+def new(path: Annotated[Path, tyro.conf.Positional]) -> None:
+    """Make a key, keep it in a file that only you can read, and print its public half for the other peers.
+
+    repshare keys new alice.key
+
+    Args:
+        path: The file to write. It must not exist yet.
+    """
+    from repshare.exchange.keys import Key
+
+    key = Key.new()
+    key.write(path)
+    print(key.public.hex())
+
+
+def show(
+    path: Annotated[Path, tyro.conf.Positional], json_lines: Annotated[bool, tyro.conf.arg(name="json")] = False
+) -> None:
+    """Print the public half of a key, or the peers in a trust file.
+
+    repshare keys show alice.key
+
+    repshare keys show peers.jsonl
+
+    Args:
+        path: A key or a trust file.
+        json_lines: Print one JSON object for each key.
+    """
+    from repshare.exchange.keys import Key, Trust
+
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}")
+    if path.read_bytes().startswith(b"-----BEGIN"):
+        public = Key.read(path).public.hex()
+        print(json.dumps({"key": public}) if json_lines else public)
+        return
+    for name, key in Trust(path):
+        print(json.dumps({"name": name, "key": key.hex()}) if json_lines else f"{key.hex()}  {name}")
+
+
+def trust(
+    name: Annotated[str, tyro.conf.Positional],
+    key: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PUBLIC-KEY")],
+    file: Path = Path("peers.jsonl"),
+) -> None:
+    """Trust this public key for this peer. Get the key from the peer over a channel you trust.
+
+    repshare keys trust bob 3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29
+
+    Args:
+        name: The peer's name.
+        key: The peer's public key, as `repshare keys new` printed it.
+        file: The trust file. It is created if it does not exist.
+    """
+    from repshare.exchange.keys import Trust, parse_public
+    from repshare.exchange.network import check_name
+
+    check_name(name)
+    Trust(file).add(name, parse_public(key))
+    print(f"{name} is known in {file}")

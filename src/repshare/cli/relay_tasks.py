@@ -1,0 +1,246 @@
+"""Create, list, export, import and delete tasks: the collaborations that go through a relay."""
+
+import json as jsonlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from repshare.errors import ConfigError
+
+if TYPE_CHECKING:
+    from repshare.relay.monitoring.audit_log import AuditLog
+    from repshare.stores import Database
+
+VARIABLE = "REPSHARE_REDIS"
+AUDIT_VARIABLE = "REPSHARE_AUDIT_LOG"
+Name = Annotated[str, tyro.conf.Positional]
+Aggregation = Literal["mean", "median", "trimmed", "geometric"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a relay keeps what it knows."""
+
+    db: str | None = None
+    """Database file, created if it does not exist; or `memory`, which ends with the process. Default: relay.db."""
+    redis: str | None = None
+    """Redis instead of a file, for several relays side by side, such as redis://host:port/0.
+    Other users can see command lines: to hide a password, set the environment variable REPSHARE_REDIS instead."""
+
+    audit_log: str | None = None
+    """Write accepted actions (created, invited, published …) to this file as JSON lines; `-` for standard output.
+    Default: the environment variable REPSHARE_AUDIT_LOG, else no log."""
+
+    def audit(self) -> "AuditLog":
+        """Where accepted actions are written down."""
+        from repshare.relay.monitoring.audit_log import AuditLog
+
+        return AuditLog(self.audit_log or os.environ.get(AUDIT_VARIABLE) or None)
+
+    def address(self) -> str:
+        """What `open_database` takes."""
+        redis = self.redis or (os.environ.get(VARIABLE) if self.db is None else None)
+        if redis and not redis.startswith(("redis://", "rediss://")):
+            raise ConfigError(f"--redis and {VARIABLE} must begin with redis:// or rediss://")  # it may be a password
+        return redis or self.db or "relay.db"
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a task's clients agree on."""
+
+    classes: int | None = None
+    """Number of classes. A new task needs it."""
+    dimension: int | None = None
+    """Length of a representation, d'. A new task needs it."""
+    norm_bound: float | None = None
+    """Representations longer than this are refused. Tanh features are never longer than √d'. Default: 4 √d'."""
+    minimum_count: Annotated[int, tyro.conf.arg(aliases=("--min-count",))] = 2
+    """Averages over fewer samples than this are refused."""
+    weighted: bool = True
+    """A client's class mean counts by its number of samples. With --no-weighted, all clients count the same."""
+    aggregation: Aggregation = "mean"
+    """How the class means of clients are combined. median, trimmed and geometric tolerate a few dishonest clients.
+    median: of each coordinate. trimmed: mean without the largest and smallest fifth. geometric: geometric median."""
+    max_age: float | None = None
+    """Time after which a release is deleted if no newer one came, counted while a relay runs. Default: never."""
+    named_peers: int = 0
+    """Let clients choose by name whom they learn from, if at least this many of those share a class: 3 or more.
+    By asking twice, a client can then find out what any one of the others shared. Default: 0, which forbids it."""
+
+
+def create(name: Name, place: Place, values: Values) -> None:
+    """Create a task. If it exists, the values must be the same.
+
+    repshare relay tasks create mnist --classes 10 --dimension 84
+
+    repshare relay tasks create wards --classes 4 --dimension 128 --aggregation trimmed --minimum-count 20
+
+    Args:
+        name: The task's name.
+        place: Where the relay keeps what it knows.
+        values: What its clients agree on.
+    """
+    audit = place.audit()
+    with opened(place) as database:
+        create_task(database, name, values, audit)
+
+
+def list_tasks(place: Place, json: bool = False) -> None:
+    """List the tasks, and who has a token.
+
+    repshare relay tasks list
+
+    repshare relay tasks list --json
+
+    Args:
+        place: Where the relay keeps what it knows.
+        json: Print one JSON document on standard output, and nothing else there.
+    """
+    from repshare.relay.auth import Access
+    from repshare.relay.tasks import Tasks
+
+    with opened(place) as database:
+        entries = Access(database).entries()
+        tokens = [entry.grant for entry in entries]
+        expires = {entry.grant: _day(entry.expires) for entry in entries if entry.expires is not None}
+        tasks = Tasks(database)
+        rows = [
+            {
+                "name": entry.name,
+                **asdict(entry.task),
+                "published": tasks.get(entry.name).board.status(limit=0).clients,
+                "tokens": [grant.name for grant in tokens if grant.task == entry.name],
+                "expire": {grant.name: day for grant, day in expires.items() if grant.task == entry.name},
+            }
+            for entry in tasks.entries()
+        ]
+        if tasks.find_faults():
+            print("some descriptions of tasks cannot be read: see repshare relay check", file=sys.stderr)
+    everywhere = [
+        {"name": grant.name, "role": grant.role, **({"expires": expires[grant]} if grant in expires else {})}
+        for grant in tokens
+        if grant.task is None
+    ]
+    if json:
+        print_json({"tasks": rows, "tokens_for_all_tasks": everywhere})
+        return
+    for row in rows:
+        ends = row["expire"]
+        invited = ", ".join(f"{who} (until {ends[who]})" if who in ends else who for who in row["tokens"]) or "nobody"
+        size = f"{row['classes']} classes of {row['dimension']} numbers, {row['aggregation']}"
+        print(f"{row['name']}: {size}; {row['published']} published; invited: {invited}")
+    if everywhere:
+        print("for all tasks:", ", ".join(map(_show_token, everywhere)))
+    if not rows:
+        print("no tasks yet: repshare relay tasks create NAME --classes C --dimension D", file=sys.stderr)
+
+
+def export(name: Name, file: Annotated[Path, tyro.conf.Positional], place: Place) -> None:
+    """Write a task, with everything published in it, to a file. Tokens are not in it.
+
+    repshare relay tasks export mnist mnist.task
+
+    Args:
+        name: The task's name.
+        file: The file to write.
+        place: Where the relay keeps what it knows.
+    """
+    from repshare.files import write_atomically
+    from repshare.relay.tasks import Tasks
+
+    audit = place.audit()
+    with opened(place) as database:
+        write_atomically(file, Tasks(database).export(name), private=True)
+    audit.note_operator("export", task=name)
+
+
+def import_task(file: Annotated[Path, tyro.conf.Positional], place: Place, name: str | None = None) -> None:
+    """Create a task from a file that `export` wrote. A damaged file is refused, and nothing is created.
+
+    repshare relay tasks import mnist.task --redis redis://127.0.0.1:6379/0
+
+    Args:
+        file: The file to read.
+        place: Where the relay keeps what it knows.
+        name: New name of the task. Default: the name that it had.
+    """
+    from repshare.relay.tasks import Tasks
+
+    try:
+        exported = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+    audit = place.audit()
+    with opened(place) as database:
+        imported = Tasks(database).import_task(exported, name)
+    audit.note_operator("import", task=imported)
+    print(f"imported {imported}", file=sys.stderr)
+
+
+def delete(name: Name, place: Place) -> None:
+    """Delete a task, everything published in it, and its tokens.
+
+    repshare relay tasks delete mnist
+
+    Args:
+        name: The task's name.
+        place: Where the relay keeps what it knows.
+    """
+    from repshare.relay.tasks import Tasks
+
+    audit = place.audit()
+    with opened(place) as database:
+        Tasks(database).delete(name)
+    audit.note_operator("delete", task=name)
+
+
+def create_task(database: "Database", name: str, values: Values, audit: "AuditLog") -> None:
+    """Create a task, and say so. One that is there needs no values."""
+    from repshare.relay.tasks import Tasks, make_task
+
+    tasks = Tasks(database)
+    there = tasks.find(name)
+    if values.classes is None or values.dimension is None:
+        if values == Values() and there is not None:
+            return
+        raise ConfigError(f"a new task needs --classes and --dimension: {name} is not there yet")
+    bound = values.norm_bound or (there.entry.task.norm_bound if there is not None else None)
+    new = tasks.create(name, make_task(asdict(values) | {"norm_bound": bound}))
+    if new:
+        audit.note_operator("create", task=name)
+    print(f"task {name} {'created' if new else 'is there already'}", file=sys.stderr)
+
+
+def _show_token(token: dict[str, Any]) -> str:
+    until = f", until {token['expires']}" if "expires" in token else ""
+    return f"{token['name']} ({token['role']}{until})"
+
+
+def _day(expires: float) -> str:
+    """A time as people read it (UTC)."""
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(expires))
+
+
+@contextmanager
+def opened(place: Place) -> "Iterator[Database]":
+    """The database at this place, closed in the end."""
+    from repshare.stores import open_database
+
+    database = open_database(place.address())
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on standard output."""
+    print(jsonlib.dumps(document, indent=2))

@@ -1,0 +1,39 @@
+"""`repshare report`: recorded runs as a file for others to read."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from repshare.errors import ConfigError
+
+
+def report(
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    output: Path = Path("report.html"),
+) -> None:
+    """Write one HTML file about recorded runs: results, curves, traffic, who had what, configuration.
+
+    It opens offline and loads nothing from anywhere.
+
+    repshare report runs/first
+
+    repshare report runs/* docs/results/table-mnist --output all.html
+
+    Args:
+        runs: Folders of compare, run, reproduce table, join, peer or demo --keep, with run.json and records.jsonl.
+        output: The file to write.
+    """
+    from repshare.experiments.report import make_report, read_run
+    from repshare.files import write_atomically
+
+    if not runs:
+        raise ConfigError("which runs? Give their folders: repshare report runs/first")
+    made = make_report([read_run(path) for path in runs])
+    try:
+        write_atomically(output, made)
+    except OSError as error:
+        raise ConfigError(f"{output} cannot be written: {error.strerror}") from error
+    said = f"{output} ({len(made.encode()) / 1e6:.1f} MB, opens offline)"
+    Console().print(said, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,125 @@
+"""`repshare reproduce`: the evidence, one table or figure at a time."""
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from repshare.cli.interrupts import interruptible
+from repshare.cli.learning import Output, check_seeds, load, make_workers, print_json
+from repshare.config import Compute, Setting
+from repshare.errors import ConfigError
+
+if TYPE_CHECKING:
+    from repshare.data import Splits
+
+What = Literal[
+    "table", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners", "pairs",
+    "skew", "absence", "precision", "unseen", "discriminator", "averages", "codes", "length", "models", "clients",
+    "space",
+]  # fmt: skip
+
+
+def reproduce(
+    what: Annotated[What, tyro.conf.Positional],
+    dataset: str = "mnist",
+    seeds: int | None = None,
+    only: tuple[str, ...] = (),
+    rounds: int | None = None,
+    data_folder: str | None = None,
+    output: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("docs/results"),
+    workers: int | None = None,
+    compute: Compute = "fp32",
+    json: bool = False,
+) -> None:
+    """Reproduce a table or figure: show how long it will take, then compute the missing cells one by one.
+
+    table: the paper's table beside the published numbers. ablation: gain over learning alone for a grid of λ_KD and
+    λ_disc. curves: train and test accuracy by round. tsne: the feature spaces of two clients by round. traffic: bytes
+    per client and round beside the paper's formulas. bound: the mutual-information bound by round. topologies: what it
+    costs to have no server. privacy: accuracy against ε of differentially private releases (mnist, digits).
+
+    partners: whether it matters what partners share: honest ones, some or all fed noise or permuted labels, nobody.
+    pairs: a client's network beside the common classifier, paired with it, and taught by the pair.
+
+    Studies beyond the paper, each beside IL and FL. skew: clients whose classes differ. absence: half of them away in
+    each round. precision: fewer bits on the wire. unseen: classes that a client lacks. discriminator: the
+    classifier, an external one, none. averages: n_avg, M↑ and M↓. codes: targets that nobody shared. length:
+    features kept short. models: three kinds of network together. clients: up to 10,000. space: the common
+    space by its dimension, and by rounds.
+
+    Each has its own folder, with its description (run.json), a line or more for each cell (records.jsonl), and what is
+    made from these alone: a figure (PNG and SVG), a table (Markdown). If interrupted, it continues where it stopped;
+    finished cells are never repeated, so that seeds may be added later.
+
+    repshare reproduce table --dataset mnist --seeds 5
+
+    repshare reproduce table --dataset cifar10 --seeds 1 --only RS clients=10
+
+    Args:
+        what: One of the tables, figures and studies above.
+        dataset: mnist, fashion_mnist or cifar10.
+        seeds: Number of seeds. Each has its own split and starting weights. Default: as published here.
+        only: Compute only the cells whose records have all of these, such as RS or clients=10.
+        rounds: Number of communication rounds. Default: the paper's.
+        data_folder: Folder that already holds the dataset, as torchvision lays it out.
+        output: Folder in which results are kept.
+        workers: Number of worker processes. Default: one for each core.
+        compute: Number format that networks compute with. bf16 is faster, and is noted in the records.
+        json: Print one JSON document on standard output, and nothing else there.
+    """
+    from repshare.experiments import EXPERIMENTS, arrange, choose, fill, missing
+    from repshare.experiments.estimate import estimate, in_words
+    from repshare.results import terminal
+    from repshare.results.records import Folder
+    from repshare.simulation import resolve
+
+    experiment, console = EXPERIMENTS[what], Console(stderr=json)
+    if experiment.datasets and dataset not in experiment.datasets:
+        raise ConfigError(f"the paper has no {dataset!r}: choose {', '.join(experiment.datasets)}")
+    seeds = experiment.seeds if seeds is None else seeds
+    check_seeds(seeds)
+
+    @lru_cache
+    def fetch(name: str) -> "Splits":
+        splits, _ = load(Setting(dataset=name, data_folder=data_folder), None, console)
+        return splits.tested_on(experiment.tests)
+
+    setting = Setting(dataset=dataset, rounds=rounds, data_folder=data_folder)
+    if experiment.datasets != ():
+        setting = resolve(setting, len(fetch(dataset).train.labels))
+    cells = [cell.computed_in(compute) for cell in choose(experiment.plan(setting, seeds), only)]
+    folder = Folder(output / experiment.folder(dataset), experiment.describe(setting), resume=True, option="--output")
+    with folder:
+        left = missing(cells, folder.records.read())
+        if left:
+            clients = max(cell.run.setting.clients for cell in left)
+            cores = min(clients, workers or os.cpu_count() or 1)
+            said = f"{len(left)} of {len(cells)} cells to do: about {in_words(estimate(left, fetch, cores))} here"
+            console.print(said, highlight=False)
+            hint = "the same command goes on from here"
+            with (
+                make_workers(Output(workers=workers), clients) as pool,
+                terminal.progress(console) as bar,
+                interruptible(hint) as until_asked,
+            ):
+                task = bar.add_task(what, total=sum(cell.run.setting.rounds or 0 for cell in left))
+                done = 0
+                for cell, round in until_asked(fill(experiment, left, fetch, folder, pool)):
+                    bar.update(task, completed=done + round, description=cell.title)
+                    done += round if round == cell.run.setting.rounds else 0
+        held = folder.records.read()
+        most = max([seeds, *(line.get("seed", 0) + 1 for line in held)])
+        held = arrange(experiment.plan(setting, most), held)
+        folder.records.keep_only(held)
+        lines = [line for line in held if line.get("seed", 0) < seeds]
+        files = experiment.show(lines, folder.path, setting)
+    if json:
+        print_json({"experiment": what, "setting": experiment.describe(setting)["setting"], "lines": lines})
+    for file in files:
+        if file.suffix == ".md" and not json:
+            console.print(file.read_text(), highlight=False, markup=False)
+        console.print(str(file), highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,267 @@
+"""HTTP with patience: time limits, replies of bounded size, and another try where one may help."""
+
+import contextlib
+import http.client
+import ipaddress
+import json
+import random
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+from urllib.parse import urlsplit
+
+import httpx
+
+from repshare.errors import ConfigError, Malformed, Outdated, Refused, Unreachable
+from repshare.imports import in_one_line
+
+TIMEOUT_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 10.0
+LAST_TRY_SECONDS = 1.0  # an answer has at least this long to come, also when patience is about to end
+SPARING = 10  # while a relay is away, asking for it takes at most about a tenth of the time
+LONGEST_AFTER_SECONDS = 3600.0  # that a relay may ask not to be asked for
+REPLY_LIMIT = 128 * 2**20  # bytes of any reply
+JSON_LIMIT = 2**20  # bytes of a reply that is JSON, which takes many times as much to be read
+REASON_LIMIT = 2**16  # bytes of a reply that is an error: the rest is not read
+LONGEST_REASON = 300  # characters of what a relay says that are passed on
+
+
+class Reply(NamedTuple):
+    """An answer that is no error."""
+
+    status: int
+    headers: httpx.Headers
+    body: bytes
+
+    def json(self) -> dict[str, Any]:
+        """The JSON object in it, or Malformed."""
+        self.check_type("application/json")
+        try:
+            document = json.loads(self.body)
+        except (ValueError, RecursionError) as error:
+            raise Malformed(f"the relay's reply is not JSON: {in_one_line(error)[:LONGEST_REASON]}") from error
+        if not isinstance(document, dict):
+            raise Malformed(f"the relay's reply is a JSON {type(document).__name__}, not an object")
+        return document
+
+    def check_type(self, expected: str) -> None:
+        """Refuse the page of a proxy, say, that took the relay's place."""
+        if (given := _media_type(self.headers)) != expected:
+            raise Malformed(f"the reply is {given or 'of no type'}, not {expected}: is this a relay's address?")
+
+
+class Connection:
+    """One client's way to one relay, kept open between requests."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        ca: Path | None = None,
+        cert: tuple[Path, Path] | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+        plain_http: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        for name, seconds in (("timeout", timeout), ("patience", patience)):
+            if not seconds > 0:
+                raise ConfigError(f"{name} must be above 0 seconds, not {seconds}")
+        secure = _check(url, token, plain_http=plain_http)
+        self.url, self.timeout, self.patience = url.rstrip("/"), timeout, patience
+        self._token, self._clock, self._sleep, self._jitter = token, clock, sleep, jitter
+        self._away, self._not_before = False, 0.0
+        self._stream: Any = None  # what the connection that is open now reads from
+        headers = {"Accept-Encoding": "identity"}  # compressed replies may be far larger than they look
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        # A proxy named in the environment sees nothing of https; of plain http it would see the token.
+        self._http = httpx.Client(headers=headers, verify=_tls(ca, cert) if secure else False, trust_env=secure)
+
+    def __repr__(self) -> str:
+        return f"Connection({self.url!r})"
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._http.close()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        wait: float = 0.0,
+        limit: int = JSON_LIMIT,
+    ) -> Reply:
+        """The relay's answer, of at most `limit` bytes. `wait` is how long it has been asked to think about it.
+
+        What may pass (no connection, no answer in time, 5xx, 429) is tried again until patience ends. Once it has
+        ended there is one try at a time, and none for a while after a slow one, until the relay is back.
+        """
+        request = self._http.build_request(method, self.url + path, params=query, headers=headers, content=body)
+        started, tries = self._clock(), 0
+        if started < self._not_before:
+            raise Unreachable(f"{self.url} is still away: next try in {self._not_before - started:.0f} s")
+        while True:
+            tries += 1
+            begun = self._clock()
+            try:
+                reply = self._try(request, started + self.patience - begun, wait, limit)
+            except _Passing as trouble:
+                now = self._clock()
+                left = started + self.patience - now
+                pause = trouble.after if trouble.after is not None else min(self._pause(tries), left)
+                if self._away or trouble.final or left <= 0 or pause > left:
+                    self._give_up(trouble, tries, started, now, begun)
+                self._sleep(pause)
+            else:
+                self._away, self._not_before = False, 0.0
+                return self._judge(reply)
+
+    def _pause(self, tries: int) -> float:
+        longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries, 20))
+        return self._jitter() * longest
+
+    def _give_up(self, trouble: "_Passing", tries: int, started: float, now: float, begun: float) -> NoReturn:
+        self._away = True
+        self._not_before = now + max(trouble.after or 0.0, SPARING * (now - begun))
+        tried = "1 try" if tries == 1 else f"{tries} tries"
+        raise Unreachable(f"{self.url}: {trouble} ({tried} in {now - started:.1f} s)") from trouble
+
+    def _try(self, request: httpx.Request, left: float, wait: float, longest: int) -> Reply:
+        """One try; _Passing if it failed in a way that another may not."""
+        limit = min(self.timeout, max(left, LAST_TRY_SECONDS))
+        request.extensions["timeout"] = httpx.Timeout(limit, read=limit + wait).as_dict()
+        request.extensions["trace"] = self._notice
+        # httpx limits each read from the network alone: a byte now and then would keep it reading for days.
+        late = threading.Event()
+        hanging_up = threading.Timer(max(left, limit) + wait, self._hang_up, [late])
+        hanging_up.daemon = True
+        hanging_up.start()
+        try:
+            response = self._http.send(request, stream=True)
+            try:
+                reply = Reply(response.status_code, response.headers, self._read(response, longest))
+            finally:
+                response.close()
+        except httpx.HTTPError as error:
+            if late.is_set():
+                raise _Passing("the reply takes too long") from error
+            # Trust is not a matter of patience.
+            raise _Passing(in_one_line(error), final="CERTIFICATE" in str(error)) from error
+        finally:
+            hanging_up.cancel()
+        if reply.status in (408, 429) or reply.status >= 500:
+            raise _Passing(self._reason(reply), after=_retry_after(reply.headers))
+        return reply
+
+    def _notice(self, event: str, info: Mapping[str, Any]) -> None:
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            self._stream = info["return_value"]
+
+    def _hang_up(self, late: threading.Event) -> None:
+        """End the connection under whoever reads from it."""
+        late.set()
+        if self._stream is not None:
+            with contextlib.suppress(OSError):  # it has ended by itself
+                socket.socket.shutdown(self._stream.get_extra_info("socket"), socket.SHUT_RDWR)
+
+    def _read(self, response: httpx.Response, longest: int) -> bytes:
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise Malformed("the reply is compressed, which nobody asked for")
+        read = bytearray()
+        for piece in response.iter_raw():
+            read += piece
+            if response.status_code >= 300 and len(read) > REASON_LIMIT:
+                break
+            if len(read) > longest:
+                raise Malformed(f"the reply is longer than {longest} bytes")
+        return bytes(read)
+
+    def _judge(self, reply: Reply) -> Reply:
+        if reply.status in (200, 201, 204, 304):
+            return reply
+        reason = self._reason(reply)
+        if reply.status == 400:
+            raise Malformed(reason)
+        if reply.status == 409:
+            raise Outdated(reason)
+        raise Refused(reason)
+
+    def _reason(self, reply: Reply) -> str:
+        """What went wrong in one printable line, whoever wrote it; without the token, if that was in it."""
+        said = f"{reply.status} {http.client.responses.get(reply.status, '')}".strip()
+        if 300 <= reply.status < 400:
+            said = f"{said}: the relay is not here but at {reply.headers.get('Location', 'a place it does not name')}"
+        elif _media_type(reply.headers) in ("application/problem+json", "application/json"):
+            with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+                said = f"{json.loads(reply.body)['detail']} ({said})"
+        said = said.replace(self._token, "…") if self._token else said
+        return "".join(c if c.isprintable() else " " for c in said)[:LONGEST_REASON]
+
+
+class _Passing(Exception):
+    """What may be over at the next try, and after how many seconds the relay would like that."""
+
+    def __init__(self, said: str, *, after: float | None = None, final: bool = False) -> None:
+        super().__init__(said)
+        self.after, self.final = after, final
+
+
+def _check(url: str, token: str | None, *, plain_http: bool) -> bool:
+    """Whether the URL is https; ConfigError if it is not a relay's, or the token should not go there."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigError(f"the relay's address is not a URL: {error}") from error
+    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+        raise ConfigError(f"the relay's address must look like https://relay.example.org, not {parts.geturl()!r}")
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError(f"no user or password in the relay's address, please: {parts.scheme}://{host} will do")
+    if token is not None and (not token.isascii() or not token.isprintable() or not token or " " in token):
+        raise ConfigError("the token is not one: it must be letters, digits and signs without spaces")
+    if parts.scheme == "http" and token is not None and not plain_http and not _is_loopback(host):
+        raise ConfigError(
+            f"the token would go to {host} over plain http, where anyone between could read it: use https, "
+            "or --plain-http (plain_http=True) if the way there is secure in itself"
+        )
+    return parts.scheme == "https"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _tls(ca: Path | None, cert: tuple[Path, Path] | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+        if cert is not None:
+            context.load_cert_chain(*map(str, cert))
+    except OSError as error:  # ssl.SSLError is one, too
+        files = ", ".join(str(path) for path in (ca, *(cert or ())) if path)
+        raise ConfigError(f"{files} cannot be used: {error.strerror or error}") from error
+    return context
+
+
+def _retry_after(headers: httpx.Headers) -> float | None:
+    given = headers.get("Retry-After", "")
+    return min(float(given), LONGEST_AFTER_SECONDS) if given.isdecimal() and len(given) < 7 else None
+
+
+def _media_type(headers: httpx.Headers) -> str:
+    return str(headers.get("Content-Type", "")).partition(";")[0].strip().lower()

@@ -1,0 +1,267 @@
+"""Authenticity without a server: Ed25519 keys, whom to trust, and signed answers.
+
+Whoever asks a peer sends a random challenge. The peer signs it together with its release, the task's name, its own,
+when its rounds began, and the round. An answer is refused unless it is signed for this very question with the key
+that belongs to the name, and is not older than what was seen of that key before. So a recorded answer is good for
+nothing: a peer that is away teaches nobody. Names and keys meet in a trust file, or, if asked for, on first use.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+from repshare.errors import ConfigError, Outdated, Refused
+from repshare.sharing import wire
+from repshare.sharing.wire import Signed
+from repshare.stores import MemoryStore, Store, Transaction
+
+CONTEXT = b"repshare answer 2\0"  # so that a signature of ours can never be taken for one of something else
+KEY_BYTES = 32
+CHALLENGE_BYTES = 32
+LONGEST_KEY_FILE = 10_000  # bytes
+AHEAD_SECONDS = 24 * 3600.0  # that another's clock may be ahead of ours
+MOST_TRUSTED = 10_000  # names in a trust file: on first use anyone can bring any number
+
+
+class Key:
+    """A client's private key. Whoever has it can publish in the client's name."""
+
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        self._private = private
+        self.public = private.public_key().public_bytes_raw()
+
+    @classmethod
+    def new(cls) -> Self:
+        """A key that nobody else has."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The key in a file that nobody but its owner may read."""
+        try:
+            private = load_pem_private_key(_read_private(path), None)
+        except OSError as error:
+            raise ConfigError(f"the key {path} cannot be read: {error.strerror}") from error
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{path} is not a key of `repshare keys new`") from error
+        if not isinstance(private, Ed25519PrivateKey):
+            raise ConfigError(f"{path} is not an Ed25519 key")
+        return cls(private)
+
+    def write(self, path: Path) -> None:
+        """Keep it in a new file that nobody else may read. One that is there already is never replaced."""
+        text = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        try:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(text)
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise ConfigError(f"the key cannot be kept in {path}: {error.strerror}") from error
+
+    def sign(self, message: bytes) -> bytes:
+        """This key's signature of a message."""
+        return self._private.sign(message)
+
+
+class Trust:
+    """Which public key belongs to which name: a line {"name": …, "key": …} each in a file, or only in memory.
+
+    A key belongs to one name: else whoever has it would count as several.
+    """
+
+    def __init__(self, path: Path | None = None, *, first_use: bool = False) -> None:
+        """`first_use`: believe whoever comes first under a name that is not in the file, and remember the key."""
+        self.path, self.first_use = path, first_use
+        self._keys: dict[str, bytes] = dict(_read(path)) if path is not None and path.exists() else {}
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        return iter(sorted(self._keys.items()))
+
+    def get(self, name: str) -> bytes | None:
+        """The key of this name, if it is known."""
+        return self._keys.get(name)
+
+    def welcomes(self, name: str) -> bool:
+        """Whether there is a key with which one could speak for this name."""
+        return self.first_use or name in self._keys
+
+    def add(self, name: str, key: bytes) -> None:
+        """Trust this key to speak for this name. A name that has another key is refused."""
+        known = self._keys.get(name)
+        if known == key:
+            return
+        if known is not None:
+            raise Refused(
+                f"{name} is known by the key {known.hex()}, not {key.hex()}: take its line out of the trust file first"
+            )
+        if owner := next((other for other, theirs in self._keys.items() if theirs == key), None):
+            raise Refused(f"the key {key.hex()} is {owner}'s: {name} needs one of its own")
+        if len(self._keys) >= MOST_TRUSTED:
+            raise Refused(f"{MOST_TRUSTED:,} names are trusted already: {name} is one too many")
+        if self.path is not None:
+            _append(self.path, json.dumps({"name": name, "key": key.hex()}))
+        self._keys[name] = key
+
+    def admit(self, name: str, key: bytes) -> None:
+        """Refused, unless this key may speak for this name."""
+        if self._keys.get(name) == key:
+            return
+        if name not in self._keys and not self.first_use:
+            raise Refused(f"its key {key.hex()} is not known: `repshare keys trust` makes it so")
+        self.add(name, key)
+
+
+class Seen:
+    """The newest release seen of each peer and key, so that an older one is never taken for news.
+
+    It is durable if its store is. A peer with a new key starts anew: whoever had the old one cannot keep it out.
+    """
+
+    def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.time) -> None:
+        self.store, self.clock = store or MemoryStore(), clock
+
+    def check(self, signed: Signed) -> None:
+        """Outdated, if something newer of that client was seen; Refused, if its rounds began in the future."""
+        ahead = signed.began / 1000 - self.clock()
+        if ahead > AHEAD_SECONDS:
+            raise Refused(f"its rounds began {ahead / 86400:,.1f} days from now: its clock is wrong, or ours")
+        (kept,) = self.store.read(lambda state: state.get([_seen(signed)]))
+        newest: list[int] = json.loads(kept) if kept else [0, 0]
+        if _when(signed) < newest:
+            raise Outdated(f"its round {signed.round} is older than round {newest[1]}, which was seen already")
+
+    def keep(self, several: Sequence[Signed]) -> None:
+        """Remember that these were seen: all of them, or none."""
+
+        def work(state: Transaction) -> None:
+            held = state.get([_seen(signed) for signed in several])
+            for signed, kept in zip(several, held, strict=True):
+                if kept is None or _when(signed) > json.loads(kept):
+                    state.set({_seen(signed): json.dumps(_when(signed)).encode()})
+
+        if several:
+            self.store.transact(work)
+
+
+def _seen(signed: Signed) -> str:
+    return f"seen/{signed.client}/{signed.key.hex()}"
+
+
+def _when(signed: Signed) -> list[int]:
+    return [signed.began, signed.round]
+
+
+def parse_public(text: str) -> bytes:
+    """A public key from 64 hexadecimal digits."""
+    with contextlib.suppress(ValueError):
+        key = bytes.fromhex(text.strip())
+        if len(key) == KEY_BYTES:
+            return key
+    raise ConfigError(f"{text[:80]!r} is not a public key: it must be {2 * KEY_BYTES} hexadecimal digits")
+
+
+def seal(key: Key, task: str, client: str, release: bytes, challenge: bytes, *, began: int = 0) -> bytes:
+    """A signed answer to the question with this challenge, as bytes. No release: this client shares nothing now."""
+    unsigned = Signed(task, client, began, _round(release), release, key.public, b"")
+    return wire.encode_signed(unsigned._replace(signature=key.sign(_message(unsigned, challenge))))
+
+
+def unseal(body: bytes, task: str, client: str, trust: Trust, challenge: bytes) -> Signed:
+    """The answer in these bytes, if it is this client's, for this task and question; Malformed or Refused otherwise."""
+    signed = wire.decode_signed(body)
+    if signed.task != task:
+        raise Refused(f"it is for the task {signed.task[:80]!r}, not for {task!r}")
+    if signed.client != client:
+        raise Refused(f"it is by {signed.client[:80]!r}, not by {client!r}")
+    _verify(signed, challenge)
+    if _round(signed.release) != signed.round:
+        raise Refused(f"it says round {signed.round}, but the release in it another")
+    trust.admit(client, signed.key)  # after the signature: on first use only what the key's owner made counts
+    return signed
+
+
+def _round(release: bytes) -> int:
+    return wire.decode_release(release).round if release else 0
+
+
+def _verify(signed: Signed, challenge: bytes) -> None:
+    """Refused, unless this was signed for this question with the key that it names."""
+    try:
+        Ed25519PublicKey.from_public_bytes(signed.key).verify(signed.signature, _message(signed, challenge))
+    except (InvalidSignature, ValueError) as error:
+        raise Refused("its signature is not its key's for this question: it is forged, or was recorded") from error
+
+
+def _message(signed: Signed, challenge: bytes) -> bytes:
+    """What is signed: no two answers and questions have the same message."""
+    digest = hashlib.sha256(signed.release).hexdigest()
+    said = [signed.task, signed.client, signed.began, signed.round, challenge.hex(), digest]
+    return CONTEXT + json.dumps(said).encode()
+
+
+def _read_private(path: Path) -> bytes:
+    """What is in a regular file that only its owner may read. It is opened once: nobody can exchange it in between."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe would keep us waiting
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(f"{path} is not a file")
+        if status.st_mode & 0o077:
+            raise ConfigError(f"others may read the key in {path}: chmod 600 {path}")
+        return file.read(LONGEST_KEY_FILE)
+
+
+def _read(path: Path) -> Iterator[tuple[str, bytes]]:
+    try:
+        if path.stat().st_mode & 0o002:
+            raise ConfigError(f"anyone on this machine may change the trust file {path}: chmod o-w {path}")
+        lines = path.read_text().splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the trust file {path} cannot be read: {getattr(error, 'strerror', 'not text')}") from error
+    seen = set[str | bytes]()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            name, key = entry["name"], parse_public(entry["key"])
+        except (ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
+            if not line.endswith("\n"):
+                return  # a crash cut it off: whoever it was is a stranger again
+            raise ConfigError(f'{path}, line {number}: must be like {{"name": "bob", "key": "…"}}') from error
+        if not isinstance(name, str) or name in seen:
+            raise ConfigError(f"{path}, line {number}: {name!r} is not a name, or is there twice")
+        if key in seen:
+            raise ConfigError(f"{path}, line {number}: the key of {name!r} is another's already; each needs its own")
+        seen |= {name, key}
+        yield name, key
+
+
+def _append(path: Path, line: str) -> None:
+    """Add a line, durably. One before it that a crash cut off goes."""
+    try:
+        before = path.read_text() if path.exists() else ""
+        whole, _, cut = before.rpartition("\n")
+        with contextlib.suppress(ValueError):
+            json.loads(cut)
+            whole = before  # whoever wrote it by hand only left the end of the line out
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
+        file, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # never through a link laid there
+        with os.fdopen(file, "w") as text:
+            text.write("".join(f"{each}\n" for each in [*whole.splitlines(), line]))
+            text.flush()
+            os.fchmod(text.fileno(), mode)
+            os.fsync(text.fileno())
+        Path(new).replace(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{path} cannot be written: {getattr(error, 'strerror', 'not text')}") from error

@@ -1,0 +1,65 @@
+"""Code that is imported on demand: a user's own (`file.py:function`), and optional packages."""
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from repshare.errors import ConfigError
+
+
+def is_reference(text: str) -> bool:
+    """Whether this names a function in a file, rather than something built in."""
+    return ".py:" in text
+
+
+def find_function(reference: str) -> Callable[..., Any]:
+    """The function that `path/to/file.py:function` names. Runs the file, as `python file.py` would."""
+    place, _, name = reference.rpartition(":")
+    path = Path(place)
+    if not path.is_file():
+        raise ConfigError(f"{reference}: there is no file {path}")
+    name_of_module = f"repshare_own_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name_of_module, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{reference}: {path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name_of_module] = module  # dataclasses look their module up by name
+    sys.path.insert(0, str(path.parent.absolute()))  # it may import what lies beside it
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # the file is the user's own code: anything may go wrong in it
+        del sys.modules[name_of_module]
+        raise ConfigError(f"{reference}: {path} could not be run: {in_one_line(error)}") from error
+    finally:
+        sys.path.pop(0)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ConfigError(f"{reference}: {path} has no function {name!r}")
+    return function  # type: ignore[no-any-return]
+
+
+def in_one_line(error: BaseException) -> str:
+    """An error of a user's code in one line, whatever its author thought of lines."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+# The packages that each extra of pyproject.toml brings, by the names under which they are imported.
+EXTRAS = {
+    "learn": ("torch", "sklearn", "pooch", "PIL", "matplotlib", "plotly"),
+    "relay": ("fastapi", "starlette", "uvicorn", "httptools", "prometheus_client"),
+    "redis": ("redis",),
+    "ray": ("ray",),
+    "peer": ("zenoh", "cryptography"),
+    "privacy": ("dp_accounting", "opacus", "scipy"),
+}
+
+
+def missing(error: ModuleNotFoundError) -> ConfigError:
+    """What to tell the user instead. Raises the error itself if no extra would help."""
+    module = (error.name or "").partition(".")[0]
+    for extra, modules in EXTRAS.items():
+        if module in modules:
+            return ConfigError(f"this needs {module}, which is not installed: pip install 'repshare[{extra}]'")
+    raise error

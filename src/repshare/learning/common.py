@@ -1,0 +1,291 @@
+"""The common classifier: a regularised linear classifier in a common space, on everybody's samples.
+
+It minimises  Σᵢ ℓ(W (ψᵢ − μ) + b, yᵢ) + ρ τ / 2 · ‖W‖²  over the n samples of all clients. μ is the mean of their
+vectors, τ the mean square of their distance from μ, and b follows from the shares of the classes.
+
+The dual problem has a variable αᵢ (C numbers) for each sample, and W = Σᵢ αᵢ (ψᵢ − μ) / (ρ τ), which is the total of
+clients' parts (see `parts`). A client holds the α of its own samples, and improves them against the W that it saw
+last. This is CoCoA (Jaggi et al. 2014; Ma et al. 2015; Smith et al. 2018): it reaches the classifier of the pooled
+data from any split.
+
+A client with nᵤ of the n samples treats its own step as if it counted n / nᵤ times. The inverses of these factors add
+up to 1, so that all clients may step at once. For parts of equal size, this is CoCoA's σ′ = number of clients. Squared
+loss then takes one linear solve a round. Logistic loss, whose curvature is at most ½, takes some steps with the same
+matrix. Each client extrapolates its own α (Nesterov) before it shares them: the total stays the total of what was
+shared, whoever is absent. It does so the less, the larger its share of all samples: clients that take turns, each of
+which sees what the others have just done, would otherwise overshoot.
+"""
+
+import math
+from copy import copy
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from repshare.errors import ConfigError, Malformed
+from repshare.sharing.parts import MOST_WEIGHT, SHRINKAGES, Part, make_part
+
+Loss = Literal["squared", "logistic"]
+START = 1e-4  # ρ / n before anyone knows n: close to what votes come to with a thousand samples
+CURVATURE: dict[Loss, float] = {"squared": 1.0, "logistic": 0.5}
+STEPS = 20  # of logistic loss in a round
+ROUNDED = 0.02  # by how much fp16 may change a shrinkage
+GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Smaller growth is others' steps
+VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
+FEWEST = 0.01  # of d: τ is at least so much, also where all vectors are alike
+PIECE = 4096  # columns of vectors that are multiplied at a time
+
+
+class Linear(NamedTuple):
+    """A linear classifier in a space."""
+
+    weights: Tensor  # (C, d)
+    centre: Tensor  # (d,)
+    offset: Tensor  # (C,)
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """Vectors (n, d) to scores (n, C)."""
+        return vectors @ self.weights.T + (self.offset - self.weights @ self.centre)
+
+
+class Variables(NamedTuple):
+    """The dual variables of a client's samples, and what Nesterov's extrapolation needs."""
+
+    alpha: Tensor  # (n, C)
+    reached: Tensor  # (n, C)  the same before it was extrapolated
+    shrinkage: float | None = None  # ρ that they were made for; None: they were made before any vote
+    momentum: float = 1.0
+    gap: float = math.inf  # of the own samples, when they were made
+
+
+class _View(NamedTuple):
+    """What a client knows of all samples: from the total, or from its own samples alone."""
+
+    total: Part
+    centre: Tensor  # (d,)  μ
+    samples: int  # n, with the own ones
+    shrinkage: float | None  # ρ by vote; None: there has been none
+    scale: float  # ρ τ
+    used: float  # the same for the total in hand, which may have been made for another ρ
+    offset: Tensor  # (C,)  b
+
+
+class Dual:
+    """One client's samples in the space, and their dual variables."""
+
+    def __init__(
+        self,
+        vectors: Tensor,  # (n, d)  fp32, none longer than √d
+        labels: Tensor,  # (n,)
+        classes: int,
+        *,
+        loss: Loss = "squared",
+        shrinkage: float | None = None,
+        alone: bool = False,
+    ) -> None:
+        """`shrinkage` is ρ / n; without one it is voted on. `alone`: nobody will be heard of."""
+        if shrinkage is not None and not 0 < shrinkage < math.inf:
+            raise ConfigError(f"shrinkage must be above 0 and finite, not {shrinkage}")
+        self.vectors, self.labels, self.loss, self.fixed, self.alone = vectors, labels, loss, shrinkage, alone
+        self.targets = torch.nn.functional.one_hot(labels, classes).double()  # (n, C)
+        zeros = torch.zeros_like(self.targets)
+        self.published = Variables(zeros, zeros)  # what totals count: every step begins here
+        self.improved = self.published  # what would be published next
+        self.total: Part | None = None
+        self._gram = _multiply(vectors, vectors)  # (n, n)
+        self._hits = self._vote()  # (n, len(SHRINKAGES))
+        self._factor: tuple[tuple[float, float], Tensor] | None = None
+
+    def absorb(self, total: Part | None) -> None:
+        """See this total from now on; None: nobody else has shared anything. Refuses one that makes no classifier."""
+        before, self.total = self.total, total
+        if total is not None and not all(tensor.isfinite().all() for tensor in self.linear()):
+            self.total = before
+            raise Malformed("the total makes a classifier that is not finite")
+
+    def improve(self) -> float:
+        """Improve the own α against the total. Gives the own samples' part of the duality gap before, a sample.
+
+        The step begins at the α that were published, which are those in the total: one that is never published is
+        taken again. Where none can be made in floating-point numbers, α stay as they are, and the gap is infinite.
+        """
+        view = self._view(self.published)
+        alpha, before, _, momentum, last = self.published
+        alpha, before = (each * (view.scale / view.used) for each in (alpha, before))  # the same part of W
+        scores = self._linear(view)(self.vectors).double()
+        try:
+            reached = self._solve(view, scores, alpha)
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+            reached = torch.full_like(alpha, math.nan)
+        following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+        speed = (momentum - 1) / following * (1 - len(self.labels) / view.samples)  # see the head of this file
+        gap = self._gap(scores, alpha)
+        if gap > GROWN * last or float(((alpha - reached) * (reached - before)).sum()) > 0:
+            following, speed = 1.0, 0.0  # momentum leads back or astray: begin anew
+        extrapolated = self._within_bounds(reached + speed * (reached - before))
+        if not (extrapolated.isfinite().all() and math.isfinite(gap)):
+            self.improved = self.published
+            return math.inf
+        self.improved = Variables(extrapolated, reached, view.shrinkage, following, gap)
+        return gap
+
+    def part(self) -> Part:
+        """What leaves this client; `publish` says that it has."""
+        return self._average(self.improved)
+
+    def publish(self) -> None:
+        """The part is in the total from now on."""
+        self.published = self.improved
+
+    def linear(self) -> Linear:
+        """The classifier in hand: everybody's, or the own samples' while there is nobody else."""
+        return self._linear(self._view(self.improved, reading=True))
+
+    def by_itself(self) -> Linear:
+        """The classifier of the own samples alone, whatever anybody has shared."""
+        alone, zeros = copy(self), torch.zeros_like(self.targets)  # the Gram matrix is the same
+        alone.alone, alone.total, alone.published = True, None, Variables(zeros, zeros)
+        alone.improve()
+        return alone.linear()
+
+    def state(self) -> dict[str, Any]:
+        """What another of the same samples needs to go on to the same bits."""
+        total = None
+        if self.total is not None:
+            total = [*(torch.from_numpy(np.array(array)) for array in self.total[:5]), *self.total[5:]]
+        return {"published": tuple(self.published), "improved": tuple(self.improved), "total": total}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from here."""
+        self.published, self.improved = (Variables(*state[name]) for name in ("published", "improved"))
+        self.total = None
+        if state["total"] is not None:
+            *tensors, samples, first, shrinkage = state["total"]
+            vectors, weights, shares, hits, centre = (tensor.numpy() for tensor in tensors)
+            self.total = Part(vectors, weights, shares, hits, centre, samples, first, shrinkage)
+
+    def _average(self, variables: Variables) -> Part:
+        tensors = self.vectors, variables.alpha, self.labels, self._hits
+        vectors, alpha, labels, hits = (each.cpu().numpy() for each in tensors)
+        return make_part(vectors, alpha, labels, hits, variables.shrinkage)
+
+    def _view(self, variables: Variables, *, reading: bool = False) -> _View:
+        own = self.total is None
+        total = self._average(variables) if self.total is None else self.total
+        dimension = self.vectors.shape[1]
+        centre = torch.from_numpy(total.centre).to(self.vectors, copy=True)  # products depend on how memory is aligned
+        spread = max(dimension - float(centre.double().square().sum()), FEWEST * dimension)  # τ: all are √d long
+        counted = own or bool(self.published.alpha.any())
+        samples = total.samples + (0 if counted else len(self.labels))
+        vote = variables.shrinkage
+        if self.fixed is not None:
+            vote = wanted = used = self.fixed * samples
+        elif own and not self.alone:
+            wanted = used = vote or START * samples
+        else:
+            vote = wanted = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples)]
+            used = _reconcile(total, wanted, reading=reading)
+        shares = torch.from_numpy(total.shares).to(self.targets)
+        offset = shares if self.loss == "squared" else shares.clamp_min(0.5 / total.samples).log()
+        return _View(total, centre, samples, vote, wanted * spread, used * spread, offset)
+
+    def _linear(self, view: _View) -> Linear:
+        total = view.total
+        sums = torch.from_numpy(total.vectors).to(self.vectors).double()
+        weights = sums - torch.from_numpy(total.weights).to(sums)[:, None] * view.centre.double()
+        weights *= total.samples / view.used
+        return Linear(weights.to(self.vectors), view.centre, view.offset.to(self.vectors))
+
+    def _solve(self, view: _View, scores: Tensor, start: Tensor) -> Tensor:
+        """The α that the own samples would have, if all clients stepped alike."""
+        gram = self._centred(view) * (view.samples / len(self.labels) / view.scale)
+        alpha, curvature = start, CURVATURE[self.loss]
+        for _ in range(1 if self.loss == "squared" else STEPS):
+            residual = self._residual(scores + gram @ (alpha - start)) - alpha
+            alpha = alpha + torch.cholesky_solve(residual, self._factorise(view, gram, curvature))
+        return alpha
+
+    def _factorise(self, view: _View, gram: Tensor, curvature: float) -> Tensor:
+        """The Cholesky factor of I + curvature · gram. It changes only when clients come, leave or change data."""
+        key = view.scale / view.samples, float(view.centre.double().square().sum())
+        if self._factor is None or self._factor[0] != key:
+            matrix = curvature * gram
+            matrix.diagonal().add_(1.0)
+            self._factor = key, torch.linalg.cholesky(matrix)
+        return self._factor[1]
+
+    def _centred(self, view: _View) -> Tensor:
+        """Inner products of the own vectors, less the common centre (n, n)."""
+        beside = _multiply(self.vectors, view.centre[None])
+        return self._gram - beside - beside.T + float(view.centre.double().square().sum())
+
+    def _residual(self, scores: Tensor) -> Tensor:
+        """What the best α of each sample would be if its scores did not depend on it."""
+        predicted = scores if self.loss == "squared" else scores.softmax(dim=1)
+        return self.targets[: len(scores)] - predicted
+
+    def _within_bounds(self, alpha: Tensor) -> Tensor:
+        """Squared loss: no weight is above the most that may leave. Logistic loss: y − α is a distribution."""
+        if self.loss == "squared":
+            return alpha.clamp(-MOST_WEIGHT, MOST_WEIGHT)
+        likely = (self.targets - alpha).clamp_min(0)
+        return self.targets - likely / likely.sum(dim=1, keepdim=True)
+
+    def _gap(self, scores: Tensor, alpha: Tensor) -> float:
+        """Fenchel and Young's: 0 where each α is the best for its scores."""
+        if self.loss == "squared":
+            return float((self._residual(scores) - alpha).square().sum() / 2 / len(scores))
+        likely = (self.targets - alpha).clamp_min(1e-300)
+        return float((likely * (likely.log() - scores.log_softmax(dim=1))).sum() / len(scores))
+
+    def _vote(self) -> Tensor:
+        """Which samples a classifier of the others of them gets right, by candidate of shrinkage: (n, candidates).
+
+        Of more than VOTERS samples, the first so many vote; the others repeat them in turn.
+        """
+        gram = self._gram[:VOTERS, :VOTERS]
+        count = len(gram)
+        spread = float((gram.diagonal().mean() - gram.mean()).clamp_min(1e-9))
+        values, vectors = torch.linalg.eigh(gram)
+        hits = torch.zeros(count, len(SHRINKAGES), dtype=torch.bool, device=gram.device)
+        for place, shrinkage in enumerate(SHRINKAGES if count > 1 else ()):
+            inverse = (vectors / (values.clamp_min(0) + shrinkage * spread)) @ vectors.T
+            ones = inverse.sum(dim=1, keepdim=True)
+            inverse -= ones @ ones.T / ones.sum()  # the intercept is not shrunk
+            alpha = inverse @ self.targets[:count]
+            scores = self.targets[:count] - alpha / inverse.diagonal()[:, None].clamp_min(1e-12)
+            hits[:, place] = scores.argmax(dim=1) == self.labels[:count]
+        return hits[torch.arange(len(self.labels)) % count]
+
+
+def _reconcile(total: Part, wanted: float, *, reading: bool) -> float:
+    """The ρ to scale a total by, which may be made of parts for another one.
+
+    First releases alone are an average of clients' own classifiers, and are read as such. Whoever adds to some of them
+    goes by the larger ρ, as everybody will then: a W that is too small does no harm.
+    """
+    before = START * total.samples
+    made_for = wanted if total.shrinkage is None else total.shrinkage
+    if abs(math.log(made_for / wanted)) < ROUNDED:
+        made_for = wanted
+    if total.first < ROUNDED:
+        return made_for
+    return before if reading and total.first > 1 - ROUNDED else max(made_for, before)
+
+
+def _elect(shares: NDArray[np.floating], samples: int) -> int:
+    """The largest shrinkage whose hits are not clearly fewer than the most: (candidates,) shares of all samples."""
+    most = float(shares.max())
+    error = math.sqrt(max(most * (1 - most), 0.0) / samples) / 2  # of a difference on the same samples, roughly
+    return int(np.flatnonzero(shares >= most - error)[-1])
+
+
+def _multiply(a: Tensor, b: Tensor) -> Tensor:
+    """a bᵀ in fp64, by pieces of columns in fp32: exact enough, and half the time."""
+    product = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
+    for left, right in zip(torch.split(a, PIECE, dim=1), torch.split(b, PIECE, dim=1), strict=True):
+        product += left @ right.T
+    return product

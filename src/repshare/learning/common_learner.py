@@ -1,0 +1,215 @@
+"""What a client of a common classifier trains: dual variables of its samples in the common space.
+
+Some samples are held out: they never leave in any form, and tell the client whether the others help it.
+"""
+
+import math
+import time
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from repshare.config import Policy
+from repshare.errors import ConfigError, DataError
+from repshare.learning.common import Dual, Linear, Loss
+from repshare.learning.features import ROWS, Made, passes_on
+from repshare.learning.randomness import numpy_stream
+from repshare.learning.samples import EVALUATION_BATCH, Samples
+from repshare.learning.training import Learner, Losses, Score, View, count_hits
+from repshare.sharing.task import Task, make_common_task
+from repshare.spaces import Backbone, Space, fingerprint
+from repshare.spaces.memory import Memory
+
+FEWEST_HELD = 10  # fewer held-out samples tell nothing, so that none are held out
+CERTAIN = 1.64  # standard deviations: one-sided, 5 %
+SLACK = 1.001  # for what fp32 makes of a length
+
+_embedded: "WeakKeyDictionary[Samples, dict[str, Tensor]]" = WeakKeyDictionary()  # test samples, which clients share
+
+
+class Common(NamedTuple):
+    """What the clients of a common classifier agree on."""
+
+    space: Space
+    loss: Loss = "squared"
+    shrinkage: float | None = None
+    """ρ / n. Default: by clients' votes."""
+    memory: Memory | None = None
+    """What remembers vectors, where the same samples come again: in a simulation."""
+
+    @property
+    def name(self) -> str:
+        """What releases and teachers carry, so that only those who agree learn together."""
+        fixed = "" if self.shrinkage is None else f"-{self.shrinkage!r}"
+        return f"{fingerprint(self.space)}-{self.loss}{fixed}"
+
+    def task(self, classes: int) -> Task:
+        """The task that a board or relay has for them."""
+        return make_common_task(classes, self.space.dimension, self.name)
+
+
+class CommonLearner(Learner):
+    """A client's samples in the space, with their dual variables, beside its network."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        samples: Samples,
+        policy: Policy,
+        *,
+        name: str,
+        seed: int,
+        head: str | None = None,
+        common: Common,
+        alone: bool = False,
+    ) -> None:
+        super().__init__(model, samples, policy, name=name, seed=seed, head=head)
+        started = time.perf_counter()
+        self.common, self.made = common, _examine(common.space, samples)
+        classes = self.network.classes
+        vectors, spared = embed(common, samples)
+        labels = samples.labels.to(samples.device)
+        used, held = _divide(self, labels.cpu().numpy(), seed)
+
+        loss, shrinkage = common.loss, common.shrinkage
+        self.dual = Dual(vectors[used], labels[used], classes, loss=loss, shrinkage=shrinkage, alone=alone)
+        self.held, self.held_rows = (vectors[held], labels[held]), held
+        self.by_itself: Linear | None = None  # the classifier of the own samples alone, where there is a choice
+        if not alone and len(held):
+            self.by_itself = self.dual.by_itself()
+        self.preparation = time.perf_counter() - started + spared
+
+    @property
+    def dimension(self) -> int:
+        """The length of what this client represents a sample by."""
+        return self.common.space.dimension
+
+    def train(self) -> Losses:
+        """Improve the own samples' dual variables against the total that was collected last."""
+        linear = self.dual.linear()
+        scores = linear(self.dual.vectors)
+        loss = nn.functional.cross_entropy(scores.double(), self.dual.labels)
+        gap = self.dual.improve()
+        self.left_out["steps"] += not math.isfinite(gap)
+        together, alone = self._judge(linear)
+        return Losses(
+            ce=float(loss),
+            kd=None,
+            disc=None,
+            bound=None,
+            accuracy=float((scores.argmax(1) == self.dual.labels).double().mean()),
+            gap=gap,
+            held_out=None if together is None else float(together.double().mean()),
+            held_out_alone=None if alone is None else float(alone.double().mean()),
+            doubt=_doubt(together, alone),
+        )
+
+    def publish(self) -> None:
+        """The part that was shared is in the total from now on."""
+        self.dual.publish()
+
+    def classifier(self) -> Linear:
+        """The classifier in hand: everybody's; with `keep_to_self`, the own samples' alone where that is the better."""
+        linear = self.dual.linear()
+        if self.policy.keep_to_self and self.by_itself is not None and _doubt(*self._judge(linear)) is not None:
+            return self.by_itself
+        return linear
+
+    def evaluate(self, samples: Samples) -> Score:
+        """How well the classifier in hand does on these samples."""
+        scores = self.classifier()(self.embed_once(samples))
+        return count_hits(scores.argmax(1).cpu(), samples.labels, self.network.classes)
+
+    def look(self, samples: Samples) -> View:
+        """How these samples look in the space, and the classifier in hand."""
+        linear = self.classifier()
+        bias = linear.offset - linear.weights @ linear.centre
+        tensors = (self.embed_once(samples), linear.weights, bias)
+        return View(*(tensor.float().cpu().numpy().copy() for tensor in tensors))
+
+    def state(self) -> dict[str, Any]:
+        """All that another learner of the same make needs to go on to the same bits."""
+        return {"dual": self.dual.state()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from here."""
+        self.dual.load_state(state["dual"])
+
+    def embed_once(self, samples: Samples) -> Tensor:
+        """The vectors of test samples, which clients of one process share."""
+        kept, key = _embedded.setdefault(samples, {}), fingerprint(self.common.space)
+        if key not in kept:
+            kept.clear()  # of another run
+            kept[key], _ = embed(self.common, samples)
+        return kept[key]
+
+    def _judge(self, linear: Linear) -> tuple[Tensor | None, Tensor | None]:
+        """Which held-out samples are right together, and which alone."""
+        if self.by_itself is None or self.dual.total is None:
+            return None, None
+        vectors, labels = self.held
+        together, alone = (each(vectors).argmax(1) == labels for each in (linear, self.by_itself))
+        return together, alone
+
+
+def _examine(space: Space, samples: Samples) -> Made:
+    """What a vector of the space is made of. A backbone is anybody's; the other maps are this package's."""
+    if not isinstance(space, Backbone):
+        return Made(space.dimension, 0, 0, is_inputs=False, source=f"the space {space.name}")
+    example, _ = samples.batch(torch.arange(min(ROWS, len(samples))))
+    layers, parameters = space.size
+    return Made(space.dimension, layers, parameters, passes_on(space, example))
+
+
+def embed(common: Common, samples: Samples) -> tuple[Tensor, float]:
+    """The samples' vectors (n, d), and the seconds that a memory of them has spared."""
+    (space, *_, memory), spared, pieces = common, 0.0, []
+    with torch.inference_mode():
+        for inputs, _ in samples.in_order(EVALUATION_BATCH):
+            pieces.append(space(inputs) if memory is None else memory.embed(space, inputs))
+            spared += 0.0 if memory is None else memory.spared
+    vectors = torch.cat(pieces)
+    if vectors.shape[1] != space.dimension:
+        raise DataError(f"the space {space.name} gave {vectors.shape[1]} numbers for a sample, not {space.dimension}")
+    longest, bound = float(vectors.norm(dim=1).max()), math.sqrt(space.dimension)
+    if not longest <= bound * SLACK:
+        raise DataError(f"the space {space.name} gave a vector of length {longest:.4g}; its bound is √d = {bound:.4g}")
+    return vectors.clone(), spared  # an ordinary tensor again
+
+
+def _divide(learner: Learner, labels: "np.ndarray[Any, Any]", seed: int) -> tuple[Tensor, Tensor]:
+    """Which samples count in what is shared, and which are held out."""
+    policy, count = learner.policy, len(labels)
+    order = numpy_stream(seed, learner.name, "held out").permutation(count)
+    held = order[: int(policy.held_out * count)]
+    if len(held) < FEWEST_HELD:
+        held = held[:0]
+    allowed = np.ones(count, bool)
+    if policy.share_samples is not None:
+        allowed[:] = False
+        allowed[np.asarray(policy.share_samples, int)] = True
+    if policy.share_classes is not None:
+        allowed &= np.isin(labels, policy.share_classes)
+    allowed[held] = False
+    used = np.flatnonzero(allowed)
+    if not len(used):
+        raise ConfigError(
+            f"{learner.name} has no sample that may be shared: see share_samples, share_classes, held_out"
+        )
+    return torch.from_numpy(used), torch.from_numpy(np.sort(held))
+
+
+def _doubt(together: Tensor | None, alone: Tensor | None) -> str | None:
+    """What speaks against the others: more held-out samples lost than gained by them, beyond chance (McNemar)."""
+    if together is None or alone is None:
+        return None
+    lost, gained = int((alone & ~together).sum()), int((together & ~alone).sum())
+    if lost - gained <= CERTAIN * math.sqrt(lost + gained):
+        return None
+    shares = (100 * float(each.double().mean()) for each in (together, alone))
+    return "the others make it worse: of {} held-out samples {:.1f} % right with them, {:.1f} % alone".format(
+        len(alone), *shares
+    )

@@ -1,0 +1,198 @@
+"""Algorithm 2 with DP-SGD (Abadi et al. 2016, by Opacus), so that the model, too, is differentially private.
+
+Every sample's gradient is clipped, noise is added to their sum, and each step is on a Poisson sample: everyone is in
+it with the same chance, whoever else is. A sample's loss looks at nothing but the teacher, the model and the sample
+itself: no term divides by how many others are in the batch, and no layer normalises over it.
+"""
+
+import logging
+import secrets
+import warnings
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+from opacus import GradSampleModule
+from opacus.optimizers import DPOptimizer
+from opacus.validators import ModuleValidator
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from repshare.errors import CheckpointError, ConfigError, ModelError
+from repshare.learning import objective
+from repshare.learning.objective import Terms
+from repshare.learning.randomness import derive, secret_stream, torch_stream
+from repshare.learning.training import Averages, Learner, Losses
+from repshare.privacy.end_to_end import WholeGuard
+
+
+class PrivateLearner(Learner):
+    """A learner whose weights are differentially private, given that its starting weights knew nothing of the data."""
+
+    def __init__(self, model: nn.Module, *arguments: Any, **options: Any) -> None:
+        super().__init__(make_private(model), *arguments, **options)
+        for parameter in self.network.model.parameters():
+            parameter.data = parameter.data.contiguous()  # as Opacus lays gradients out
+        policy, seed, device = self.policy, options["seed"], self.samples.device
+        self.seeded = policy.seeded_noise
+        # Who is in a step is drawn on the CPU, and its noise where the weights are.
+        self.secret = torch_stream(seed, self.name, "dp-sgd") if self.seeded else secret_stream()
+        self.noising = self.secret
+        if device.type != "cpu":
+            noise_seed = derive(seed, self.name, "dp-sgd noise") if self.seeded else secrets.randbits(64)
+            self.noising = torch.Generator(device).manual_seed(noise_seed)
+        self.rate = min(1.0, policy.batch_size / len(self.samples))
+        self.steps = -(-len(self.samples) // policy.batch_size)  # in an epoch
+        self._observed: GradSampleModule | None = GradSampleModule(self.network.model, loss_reduction="sum")
+        self._private: DPOptimizer | None = None
+
+    def train(self) -> Losses:
+        """Local epochs of DP-SGD: as many steps as there would be batches. Without noise once nothing can leave."""
+        guard = self._guard()
+        if guard.close():
+            self._forget()
+            guard.count(1.0, 0.0)  # so that, whatever becomes of the ledger, this model never leaves
+            return super().train()
+        descent, averages = self._private or self._prepare(), Averages()
+        self.network.model.train()
+        with self._own_noise():
+            for _ in range(self.policy.epochs * self.steps):
+                guard.count(self.rate, descent.noise_multiplier)
+                drawn = (torch.rand(len(self.samples), generator=self.secret) < self.rate).nonzero().squeeze(1)
+                descent.zero_grad()
+                if len(drawn):
+                    inputs, labels = self.samples.batch(drawn)
+                    averages.add(*self._look(inputs, labels), labels)
+                    self.left_out["samples' gradients"] += _leave_out_overflows(descent.params)
+                else:  # noise is added all the same: that nobody was drawn must not show
+                    for parameter in descent.params:
+                        parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
+                descent.step()
+        descent.zero_grad()
+        return averages.result()
+
+    def state(self) -> dict[str, Any]:
+        """All that another learner of the same make needs; to the same bits, if noise is seeded."""
+        streams = {"secret": self.secret.get_state(), "noising": self.noising.get_state()} if self.seeded else {}
+        return {**super().state(), "noisy": self._observed is not None, **streams}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from here. Noise that nobody can foresee is not drawn again."""
+        if "noisy" not in state:
+            raise CheckpointError(
+                f"{self.name} was trained without DP-SGD, or by a version that did not count its steps, so that no ε "
+                "covers its model: begin again (--restart)"
+            )
+        super().load_state(state)
+        if not state["noisy"]:
+            self._look_away()
+        if self.seeded:
+            self.secret.set_state(state["secret"])
+            self.noising.set_state(state["noising"])
+
+    def _guard(self) -> WholeGuard:
+        if not isinstance(self.guard, WholeGuard):
+            raise ConfigError("DP-SGD needs a guard that knows how much noise the budget takes")
+        return self.guard
+
+    def _forget(self) -> None:
+        """Once, when noise ends."""
+        if self._observed is not None:
+            self._look_away()
+            self.optimizer.state = defaultdict(dict)  # Adam's averages are of noise: its steps would stay tiny for long
+
+    def _look_away(self) -> None:
+        """Look at single samples' gradients no more; weights lie as they do in other learners."""
+        if self._observed is not None:
+            self._observed.remove_hooks()
+            self._observed = None
+        for parameter in self.network.model.parameters():
+            if parameter.ndim == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+
+    def _prepare(self) -> DPOptimizer:
+        """Steps with the noise that the guard has planned for."""
+        self._private = DPOptimizer(
+            self.optimizer,
+            noise_multiplier=self._guard().steps.noise,
+            max_grad_norm=self.policy.grad_clip,
+            expected_batch_size=self.policy.batch_size,
+            generator=self.noising,
+        )
+        return self._private
+
+    def _look(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
+        """Each sample's own gradient, left where Opacus finds it; and the means of the terms, for the record."""
+        head = self.network.head
+        head.training = False  # Opacus cannot see what becomes of an output that another hook has kept,
+        features, _ = self.network(_channels_first(inputs))
+        head.training = True  # so that the head is asked once more
+        logits = head(features)
+        terms = self._each(features, logits, labels)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Full backward hook")  # that images have no gradient is as it should be
+            self._weigh(terms).sum().backward()  # type: ignore[no-untyped-call]
+        means = [None if term is None else term.mean() for term in terms]
+        return Terms(*means), logits  # type: ignore[arg-type]
+
+    def _each(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
+        """The loss of each sample (n,), term by term, from the sample and the lesson alone."""
+        ce = F.cross_entropy(logits, labels, reduction="none")
+        fold = Tensor.sum if self.policy.summed else Tensor.mean
+        length = fold(features.square(), dim=1) if self.policy.lambda_length else None
+        if self.lesson is None:
+            return Terms(ce, length=length)
+        lesson, kd = self.lesson, None
+        if lesson.has_mean.any():
+            distances = (self.represented(features, logits) - lesson.means[labels]).square()  # (n, d)
+            kd = fold(distances, dim=1) * lesson.has_mean[labels]
+        if not len(lesson.observations) or not lesson.has_observation.any():
+            return Terms(ce, kd, length=length)
+        with torch.set_grad_enabled(self.policy.lambda_disc > 0):
+            shown = self._pair(lesson.observations, len(labels)).expand(len(labels), -1, -1)  # (n, C, d)
+            pairs = objective.contrast(logits, self.network.head(shown), labels, lesson.has_observation)
+            disc = fold(pairs.losses[:, lesson.has_observation], dim=1)  # over (n, C')
+        return Terms(ce, kd, disc, objective.information_bound(pairs, labels), length)
+
+
+def make_private(model: nn.Module) -> nn.Module:
+    """The model without what mixes samples: batch normalisation becomes group normalisation, in a copy."""
+    mixing = [type(layer).__name__ for layer in model.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+    if ModuleValidator.validate(model, strict=False):
+        model = ModuleValidator.fix(model)
+    if mixing:
+        _note(
+            f"{type(model).__name__}: {len(mixing)} batch normalisations are now group normalisations, since with the "
+            "others' batch in it no sample's gradient is its own"
+        )
+    for layer in model.modules():
+        if getattr(layer, "inplace", False):
+            layer.inplace = False  # type: ignore[assignment]  # gradients are looked at in between
+    if problems := ModuleValidator.validate(model, strict=False):
+        raise ModelError(f"{type(model).__name__} cannot be trained with DP-SGD: {problems[0]}")
+    return model
+
+
+def _leave_out_overflows(parameters: list[nn.Parameter]) -> int:
+    """A gradient of infinite length, which no factor shortens to a bound, counts as nothing. Gives their number."""
+    own: list[Tensor] = [parameter.grad_sample for parameter in parameters]  # type: ignore[attr-defined]  # (n, …)
+    lengths = torch.stack([torch.linalg.vector_norm(gradients.reshape(len(gradients), -1), dim=1) for gradients in own])
+    broken = ~lengths.square().sum(0).isfinite()
+    for gradients in own:
+        gradients.masked_fill_(broken.view(-1, *[1] * (gradients.ndim - 1)), 0.0)
+    return int(broken.sum())
+
+
+def _channels_first(inputs: Any) -> Any:
+    """Images as Opacus expects them: where channels are last, it gives wrong gradients and does not say so."""
+    if isinstance(inputs, Mapping):
+        return {name: _channels_first(tensor) for name, tensor in inputs.items()}
+    return inputs.clone(memory_format=torch.contiguous_format)
+
+
+@lru_cache
+def _note(text: str) -> None:
+    """Say it once."""
+    logging.getLogger("repshare").warning(text)

@@ -1,0 +1,294 @@
+"""Classifiers as the paper sees them: features φ, then one linear head τ.
+
+`LeNet5`, `ResNet9` and `ResNet18` are the paper's; `ConvNet` and `MLP` are small ones of other kinds. `split` finds
+the same two halves in any other PyTorch classifier that ends in a linear layer, and leaves it unchanged.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from repshare.errors import ConfigError, ModelError
+from repshare.imports import find_function, in_one_line, is_reference
+
+
+class LeNet5(nn.Module):
+    """Three small convolutions: 30,986 parameters with one channel, ten classes and d' = 84.
+
+    The paper's ReLU before each pooling stands after it here: the same function and the same gradients, to the last
+    bit, on a quarter of the numbers.
+    """
+
+    def __init__(self, channels: int = 1, classes: int = 10, dimension: int = 84) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(channels, 6, 5, padding=2), Halving(), nn.ReLU(inplace=True),
+            nn.Conv2d(6, 16, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(inplace=True),
+            nn.Conv2d(16, 120, 3, padding=1), nn.ReLU(inplace=True),
+            *_project(120, dimension),
+        )  # fmt: skip
+        self.head = nn.Linear(dimension, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, channels, h, w) to logits (n, classes)."""
+        return self.head(self.features(images))  # type: ignore[no-any-return]
+
+
+class ConvNet(nn.Module):
+    """Two convolutions and a dense layer: 16,486 parameters with one channel, ten classes and d' = 84."""
+
+    def __init__(self, channels: int = 1, classes: int = 10, dimension: int = 84) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(channels, 16, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2), nn.Flatten(),
+            nn.Linear(128, dimension), nn.Tanh(),
+        )  # fmt: skip
+        self.head = nn.Linear(dimension, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, channels, h, w) to logits (n, classes)."""
+        return self.head(self.features(images))  # type: ignore[no-any-return]
+
+
+class MLP(nn.Module):
+    """Dense layers on an image of 8 × 8: 20,006 parameters with one channel, ten classes and d' = 84."""
+
+    def __init__(self, channels: int = 1, classes: int = 10, dimension: int = 84) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.AdaptiveAvgPool2d(8), nn.Flatten(),
+            nn.Linear(64 * channels, 128), nn.ReLU(),
+            nn.Linear(128, dimension), nn.Tanh(),
+        )  # fmt: skip
+        self.head = nn.Linear(dimension, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, channels, h, w) to logits (n, classes)."""
+        return self.head(self.features(images))  # type: ignore[no-any-return]
+
+
+class ResNet9(nn.Module):
+    """Two residual blocks: 2,470,730 parameters with one channel, ten classes and d' = 128."""
+
+    def __init__(self, channels: int = 1, classes: int = 10, dimension: int = 128) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            _convolution(channels, 64),
+            _convolution(64, 128), nn.MaxPool2d(2),
+            Residual(128, 128),
+            _convolution(128, 256), nn.MaxPool2d(2),
+            _convolution(256, 256), nn.MaxPool2d(2),
+            Residual(256, 256), nn.MaxPool2d(2),
+            *_project(256, dimension),
+        )  # fmt: skip
+        self.head = nn.Linear(dimension, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, channels, h, w) to logits (n, classes)."""
+        return self.head(self.features(images))  # type: ignore[no-any-return]
+
+
+class ResNet18(nn.Module):
+    """Eight residual blocks: 11,302,730 parameters with three channels, ten classes and d' = 256."""
+
+    def __init__(self, channels: int = 3, classes: int = 10, dimension: int = 256) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            _convolution(channels, 64),
+            Residual(64, 64), Residual(64, 64),
+            Residual(64, 128, stride=2), Residual(128, 128),
+            Residual(128, 256, stride=2), Residual(256, 256),
+            Residual(256, 512, stride=2), Residual(512, 512),
+            *_project(512, dimension),
+        )  # fmt: skip
+        self.head = nn.Linear(dimension, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, channels, h, w) to logits (n, classes)."""
+        return self.head(self.features(images))  # type: ignore[no-any-return]
+
+
+class Residual(nn.Module):
+    """Two convolutions, each normalised and rectified, added to a shortcut; nothing after the sum."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
+        super().__init__()
+        self.body = nn.Sequential(_convolution(inputs, outputs, stride), _convolution(outputs, outputs))
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, inputs, h, w) to (n, outputs, h / stride, w / stride)."""
+        return self.body(images) + self.shortcut(images)  # type: ignore[no-any-return]
+
+
+class Halving(nn.Module):
+    """MaxPool2d(2), to the same bits, for so few channels that they do not fill a vector: there its kernel is slow."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, channels, h, w) to (n, channels, h / 2, w / 2)."""
+        if torch.is_grad_enabled():  # the kernel's gradient is the faster one
+            return nn.functional.max_pool2d(images, 2)
+        rows = torch.maximum(images[..., :-1:2], images[..., 1::2])  # (n, channels, h, w / 2)
+        return torch.maximum(rows[..., :-1:2, :], rows[..., 1::2, :])
+
+
+class GlobalAverage(nn.Module):
+    """The mean over all places. Its gradient keeps the channels last, which AdaptiveAvgPool2d's does not."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, channels, h, w) to (n, channels)."""
+        return images.sum(dim=(2, 3)) / (images.shape[2] * images.shape[3])
+
+
+def _convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
+    )
+
+
+def _project(width: int, dimension: int) -> list[nn.Module]:
+    return [GlobalAverage(), nn.Linear(width, dimension), nn.Tanh()]
+
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "lenet5": LeNet5,
+    "convnet": ConvNet,
+    "mlp": MLP,
+    "resnet9": ResNet9,
+    "resnet18": ResNet18,
+}
+
+
+def build(name: str, *, channels: int, classes: int, dimension: int | None, seed: int) -> nn.Module:
+    """Make a model by name, or by calling `file.py:function` with `channels` and `classes`.
+
+    The same seed gives the same weights, whatever else has drawn random numbers before.
+    """
+    width = {} if dimension is None else {"dimension": dimension}
+    if is_reference(name):
+        make, width = find_function(name), {}
+    elif name in MODELS:
+        make = MODELS[name]
+    else:
+        raise ConfigError(f"unknown model {name!r}: choose {', '.join(MODELS)}, or your own as file.py:function")
+    if is_reference(name) and dimension is not None:
+        raise ConfigError(f"{name} decides on its own dimension: leave --dimension {dimension} out")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            model = make(channels=channels, classes=classes, **width)
+        except (Exception, SystemExit) as error:  # may be the user's own code
+            raise ModelError(f"{name} could not be built with {channels=}, {classes=}: {in_one_line(error)}") from error
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"{name} gave a {type(model).__name__}, not a torch.nn.Module")
+    return model
+
+
+class Network:
+    """A classifier seen as features φ followed by a linear head τ; made by `split`."""
+
+    def __init__(self, model: nn.Module, head_name: str) -> None:
+        head = model.get_submodule(head_name)
+        if not isinstance(head, nn.Linear):
+            raise ModelError(f"{head_name!r} is a {type(head).__name__}, not an nn.Linear")
+        self.model, self.head, self.head_name = model, head, head_name
+        self._seen: tuple[Tensor, Tensor] | None = None
+        self._listening = False
+        head.register_forward_hook(self._keep)
+
+    @property
+    def dimension(self) -> int:
+        """d', the length of a representation."""
+        return self.head.in_features
+
+    @property
+    def classes(self) -> int:
+        """C, the number of logits."""
+        return self.head.out_features
+
+    def __call__(self, inputs: Any) -> tuple[Tensor, Tensor]:
+        """Features φ(x) (n, d') and logits τ(φ(x)) (n, C) of a batch."""
+        self._listening = True
+        try:
+            _call(self.model, inputs)
+            seen = self._seen
+        finally:
+            self._listening, self._seen = False, None
+        if seen is None or seen[0].ndim != 2:
+            shape = "nothing" if seen is None else tuple(seen[0].shape)
+            raise ModelError(f"the head {self.head_name!r} was given {shape}, not one vector a sample")
+        return seen
+
+    def _keep(self, _: nn.Module, inputs: tuple[Tensor, ...], logits: Tensor) -> None:
+        if self._listening:  # the head is also asked directly, about what others share
+            self._seen = inputs[0], logits
+
+
+def split(model: nn.Module, example: Any, head: str | None = None) -> Network:
+    """Find the linear layer whose output is the model's output: what enters it are the features.
+
+    `example` is a batch of inputs (a mapping is passed as keywords); the model sees it once, in evaluation
+    mode. Where something follows that layer, say `head="name.of.the.layer"`: its output then counts as the logits.
+    """
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
+    kind = type(model).__name__
+    if not layers:
+        raise ModelError(f"{kind} has no linear layer: it must end in an nn.Linear that gives the logits")
+    if head is not None and head not in layers:
+        raise ModelError(f"{kind} has no linear layer {head!r}; it has {', '.join(layers)}")
+    try:
+        found = _ending(model, example, layers) if head is None else head
+        network = None if found is None else Network(model, found)
+        if network is not None:
+            leave_no_trace(model, lambda: network(example))
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ModelError(f"{kind} cannot take the data{_shape(example)}: {str(error).splitlines()[0]}") from error
+    if network is None:
+        raise ModelError(
+            f"{kind} does not end in a linear layer: none of {', '.join(layers)} gives the model's output. "
+            "Remove what follows it (a softmax, say), or name the layer whose output are the logits (head)"
+        )
+    return network
+
+
+def _ending(model: nn.Module, example: Any, layers: Mapping[str, nn.Module]) -> str | None:
+    outputs: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
+        return lambda _, __, output: outputs.__setitem__(name, output)
+
+    hooks = [layer.register_forward_hook(keep(name)) for name, layer in layers.items()]
+    try:
+        answer = leave_no_trace(model, lambda: _call(model, example))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return next((name for name, output in outputs.items() if output is answer), None)
+
+
+def leave_no_trace(model: nn.Module, ask: Callable[[], Any]) -> Any:
+    """Ask the model something in evaluation mode, which leaves no trace in it."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            return ask()
+    finally:
+        model.train(was_training)
+
+
+def _shape(example: Any) -> str:
+    return f", a batch of shape {tuple(example.shape)}" if isinstance(example, Tensor) else ""
+
+
+def _call(model: nn.Module, inputs: Any) -> Any:
+    """The model's answer: the logits themselves, in a tuple, or in an object as Hugging Face's models give."""
+    answer = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
+    answer = getattr(answer, "logits", answer)
+    return answer[0] if isinstance(answer, tuple) and answer else answer

@@ -1,0 +1,318 @@
+"""Algorithm 2, one client's local update. Read this first."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from repshare.config import Policy
+from repshare.errors import ConfigError, DataError, ModelError
+from repshare.learning import features, objective
+from repshare.learning.models import split
+from repshare.learning.objective import Contrast, External, Lesson, Terms
+from repshare.learning.optimizers import OPTIMIZERS, Descent
+from repshare.learning.randomness import derive, numpy_stream, torch_stream
+from repshare.learning.samples import EVALUATION_BATCH, Samples
+from repshare.sharing.representations import Floats, Integers, Protection
+
+
+class Losses(NamedTuple):
+    """Means over the samples of one round's local training, taken as each batch was seen."""
+
+    ce: float
+    kd: float | None
+    disc: float | None
+    bound: float | None  # log K − L_disc, in nats
+    accuracy: float
+    gap: float | None = None  # of a common classifier: the own samples' part of the duality gap
+    held_out: float | None = None  # its accuracy on held-out samples, from 0 to 1
+    held_out_alone: float | None = None  # that of a classifier of the own samples alone
+    doubt: str | None = None  # what on held-out samples speaks against the others
+
+
+class Score(NamedTuple):
+    """How many samples of each class a model got right, and how many there were."""
+
+    right: Integers  # (C,)
+    totals: Integers  # (C,)
+
+    @property
+    def accuracy(self) -> float:
+        """From 0 to 1."""
+        return int(self.right.sum()) / int(self.totals.sum())
+
+    def weighted(self, classes: Integers) -> float | None:
+        """Accuracy, had there been so many samples of each class; None where none of those could be tested."""
+        tested = (self.totals > 0) & (classes > 0)
+        if not tested.any():
+            return None
+        return float(np.average(self.right[tested] / self.totals[tested], weights=classes[tested]))
+
+
+class View(NamedTuple):
+    """How one client sees some samples: its features of them, and its linear head."""
+
+    features: Floats  # (n, d')
+    weight: Floats  # (C, d')
+    bias: Floats  # (C,)  zeros where the head has none
+
+
+class Across(Protocol):
+    """The other half of a network whose head is elsewhere."""
+
+    def gradients(self, features: Tensor, labels: Tensor) -> tuple[Terms, Tensor]:
+        """Leave both halves with their gradients of a batch; its loss and logits."""
+
+    def crossed(self) -> tuple[int, int]:
+        """Bytes up and down since this was last asked."""
+
+
+class Learner:
+    """One client's network, optimizer, data and random streams: all that local training needs."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        samples: Samples,
+        policy: Policy,
+        *,
+        name: str,
+        seed: int,
+        head: str | None = None,
+    ) -> None:
+        example, _ = samples.batch(torch.arange(min(features.ROWS, len(samples))))
+        self.network = split(model.to(samples.device), example, head)
+        self.made = features.examine(self.network, example)  # what stands for a sample, and so what is averaged
+        samples.check_labels(self.network.classes)
+        _check_policy(policy, len(samples), self.network.classes)
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise ModelError(f"{type(model).__name__} has nothing to train: all its parameters are frozen")
+        for parameter in model.parameters():
+            if parameter.ndim == 4:  # as the images: convolutions are faster with the channels last
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+        self.samples, self.policy, self.name = samples, policy, name
+        self.shares_logits = False  # FD distils logits where the paper distils features
+        self.guard: Protection | None = None  # with one, releases are differentially private
+        self.lesson: Lesson | None = None
+        self.norm_bound = math.inf  # what others agreed no vector is longer than
+        self.left_out = Counter[str]()  # what was not finite in this round's training, and changed nothing
+        self.across: Across | None = None  # split learning has the head at the server
+        self.preparation = 0.0  # seconds of work before the first round that are its own
+        self.external = self._external(seed) if policy.discriminator == "external" else None
+        trained = [*model.parameters(), *(self.external.parameters() if self.external else ())]
+        self.optimizer = OPTIMIZERS[policy.optimizer](trained, lr=policy.learning_rate, fused=True)
+        self.descent = Descent(self.optimizer)
+        self.batches = torch_stream(seed, name, "batches")
+        self.pairing = torch_stream(seed, name, "pairing")
+        self.averaging = numpy_stream(seed, name, "averaging")
+        self.noise = torch_stream(seed, name, "noise")
+
+    @property
+    def dimension(self) -> int:
+        """The length of what this client represents a sample by."""
+        return self.network.classes if self.shares_logits else self.network.dimension
+
+    def train(self) -> Losses:
+        """Local epochs of gradient descent on L = L_CE + λ_KD · L_KD + λ_disc · L_disc + λ_length · L_length."""
+        averages = Averages()
+        self.network.model.train()
+        self.optimizer.zero_grad()  # whoever made the model may have left some
+        with self._own_noise():
+            for _ in range(self.policy.epochs):
+                for inputs, labels in self.samples.shuffled(self.policy.batch_size, self.batches):
+                    averages.add(*self._step(inputs, labels), labels)
+        return averages.result()
+
+    def _step(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
+        """One step; none where loss or gradient is not finite."""
+        try:
+            features, logits = self._forward(inputs)
+        except ValueError as error:  # batch normalisation says so of a single value
+            raise DataError(f"{self.name} cannot train on a batch of {len(labels)}: {error}") from error
+        if self.across is not None:
+            terms, logits = self.across.gradients(features, labels)
+            loss = terms.ce
+        else:
+            terms = self.terms(features, logits, labels)
+            loss = self._weigh(terms)
+            loss.backward()  # type: ignore[no-untyped-call]
+        self._descend(loss)
+        return terms, logits
+
+    def _descend(self, loss: Tensor) -> None:
+        if not self.descent.step(loss.detach()):
+            self.left_out["steps"] += 1
+
+    def _weigh(self, terms: Terms) -> Tensor:
+        policy, loss = self.policy, terms.ce
+        for weight, term in (
+            (policy.lambda_kd, terms.kd),
+            (policy.lambda_disc, terms.disc),
+            (policy.lambda_length, terms.length),
+        ):
+            if term is not None and weight:
+                loss = loss + weight * term
+        return loss
+
+    @contextmanager
+    def _own_noise(self) -> Iterator[None]:
+        """What draws from PyTorch's own generators in here, dropout say, draws from this client's stream."""
+        device, seed = self.samples.device, int(torch.randint(2**62, (), generator=self.noise))
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.default_generator.manual_seed(seed)
+            if device.type == "cuda":
+                with torch.cuda.device(device):  # it seeds the current GPU, which may be another
+                    torch.cuda.manual_seed(seed)
+            yield
+
+    def terms(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
+        """The loss of a batch, term by term; only those that need nobody while there is nothing to learn from."""
+        ce, summed = objective.cross_entropy(logits, labels), self.policy.summed
+        length = objective.length(features, summed=summed) if self.policy.lambda_length else None
+        if self.lesson is None:
+            return Terms(ce, length=length)
+        lesson = self.lesson
+        kd = objective.distillation(self.represented(features, logits), labels, lesson, summed=summed)
+        if not len(lesson.observations):
+            return Terms(ce, kd, length=length)
+        with torch.set_grad_enabled(self.policy.lambda_disc > 0):
+            pairs = self._contrast(features, logits, labels, lesson)
+            disc = objective.discrimination(pairs, summed=summed)
+        return Terms(ce, kd, disc, objective.information_bound(pairs, labels), length)
+
+    def _contrast(self, features: Tensor, logits: Tensor, labels: Tensor, lesson: Lesson) -> Contrast:
+        observed, there = self._pair(lesson.observations, len(labels)), lesson.has_observation  # (n or 1, C, d)
+        if self.external is None:
+            return objective.contrast(logits, self.network.head(observed), labels, there)
+        judged = self.external(features[:, None, :], observed, negatives=int(there.sum()) - 1)
+        return objective.pair_up(judged, labels, there)
+
+    def represented(self, features: Tensor, logits: Tensor) -> Tensor:
+        """What stands for a sample: its features, or for FD its logits."""
+        return logits if self.shares_logits else features
+
+    def represent(self) -> tuple[Floats, Integers]:
+        """A vector (d,) for every sample, and its label; nothing random takes part."""
+        rows = [self.represented(*outputs) for outputs, _ in self._outputs(self.samples)]
+        return torch.cat(rows).float().cpu().numpy(), self.samples.labels.numpy()
+
+    def publish(self) -> None:
+        """What was shared last has arrived."""
+
+    def evaluate(self, samples: Samples) -> Score:
+        """How well the model does on these samples."""
+        chosen = torch.cat([logits.argmax(1).cpu() for (_, logits), _ in self._outputs(samples)])
+        return count_hits(chosen, samples.labels, self.network.classes)
+
+    def look(self, samples: Samples) -> View:
+        """How these samples look from here."""
+        features = torch.cat([features for (features, _), _ in self._outputs(samples)])
+        head = self.network.head
+        bias = torch.zeros(self.network.classes) if head.bias is None else head.bias
+        return View(*(tensor.detach().float().cpu().numpy().copy() for tensor in (features, head.weight, bias)))
+
+    def state(self) -> dict[str, Any]:
+        """All that another learner of the same make needs to go on to the same bits."""
+        return {
+            "model": self.network.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "lesson": None if self.lesson is None else tuple(self.lesson),
+            "batches": self.batches.get_state(),
+            "pairing": self.pairing.get_state(),
+            "averaging": json.dumps(self.averaging.bit_generator.state),
+            "noise": self.noise.get_state(),
+            **({"external": self.external.state_dict()} if self.external else {}),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from here."""
+        self.network.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.lesson = None if state["lesson"] is None else self._check(Lesson(*state["lesson"]))
+        self.batches.set_state(state["batches"])
+        self.pairing.set_state(state["pairing"])
+        self.averaging.bit_generator.state = json.loads(state["averaging"])
+        self.noise.set_state(state["noise"])
+        if self.external:
+            self.external.load_state_dict(state["external"])
+
+    def _check(self, lesson: Lesson) -> Lesson:
+        """Refuse a lesson of another model."""
+        wanted = (self.network.classes, self.dimension)
+        if lesson.means.shape != wanted or lesson.observations.shape[1:] != wanted:
+            raise ValueError(f"it has a lesson of {tuple(lesson.means.shape)}, not of {wanted}")
+        return lesson
+
+    def _external(self, seed: int) -> External:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(seed, self.name, "discriminator"))
+            return External(self.network.dimension).to(self.network.head.weight)
+
+    def _outputs(self, samples: Samples) -> "list[tuple[tuple[Tensor, Tensor], Tensor]]":
+        self.network.model.eval()
+        with torch.inference_mode():
+            return [(self._forward(inputs), labels) for inputs, labels in samples.in_order(EVALUATION_BATCH)]
+
+    def _forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
+        """Features and logits in fp32, whatever the network computes with."""
+        if self.policy.compute == "fp32":
+            return self.network(inputs)
+        with torch.autocast(self.samples.device.type, torch.bfloat16):
+            features, logits = self.network(inputs)
+        return features.float(), logits.float()
+
+    def _pair(self, observations: Tensor, count: int) -> Tensor:
+        """For each sample of a batch, one observation of every class: m ~ Uniform(1 … M↓)."""
+        if len(observations) == 1:
+            return observations  # (1, C, d), the same for all
+        chosen = torch.randint(len(observations), (count,), generator=self.pairing)
+        return observations[chosen.to(observations.device)]  # (n, C, d)
+
+
+def count_hits(chosen: Tensor, labels: Tensor, classes: int) -> Score:
+    """The score of having chosen these classes for samples of those."""
+    right, totals = (torch.bincount(each, minlength=classes) for each in (labels[chosen == labels], labels))
+    return Score(right.numpy(), totals.numpy())
+
+
+def _check_policy(policy: Policy, samples: int, classes: int) -> None:
+    """What may be shared is chosen by index, and a wrong index must not share something else."""
+    for name, chosen, count in (
+        ("share_samples", policy.share_samples, samples),
+        ("share_classes", policy.share_classes, classes),
+    ):
+        wrong = [index for index in chosen or () if not 0 <= index < count]
+        if wrong:
+            raise ConfigError(f"{name} has {wrong[0]}, but there are only 0 to {count - 1}")
+
+
+class Averages:
+    """Means over samples of what each batch reports. Values are read at the end: reading one waits for it on a GPU."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[tuple[Tensor, int]]] = {}
+
+    def add(self, terms: Terms, logits: Tensor, labels: Tensor) -> None:
+        """Note a batch."""
+        for name, value in zip(Terms._fields, terms, strict=True):
+            if value is not None:
+                self._seen.setdefault(name, []).append((value.detach(), len(labels)))
+        right = (logits.detach().argmax(1) == labels).sum()
+        self._seen.setdefault("accuracy", []).append((right / len(labels), len(labels)))
+
+    def result(self) -> Losses:
+        """The means."""
+        return Losses(**{name: self._mean(name) for name in Losses._fields})  # type: ignore[arg-type]
+
+    def _mean(self, name: str) -> float | None:
+        seen = self._seen.get(name)
+        if not seen:
+            return None
+        finite = [(float(value), count) for value, count in seen if value.isfinite()]
+        return sum(value * count for value, count in finite) / sum(count for _, count in finite) if finite else math.nan

@@ -1,0 +1,73 @@
+"""A party: the model and the data that it brings, and whether they fit a task."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from repshare.client import Client
+from repshare.config import Level, Policy
+from repshare.errors import ConfigError
+from repshare.exchange.relay import Membership
+from repshare.imports import find_function, in_one_line
+from repshare.learning.samples import Labelled
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class Party:
+    """What one party brings: a model and data of its own choice. None of it leaves its machine."""
+
+    model: nn.Module
+    """Any classifier that ends in a linear layer with the task's d' inputs and its classes as outputs."""
+    data: Labelled
+    """A pair (inputs, labels) of tensors or arrays, or any map-style PyTorch dataset."""
+    test: Labelled | None = None
+    """The same for testing after each round."""
+    policy: Policy | None = None
+    """How it learns and what it shares."""
+    head: str | None = None
+    """The name of the model's last linear layer, where it cannot be found by what it computes."""
+    levels: Sequence[Level] | None = None
+    """Each sample's own privacy budget: "public", "never", or its ε. Needs a policy with epsilon and add-remove."""
+
+
+def load_party(reference: str, seed: int) -> Party:
+    """Call `file.py:function`. The same seed gives a model the same starting weights."""
+    make = find_function(reference)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            party = make()
+        except (Exception, SystemExit) as error:  # the user's code may raise anything
+            raise ConfigError(f"{reference} raised {in_one_line(error)}") from error
+    if not isinstance(party, Party):
+        raise ConfigError(f"{reference} must return a repshare.Party(model=…, data=…), not a {type(party).__name__}")
+    return party
+
+
+def check_fit(client: Client, membership: Membership) -> None:
+    """Refuse a model that cannot take part in the task, before it is trained."""
+    network = client.learner.network
+    if (network.classes, network.dimension) != (membership.classes, membership.dimension):
+        raise ConfigError(
+            f"the model has {network.classes} classes and d' = {network.dimension}, but the task {membership.task} "
+            f"has {membership.classes} classes and d' = {membership.dimension}"
+        )
+    check_peers(client, membership)
+
+
+def check_peers(client: Client, membership: Membership) -> None:
+    """Refuse a policy that names peers where the task does not allow it, or fewer than it answers for."""
+    others = set(client.policy.peers or ()) - {client.name}
+    if not others:
+        return
+    if not membership.named_peers:
+        raise ConfigError(f"the task {membership.task} hands out nothing by name: leave --peers out of the policy")
+    if len(others) < membership.named_peers:
+        least = f"{membership.named_peers} named peers share"
+        raise ConfigError(f"the task {membership.task} answers only for classes that {least}; --peers names fewer")

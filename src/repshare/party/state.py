@@ -1,0 +1,208 @@
+"""A party's rounds, and the folder from which they are resumed after any end."""
+
+import hashlib
+import json
+import math
+import zlib
+from collections.abc import Generator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repshare.board import Wants
+from repshare.client import Client, Record
+from repshare.errors import CheckpointError, ConfigError, Outdated, RepshareError
+from repshare.exchange import Counting, Exchange
+from repshare.exchange.relay import Membership
+from repshare.files import write_atomically
+from repshare.imports import in_one_line
+from repshare.privacy.ledger import read_ledger
+from repshare.results.records import Folder, Journal
+
+if TYPE_CHECKING:
+    from repshare.privacy.guard import Guard
+
+
+LEDGER = "privacy.jsonl"
+
+
+class Remembering:
+    """An exchange that gives a round which was cut off the same teacher again, so that it ends as it would have."""
+
+    def __init__(self, exchange: Exchange, path: Path) -> None:
+        self.exchange, self.path = exchange, path
+        self._again = self._taught = self._shared = 0  # bytes of teachers given again, and fetched; and of releases
+
+    @property
+    def sent(self) -> int:
+        """Bytes that went out, as the exchange behind counts them."""
+        return self.exchange.sent if isinstance(self.exchange, Counting) else self._shared
+
+    @property
+    def received(self) -> int:
+        """Bytes that came in, as the exchange behind counts them."""
+        return self._again + (self.exchange.received if isinstance(self.exchange, Counting) else self._taught)
+
+    def publish(self, body: bytes) -> None:
+        """Share this release. A round done again makes the same one, and publishing twice changes nothing."""
+        self.exchange.publish(body)
+        self._shared += len(body)
+
+    def collect(self, wants: Wants) -> bytes:
+        """A teacher, as bytes."""
+        question = hashlib.sha256(repr(wants).encode()).digest()
+        if self.path.exists():
+            kept = self.path.read_bytes()
+            if kept.startswith(question):
+                self._again += len(kept) - len(question)
+                return kept[len(question) :]
+        body = self.exchange.collect(wants)
+        self._taught += len(body)
+        write_atomically(self.path, question + body, private=True)
+        return body
+
+
+class State:
+    """A client's folder: run.json says whose it is, records.jsonl what happened, client.state the last whole round.
+
+    privacy.jsonl is the ledger of what its releases have cost. Nothing ever takes that back. privacy.release is the
+    last one that was charged, until it is acknowledged. Only the owner may read any of this.
+    """
+
+    def __init__(self, path: Path, client: Client, membership: Membership) -> None:
+        self.client, self._path, self._teacher = client, path / "client.state", path / "teacher"
+        self._ledger, self._begins_anew = path / LEDGER, False
+        self.folder = Folder(path, _describe(client, membership), resume=True, option="--state", private=True)
+        if client.guard is None and self._ledger.exists() and read_ledger(self._ledger)[1]:
+            raise ConfigError(
+                f"releases from {path} were private, and without epsilon exact averages would leave, of which no ε "
+                "holds: give --epsilon again, or another --state"
+            )
+        if client.exchange is not None:
+            self.attach(client.exchange)
+
+    def attach(self, exchange: Exchange) -> None:
+        """Learn with others through this."""
+        self.client.exchange = Remembering(exchange, self._teacher)
+
+    @property
+    def records(self) -> Journal:
+        """One line a round."""
+        return self.folder.records
+
+    def restore(self) -> None:
+        """Bring the client to where it was. Of a round that was not kept whole nothing remains."""
+        policy = json.dumps(asdict(self.client.policy), indent=2) + "\n"  # most of it may change between starts
+        write_atomically(self.folder.path / "policy.json", policy, private=True)
+        if self.client.guard is not None:
+            if self.client.policy.end_to_end and self._path.exists() and not self._ledger.exists():
+                raise ConfigError(
+                    f"no {LEDGER} says what the model in {self._path} has cost: put it back, or, if it was trained "
+                    "without --end-to-end, leave that out again; --restart begins with a new model"
+                )
+            self.client.guard.keep_in(self._ledger)
+            if self._begins_anew:
+                self.client.guard.pending.drop()
+        if self._path.exists():
+            self._load(self._path.read_bytes())
+        if self.client.guard is not None:
+            self.client.guard.pending.resume(self.client.round_number)
+        try:
+            known = [line for line in self.records.read() if line["round"] <= self.client.round_number]
+        except (TypeError, KeyError) as error:
+            raise CheckpointError(f"{self.records.path} is damaged: a line of it is no record") from error
+        self.records.keep_only(known)
+
+    def _load(self, kept: bytes) -> None:
+        if zlib.crc32(kept[4:]).to_bytes(4) != kept[:4]:
+            raise CheckpointError(f"{self._path} is damaged: begin again with --restart")
+        try:
+            self.client.load(kept[4:])
+        except RepshareError:
+            raise
+        except Exception as error:  # whoever wrote it may have put anything there
+            raise CheckpointError(
+                f"{self._path} is not this client's: {in_one_line(error)}. Put a good copy back, or use --restart"
+            ) from error
+        if not all(parameter.isfinite().all() for parameter in self.client.learner.network.model.parameters()):
+            raise CheckpointError(
+                f"{self._path} has weights that are not finite: put a good copy back, or use --restart"
+            )
+
+    def keep(self, record: Record) -> None:
+        """Keep the client as it is after this round. The record goes first: one without a state is dropped later."""
+        self.records.add([asdict(record)])
+        state = self.client.save()
+        write_atomically(self._path, zlib.crc32(state).to_bytes(4) + state, private=True)
+
+    def clear(self) -> None:
+        """Forget all rounds, and what was not acknowledged. The ledger stays."""
+        self._begins_anew = True
+        for path in (self._path, self._teacher):
+            path.unlink(missing_ok=True)
+        self.records.keep_only([])
+
+
+def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -> Generator[Record]:
+    """Round after round, up to round number `rounds`; each is kept before it is told."""
+    client = state.client
+    while rounds is None or client.round_number < rounds:
+        number = client.round_number + 1
+        record = client.round(test=number % eval_every == 0 or number == rounds)
+        if isinstance(client.trouble, Outdated):
+            spent = "; the ledger was lost with it, and its ε adds to the new one's" if client.guard else ""
+            raise Outdated(
+                f"{client.trouble}. Is {client.name} running elsewhere? If its state was lost, --restart withdraws "
+                f"what it shared and begins at round 1{spent}"
+            )
+        state.keep(record)
+        yield record
+
+
+def make_report(client: Client, record: Record) -> dict[str, Any]:
+    """What a client tells of a round if it chooses to: figures about its training, nothing about its samples."""
+    figures = {key: getattr(record, key) for key in _figures(client)}
+    finite = {key: value for key, value in figures.items() if value is not None and math.isfinite(value)}
+    return {**finite, **_besides(client)}
+
+
+def reported(client: Client) -> list[str]:
+    """What a report of this client's names, as far as there is something to tell."""
+    return [*_figures(client), *_besides(client)]
+
+
+def _figures(client: Client) -> list[str]:
+    told = ["round", "bytes_up", "bytes_down"]
+    if client.guard is None or client.guard.covers_model:
+        told.append("test_accuracy")
+    if not client.policy.end_to_end:  # which covers what is told of the model, not of its training samples
+        told += ["train_accuracy", "ce", "kd", "disc", "bound"]
+    return told
+
+
+def _besides(client: Client) -> dict[str, Any]:
+    weights = client.learner.network.model.state_dict().values()
+    privacy = {} if client.guard is None else {"privacy": _spent(client.guard)}
+    return {**privacy, "model": _name(client), "model_bytes": sum(each.nbytes for each in weights)}
+
+
+def _spent(guard: "Guard") -> dict[str, Any]:
+    """What releases have cost, and what that is about."""
+    return {"epsilon": guard.spent, "delta": guard.delta, "mode": f"{guard.mode}, {guard.policy.adjacency}"}
+
+
+def _describe(client: Client, membership: Membership) -> dict[str, Any]:
+    """What must be the same for a state to be of use."""
+    return {
+        **{name: getattr(membership, name) for name in ("task", "client", "classes", "dimension")},
+        "seed": client.seed,
+        "model": _name(client),
+        "optimizer": client.policy.optimizer,
+        "learning_rate": client.policy.learning_rate,
+    }
+
+
+def _name(client: Client) -> str:
+    model = client.learner.network.model
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return f"{type(model).__name__}, {parameters:,} parameters"

@@ -1,0 +1,267 @@
+"""Who may do what: tokens, of which only a hash is kept.
+
+A token is `rs_<id>_<secret>`. The id finds the entry; the secret's SHA-256 must be the one that stands in it. The
+secret has 256 random bits, so a slow hash would add nothing.
+"""
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
+
+from repshare.errors import ConfigError, Damaged
+from repshare.stores import Database, Transaction, decoding, get_each, sound
+
+PATTERN = r"^[\w .\-]{1,64}$"
+_ALLOWED = re.compile(PATTERN.replace("$", r"\Z"))  # Python's $ would let a newline through
+CLIENT_PATTERN = r"^[^/\x00-\x1f\x7f]{1,64}$"  # roughly: what is printable is a longer story than a pattern
+LONGEST = 64
+
+
+def is_name(text: str) -> bool:
+    """Whether this may name a task."""
+    return _ALLOWED.match(text) is not None and text.strip(" .") != ""
+
+
+def is_client_name(text: str) -> bool:
+    """Whether this may name a client: any printable text that can be a part of a path."""
+    return 1 <= len(text) <= LONGEST and text.isprintable() and "/" not in text and text.strip(" .") != ""
+
+
+def check_name(text: str) -> None:
+    """Raise ConfigError if this cannot name a task."""
+    if not is_name(text):
+        allowed = "1 to 64 letters, digits, spaces, dots, _ and -, not only dots and spaces"
+        raise ConfigError(f"{text[:80]!r} cannot name a task: {allowed}")
+
+
+def check_client_name(text: str) -> None:
+    """Raise ConfigError if this cannot name a client."""
+    if not is_client_name(text):
+        allowed = "1 to 64 printable characters without /, not only dots and spaces"
+        raise ConfigError(f"{text[:80]!r} cannot name a client: {allowed}")
+
+
+Role = Literal["client", "admin", "viewer"]
+
+REMEMBERED_SECONDS = 1.0  # how long a revoked token may still work in a relay that has just seen it
+MOST_REMEMBERED = 100_000
+MOST_DAYS = 36_500
+DAY_SECONDS = 86_400.0
+
+
+class Grant(NamedTuple):
+    """What a token allows: to publish as `name` in `task`, to look at it, or to look after it (None: all tasks)."""
+
+    role: Role
+    name: str
+    task: str | None
+
+
+class Entry(NamedTuple):
+    """A token as it is kept."""
+
+    id: str
+    grant: Grant
+    digest: bytes
+    created: float  # seconds since 1970
+    expires: float | None = None  # likewise; None: never
+
+
+class Access:
+    """The tokens in a database. Every relay and command on the same database sees the same ones."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock` says for how long something is remembered, `now` when a token expires."""
+        self._store, self._clock, self._now = database.store("access"), clock, now
+        self._remembered: dict[str, tuple[float, Entry]] = {}  # by id, with the time until which it may be used
+
+    def invite(self, grant: Grant, *, renew: bool = False, days: float | None = None) -> str:
+        """A new token, which is kept nowhere. A name has one token in a task: `renew` ends the one before.
+
+        It expires after so many days; None: never.
+        """
+        _check(grant)
+        if days is not None and not 0 < days <= MOST_DAYS:
+            raise ConfigError(f"a token can be valid for up to {MOST_DAYS:,} days, not for {days:g}")
+        token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+        now = self._now()
+        expires = None if days is None else now + days * DAY_SECONDS
+        entry = Entry(token_id, grant, _digest(secret), now, expires)
+
+        def work(state: Transaction) -> None:
+            before = _tokens_of(state, grant)
+            if before and not renew:
+                where = f" in {grant.task}" if grant.task is not None else ""
+                raise ConfigError(f"{grant.name} has a token{where} already: revoke it, or --renew it")
+            state.delete(before)
+            state.set({f"token/{token_id}": _encode(entry), _holder(grant): token_id.encode()})
+
+        self._store.transact(work)
+        return f"rs_{token_id}_{secret}"
+
+    def revoke(self, name: str, task: str | None) -> Grant:
+        """End the token that this name has in this task."""
+
+        def work(state: Transaction) -> list[str]:
+            grant = Grant("client", name, task)
+            if not (ended := _tokens_of(state, grant)):
+                where = f" in {task}" if task is not None else " for all tasks"
+                raise ConfigError(f"{name} has no token{where}")
+            state.delete([_holder(grant), *ended])
+            return ended
+
+        roles = {f"token/{entry.id}": entry.grant for entry in self.entries()}
+        ended = self._store.transact(work)
+        for key in ended:
+            self._remembered.pop(key.removeprefix("token/"), None)
+        return roles.get(ended[0], Grant("client", name, task))
+
+    def revoke_all(self, task: str) -> None:
+        """End all tokens of a task."""
+
+        def work(state: Transaction) -> list[str]:
+            keys = [key for key, kept in state.scan("") if _task_of(key, kept) == task]
+            state.delete(keys)
+            return keys
+
+        for key in self._store.transact(work):
+            self._remembered.pop(key.removeprefix("token/"), None)
+
+    def find(self, token: str) -> Grant | None:
+        """What this token allows; None if it is not one of ours, or not any more."""
+        (found,) = self.find_all([token])
+        if isinstance(found, Damaged):
+            raise found
+        return found
+
+    def find_all(self, tokens: Sequence[str]) -> list[Grant | Damaged | None]:
+        """What each of these tokens allows, or that what is kept of it is damaged."""
+        parts = [split(token) for token in tokens]
+        kept = self._store.read(lambda state: get_each(state, [f"token/{token_id}" for token_id, _ in parts]))
+        found: list[Grant | Damaged | None] = []
+        for (token_id, secret), each in zip(parts, kept, strict=True):
+            if isinstance(each, Damaged):
+                found.append(each)
+                continue
+            entry = self._remember(token_id, each)
+            found.append(entry.grant if entry and self._fits(entry, secret) else None)
+        return found
+
+    def recall(self, token: str) -> Grant | None:
+        """What `find` said a moment ago, without asking the database; None if it must be asked."""
+        token_id, secret = split(token)
+        until, entry = self._remembered.get(token_id, (0.0, None))
+        if entry is None or self._clock() > until or not self._fits(entry, secret):
+            return None
+        return entry.grant
+
+    def _fits(self, entry: Entry, secret: str) -> bool:
+        """Whether this is the token's secret, and the token has not expired."""
+        expired = entry.expires is not None and self._now() >= entry.expires
+        return hmac.compare_digest(entry.digest, _digest(secret)) and not expired
+
+    def entries(self) -> list[Entry]:
+        """All tokens that can be read, without their secrets, the oldest first."""
+        kept = self._store.read(lambda state: list(state.scan("token/")))
+        found = [_decode(key[6:], value) for key, value in kept if isinstance(value, bytes)]
+        return sorted(found, key=lambda entry: entry.created)
+
+    def find_faults(self) -> dict[str, str]:
+        """What is damaged, or does not fit together: key -> what is wrong with it."""
+        return self._store.read(_find_faults)
+
+    def repair(self) -> list[str]:
+        """End tokens that cannot be read, and find the others' holders again: which have ended."""
+
+        def work(state: Transaction) -> list[str]:
+            faults = _find_faults(state)
+            state.delete(faults)
+            for key, kept in list(state.scan("token/")):
+                entry = _decode(key[6:], sound(kept))
+                state.set({_holder(entry.grant): entry.id.encode()})
+            return [key for key in faults if key.startswith("token/")]
+
+        return self._store.transact(work)
+
+    def _remember(self, token_id: str, kept: bytes | None) -> Entry | None:
+        if kept is None:
+            self._remembered.pop(token_id, None)
+            return None
+        if len(self._remembered) >= MOST_REMEMBERED:
+            self._remembered.clear()
+        entry = _decode(token_id, kept)
+        self._remembered[token_id] = (self._clock() + REMEMBERED_SECONDS, entry)
+        return entry
+
+
+def _tokens_of(state: Transaction, grant: Grant) -> list[str]:
+    """The keys of the tokens that this name has in this task: one, unless something is damaged."""
+    (kept,) = get_each(state, [_holder(grant)])
+    if isinstance(kept, bytes):
+        return [f"token/{kept.decode()}"]
+    found = [] if kept is None else [_decode(k[6:], v) for k, v in state.scan("token/") if isinstance(v, bytes)]
+    return [f"token/{entry.id}" for entry in found if _holder(entry.grant) == _holder(grant)]
+
+
+def _task_of(key: str, kept: bytes | Damaged) -> str | None:
+    """The task that a token or its holder is for."""
+    if key.startswith("holder/"):
+        task: str | None = json.loads(key[7:])[0]
+        return task
+    return _decode(key[6:], kept).grant.task if isinstance(kept, bytes) else None
+
+
+def _find_faults(state: Transaction) -> dict[str, str]:
+    kept = dict(state.scan(""))
+    faults = {key: value.reason for key, value in kept.items() if isinstance(value, Damaged)}
+    tokens = {key[6:]: value for key, value in kept.items() if key[:6] == "token/" and isinstance(value, bytes)}
+    holders = {_holder(_decode(token_id, value).grant): token_id for token_id, value in tokens.items()}
+    for key in kept.keys() - faults.keys():
+        if key[:7] == "holder/" and kept[key] != holders.get(key, "").encode():
+            faults[key] = "there is no such token"
+    return faults | dict.fromkeys(holders.keys() - kept.keys(), "it is not there")
+
+
+def split(token: str) -> tuple[str, str]:
+    """A token's id and its secret; both empty if this is no token."""
+    mark, _, rest = token.partition("_")
+    token_id, _, secret = rest.partition("_")
+    return (token_id, secret) if mark == "rs" and token_id.isalnum() and token_id.isascii() else ("", "")
+
+
+def _check(grant: Grant) -> None:
+    check_client_name(grant.name)
+    if grant.task is not None:
+        check_name(grant.task)
+    elif grant.role == "client":
+        raise ConfigError(f"a client belongs to a task: invite {grant.name} with --task")
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def _holder(grant: Grant) -> str:
+    return f"holder/{json.dumps([grant.task, grant.name])}"
+
+
+def _encode(entry: Entry) -> bytes:
+    kept = {**entry.grant._asdict(), "sha256": entry.digest.hex(), "created": entry.created, "expires": entry.expires}
+    return json.dumps(kept).encode()
+
+
+def _decode(token_id: str, kept: bytes) -> Entry:
+    with decoding(f"token/{token_id}"):
+        values = json.loads(kept)
+        grant = Grant(values["role"], values["name"], values["task"])
+        return Entry(token_id, grant, bytes.fromhex(values["sha256"]), values["created"], values.get("expires"))

@@ -1,0 +1,1 @@
+"""What an operator sees: logs, metrics, and who did what."""

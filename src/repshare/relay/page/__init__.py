@@ -1,0 +1,1 @@
+"""What the live page shows, and how it is recorded."""

@@ -1,0 +1,146 @@
+"""A task as the page shows it: one JSON document of bounded size, made now and then and handed to all who look."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from statistics import median_low
+from typing import Any, TypeVar, cast
+
+import anyio.to_thread
+
+from repshare.board import Board
+from repshare.board.state import Member, read_members
+from repshare.relay.page.curves import make_curves
+from repshare.relay.page.histories import FIELDS, History, read_histories
+from repshare.relay.page.presence import Sight, read_sights, read_traffic
+from repshare.relay.page.snapshots import COUNTED, read_index, usual_round
+from repshare.stores import Store
+
+SHOWN = 100  # members in the table
+FAR = 10  # times what is usual: a client that says more counts as so much
+REFUSALS = 50
+SHARE = 40  # a document that cost a second of the processor is served for so many seconds
+Made = TypeVar("Made")
+_ROUNDED = ("test_accuracy", "train_accuracy", "ce", "bound")
+
+
+class Shared:
+    """Documents made at most now and then, and one at a time, however many look."""
+
+    def __init__(self, fresh_seconds: float = 0.0) -> None:
+        """`fresh_seconds`: for how long any of them is served, however little it cost."""
+        self._fresh_seconds = fresh_seconds
+        self._made: dict[tuple[str, str], tuple[float, Any]] = {}  # until when each may be used
+        self._alone = asyncio.Lock()
+
+    async def get(self, key: tuple[str, str], make: Callable[[], Made]) -> Made:
+        """The document, made again if it is old. In a thread: clients are served in the meantime."""
+        until, kept = self._made.get(key, (0.0, None))
+        if time.monotonic() < until:
+            return cast(Made, kept)
+        async with self._alone:
+            until, kept = self._made.get(key, (0.0, None))
+            if time.monotonic() < until:  # another made it while this one waited
+                return cast(Made, kept)
+            made, cost = await anyio.to_thread.run_sync(_timed, make)
+            now = time.monotonic()
+            self._made = {other: one for other, one in self._made.items() if one[0] > now}
+            self._made[key] = (now + max(self._fresh_seconds, SHARE * cost), made)
+            return made
+
+
+def _timed(make: Callable[[], Made]) -> tuple[Made, float]:
+    begun = time.thread_time()
+    return make(), time.thread_time() - begun
+
+
+def make_view(
+    name: str, board: Board, notes: Store, refusals: Iterable[Mapping[str, Any]], away_seconds: float
+) -> bytes:
+    """The document."""
+    status = board.status(SHOWN)
+    members = status.shown
+    if status.clients > len(members):
+        members = board.store.read(lambda state: read_members(board.task, state, COUNTED))
+    names = [member.name for member in members]
+    histories, sights = read_histories(notes, names), read_sights(notes, names)
+    outliers, now = set(status.outliers()), time.time()
+    shown = [
+        _member(member, histories.get(member.name), sights.get(member.name), now, away_seconds, board.task.classes)
+        | {"outlier": member.name in outliers}
+        for member in status.shown
+    ]
+    index = notes.read(read_index)
+    document = {
+        "name": name,
+        "task": asdict(board.task),
+        "now": now,
+        "version": status.version,
+        "clients": status.clients,
+        "counted": len(members),
+        "online": sum(_online(sights.get(each.name), each, now, away_seconds) for each in members),
+        "round": usual_round(members),
+        "members": shown,
+        "curves": make_curves(histories),
+        "frames": index.rounds[-1:],
+        "map": index.changes,
+        "traffic": _traffic(notes, members, histories, sights),
+        "refusals": list(refusals)[-REFUSALS:][::-1],
+    }
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _member(
+    member: Member, history: History | None, sight: Sight | None, now: float, away_seconds: float, classes: int
+) -> dict[str, Any]:
+    last = history.points[-1].tolist() if history is not None and len(history.points) else []
+    told = {
+        field: float(f"{value:.4g}")
+        for field, value in zip(FIELDS, last[1:], strict=False)
+        if value == value and field in _ROUNDED
+    }
+    said = history.said if history is not None else {}
+    return {
+        "name": member.name,
+        "round": member.round,
+        "seen": sight.last if sight else member.published,
+        "online": _online(sight, member, now, away_seconds),
+        "samples": [member.samples.get(label, 0) for label in range(classes)] if classes <= SHOWN else [],
+        "samples_total": sum(member.samples.values()),
+        "bytes_up": sight.up if sight else member.bytes,
+        "bytes_down": sight.down if sight else 0,
+        "model": said.get("model"),
+        "privacy": said.get("privacy"),
+        **told,
+    }
+
+
+def _online(sight: Sight | None, member: Member, now: float, away_seconds: float) -> bool:
+    """A date far ahead is as wrong as one long ago: of a clock that was set back since."""
+    if sight is None:
+        return abs(now - member.published) <= away_seconds
+    return abs(now - sight.last) <= sight.away_after(away_seconds)
+
+
+def _traffic(
+    notes: Store, members: list[Member], histories: Mapping[str, History], sights: Mapping[str, Sight]
+) -> dict[str, Any]:
+    """Bytes so far; and for those clients that told how large their models are, beside what FedAvg would have cost."""
+    up, down = read_traffic(notes)
+    sizes = {client: int(history.said.get("model_bytes", 0)) for client, history in histories.items()}
+    sized = [
+        (member, sizes[member.name], sights[member.name])
+        for member in members
+        if sizes.get(member.name) and member.name in sights
+    ]
+    costs = [2 * size * member.round for member, size, _ in sized]  # the model up and down each round
+    most = FAR * median_low(costs) if costs else 0
+    return {
+        "up": up,
+        "down": down,
+        "sized": len(sized),
+        "sized_bytes": sum(sight.up + sight.down for _, _, sight in sized),
+        "fedavg_bytes": sum(min(cost, most) for cost in costs),
+    }

@@ -1,0 +1,178 @@
+"""Snapshots of class means over the rounds: what the map is drawn from.
+
+frames       which there are, and whose rows are in which place
+frame/ROUND  float16: the global means, then each client's; NaN where a class has none
+"""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from statistics import median_low
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.board import Board
+from repshare.board.robust import read_means
+from repshare.board.state import Member, read_members
+from repshare.board.totals import read_totals
+from repshare.relay.page.histories import most_crowded, read_many
+from repshare.sharing.representations import Representations
+from repshare.sharing.task import Task
+from repshare.stores import Store, Transaction
+
+FRAMES = 100  # of a task
+CLIENTS = 32  # the first ones, in a frame
+COUNTED = 1000  # members whose rounds are looked at
+CLASSES = 20  # the first ones: more colours than that nobody tells apart
+NUMBERS = 2**17  # in a frame: 256 kB
+
+Halves = NDArray[np.float16]
+
+
+class Index(NamedTuple):
+    """Which frames there are."""
+
+    rounds: list[int]  # ascending
+    clients: list[str | None]  # whose means are in row 1, 2, …; None: nobody's
+    changes: int = 0  # how often any of it has changed
+
+
+class Means(NamedTuple):
+    """What a frame is made of."""
+
+    round: int
+    everyone: Representations
+    clients: dict[str, Representations]
+
+
+def snap(board: Board, notes: Store) -> bool:
+    """Take a snapshot: a new one in a later round than the last, else in its place. Whether it is new.
+
+    So the last one always shows how things stand, whatever rounds clients say they are in.
+    """
+    task, room = board.task, places(board.task)
+    if room < 0:
+        return False
+    means = _read_means(board, room)
+    if means is None:
+        return False
+    later: Means = means
+
+    def work(state: Transaction) -> bool:
+        index = read_index(state)
+        if index.rounds and later.round < index.rounds[-1] / 2:  # they began again: another film
+            state.delete([_key(number) for number in index.rounds])
+            index = Index([], [], index.changes)
+        new = not index.rounds or index.rounds[-1] < later.round
+        _seat(state, index, list(later.clients), room, task)
+        rows = [later.everyone, *(later.clients.get(client or "") for client in index.clients)]
+        frame = np.stack([_square(row, task) for row in rows])
+        if new:
+            index.rounds.append(later.round)
+        if len(index.rounds) > FRAMES:
+            dropped = index.rounds.pop(most_crowded(np.array(index.rounds, np.float32)))
+            state.delete([_key(dropped)])
+        state.set({"frames": _changed(index), _key(index.rounds[-1]): frame.tobytes()})
+        return new
+
+    return notes.transact(work)
+
+
+def usual_round(members: Sequence[Member]) -> int:
+    """The round that a task's clients are in: the median, so that no minority decides; 0 if nobody is there."""
+    return median_low(member.round for member in members) if members else 0
+
+
+def places(task: Task) -> int:
+    """For how many clients a frame has room; −1 if not even for the global means."""
+    return min(CLIENTS, NUMBERS // (min(task.classes, CLASSES) * task.dimension) - 1)
+
+
+def read_index(state: Transaction) -> Index:
+    """Which frames there are."""
+    (kept,) = state.get(["frames"])
+    return Index(*json.loads(kept)) if kept else Index([], [])
+
+
+def read_frames(notes: Store, task: Task) -> tuple[Index, Halves]:
+    """All frames, (frames, 1 + clients, classes, d)."""
+    classes = min(task.classes, CLASSES)
+    index = notes.read(read_index)
+    found = read_many(notes, "frame", map(str, index.rounds))
+    there = [(number, found[str(number)]) for number in index.rounds if str(number) in found]
+    frames = np.full((len(there), 1 + len(index.clients), classes, task.dimension), np.nan, np.float16)
+    for frame, (_, kept) in zip(frames, there, strict=True):
+        rows = np.frombuffer(kept, np.float16).reshape(-1, classes, task.dimension)[: len(frame)]
+        frame[: len(rows)] = rows
+    return index._replace(rounds=[number for number, _ in there]), frames
+
+
+def forget(board: Board, notes: Store, clients: Collection[str]) -> None:
+    """Remove these clients' means from all frames."""
+
+    def work(state: Transaction) -> None:
+        index = read_index(state)
+        if gone := [place for place, name in enumerate(index.clients) if name in clients]:
+            _empty(state, index, gone, board.task)
+            state.set({"frames": _changed(index)})
+
+    notes.transact(work)
+
+
+def _read_means(board: Board, room: int) -> Means | None:
+    def work(state: Transaction) -> tuple[list[Member], Representations]:
+        (kept,) = state.get(["totals"])
+        totals = read_totals(kept, board.task)
+        everyone = totals.means(np.flatnonzero(totals.clients[:CLASSES]).tolist())
+        return read_members(board.task, state, COUNTED), everyone
+
+    members, everyone = board.store.read(work)
+    if not members:
+        return None
+    each = read_means(board.store, members[:room], CLASSES)
+    return Means(usual_round(members), everyone, each)
+
+
+def _seat(state: Transaction, index: Index, names: list[str], room: int, task: Task) -> None:
+    """Give everyone a place; who is gone gives its own up if it is needed."""
+    new = [name for name in names if name not in index.clients]
+    free = room - len(index.clients) + index.clients.count(None)
+    gone = [place for place, name in enumerate(index.clients) if name is not None and name not in names]
+    if len(new) > free:
+        _empty(state, index, gone[: len(new) - free], task)
+    for name in new:
+        if None in index.clients:
+            index.clients[index.clients.index(None)] = name
+        elif len(index.clients) < room:
+            index.clients.append(name)
+
+
+def _empty(state: Transaction, index: Index, places: Iterable[int], task: Task) -> None:
+    size = (-1, min(task.classes, CLASSES), task.dimension)
+    keys = [_key(number) for number in index.rounds]
+    for key, kept in zip(keys, state.get(keys), strict=True):
+        if kept is not None:
+            frame = np.frombuffer(kept, np.float16).reshape(size).copy()
+            for place in places:
+                frame[1 + place : 2 + place] = np.nan
+            state.set({key: frame.tobytes()})
+    for place in places:
+        index.clients[place] = None
+
+
+def _square(rows: Representations | None, task: Task) -> Halves:
+    square = np.full((min(task.classes, CLASSES), task.dimension), np.nan, np.float16)
+    if rows is not None:
+        shown = rows.labels < len(square)
+        with np.errstate(over="ignore"):  # a length that float16 has no number for
+            square[rows.labels[shown]] = rows.vectors[shown]
+    return square
+
+
+def _changed(index: Index) -> bytes:
+    return json.dumps(index._replace(changes=index.changes + 1)).encode()
+
+
+def _key(number: int) -> str:
+    return f"frame/{number}"

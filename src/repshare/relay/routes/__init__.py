@@ -1,0 +1,1 @@
+"""The relay's endpoints, one file for each kind of caller."""

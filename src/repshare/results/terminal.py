@@ -1,0 +1,173 @@
+"""What the terminal shows: progress, tables, and the same tables as Markdown."""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from repshare.results.records import Line, Summary
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+CURVE_WIDTH = 10  # characters
+
+
+def progress(console: Console, unit: str = "rounds") -> Progress:
+    """A bar with what is being done, how far it is, and when it will end."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+    )
+
+
+def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: str) -> Table:
+    """One row for each method."""
+    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("method")
+    table.add_column("accuracy", justify="right", no_wrap=True)
+    table.add_column("±", justify="right")
+    table.add_column("by round", min_width=CURVE_WIDTH)
+    table.add_column("up", justify="right")
+    table.add_column("down", justify="right")
+    table.add_column("in all", justify="right")
+    table.add_column("compute", justify="right")
+    best = max(summary.accuracy for method, summary in summaries.items() if method != "CL" or len(summaries) == 1)
+    for method, summary in summaries.items():
+        style = "bold" if summary.accuracy == best else ""
+        table.add_row(
+            f"[bold]{method}[/]",
+            _plus_minus(summary.accuracy, summary.std_over_seeds),
+            f"{summary.std_over_clients:.2f}",
+            curve([line for line in lines if line["method"] == method]),
+            traffic(summary.bytes_up / summary.client_rounds),
+            traffic(summary.bytes_down / summary.client_rounds),
+            traffic((summary.bytes_up + summary.bytes_down) / _clients(lines, method)),
+            f"{summary.seconds:.0f} s",
+            style=style,
+        )
+    return table
+
+
+def _clients(lines: Sequence[Line], method: str) -> int:
+    return len({line["client"] for line in lines if line["method"] == method})
+
+
+def legend(titles: Mapping[str, str], seeds: int) -> str:
+    """What the rows and columns of a comparison mean."""
+    rows = [f"  [bold]{name}[/]  {title}" for name, title in titles.items()]
+    columns = ["accuracy   in percent; ±: standard deviation over clients"]
+    columns += ["up, down   what a client sends and receives in a round"]
+    columns += ["in all     both, in all its rounds"]
+    columns += ["compute    seconds of one core, all clients together"]
+    if seeds > 1:
+        columns.insert(0, f"accuracy   mean over clients, ± standard deviation over {seeds} seeds")
+    return "\n".join([*rows, "", *columns, ""])
+
+
+def curve(lines: Sequence[Line]) -> str:
+    """Mean test accuracy over the rounds as a row of blocks, from 0 to 100 %."""
+    tested = sorted((line for line in lines if line["test_accuracy"] is not None), key=lambda line: line["round"])
+    means = [
+        statistics.fmean(line["test_accuracy"] for line in at)
+        for _, at in groupby(tested, key=lambda line: line["round"])
+    ]
+    step = max(1, -(-len(means) // CURVE_WIDTH))
+    return "".join(BLOCKS[min(int(mean * len(BLOCKS)), len(BLOCKS) - 1)] for mean in means[::-step][::-1])
+
+
+def traffic(bytes_: float) -> str:
+    """Bytes in a unit that suits them."""
+    if bytes_ == 0:
+        return "–"
+    power = min(int(math.log10(max(bytes_, 1)) // 3), 3)
+    return f"{bytes_ / 1000**power:.3g} {('B', 'kB', 'MB', 'GB')[power]}"
+
+
+Published = Mapping[str, Mapping[int, float]]  # by row and number of clients
+
+
+def table_markdown(dataset: str, lines: Sequence[Line], published: Published) -> str:
+    """The paper's table for one data set, the published numbers beside ours, as Markdown."""
+    sizes = _sizes(lines)
+    counts = Counter((line["row"], line["clients"]) for line in lines)
+    fewest, most = min(counts.values()), max(counts.values())
+    over = f"{most}" if fewest == most else f"{fewest} to {most}"
+    coarse = any(line.get("compute") == "bf16" for line in lines)
+    parts = [
+        f"{dataset}: mean test accuracy over clients after the last round [%], "
+        + (f"± standard deviation over {over}\nseeds" if most > 1 else "one seed")
+        + "; in brackets the published number. CL is one client with all the data."
+        + (" †: computed in bf16." if coarse else ""),
+        "",
+        "| | " + " | ".join(f"N = {size}" for size in sizes) + " |",
+        "|---|" + "---:|" * len(sizes),
+    ]
+    for title, row in _rows(lines):
+        entries = (_entry(title, row, size, published) for size in sizes)
+        parts.append(f"| {title} | " + " | ".join(entries) + " |")
+    return "\n".join(parts) + "\n"
+
+
+def _sizes(lines: Sequence[Line]) -> list[int]:
+    return sorted({line["clients"] for line in lines})
+
+
+def _rows(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
+    titles = dict.fromkeys(line["row"] for line in lines)
+    return [(title, [line for line in lines if line["row"] == title]) for title in titles]
+
+
+def _entry(title: str, row: Sequence[Line], size: int, published: Published) -> str:
+    entry = [line for line in row if line["clients"] == size]
+    accuracies = [line["accuracy"] for line in entry]
+    if not accuracies:
+        return ""
+    shown = _plus_minus(statistics.fmean(accuracies), statistics.stdev(accuracies) if len(accuracies) > 1 else None)
+    shown += " †" if any(line.get("compute") == "bf16" for line in entry) else ""
+    number = published.get(title, {}).get(size)
+    return shown if number is None else f"{shown} ({number:.2f})"
+
+
+def _plus_minus(mean: float, deviation: float | None) -> str:
+    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
+
+
+def data_table(rows: Mapping[str, Mapping[str, str]]) -> Table:
+    """What data sets there are."""
+    table = Table()
+    table.add_column("data set", style="bold")
+    for heading in next(iter(rows.values())):
+        table.add_column(heading)
+    for name, row in rows.items():
+        table.add_row(name, *row.values())
+    return table
+
+
+def release_table(rows: Mapping[str, Sequence[str]], title: str) -> Table:
+    """What a release consists of, class by class."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("class", "samples here", "class mean", "observations, each"):
+        table.add_column(heading, justify="right")
+    for label, row in rows.items():
+        table.add_row(label, *row)
+    return table

@@ -1,0 +1,211 @@
+"""Class means through secure sums: a fixed group meets once a round, and only the total can be read by anyone.
+
+A total still tells of a class that one or two members share: see docs/privacy.md, and the warning here.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from repshare.board import Wants
+from repshare.board.totals import Totals, read_totals
+from repshare.errors import ConfigError, Refused, Unreachable
+from repshare.exchange.keys import Key
+from repshare.exchange.relay import RelayExchange
+from repshare.secure.masking import Group, Member, Vector, add_up
+from repshare.secure.meetings import STEPS, Meetings
+from repshare.sharing import fixed_point, wire
+from repshare.sharing.representations import Teacher, nothing
+from repshare.sharing.task import Task
+
+log = logging.getLogger("repshare.secure")
+
+PATIENCE_SECONDS = 60.0  # for each step, from the first who takes it
+FEWEST = 3  # members who share a class, for a total to hide one's mean from the others
+PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.5
+
+
+class Meeting(Protocol):
+    """Where one member meets its group, step by step. Once a step is over, everyone sees the same of it."""
+
+    def number(self) -> int:
+        """Of the meeting that one can still come to."""
+
+    def put(self, number: int, step: int, body: bytes) -> None:
+        """Say something in a step."""
+
+    def get(self, number: int, step: int) -> dict[str, bytes] | None:
+        """What everyone said in a step, or None while it is not over."""
+
+
+class LocalMeeting:
+    """Meetings in the same process."""
+
+    def __init__(self, meetings: Meetings, members: tuple[str, ...], name: str, patience: float) -> None:
+        self.meetings, self.members, self.name, self.patience = meetings, members, name, patience
+
+    def number(self) -> int:
+        """Of the meeting that one can still come to."""
+        return self.meetings.number(self.members)
+
+    def put(self, number: int, step: int, body: bytes) -> None:
+        """Say something in a step."""
+        self.meetings.put(self.members, number, step, self.name, body, self.patience)
+
+    def get(self, number: int, step: int) -> dict[str, bytes] | None:
+        """What everyone said in a step."""
+        return self.meetings.get(self.members, number, step)
+
+
+class RelayMeeting:
+    """Meetings at a relay."""
+
+    def __init__(self, relay: RelayExchange, members: tuple[str, ...], patience: float) -> None:
+        self.relay, self.members, self.patience = relay, members, patience
+
+    def number(self) -> int:
+        """Of the meeting that one can still come to."""
+        return self.relay.meeting_number(self.members)
+
+    def put(self, number: int, step: int, body: bytes) -> None:
+        """Say something in a step."""
+        self.relay.meeting_put(self.members, number, step, body, self.patience)
+
+    def get(self, number: int, step: int) -> dict[str, bytes] | None:
+        """What everyone said in a step."""
+        body = self.relay.meeting_get(self.members, number, step)
+        return None if body is None else wire.decode_items(body)
+
+
+class SecureExchange:
+    """One client's way to a group that learns its total class means only: see `Exchange`, but publishing waits.
+
+    Observations are averages of one client's samples, which nobody else's can hide: a release must have none (M↑ = 0).
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        name: str,
+        meeting: Meeting,
+        *,
+        task_name: str,
+        key: Key,
+        members: Mapping[str, bytes],
+        threshold: int = 0,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        """`members` are names and public keys, this client's among them, the same for all."""
+        self.task, self.name, self.meeting, self.key, self.members = task, name, meeting, key, members
+        self.task_name, self.threshold, self.patience = task_name, threshold, patience
+        if task.aggregation != "mean":
+            raise ConfigError(
+                f"the task needs single clients' means for its {task.aggregation}, which a secure sum hides: take part "
+                "without a group, or in a task with --aggregation mean"
+            )
+        Member(self._group(0), name, key)  # so that a mistake is told before the first round
+        self._last = 0  # the last meeting in which shares were dealt: in none this is done twice
+        self._warned: set[int] = set()
+        self.sent = self.received = 0  # bytes of what was said in meetings, and heard
+        self._teacher = Teacher(nothing(task.dimension), nothing(task.dimension))
+
+    def publish(self, body: bytes) -> None:
+        """Add this release's class sums to the group's; done when the total is known, or cannot be."""
+        release = wire.decode_release(body)
+        self.task.check(release)
+        if len(release.observations.labels):
+            raise Refused("observations are one client's own and cannot be summed up: share none (m_up = 0)")
+        own = read_totals(None, self.task)
+        own.add(release.means, +1, weighted=self.task.weighted)
+        number = self.meeting.number()
+        if number <= self._last:
+            raise Refused(
+                f"this would be meeting {number}, but {self.name} has taken part in meeting {self._last}: if the task "
+                "or its relay's database is a new one, all members must start again"
+            )
+        total, present = self._sum_up(self._group(number), number, own.numbers.ravel())
+        totals = Totals(total.reshape(own.numbers.shape))
+        others = Totals(totals.numbers - own.numbers)
+        if fault := find_fault(others, present - 1, self.task):
+            raise Refused(f"the total of meeting {number} is not used: the others have {fault}. A member has lied")
+        self._warn_of_few(own, totals)
+        taught = np.flatnonzero(others.clients > 0).tolist()
+        self._teacher = Teacher(totals.means(taught), nothing(self.task.dimension))
+
+    def collect(self, wants: Wants) -> bytes:
+        """The means behind the last total, of classes that others have, too."""
+        chosen = wants.classes if wants.classes is not None else range(self.task.classes)
+        means = self._teacher.means
+        return wire.encode_teacher(self._teacher._replace(means=means.part(np.isin(means.labels, list(chosen)))))
+
+    def withdraw(self) -> None:
+        """Nothing can be taken back out of a total, and none is kept."""
+
+    def _warn_of_few(self, own: Totals, totals: Totals) -> None:
+        """Which classes of ours a total does not hide, once we know. Nobody does before there is a total."""
+        few = set(np.flatnonzero((own.clients > 0) & (totals.clients < FEWEST)).tolist()) - self._warned
+        if few:
+            self._warned |= few
+            log.warning(
+                "classes that fewer than %d members share: %s. What one shares alone is read by all; of two, each "
+                "reads the other's. --share-classes leaves classes out",
+                FEWEST,
+                ", ".join(map(str, sorted(few))),
+            )
+
+    def _group(self, number: int) -> Group:
+        """Bound to all that decides what members add up: else a relay could tell each of them something else of it."""
+        task = self.task
+        agreed = [task.classes, task.dimension, float(task.norm_bound), task.minimum_count, task.weighted]
+        session = json.dumps([self.task_name, number, *agreed])
+        return Group(self.members, session, task.classes * (task.dimension + 3), self.threshold)
+
+    def _sum_up(self, group: Group, number: int, vector: Vector) -> tuple[Vector, int]:
+        """The total, and of how many members' vectors."""
+        member = Member(group, self.name, self.key)
+        announced = self._meet(number, 0, member.announce())
+        self._last = number
+        dealt = self._meet(number, 1, member.deal(announced))
+        masked = self._meet(number, 2, member.mask(dealt, vector))
+        confirmed = self._meet(number, 3, member.confirm(masked))
+        opened = self._meet(number, 4, member.open(confirmed))
+        return add_up(group, announced, dealt, masked, opened), len(masked)
+
+    def _meet(self, number: int, step: int, body: bytes) -> dict[str, bytes]:
+        """Say something, and wait for what the others say."""
+        self.meeting.put(number, step, body)
+        self.sent += len(body)
+        until, pause = time.monotonic() + self.patience + STEPS, PAUSE_SECONDS
+        while (said := self.meeting.get(number, step)) is None:
+            if time.monotonic() > until:
+                raise Unreachable(f"step {step} of meeting {number} does not end")
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        self.received += sum(map(len, said.values()))
+        return said
+
+
+def find_fault(others: Totals, members: int, task: Task) -> str | None:
+    """What is wrong with the sums of so many members, which only releases of the task went into; None if nothing is.
+
+    Nobody can look at a single member's vector, so that this is the only check which a false one meets.
+    """
+    clients, samples, weights = others.clients, others.samples, others.weights  # (C,) each
+    lengths = np.linalg.norm(others.vectors.astype(np.float64), axis=1) * fixed_point.STEP  # (C,)
+    longest = (task.norm_bound + fixed_point.STEP * task.dimension) * (1 + 1e-9)  # each number is rounded to a step
+    faults = {
+        f"{{clients}} clients, of {members},": (clients < 0) | (clients > members),
+        "{samples} samples of {clients} clients": (samples < clients * task.minimum_count)
+        | (samples > clients * wire.MOST_COUNTED),
+        "a weight of {weights} for {samples} samples": weights != (samples if task.weighted else clients),
+        "a sum of length {lengths:.3g} for a weight of {weights}": lengths > weights * longest,
+    }
+    for text, wrong in faults.items():
+        for label in np.flatnonzero(wrong)[:1].tolist():
+            rows = {"clients": clients, "samples": samples, "weights": weights, "lengths": lengths}
+            return text.format(**{name: row[label] for name, row in rows.items()}) + f" in class {label}"
+    return None

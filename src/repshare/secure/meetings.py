@@ -1,0 +1,172 @@
+"""Where the members of a fixed group exchange messages in steps, for a secure sum: see `masking`.
+
+A step is over when everyone expected has said something, or a while after the first did; it then never changes, and
+only those who were in it are expected in the next. So everyone sees the same messages, and knows who dropped out.
+Messages are opaque here, and only those of the last two meetings of a group are kept.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from repshare.board import clock
+from repshare.board.clock import Age
+from repshare.errors import Damaged, Refused
+from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction, decoding, find_faults
+
+STEPS = 5
+MOST_MEMBERS = 100
+MOST_GROUPS = 100  # of a task; one that has not met for a while makes room
+MOST_OPENED = 10  # of those, by one client: members may be names that nobody has
+IDLE_SECONDS = 3600.0
+KEPT = 2  # meetings of a group: members may still read the one before
+
+Step = dict[
+    str, Any
+]  # since: when the first message came, by the time of `clocks`; patience; names: whose messages are there; over
+
+
+class Meetings:
+    """The meetings of all groups of one task, over a store; without one, in memory."""
+
+    def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.store, self.age = Healing(store or MemoryStore(), self._heal), Age(clock)
+
+    def number(self, members: Sequence[str]) -> int:
+        """Of the group's meeting that one can still come to."""
+        return self.store.read(lambda state: self._number(state, _identify(members)))
+
+    def put(self, members: Sequence[str], number: int, step: int, client: str, body: bytes, patience: float) -> None:
+        """Say something in a step; the same again changes nothing. The first says how many seconds there are."""
+        group = _identify(members)
+        if client not in members:
+            raise Refused(f"{client} is not in the group")
+        if not 0 <= step < STEPS:
+            raise Refused(f"steps are 0 to {STEPS - 1}, not {step}")
+        self.store.transact(lambda state: self._put(state, members, f"{group}/{number}", step, client, body, patience))
+
+    def get(self, members: Sequence[str], number: int, step: int) -> dict[str, bytes] | None:
+        """What everyone said in a step, or None while it is not over."""
+        place = f"{_identify(members)}/{number}"
+
+        def work(state: Transaction) -> dict[str, bytes] | None:
+            self.age.keep(state, clock.KEPT_SECONDS)
+            kept = self._step(state, members, place, step)
+            if kept is None or not kept["over"]:
+                return None
+            bodies = state.get([f"{place}/{step}/{name}" for name in kept["names"]])
+            return {name: body or b"" for name, body in zip(kept["names"], bodies, strict=True)}
+
+        return self.store.transact(work)
+
+    def _put(
+        self, state: Transaction, members: Sequence[str], place: str, step: int, client: str, body: bytes, wait: float
+    ) -> None:
+        group, _, number = place.partition("/")
+        if step == 0:
+            self._open(state, members, group, int(number), client)
+        expected = self._expected(state, members, place, step)
+        if client not in expected:
+            raise Refused(f"meeting {number} went on without {client}")
+        kept = self._step(state, members, place, step)
+        kept = kept or {"since": self._mark(state), "patience": wait, "names": [], "over": False}
+        key = f"{place}/{step}/{client}"
+        if client in kept["names"]:
+            if state.get([key]) != [body]:
+                raise Refused(f"{client} has said something else in step {step} already")
+            return
+        if kept["over"]:
+            raise Refused(f"step {step} of meeting {number} is over")
+        kept["names"] = sorted([*kept["names"], client])
+        kept["over"] = kept["names"] == expected
+        state.set({key: body, f"{place}/{step}": json.dumps(kept).encode()})
+
+    def _step(self, state: Transaction, members: Sequence[str], place: str, step: int) -> Step | None:
+        """A step as it stands; time may have ended it just now."""
+        kept: Step | None = _read(state, f"{place}/{step}")
+        if kept is not None and not kept["over"] and self._late(state, kept):
+            kept["over"] = True
+            state.set({f"{place}/{step}": json.dumps(kept).encode()})
+        return kept
+
+    def _expected(self, state: Transaction, members: Sequence[str], place: str, step: int) -> list[str]:
+        if step == 0:
+            return sorted(members)
+        before = self._step(state, members, place, step - 1)
+        if before is None or not before["over"]:
+            raise Refused(f"step {step - 1} is not over yet")
+        return list(before["names"])
+
+    def _number(self, state: Transaction, group: str) -> int:
+        last = _read(state, f"{group}/last")
+        number = int(last["number"] if last else (_read(state, "forgotten") or 0) + 1)
+        first = _read(state, f"{group}/{number}/0")
+        gone = first and (first["over"] or self._late(state, first))
+        return number + 1 if gone else number
+
+    def _open(self, state: Transaction, members: Sequence[str], group: str, number: int, client: str) -> None:
+        """Make room for a meeting, unless it has begun. One can only come to the next."""
+        last = _read(state, f"{group}/last")
+        if last and number == last["number"]:
+            return
+        if number != (next_one := self._number(state, group)):
+            raise Refused(f"the group's next meeting is number {next_one}, not {number}")
+        groups = _read(state, "groups") or {}
+        for other, (since, names) in sorted(groups.items(), key=lambda each: each[1][0]):
+            if other != group and clock.over(since, IDLE_SECONDS, self.age.now(state)):
+                forgotten = max(_read(state, f"{other}/last")["number"], _read(state, "forgotten") or 0)
+                state.set({"forgotten": json.dumps(forgotten).encode()})  # so that a group never counts from 1 again
+                state.delete([f"{other}/last", *(key for n in range(KEPT) for key in _keys(state, other, names, n))])
+                del groups[other]
+        if group not in groups:
+            if sum(names[0] == client for _, names in groups.values()) >= MOST_OPENED:
+                raise Refused(f"{MOST_OPENED} groups that {client} opened meet already")
+            if len(groups) >= MOST_GROUPS:
+                raise Refused(f"{MOST_GROUPS} groups of this task meet already")
+            groups[group] = [0.0, sorted(members, key=lambda name: name != client)]  # first who opened it
+        groups[group][0] = self._mark(state)
+        state.delete(_keys(state, group, members, KEPT - 1))
+        state.set({"groups": json.dumps(groups).encode(), f"{group}/last": json.dumps({"number": number}).encode()})
+
+    def _late(self, state: Transaction, step: Step) -> bool:
+        return clock.over(step["since"], step["patience"], self.age.now(state))
+
+    def _mark(self, state: Transaction) -> float:
+        """The time, written down: no relay may be behind a moment that is kept."""
+        return self.age.keep(state)
+
+    def _heal(self, state: Transaction, fault: Damaged) -> Healed:
+        """End the meetings of groups in which something is damaged: of all, if it is what they have in common."""
+        self.age.repair(state)
+        faults, kept = {fault.key: fault.reason} | find_faults(state), [key for key, _ in state.scan("")]
+        common = faults.keys() & {"groups", "forgotten"}
+        groups = {} if common else _read(state, "groups") or {}
+        ended = {key.partition("/")[0] for key in (kept if common else faults) if "/" in key}
+        # So that no group counts from 1 again: all numbers there are, and where one was lost, a larger one than any.
+        numbers = [int(parts[1]) for parts in (key.split("/") for key in kept) if parts[1:] and parts[1].isdigit()]
+        numbers.append(int(time.time()) if "forgotten" in common else _read(state, "forgotten") or 0)
+        state.delete([*faults, *(key for key in kept if key.partition("/")[0] in ended)])
+        left = {group: value for group, value in groups.items() if group not in ended}
+        state.set({"groups": json.dumps(left).encode(), "forgotten": json.dumps(max(numbers)).encode()})
+        return Healed(faults, [f"the meetings of {len(ended)} groups that were under way"])
+
+
+def _keys(state: Transaction, group: str, members: Sequence[str], back: int) -> list[str]:
+    """All keys of a meeting of a group, so many before its last one."""
+    number = int((_read(state, f"{group}/last") or {"number": 0})["number"]) - back
+    places = [f"{group}/{number}/{step}" for step in range(STEPS)]
+    return [*places, *(f"{place}/{name}" for place in places for name in members)]
+
+
+def _identify(members: Sequence[str]) -> str:
+    if not 2 <= len(set(members)) == len(members) <= MOST_MEMBERS:
+        raise Refused(f"a group has 2 to {MOST_MEMBERS} different members")
+    return hashlib.sha256(json.dumps(sorted(members)).encode()).hexdigest()[:32]
+
+
+def _read(state: Transaction, key: str) -> Any:
+    (kept,) = state.get([key])
+    with decoding(key):
+        return None if kept is None else json.loads(kept)

@@ -1,0 +1,139 @@
+"""A client's part of a common classifier, as the rows of a release: class-shaped averages over all its samples.
+
+With n samples of which sample i has the vector ψᵢ in the common space, the label yᵢ and a weight αᵢ for each class:
+
+    row c < C    Σ αᵢc ψᵢ / n  (d numbers),  Σ αᵢc / n,  the share of class c,  and for each candidate of shrinkage the
+                 share of samples that are of class c and that the client, alone and leaving it out, gets right
+    row C        Σ ψᵢ / n,  log ρ if the weights were made for the ρ of a vote, and 1 if they were made before any vote
+
+Every row counts n, so that a board's mean of parts, weighted by counts, is the part of all samples together.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.errors import Malformed
+from repshare.sharing.representations import Floats, Release, Representations, Teacher, nothing
+
+SHRINKAGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # candidates: see `common`
+KINDS = len(SHRINKAGES)
+BESIDE = 2 + KINDS  # numbers of a row beside its vector
+SLACK = 1.01  # for what fp16 makes of a length
+ROUNDED = 0.005  # by how much fp16 or int8 may change a share
+MOST_LOGARITHM = 25  # of a shrinkage, without its sign
+MOST_WEIGHT = 4.0  # of a sample: what squared loss stays well below, and logistic loss below by a proof
+
+
+class Part(NamedTuple):
+    """Averages over a client's samples, or over everybody's."""
+
+    vectors: Floats  # (C, d)
+    weights: Floats  # (C,)
+    shares: Floats  # (C,)
+    hits: Floats  # (C, len(SHRINKAGES))
+    centre: Floats  # (d,)
+    samples: int
+    first: float = 0.0  # the share of samples whose weights were made before their client had heard of others
+    shrinkage: float | None = None  # ρ that the other weights were made for, on the geometric mean; None: not known
+
+
+def make_part(
+    vectors: Floats,  # (n, d)  one a sample
+    weights: NDArray[np.float64],  # (n, C)  α
+    labels: NDArray[np.int64],  # (n,)
+    hits: NDArray[np.bool_],  # (n, len(SHRINKAGES))
+    shrinkage: float | None = None,
+) -> Part:
+    """The averages. No sample's weight may be above MOST_WEIGHT. Without a shrinkage, there had been no vote."""
+    classes, count = weights.shape[1], len(labels)
+    if (largest := float(np.abs(weights).max(initial=0))) > MOST_WEIGHT:
+        raise ValueError(f"a sample's weight is {largest:.3g}; at most {MOST_WEIGHT:g} may leave")
+    ones = np.eye(classes, dtype=np.float32)[labels]  # (n, C)
+    return Part(
+        (weights.T.astype(np.float32) @ vectors) / np.float32(count),
+        weights.mean(axis=0).astype(np.float32),
+        ones.mean(axis=0),
+        ones.T @ hits.astype(np.float32) / np.float32(count),
+        vectors.mean(axis=0, dtype=np.float64).astype(np.float32),
+        count,
+        1.0 if shrinkage is None else 0.0,
+        shrinkage,
+    )
+
+
+def as_release(part: Part, round: int, space: str) -> Release:
+    """The part as what leaves a client."""
+    classes, dimension = part.vectors.shape
+    rows = np.zeros((classes + 1, dimension + BESIDE), np.float32)
+    rows[:classes, :dimension], rows[classes, :dimension] = part.vectors, part.centre
+    rows[:classes, dimension], rows[:classes, dimension + 1] = part.weights, part.shares
+    rows[:classes, dimension + 2 :] = part.hits
+    rows[classes, dimension] = 0.0 if part.shrinkage is None else math.log(part.shrinkage)
+    rows[classes, dimension + 1] = part.first
+    counts = np.full(classes + 1, part.samples, np.int64)
+    means = Representations(rows, np.arange(classes + 1), counts)
+    return Release(round, means, nothing(dimension + BESIDE), space=space)
+
+
+def find_fault(rows: Representations, classes: int, dimension: int) -> str | None:
+    """What keeps these rows from being a part or a total of parts; None if nothing does. No rows are none's part."""
+    labels, vectors, counts = rows.labels, rows.vectors, rows.counts
+    if vectors.shape[1] != dimension + BESIDE:
+        return f"vectors of {vectors.shape[1] - BESIDE} numbers; the space's have {dimension}"
+    if not len(labels):
+        return None
+    if sorted(labels.tolist()) != list(range(classes + 1)):
+        return f"rows {sorted(labels.tolist())[:12]}, not one for each of {classes} classes and one for the centre"
+    if not np.isfinite(vectors).all() or counts.min() < 1 or counts.min() != counts.max():
+        return "numbers that are not finite, or rows that count different samples"
+    ordered = vectors[np.argsort(labels)]
+    lengths, longest = np.linalg.norm(ordered[:, :dimension], axis=1), SLACK * np.sqrt(dimension)
+    if lengths[classes] > longest or lengths.max() > MOST_WEIGHT * longest:
+        return f"a vector of length {lengths.max():.4g}; the space's are at most {longest:.4g} long"
+    if abs(ordered[classes, dimension]) > MOST_LOGARITHM:
+        return f"a shrinkage of exp({ordered[classes, dimension]:.4g}); it must be from exp(±{MOST_LOGARITHM})"
+    if not -ROUNDED <= ordered[classes, dimension + 1] <= 1 + ROUNDED:
+        return f"a share of {ordered[classes, dimension + 1]:.4g} first releases, not from 0 to 1"
+    weights, shares, hits = ordered[:classes, dimension], ordered[:classes, dimension + 1], ordered[:classes, -KINDS:]
+    if np.abs(weights).max() > MOST_WEIGHT:
+        return f"a weight of {np.abs(weights).max():.4g}; at most {MOST_WEIGHT:g} is allowed"
+    if shares.min() < -ROUNDED or abs(float(shares.sum()) - 1) > ROUNDED * classes:
+        return f"shares of classes that add up to {shares.sum():.4g}, not to 1"
+    if hits.min() < -ROUNDED or (hits > shares[:, None] + ROUNDED).any():
+        return "more hits than samples"
+    return None
+
+
+def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Part | None:
+    """Everybody's averages, or None where nobody else has shared any. Raises Malformed for anything else."""
+    if teacher.space not in (None, space):
+        raise Malformed(f"the teacher is of the space {teacher.space}, this client's is {space}")
+    if fault := find_fault(teacher.means, classes, dimension):
+        raise Malformed(f"the teacher has {fault}")
+    if not len(teacher.means.labels):
+        return None
+    rows = teacher.means.vectors[np.argsort(teacher.means.labels)]
+    beside, first = rows[:classes, dimension:], min(max(float(rows[classes, dimension + 1]), 0.0), 1.0)
+    return Part(
+        rows[:classes, :dimension],
+        beside[:, 0],
+        beside[:, 1],
+        beside[:, 2:],
+        rows[classes, :dimension],
+        int(teacher.means.counts[0]),
+        first,
+        None if first > 1 - ROUNDED else _shrinkage(float(rows[classes, dimension]) / (1 - first)),
+    )
+
+
+def _shrinkage(logarithm: float) -> float:
+    """Of clients whose own are within bounds, the mean is, too; what rounding or a lie makes of it must be as well."""
+    return math.exp(min(max(logarithm, -MOST_LOGARITHM), MOST_LOGARITHM))
+
+
+def longest_row(dimension: int) -> float:
+    """What no row of a part is longer than."""
+    return MOST_WEIGHT * SLACK * float(np.sqrt(dimension)) + BESIDE + MOST_LOGARITHM

@@ -1,0 +1,306 @@
+"""Releases, teachers, weights (FedAvg) and batches (split learning) <-> bytes: the only file that knows the format.
+
+A message is a safetensors file: a header that says names, types and shapes, then the numbers. It cannot carry
+code. What it means is one JSON object in the header's metadata:
+
+    kind "release" or "teacher"   vectors (n, d), labels (n,), counts (n,); the first `means` rows are class means
+                                  and the others observations; int8 adds scales (n,), one a row; a release with noise
+                                  says where from: "os", or "seeded" for simulations, where it protects nobody; vectors
+                                  in a common space say in which
+    kind "weights"                a model's tensors by name, and the number of samples they were trained on
+    kind "batch"                  for split learning: vectors (n, d), features or gradients, and labels (n,) of features
+    kind "items"                  what a store keeps: keys and values, each joined, and sizes (n, 2) to cut them by; not
+                                  a tensor each, since safetensors takes no header of more than 100 MB
+    kind "signed", version 2      a release's bytes (or none), signature (64,) and public key (32,), with whose release
+                                  of which task it is, when that client's rounds began, and the round; the signature is
+                                  for the question that this answers, too: see `keys`
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+from repshare.errors import Malformed
+from repshare.sharing.representations import Release, Representations, Teacher
+
+PRECISIONS = ("fp32", "fp16", "int8")
+NOISES = ("os", "seeded")
+VERSION = 1
+NEWER_VERSIONS = {"signed": 2}  # of kinds that have changed since; version 1 could be replayed
+LONGEST_HEADER_BYTES = 10_000  # of a release or teacher, which have four tensors: a longer one is not even parsed
+MOST_COUNTED = 2**31 - 1  # samples behind an average; what many clients have together may be more
+_SIGNED, _ITEMS, _ROWS = ("release", "key", "signature"), ("keys", "values", "sizes"), ("vectors", "labels", "counts")
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class Signed(NamedTuple):
+    """A peer's answer: its release, or no bytes for none. Nothing in it is true before `keys.unseal` said so."""
+
+    task: str
+    client: str
+    began: int  # milliseconds since 1970: which of the client's runs this is, should it have begun anew
+    round: int
+    release: bytes
+    key: bytes
+    signature: bytes
+
+
+def encode_release(release: Release, precision: str = "fp32") -> bytes:
+    """A release as bytes, its vectors in fp32, fp16 or int8."""
+    return _encode("release", release.means, release.observations, precision, **_noted(release))
+
+
+def decode_release(body: bytes) -> Release:
+    """The release in these bytes, or Malformed."""
+    means, observations, meta = _decode("release", body)
+    noise = meta.get("noise")
+    if noise is not None and noise not in NOISES:
+        raise Malformed(f"noise must be from {' or '.join(NOISES)}, not {str(noise)[:30]!r}")
+    return Release(_whole(meta, "round"), means, observations, noise, _space(meta))
+
+
+def encode_teacher(teacher: Teacher, precision: str = "fp32") -> bytes:
+    """A teacher as bytes, its vectors in fp32, fp16 or int8."""
+    space = {} if teacher.space is None else {"space": teacher.space}
+    return _encode("teacher", teacher.means, teacher.observations, precision, **space)
+
+
+def decode_teacher(body: bytes) -> Teacher:
+    """The teacher in these bytes, or Malformed."""
+    means, observations, meta = _decode("teacher", body)
+    return Teacher(means, observations, _space(meta))
+
+
+def encode_weights(weights: Arrays, *, round: int, samples: int) -> bytes:
+    """A model's tensors as bytes."""
+    return _pack(weights, {"kind": "weights", "round": round, "samples": samples})
+
+
+def decode_weights(body: bytes) -> tuple[dict[str, NDArray[Any]], int, int]:
+    """The tensors in these bytes, their round, and how many samples they were trained on; or Malformed."""
+    arrays, meta = _unpack(body, "weights")
+    return arrays, _whole(meta, "round"), _whole(meta, "samples")
+
+
+def encode_batch(vectors: NDArray[np.float32], labels: NDArray[np.int64] | None = None) -> bytes:
+    """A batch's features with their labels, or its gradients, as bytes."""
+    rows = {"vectors": vectors} if labels is None else {"vectors": vectors, "labels": labels.astype(np.int32)}
+    return _pack(rows, {"kind": "batch"})
+
+
+def decode_batch(body: bytes) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The vectors in these bytes, and the labels if there are any; or Malformed."""
+    arrays, _ = _unpack(body, "batch", ("vectors", "labels"))
+    vectors, labels = _array(arrays, "vectors"), arrays.get("labels", np.zeros(0, np.int32))
+    if vectors.dtype != np.float32 or vectors.ndim != 2 or labels.dtype != np.int32 or labels.ndim != 1:
+        raise Malformed(f"a batch of {vectors.dtype} {vectors.shape} with labels {labels.dtype} {labels.shape}")
+    return vectors, labels.astype(np.int64)
+
+
+def encode_items(items: Mapping[str, bytes]) -> bytes:
+    """What a store keeps, as bytes."""
+    keys = [key.encode() for key in items]
+    sizes = [(len(key), len(value)) for key, value in zip(keys, items.values(), strict=True)]
+    arrays: dict[str, NDArray[Any]] = {
+        "keys": np.frombuffer(bytearray().join(keys), np.uint8),
+        "values": np.frombuffer(bytearray().join(items.values()), np.uint8),
+        "sizes": np.array(sizes, np.int64).reshape(-1, 2),
+    }
+    return _pack(arrays, {"kind": "items"})
+
+
+def decode_items(body: bytes) -> dict[str, bytes]:
+    """What a store kept, or Malformed."""
+    arrays, _ = _unpack(body, "items", _ITEMS)
+    keys, values, sizes = (_array(arrays, name) for name in _ITEMS)
+    if {keys.dtype, values.dtype} != {np.dtype(np.uint8)} or sizes.dtype != np.int64 or sizes.shape[1:] != (2,):
+        raise Malformed(f"types do not fit: {keys.dtype}, {values.dtype}, sizes {sizes.dtype} {sizes.shape}")
+    if (sizes < 0).any() or [sum(each) for each in sizes.T.tolist()] != [keys.size, values.size]:
+        raise Malformed("sizes do not fit what is there")
+    try:
+        names = [key.decode() for key in _cut(keys.tobytes(), sizes[:, 0])]
+    except UnicodeDecodeError as error:
+        raise Malformed(f"a key is not text: {error}") from error
+    return dict(zip(names, _cut(values.tobytes(), sizes[:, 1]), strict=True))
+
+
+def encode_signed(signed: Signed) -> bytes:
+    """A signed release as bytes."""
+    arrays = {name: np.frombuffer(bytearray(getattr(signed, name)), np.uint8) for name in _SIGNED}
+    meta = {"task": signed.task, "client": signed.client, "began": signed.began, "round": signed.round}
+    return _pack(arrays, {"kind": "signed", **meta})
+
+
+def decode_signed(body: bytes) -> Signed:
+    """The signed release in these bytes, or Malformed."""
+    _bound_header("signed", body)
+    arrays, meta = _unpack(body, "signed", _SIGNED)
+    rows = {name: _array(arrays, name) for name in _SIGNED}
+    for name, row in rows.items():
+        if row.dtype != np.uint8 or row.ndim != 1:
+            raise Malformed(f"{name!r} must be a row of bytes, not {row.dtype} {row.shape}")
+    task, client = (meta.get(name) for name in ("task", "client"))
+    if not isinstance(task, str) or not isinstance(client, str):
+        raise Malformed("a signed release must say of which task and client it is")
+    parts = (row.tobytes() for row in rows.values())
+    return Signed(task, client, _whole(meta, "began"), _whole(meta, "round"), *parts)
+
+
+def _encode(kind: str, means: Representations, others: Representations, precision: str, **meta: Any) -> bytes:
+    vectors = np.concatenate([means.vectors, others.vectors], dtype=np.float32)  # (n, d)
+    arrays: dict[str, NDArray[Any]] = {
+        "labels": np.concatenate([means.labels, others.labels], dtype=np.int32, casting="same_kind"),
+        "counts": np.minimum(np.concatenate([means.counts, others.counts]), MOST_COUNTED).astype(np.int32),
+    }
+    if precision == "int8":
+        scales = np.abs(vectors).max(axis=1, initial=0.0) / 127  # (n,)
+        arrays["scales"] = scales.astype(np.float32)
+        arrays["vectors"] = np.rint(vectors / np.maximum(arrays["scales"], 1e-30)[:, None]).astype(np.int8)
+    else:
+        arrays["vectors"] = vectors.astype(np.float16) if precision == "fp16" else vectors
+    described = tuple((name, array.dtype.str, array.shape) for name, array in arrays.items())
+    head, order = _head(described, (("kind", kind), ("means", len(means.labels)), *meta.items()))
+    return b"".join([head, *(arrays[name].tobytes() for name in order)])
+
+
+def _noted(release: Release) -> dict[str, Any]:
+    named = {"noise": release.noise, "space": release.space}
+    return {"round": release.round, **{name: value for name, value in named.items() if value is not None}}
+
+
+def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, dict[str, Any]]:
+    _bound_header(kind, body)
+    arrays, meta = _view(body, kind)
+    vectors, labels, counts = (_array(arrays, name) for name in _ROWS)
+    _refuse_others(arrays, (*_ROWS, "scales") if vectors.dtype == np.int8 else _ROWS)
+    if vectors.dtype == np.int8:
+        scales = _array(arrays, "scales")
+        if scales.dtype != np.float32 or scales.shape != vectors.shape[:1] or vectors.ndim != 2:
+            raise Malformed(f"scales do not fit: {scales.dtype} {scales.shape} for {vectors.shape}")
+        vectors = vectors * scales[:, None]
+    if vectors.ndim != 2 or labels.shape != (len(vectors),) or counts.shape != (len(vectors),):
+        raise Malformed(f"shapes do not fit: {vectors.shape}, labels {labels.shape}, counts {counts.shape}")
+    if vectors.dtype not in (np.float32, np.float16) or {labels.dtype, counts.dtype} != {np.dtype(np.int32)}:
+        raise Malformed(f"types do not fit: {vectors.dtype}, labels {labels.dtype}, counts {counts.dtype}")
+    rows = Representations(vectors.astype(np.float32), labels.astype(np.int64), counts.astype(np.int64))
+    cut = _whole(meta, "means")
+    if cut > len(vectors):
+        raise Malformed(f"{cut} class means announced in {len(vectors)} rows")
+    return rows.part(slice(cut)), rows.part(slice(cut, None)), meta
+
+
+def _cut(joined: bytes, sizes: NDArray[np.int64]) -> list[bytes]:
+    ends = np.cumsum(sizes).tolist()
+    return [joined[end - size : end] for end, size in zip(ends, sizes.tolist(), strict=True)]
+
+
+def _bound_header(kind: str, body: bytes) -> None:
+    if (length := int.from_bytes(body[:8], "little")) > LONGEST_HEADER_BYTES:
+        raise Malformed(f"a header of {length:,} bytes; a {kind}'s has at most {LONGEST_HEADER_BYTES:,}")
+
+
+def _pack(arrays: Arrays, meta: Mapping[str, Any]) -> bytes:
+    # One metadata entry only: safetensors does not promise an order among several.
+    header = json.dumps({"version": _version(meta["kind"]), **meta}, separators=(",", ":"))
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    return safetensors.numpy.save(contiguous, {"repshare": header})
+
+
+@lru_cache(256)
+def _head(
+    described: tuple[tuple[str, str, tuple[int, ...]], ...], meta: tuple[tuple[str, Any], ...]
+) -> tuple[bytes, tuple[str, ...]]:
+    """What stands before the numbers of such arrays, and in which order these follow: as safetensors writes zeros."""
+    zeros = _pack({name: np.zeros(shape, dtype) for name, dtype, shape in described}, dict(meta))
+    size = sum(np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in described)
+    head = zeros[: len(zeros) - size]
+    layout, _ = _layout(head, size)
+    return head, tuple(sorted(layout, key=lambda name: layout[name][2]))
+
+
+@lru_cache(256)
+def _layout(head: bytes, size: int) -> tuple[dict[str, tuple[np.dtype[Any], tuple[int, ...], int]], Any]:
+    """The type, shape and start of each array in messages with this head and so many bytes of numbers; and their meta.
+
+    Clients in the same round send the same head, so it is checked once: by safetensors, before zeros.
+    """
+    zeros = head + bytes(size)
+    arrays, meta, header = _read(zeros)
+    layout = {name: (a.dtype, a.shape, len(head) + header[name]["data_offsets"][0]) for name, a in arrays.items()}
+    try:
+        for dtype, shape, start in layout.values():
+            np.ndarray(shape, dtype, zeros, start)
+    except (TypeError, ValueError) as error:  # a name that stands there twice
+        raise Malformed(f"not a message of repshare's: {error}") from error
+    return layout, meta
+
+
+def _view(body: bytes, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    length = 8 + int.from_bytes(body[:8], "little")
+    layout, meta = _layout(body[:length], max(0, len(body) - length))
+    _expect(kind, meta)
+    return {name: np.ndarray(shape, dtype, body, start) for name, (dtype, shape, start) in layout.items()}, meta
+
+
+def _unpack(
+    body: bytes, kind: str, among: Sequence[str] | None = None
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The arrays in a message and its meta. `among`: the names that arrays may have."""
+    arrays, meta, _ = _read(body)
+    _expect(kind, meta)
+    if among is not None:
+        _refuse_others(arrays, among)
+    return arrays, meta
+
+
+def _read(body: bytes) -> tuple[dict[str, NDArray[Any]], Any, dict[str, Any]]:
+    """The arrays in a message, its meta, and its whole header."""
+    try:
+        arrays = safetensors.numpy.load(body)
+        size = int.from_bytes(body[:8], "little")
+        header = json.loads(body[8 : 8 + size])
+        return arrays, json.loads(header["__metadata__"]["repshare"]), header
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise Malformed(f"not a message of repshare's: {type(error).__name__}: {error}") from error
+
+
+def _expect(kind: str, meta: Any) -> None:
+    if not isinstance(meta, dict) or meta.get("kind") != kind or meta.get("version") != _version(kind):
+        raise Malformed(f"expected a {kind} of version {_version(kind)}, not {str(meta)[:100]}")
+
+
+def _version(kind: str) -> int:
+    return NEWER_VERSIONS.get(kind, VERSION)
+
+
+def _refuse_others(arrays: Arrays, among: Sequence[str]) -> None:
+    if strange := sorted(set(arrays) - set(among)):
+        raise Malformed(f"{strange[0][:30]!r} does not belong here; there may be {', '.join(among)}")
+
+
+def _array(arrays: Arrays, name: str) -> NDArray[Any]:
+    if name not in arrays:
+        raise Malformed(f"{name!r} is missing; there is {', '.join(sorted(arrays)) or 'nothing'}")
+    return arrays[name]
+
+
+def _space(meta: Mapping[str, Any]) -> str | None:
+    space = meta.get("space")
+    if space is not None and not isinstance(space, str):
+        raise Malformed(f"'space' must be a text, not {str(space)[:30]}")
+    return space
+
+
+def _whole(meta: Mapping[str, Any], name: str) -> int:
+    value = meta.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise Malformed(f"{name!r} must be a whole number from 0 to 2⁶³ − 1, not {str(value)[:30]}")
+    return value

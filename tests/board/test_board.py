@@ -1,0 +1,688 @@
+import random
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from repshare.board import Board, Wants, buffers, longest_release, robust
+from repshare.board.robust import SAMPLED
+from repshare.board.totals import read_totals
+from repshare.errors import ConfigError, Malformed, Outdated, Refused, RepshareError
+from repshare.sharing import wire
+from repshare.sharing.representations import Release, nothing, stack
+from repshare.sharing.task import MOST_OBSERVATIONS, MOST_ROUNDS, Task
+from repshare.stores import MemoryStore, open_database
+from repshare.stores.memory import Changes
+
+TASK = Task(classes=3, dimension=2)
+BY_NAME = Task(classes=3, dimension=2, named_peers=1)
+
+
+def board(task=TASK):
+    return Board(task, MemoryStore())
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def body(means=(), observations=(), round=1, dimension=2):
+    """Rows are (vector, class, count)."""
+    return wire.encode_release(Release(round, stack(means, dimension), stack(observations, dimension)))
+
+
+def teacher(board, client, observations=1, seed=0, peers=None):
+    return wire.decode_teacher(board.teach(client, Wants(observations, seed, peers)))
+
+
+def row(*vector, label=0, count=1):
+    return np.array(vector, float), label, count
+
+
+def test_a_client_alone_has_no_teacher():
+    alone = board()
+    alone.accept("a", body([row(1, 1)], [row(1, 1)]))
+    assert len(teacher(alone, "a").means.labels) == len(teacher(alone, "a").observations.labels) == 0
+
+
+def test_global_means_are_weighted_by_samples():
+    both = board()
+    both.accept("a", body([row(1, 0, count=1)]))
+    both.accept("b", body([row(4, 3, count=2)]))
+    means = teacher(both, "a").means
+    assert means.vectors.tolist() == [[3, 2]]
+    assert means.counts.tolist() == [3]
+
+
+def test_unweighted_means_count_every_client_the_same():
+    both = board(Task(3, 2, weighted=False))
+    both.accept("a", body([row(1, 0, count=1)]))
+    both.accept("b", body([row(4, 3, count=2)]))
+    assert teacher(both, "a").means.vectors.tolist() == [[2.5, 1.5]]
+
+
+def test_a_class_that_only_the_client_itself_has_teaches_it_nothing():
+    both = board()
+    both.accept("a", body([row(1, 0), row(5, 5, label=1)]))
+    both.accept("b", body([row(3, 0)]))
+    assert teacher(both, "a").means.labels.tolist() == [0]
+    assert teacher(both, "b").means.labels.tolist() == [0, 1]
+
+
+def test_a_class_nobody_has_is_in_no_teacher():
+    both = board()
+    both.accept("a", body([row(1, 0)]))
+    assert 2 not in teacher(both, "b").means.labels
+
+
+def test_observations_are_never_ones_own():
+    many = board()
+    for number, client in enumerate("abcd"):
+        many.accept(client, body(observations=[row(number, k) for k in range(2)]))
+    for seed in range(50):
+        drawn = teacher(many, "b", observations=2, seed=seed).observations
+        assert len(drawn.labels) == 2
+        assert 1 not in drawn.vectors[:, 0]
+
+
+def test_every_other_observation_is_drawn_sometimes_and_none_twice_at_once():
+    many = board()
+    for number, client in enumerate("abcd"):
+        many.accept(client, body(observations=[row(number, k) for k in range(2)]))
+    seen = set()
+    for seed in range(100):
+        drawn = [tuple(vector) for vector in teacher(many, "a", observations=4, seed=seed).observations.vectors]
+        assert len(set(drawn)) == 4
+        seen |= set(drawn)
+    assert seen == {(number, k) for number in (1, 2, 3) for k in range(2)}
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(1, 60), st.integers(0, 5))
+def test_drawing_fast_draws_what_python_draws(seed, size, wanted):
+    fast, slow = random.Random(seed), random.Random(seed)
+    for _ in range(20):
+        assert buffers.sample(fast, size, min(size, wanted)) == slow.sample(range(size), min(size, wanted))
+
+
+def test_the_same_seed_draws_the_same():
+    many = board()
+    for number, client in enumerate("abcdefgh"):
+        many.accept(client, body(observations=[row(number, 0)]))
+    bodies = [many.teach("a", Wants(2, seed)) for seed in (5, 5, 6)]
+    assert bodies[0] == bodies[1] != bodies[2]
+
+
+def test_peers_limit_what_a_client_learns_from():
+    many = board(BY_NAME)
+    for number, client in enumerate("abcd"):
+        many.accept(client, body([row(number, 0)], [row(number, 1)]))
+    chosen = teacher(many, "a", observations=5, peers=("b", "d", "a", "nobody"))
+    assert chosen.means.vectors.tolist() == [[2, 0]]
+    assert sorted(chosen.observations.vectors[:, 0]) == [1, 3]
+
+
+def test_nobody_is_asked_for_by_name_unless_the_task_says_so():
+    many = board()
+    many.accept("a", body([row(1, 0)], [row(1, 1)]))
+    with pytest.raises(Refused, match="hands out nothing by name"):
+        teacher(many, "b", peers=("a",))
+    assert len(teacher(many, "b", peers=("b",)).means.labels) == 0  # naming oneself asks for nobody
+
+
+def test_a_class_that_too_few_of_the_named_share_is_not_answered():
+    many = board(Task(3, 2, named_peers=3))
+    for number, client in enumerate("abcd"):
+        rows = [row(number, 0), row(number, 1, label=1)]
+        many.accept(client, body(rows[: 2 if number < 3 else 1], rows[: 2 if number < 2 else 1]))
+    of_all, of_three = (teacher(many, "x", observations=9, peers=tuple(peers)) for peers in ("abcd", "abd"))
+    assert of_all.means.labels.tolist() == [0, 1]
+    assert of_all.observations.labels.tolist() == [0] * 4  # two share observations of class 1
+    assert (of_three.means.labels.tolist(), of_three.observations.labels.tolist()) == ([0], [0] * 3)
+    for named in ("ab", "abx", ("a", "b", "nobody"), "aaab"):
+        empty = teacher(many, "x", observations=9, peers=tuple(named))
+        assert len(empty.means.labels) == len(empty.observations.labels) == 0
+
+
+def test_publishing_twice_changes_nothing():
+    both = board()
+    both.accept("a", body([row(1, 0)], [row(1, 1)]))
+    both.accept("b", body([row(3, 0)], [row(3, 1)]))
+    before = dict(both.store.items())
+    both.accept("a", body([row(1, 0)], [row(1, 1)]))
+    assert dict(both.store.items()) == before
+
+
+def test_an_older_round_never_overwrites_a_newer_one():
+    both = board()
+    both.accept("a", body([row(1, 0)], round=5))
+    with pytest.raises(Refused, match="round 5"):
+        both.accept("a", body([row(9, 9)], round=4))
+    assert teacher(both, "b").means.vectors.tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (body([row(1, 2, 3)], dimension=3), "3 numbers.*2"),
+        (body([row(1, 2, label=3)]), "class 3 is unknown"),
+        (body([row(1, 2, label=-1)]), "class -1 is unknown"),
+        (body([row(1, 2, count=0)]), "an average of 0 samples"),
+        (body(observations=[row(float("nan"), 2)]), "not finite"),
+        (body([row(float("inf"), 2)]), "not finite"),
+        (body([row(1, 2)], round=2**31), "round 2147483648 is beyond 2147483647"),
+        (body([row(1e6, 2)]), "length 1e\\+06.*norm_bound"),
+        (body([row(1, 2), row(1, 3)]), "two means of one class"),
+    ],
+)
+def test_a_refused_release_says_why_and_changes_nothing(bad, reason):
+    door = board()
+    door.accept("a", body([row(1, 0)]))
+    before = dict(door.store.items())
+    with pytest.raises(Refused, match=reason):
+        door.accept("b", bad)
+    assert door.store.items() == before
+
+
+@pytest.mark.parametrize("name", ["", "two\nlines"])
+def test_a_name_that_would_confuse_the_buffers_is_refused(name):
+    with pytest.raises(Refused):
+        board().accept(name, body([row(1, 0)]))
+
+
+@pytest.mark.parametrize("fields", [(1, 5), (3, 0), (3, 2, float("inf")), (3, 2, 0.0), (3, 2, 1.0, 0)])
+def test_a_task_that_makes_no_sense_is_refused(fields):
+    with pytest.raises(ConfigError):
+        Task(*fields)
+
+
+@given(st.integers(0, 2**32))
+def test_after_any_history_totals_and_buffers_are_those_of_the_last_releases(seed):
+    rng = random.Random(seed)
+    busy, last = board(), {}
+    for round in range(1, 15):
+        client = rng.choice("abcd")
+        means = [row(rng.uniform(-1, 1), 0, label=c, count=rng.randint(1, 9)) for c in range(3) if rng.random() < 0.6]
+        observations = [row(round, rng.random(), label=c) for c in range(3) for _ in range(rng.randint(0, 3))]
+        busy.accept(client, body(means, observations, round))
+        last[client] = (means, observations, round)
+        if rng.random() < 0.2:
+            gone = rng.choice("abcd")
+            busy.withdraw(gone)
+            last.pop(gone, None)
+    fresh = board()
+    for client in sorted(last):
+        fresh.accept(client, body(*last[client]))
+    kept = [each.store.items().get("totals") for each in (busy, fresh)]  # none, if nobody ever came
+    assert np.array_equal(*(read_totals(totals, TASK).numbers for totals in kept))
+    for label in range(3):
+        drawn = teacher(busy, "someone else", observations=100).observations.of(label).vectors
+        expected = [v for _, observations, _ in last.values() for v, c, _ in observations if c == label]
+        assert sorted(map(tuple, drawn)) == sorted(tuple(np.float32(v)) for v in expected)
+
+
+def test_an_empty_release_withdraws_what_was_shared():
+    both = board()
+    both.accept("a", body([row(1, 0)], [row(1, 1)]))
+    both.accept("a", wire.encode_release(Release(2, nothing(2), nothing(2))))
+    assert len(teacher(both, "b").means.labels) == len(teacher(both, "b").observations.labels) == 0
+
+
+def test_named_peers_are_drawn_from_at_random_and_weighted_as_the_task_says():
+    many = board(Task(3, 2, weighted=False, named_peers=1))
+    for number, client in enumerate("abcdef"):
+        many.accept(client, body([row(number, 0, count=number + 1)], [row(number, 1)]))
+    peers = tuple("bcdef")
+    assert teacher(many, "a", peers=peers).means.vectors.tolist() == [[3, 0]]
+    drawn = {float(teacher(many, "a", seed=seed, peers=peers).observations.vectors[0, 0]) for seed in range(50)}
+    assert drawn == {1, 2, 3, 4, 5}
+
+
+def test_a_task_sets_its_own_bounds():
+    strict = board(Task(3, 2, norm_bound=5.0, minimum_count=4))
+    strict.accept("a", body([row(3, 4, count=4)], [row(3, 4, count=4)]))
+    with pytest.raises(Refused, match="an average of 3 samples; the task wants 4"):
+        strict.accept("a", body([row(1, 1, count=3)]))
+    with pytest.raises(Refused, match=r"length 5\.1"):
+        strict.accept("a", body(observations=[row(0, 5.1, count=4)]))
+
+
+def test_sums_that_would_overflow_are_refused_and_change_nothing():
+    huge = board(Task(3, 2, norm_bound=1e6))
+    huge.accept("a", body([row(1e5, 0, count=10_000)]))
+    with pytest.raises(Refused, match="the task is full: 20000 samples"):
+        huge.accept("b", body([row(1e5, 0, count=10_000)]))
+    with pytest.raises(Refused, match="more than can be summed up"):
+        huge.accept("c", body([row(1e5, 0, count=2_000_000)]))
+    assert teacher(huge, "b").means.counts.tolist() == [10_000]
+
+
+def test_ordinary_representations_of_a_billion_samples_fit():
+    large = board(Task(3, 2))
+    for client in "abcd":
+        large.accept(client, body([row(1, -1, count=250_000_000)]))
+    assert teacher(large, "a").means.counts.tolist() == [1_000_000_000]
+
+
+@pytest.mark.parametrize("aggregation", ["median", "trimmed", "geometric"])
+def test_a_client_that_claims_all_the_samples_there_can_be_shuts_nobody_out_of_a_robust_task(aggregation):
+    robust = board(Task(3, 2, aggregation=aggregation))
+    for client in "abcde":
+        robust.accept(client, body([row(1, 0, count=100)]))
+    robust.accept("liar", body([row(1, 0, count=2**30 - 300)]))
+    robust.accept("newcomer", body([row(1, 0, count=1000)]))
+    assert teacher(robust, "a").means.vectors.tolist() == [[1, 0]]
+
+
+def test_more_samples_than_a_message_can_say_are_said_as_the_most_it_can():
+    both = board()
+    both.accept("a", body([row(0.001, 0, count=2**31 - 1)]))
+    both.accept("b", body([row(0.001, 0, count=100)]))
+    assert teacher(both, "b").means.counts.tolist() == [2**31 - 1]
+
+
+def test_an_older_round_has_a_name_of_its_own():
+    both = board()
+    both.accept("a", body([row(1, 0)], round=5))
+    with pytest.raises(Outdated, match="round 5 already"):
+        both.accept("a", body([row(1, 0)], round=4))
+
+
+def test_the_version_grows_with_every_change_and_with_nothing_else():
+    both = board()
+    versions = [both.version(), both.accept("a", body([row(1, 0)])), both.accept("a", body([row(1, 0)]))]
+    versions += [both.accept("a", body([row(2, 0)])), both.withdraw("a"), both.withdraw("a")]
+    teacher(both, "a")
+    assert [*versions, both.version()] == [0, 1, 1, 2, 3, 3, 3]
+
+
+def test_only_the_classes_asked_for_are_taught():
+    both = board(BY_NAME)
+    rows = [row(1, 0, label=c) for c in range(3)]
+    both.accept("a", body(rows, rows))
+    taught = wire.decode_teacher(both.teach("b", Wants(1, 0, classes=(0, 2))))
+    assert taught.means.labels.tolist() == taught.observations.labels.tolist() == [0, 2]
+    taught = wire.decode_teacher(both.teach("b", Wants(1, 0, peers=("a",), classes=(1,))))
+    assert taught.means.labels.tolist() == taught.observations.labels.tolist() == [1]
+
+
+def test_who_withdraws_leaves_no_trace():
+    both = board()
+    both.accept("b", body([row(3, 0)], [row(3, 1)]))
+    kept = {key: value for key, value in both.store.items().items() if key != "head"}
+    both.accept("a", body([row(1, 0)], [row(1, 1)] * 5))
+    both.withdraw("a")
+    assert {key: value for key, value in both.store.items().items() if key != "head"} == kept
+
+
+def test_stale_releases_are_forgotten_and_fresh_ones_are_not():
+    clock = Clock()
+    aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
+    aging.accept("asleep", body([row(1, 0)], [row(1, 1)]))
+    aging.accept("awake", body([row(3, 0)]))
+    for clock.now in (5.0, 30.0, 60.0):
+        aging.accept("awake", body([row(clock.now, 0)], round=int(clock.now)))
+    clock.now = 80.0
+    assert aging.expire() == []
+    clock.now = 90.5
+    assert aging.expire() == ["asleep"]
+    assert [member.name for member in aging.status().shown] == ["awake"]
+    assert teacher(aging, "other").means.vectors.tolist() == [[60, 0]]
+    clock.now = 300.0
+    assert [aging.expire(), aging.expire()] == [["awake"], []]
+    assert aging.status().clients == 0
+    aging.accept("asleep", body([row(5, 0)], round=2))  # and back again
+    assert teacher(aging, "other").means.vectors.tolist() == [[5, 0]]
+
+
+def test_no_release_is_forgotten_before_its_time():
+    clock = Clock()
+    aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
+    rng, last = random.Random(0), {}
+    for round in range(1, 500):
+        clock.now += rng.uniform(0, 5)
+        client = rng.choice("aaaabbc" + "d" * (round < 50))
+        aging.accept(client, body([row(round, 0)], round=round))
+        last[client] = clock.now
+        aging.expire()
+        there = {member.name for member in aging.status().shown}
+        assert {name for name, when in last.items() if clock.now - when < 80} <= there
+        assert there <= {name for name, when in last.items() if clock.now - when < 80 * 1.25}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_no_release_of_a_task_is_longer_than_the_longest(precision):
+    task = Task(2, 1)
+    rows = [row(0.5, label=label, count=9) for label in (0, 1)]
+    largest = Release(MOST_ROUNDS, stack(rows, 1), stack(rows * MOST_OBSERVATIONS, 1), noise="seeded")
+    sent = wire.encode_release(largest, precision)
+    Board(task).accept("a", sent)
+    assert len(sent) <= longest_release(task) <= 2 * len(sent) + wire.LONGEST_HEADER_BYTES
+
+
+def test_choosing_among_very_many_classes_takes_no_longer():
+    many = Board(Task(10_000, 1))
+    many.accept("a", body([row(1, label=label) for label in range(10_000)], dimension=1))
+    begun = time.thread_time()
+    learnt = wire.decode_teacher(many.teach("b", Wants(0, 0, None, tuple(range(1, 10_000, 2)))))
+    assert time.thread_time() - begun < 0.3, "less than a second, which comparing each with each takes"
+    assert learnt.means.labels.tolist() == list(range(1, 10_000, 2))
+
+
+def crowd(store, clock, classes=20, clients=40):
+    """A board of many clients with some rows of each class, all silent but every fourth."""
+    many = Board(Task(classes, 2, aggregation="median", max_age=80.0), store, clock)
+    for number in range(clients):
+        rows = [row(number, label, label=label) for label in range(classes)]
+        many.accept(f"client {number}", body(rows, rows[number % 3 :] * 2))
+    clock.now += 85.0
+    for number in range(0, clients, 4):
+        many.accept(f"client {number}", body([row(number, 1)], round=2))
+    clock.now += 20.0
+    return many
+
+
+def test_clients_are_forgotten_together_as_they_are_one_by_one():
+    together, apart = crowd(MemoryStore(), Clock()), crowd(MemoryStore(), Clock())
+    gone = []
+    while some := together.expire(7):
+        assert len(some) <= 7
+        gone += some
+    assert gone == [f"client {number}" for number in range(40) if number % 4]
+    for client in gone:
+        apart.withdraw(client)
+    kept = [dict(each.store.items()) for each in (together, apart)]
+    for items in kept:
+        del items["head"], items["time"]  # which differ in where the queue begins, and in when somebody last looked
+    assert kept[0] == kept[1]
+    assert together.version() == apart.version()
+
+
+class Counting(MemoryStore):
+    """A store that counts how often each transaction asks it for something."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def transact(self, work):
+        self.asked.append(0)
+
+        def counted(state):
+            def read(keys):
+                self.asked[-1] += 1
+                return state.get(keys)
+
+            changes = Changes(read)
+            result = work(changes)
+            state.set({key: value for key, value in changes.made.items() if value is not None})
+            state.delete([key for key, value in changes.made.items() if value is None])
+            return result
+
+        return super().transact(counted)
+
+    read = transact
+
+
+@pytest.mark.parametrize("classes", [2, 20])
+def test_a_store_far_away_is_asked_as_often_however_much_is_wanted(classes):
+    store = Counting()
+    many = crowd(store, Clock(), classes)
+    store.asked.clear()
+    many.teach_all([(f"client {number}", Wants(1, number)) for number in range(10)])
+    assert store.asked == [2, 2]  # for observations; for robust means
+    store.asked.clear()
+    assert len(many.expire()) == 10
+    assert max(store.asked) <= 6
+
+
+def test_releases_grow_too_old_also_while_others_publish(redis_url):
+    database, clock = open_database(redis_url), Clock()
+    store = database.store("digits")
+    store.transact(lambda state: state.set(crowd(MemoryStore(), clock, clients=16).store.items()))
+    busy = Board(Task(20, 2, aggregation="median", max_age=80.0), store, clock)
+    assert busy.expire() == []  # it has just begun: what passed before, nobody has counted
+    clock.now += 20.0
+    done = threading.Event()
+
+    def publish():
+        round = 3
+        while not done.wait(0.002):
+            busy.accept("client 0", body([row(round, 1)], round=round))
+            round += 1
+
+    with ThreadPoolExecutor() as threads:
+        publishing = threads.submit(publish)
+        try:
+            gone = [name for some in iter(busy.expire, []) for name in some]
+        finally:
+            done.set()
+        publishing.result()
+    database.close()
+    assert len(gone) == 12
+
+
+def test_an_age_beyond_all_reason_forgets_nothing():
+    aging = Board(Task(3, 2, max_age=1e300), MemoryStore())
+    assert aging.expire() == []
+    aging.accept("a", body([row(1, 0)]))
+    assert aging.expire() == []
+
+
+def queue(board):
+    return [key for key in board.store.items() if key.startswith("queue/")]
+
+
+def test_publishing_and_withdrawing_over_and_over_leaves_no_queue_behind():
+    clock = Clock()
+    aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
+    aging.accept("first", body([row(1, 0)]))
+    aging.withdraw("first")
+    empty = aging.store.items()
+    for round in range(1, 200):
+        clock.now += 0.01
+        for client in ("a", "b"):
+            aging.accept(client, body([row(1, 0)], round=round))
+        assert len(queue(aging)) == 2
+        for client in ("a", "b"):
+            aging.withdraw(client)
+    assert queue(aging) == []
+    assert {key: value for key, value in aging.store.items().items() if key not in ("head", "time")} == {
+        key: value for key, value in empty.items() if key not in ("head", "time")
+    }
+
+
+def test_a_client_is_in_the_queue_once_however_often_it_publishes():
+    clock = Clock()
+    aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
+    for round in range(1, 300):
+        clock.now += 15.0
+        for client in "abc":
+            aging.accept(client, body([row(1, 0)], round=round))
+        assert len(queue(aging)) == 3
+        aging.expire()
+    assert aging.status().clients == 3
+    clock.now += 100.0
+    assert sorted(aging.expire()) == ["a", "b", "c"]
+    assert queue(aging) == []
+
+
+def test_a_clock_that_goes_back_stops_nothing_and_makes_nobody_older():
+    clock = Clock()
+    clock.now = 365 * 86400.0
+    aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
+    aging.accept("early", body([row(1, 0)]))
+    clock.now = 0.0
+    for client in "abcde":
+        aging.accept(client, body([row(1, 0)]))
+    assert aging.expire() == []
+    clock.now = 79.0
+    assert aging.expire() == []
+    clock.now = 95.0
+    assert sorted(aging.expire()) == ["a", "b", "c", "d", "e", "early"]
+
+
+def test_without_a_max_age_nothing_is_forgotten_and_no_queue_is_kept():
+    clock = Clock()
+    kept = Board(TASK, MemoryStore(), clock)
+    kept.accept("a", body([row(1, 0)]))
+    clock.now = 1e9
+    assert kept.expire() == []
+    assert not [key for key in kept.store.items() if key.startswith("queue")]
+
+
+@pytest.mark.parametrize("how", ["median", "trimmed", "geometric"])
+@pytest.mark.parametrize("peers", [None, tuple("abcdefghij")])
+def test_two_liars_in_ten_do_not_move_a_robust_mean_far(how, peers):
+    many, rng = board(Task(3, 2, aggregation=how, named_peers=1)), random.Random(0)
+    for client in "abcdefgh":
+        many.accept(client, body([row(1 + rng.gauss(0, 0.1), 2 + rng.gauss(0, 0.1))]))
+    for client in "ij":
+        many.accept(client, body([row(-900, 400, count=1_000)]))
+    learnt = teacher(many, "other", peers=peers).means.vectors[0]
+    assert np.abs(learnt - [1, 2]).max() < 0.2
+
+
+def test_robust_means_follow_replaced_and_withdrawn_releases():
+    many = board(Task(3, 2, aggregation="median"))
+    for number, client in enumerate("abc"):
+        many.accept(client, body([row(number, 0)]))
+    many.accept("a", body([row(9, 0)], round=2))
+    assert teacher(many, "x").means.vectors.tolist() == [[2, 0]]
+    many.withdraw("c")
+    assert teacher(many, "x").means.vectors.tolist() == [[5, 0]]
+    assert teacher(many, "x").means.counts.tolist() == [2]
+
+
+def line(clients, **options):
+    """A board whose client n shares the mean n."""
+    many = Board(Task(3, 2, aggregation="median"), **options)
+    many.accept_all([(f"client {number}", body([row(number, 0)])) for number in range(clients)])
+    return many
+
+
+def test_a_robust_mean_is_of_all_clients_as_long_as_they_are_not_very_many():
+    assert teacher(line(SAMPLED - 1, key=b"secret"), "x").means.vectors[0, 0] == (SAMPLED - 2) / 2
+
+
+def test_a_robust_mean_of_very_many_is_made_of_a_sample_of_them_drawn_for_each_answer():
+    many = line(2 * SAMPLED, key=b"secret")
+    middles = {float(teacher(many, "x").means.vectors[0, 0]) for _ in range(20)}
+    assert len(middles) > 1
+    assert 0.8 * SAMPLED < min(middles) <= max(middles) < 1.2 * SAMPLED
+
+
+def test_in_a_simulation_the_sample_follows_from_the_version():
+    one, other = line(2 * SAMPLED), line(2 * SAMPLED)
+    assert one.teach("x", Wants(1, 0)) == one.teach("x", Wants(1, 0)) == other.teach("x", Wants(1, 0))
+
+
+def test_a_board_put_back_has_the_robust_means_of_what_was_put_back():
+    one, other = board(Task(3, 2, aggregation="median")), board(Task(3, 2, aggregation="median"))
+    one.accept("a", body([row(1, 0)]))
+    other.accept("a", body([row(5, 0)]))
+    assert teacher(one, "x").means.vectors.tolist() == [[1, 0]]
+    one.load(other.save())
+    assert teacher(one, "x").means.vectors.tolist() == [[5, 0]]
+
+
+def test_robust_means_of_many_classes_are_read_some_at_a_time(monkeypatch):
+    store = Counting()
+    many = Board(Task(20, 2, aggregation="median"), store)
+    for number, client in enumerate("abc"):
+        many.accept(client, body([row(number, label, label=label) for label in range(20)]))
+    whole = many.teach("x", Wants(0, 0))
+    monkeypatch.setattr(robust, "READ_AT_ONCE", 3 * SAMPLED * 2)  # three classes
+    many.load(many.save())
+    store.asked.clear()
+    assert many.teach("x", Wants(0, 0)) == whole
+    assert store.asked[1:] == [2] * 7
+
+
+def test_what_is_drawn_says_nothing_of_who_came_when():
+    """A client that knows how draws are made and chooses the seed could otherwise put each client's rows together."""
+    plain, keyed = board(), Board(TASK, key=b"secret")
+    for number in range(30):
+        for each in (plain, keyed):
+            each.accept(f"client {number}", body(observations=[row(number, label, label=label) for label in range(3)]))
+    rng, hits = random.Random(7), {}
+    guessed = [rng.sample(range(30), 30) for _ in range(3)]  # as the board draws, class by class
+    for name, each in (("plain", plain), ("keyed", keyed)):
+        seen = teacher(each, "x", observations=30, seed=7).observations
+        drawn = [seen.of(label).vectors[:, 0].tolist() for label in range(3)]
+        hits[name] = sum(a == b for g, d in zip(guessed, drawn, strict=True) for a, b in zip(g, d, strict=True))
+    assert hits["plain"] == 90
+    assert hits["keyed"] < 20
+
+
+def test_the_next_version_draws_anew():
+    many = Board(TASK, key=b"secret")
+    for number in range(30):
+        many.accept(f"client {number}", body(observations=[row(number, 0)]))
+    first, again = (teacher(many, "x", observations=30).observations.vectors.tolist() for _ in range(2))
+    many.accept("client 0", body(observations=[row(0, 0)], round=2))
+    then = teacher(many, "x", observations=30).observations.vectors.tolist()
+    assert first == again
+    assert sorted(then) == sorted(first)
+    assert sum(a == b for a, b in zip(first, then, strict=True)) < 10
+
+
+def test_status_shows_who_is_there_and_who_is_unlike_the_others():
+    many, rng = Board(TASK, MemoryStore(), lambda: 7.0), random.Random(0)
+    for client in "abcdefg":
+        many.accept(client, body([row(1 + rng.gauss(0, 0.1), 2 + rng.gauss(0, 0.1), count=3)], round=4))
+    many.accept("liar", body([row(-1, -2)], round=4))
+    status = many.status()
+    assert (status.version, status.clients, len(status.shown)) == (8, 8, 8)
+    assert status.shown[0]._replace(bytes=0) == ("a", 4, 7.0, 0, {0: 3})
+    assert status.outliers() == ["liar"]
+    assert len(many.status(limit=3).shown) == 3
+
+
+def test_few_clients_have_no_outliers():
+    few = board()
+    for number, client in enumerate("abc"):
+        few.accept(client, body([row(number**5, 0)]))
+    assert few.status().strangeness == [None, None, None]
+
+
+def test_what_was_saved_is_loaded_with_everything():
+    clock = Clock()
+    task = Task(3, 2, aggregation="median", max_age=10.0)
+    old, new = Board(task, MemoryStore(), clock), Board(task, MemoryStore(), clock)
+    for number, client in enumerate("abc"):
+        old.accept(client, body([row(number, 0)], [row(number, 1)]))
+    new.load(old.save())
+    assert new.store.items() == old.store.items()
+    assert new.teach("a", Wants(1, 3)) == old.teach("a", Wants(1, 3))
+
+
+def test_a_pile_of_releases_gives_what_they_give_one_by_one():
+    pile = [
+        ("a", body([row(1, 0)], [row(1, 0), row(2, 0)], round=1)),
+        ("b", body([row(9, 9, label=7)])),
+        ("b", b"nonsense"),
+        ("b", body([row(4, 3, count=2)], [row(4, 3)], round=1)),
+        ("a", body([row(2, 1, label=1)], [row(2, 1, label=1)], round=2)),
+        ("a", body([row(1, 0)], round=1)),
+        ("b", body([row(4, 3, count=2)], [row(4, 3)], round=1)),
+    ]
+    together, apart = Board(BY_NAME, clock=Clock()), Board(BY_NAME, clock=Clock())
+    outcomes = together.accept_all(pile)
+    for one, outcome in zip(pile, outcomes, strict=True):
+        if isinstance(outcome, RepshareError):
+            with pytest.raises(type(outcome), match=re.escape(str(outcome))):
+                apart.accept(*one)
+        else:
+            assert apart.accept(*one) == outcome
+    assert [type(outcome) for outcome in outcomes] == [int, Refused, Malformed, int, int, Outdated, int]
+    assert together.store.items() == apart.store.items()
+    questions = [("a", Wants(2, 1)), ("b", Wants(1, 2)), ("c", Wants(5, 3, ("a",))), ("a", Wants(2, 4, ()))]
+    assert together.teach_all(questions) == [(apart.version(), apart.teach(*question)) for question in questions]

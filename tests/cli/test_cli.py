@@ -1,0 +1,439 @@
+"""The commands as a user runs them: real processes, real files, exit codes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from repshare.cli.main import COMMANDS, Group, main
+from repshare.cli.parsing.groups import LAYOUTS, grouped
+from repshare.cli.parsing.options import options_of
+from support.processes import REPSHARE, Process
+from support.warm import run_warm
+
+TINY = ["--dataset", "digits", "--samples", "90", "--clients", "3", "--rounds", "2"]
+
+
+def repshare(*arguments, cwd, **environment):
+    return run_warm(*arguments, cwd=cwd, env={**os.environ, **environment})
+
+
+def repshare_cold(*arguments, cwd):
+    """From nothing, as a user starts it."""
+    command = [*REPSHARE, *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def files(folder):
+    paths = (path for path in Path(folder).rglob("*") if path.is_file() and path.name != ".lock")
+    return sorted(str(path.relative_to(folder)) for path in paths)
+
+
+def records(folder):
+    lines = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def test_compare_shows_a_table_and_writes_figure_records_and_configuration(tmp_path):
+    done = repshare_cold("compare", *TINY, "--name", "first", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for word in ("CL", "IL", "FL", "FD", "RS", "CA", "CS", "±", "in all", "runs/first/figure.png"):
+        assert word in done.stdout
+    assert files(tmp_path) == [
+        f"runs/first/{name}" for name in ("figure.png", "finished.json", "partition.png", "records.jsonl", "run.json")
+    ]
+    assert (tmp_path / "runs/first/figure.png").read_bytes().startswith(b"\x89PNG")
+    described = json.loads((tmp_path / "runs/first/run.json").read_text())
+    assert described["setting"]["samples"] == 90
+    assert described["setting"]["policy"]["lambda_kd"] == 10.0
+    lines = records(tmp_path / "runs/first")
+    assert len(lines) == (5 * 3 + 1) * 2 + 3  # two rounds of everyone, but CA has one
+    assert {"ce", "kd", "disc", "bound", "train_accuracy", "test_accuracy", "bytes_up", "bytes_down"} <= set(lines[0])
+
+
+def test_json_prints_one_document_and_nothing_else(tmp_path):
+    done = repshare("compare", *TINY, "--methods", "IL", "RS", "--seeds", "1", "--json", cwd=tmp_path)
+    document = json.loads(done.stdout)
+    assert list(document["methods"]) == ["IL", "RS"]
+    for method in document["methods"].values():
+        assert {"accuracy", "std", "bytes_up", "bytes_down", "seconds"} <= set(method)
+        assert 0 < method["accuracy"] < 100
+    assert document["methods"]["RS"]["bytes_up"] == sum(
+        line["bytes_up"] for line in records(next((tmp_path / "runs").iterdir())) if line["method"] == "RS"
+    )
+    assert document["config"]["setting"]["dataset"] == "digits"
+
+
+def test_run_does_one_method(tmp_path):
+    done = repshare_cold("run", "FL", *TINY, "--independent-starts", "--name", "x", "--inline", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {line["method"] for line in records(tmp_path / "runs/x")} == {"FL"}
+
+
+def test_the_same_command_twice_gives_the_same_records(tmp_path):
+    for name, where in (("a", ["--inline"]), ("b", ["--workers", "2"])):
+        repshare("compare", *TINY, "--methods", "FL", "RS", "--name", name, *where, cwd=tmp_path)
+    assert records(tmp_path / "runs/a") == records(tmp_path / "runs/b")
+    assert (tmp_path / "runs/a/run.json").read_text() == (tmp_path / "runs/b/run.json").read_text()
+
+
+def test_a_name_in_use_is_refused_with_the_way_out(tmp_path):
+    arguments = ["compare", *TINY, "--methods", "IL", "--name", "mine", "--inline"]
+    assert repshare(*arguments, cwd=tmp_path).returncode == 0
+    before = (tmp_path / "runs/mine/records.jsonl").read_bytes()
+    again = repshare(*arguments, cwd=tmp_path)
+    other = repshare(*arguments, "--lambda-kd", "3", cwd=tmp_path)
+    other_resumed = repshare(*arguments, "--lambda-kd", "3", "--resume", cwd=tmp_path)
+    assert [each.returncode for each in (again, other, other_resumed)] == [2, 2, 2]
+    assert "go on with --resume, or choose another --name" in again.stderr
+    assert "another run (lambda_kd 10.0 there, 3.0 here)" in other.stderr
+    assert (tmp_path / "runs/mine/records.jsonl").read_bytes() == before
+    assert repshare(*arguments, "--resume", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "runs/mine/records.jsonl").read_bytes() == before
+
+
+def test_a_killed_comparison_resumes_to_the_same_records(tmp_path):
+    arguments = ["compare", *TINY, "--rounds", "30", "--methods", "IL", "RS", "--inline"]
+    repshare(*arguments, "--name", "whole", cwd=tmp_path)
+    victim = Process(*arguments, "--name", "cut", cwd=tmp_path, name="victim").process
+    path = tmp_path / "runs/cut/records.jsonl"
+    deadline = time.monotonic() + 60
+    while not (path.exists() and '"RS"' in path.read_text()):  # in the middle of the second method
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    victim.send_signal(signal.SIGKILL)
+    assert victim.wait() == -signal.SIGKILL
+    assert 0 < len(records(tmp_path / "runs/cut")) < len(records(tmp_path / "runs/whole"))
+    with path.open("a") as file:
+        file.write('{"method": "RS", "se')  # as a kill in the middle of a write leaves it
+    assert repshare(*arguments, "--name", "cut", "--resume", cwd=tmp_path).returncode == 0
+    assert records(tmp_path / "runs/cut") == records(tmp_path / "runs/whole")
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    command = Process("compare", *TINY, "--rounds", "5000", "--name", "long", cwd=tmp_path, name="long")
+    path = tmp_path / "runs/long/records.jsonl"
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.stat().st_size):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert command.stop(signal.SIGINT) == 130
+    error = command.err.read_text()
+    assert "go on with --name long --resume" in error
+    assert "Traceback" not in error
+
+
+OWN = """
+import numpy as np
+from torch import nn
+
+def rows(n=60):
+    rng = np.random.default_rng(0)
+    return rng.uniform(size=(n, 8, 8)).astype(np.float32), np.arange(n) % 3
+
+def good():
+    return rows(), rows(30)
+
+def bad_label():
+    images, labels = rows()
+    return (images, np.where(np.arange(60) == 7, 5, labels)), rows(30), 3
+
+def nan():
+    images, labels = rows()
+    images[4, 0, 0] = np.nan
+    return (images, labels), rows(30)
+
+def headless(channels, classes):
+    return nn.Sequential(nn.Conv2d(channels, classes, 8), nn.Flatten())
+
+def exits(channels, classes):
+    raise SystemExit(0)
+
+def narrow(channels, classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 30), nn.Tanh(), nn.Linear(30, classes))
+"""
+
+
+def test_own_data_and_own_model_work_from_the_command_line(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    done = repshare(
+        "compare", "--dataset", "own.py:good", "--model", "own.py:narrow", "--clients", "2", "--rounds", "2",
+        "--methods", "FL", "RS", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--dataset", "mnits"], "mnits"),
+        (["--model", "lenet6"], "unknown model 'lenet6'"),
+        (["--methods", "IL", "XX"], "unknown method 'XX'"),
+        (["--methods"], "methods are missing"),
+        (["--runs", "own.py"], "own.py/"),
+        (["--model", "own.py:exits"], "could not be built"),
+        (["--model", "own.py:narrow", "--dimension", "9"], "leave --dimension 9 out"),
+        (["--model", "lenet5", "own.py:narrow", "--methods", "RS"], "84 (lenet5), 30 (own.py:narrow)"),
+        (["--lambda-kd", "-1"], "lambda_kd must be at least 0 and finite, not -1.0"),
+        (["--lambda-disc", "-1"], "lambda_disc"),
+        (["--n-avg", "0"], "n_avg must be a whole number of at least 1, not 0"),
+        (["--clients", "91"], "91"),
+        (["--clients", "0"], "clients must be a whole number of at least 1"),
+        (["--rounds", "0"], "rounds must be a whole number of at least 1"),
+        (["--seeds", "0"], "seeds must be at least 1"),
+        (["--workers", "0"], "workers must be at least 1, not 0"),
+        (["--workers", "4"], "4 workers are too many for 3 clients"),
+        (["--resident", "0"], "resident must be at least 1"),
+        (["--resume"], "--resume needs --name: which run should be continued?"),
+        (["--checkpoint-every", "0"], "checkpoint_every must be at least 1"),
+        (["--participation", "0"], "participation must be above 0"),
+        (["--dropout", "0.999"], "seed 0: nobody is there whenever a test is due"),
+        (["--partition", "dirichlet", "--alpha", "0"], "alpha"),
+        (["--dataset", "own.py:bad_label", "--samples", "60"], "label 5 at index 7"),
+        (["--dataset", "own.py:nan", "--samples", "60"], "nan at (4, 0, 0, 0)"),
+        (["--dataset", "own.py:missing"], "has no function 'missing'"),
+        (["--model", "own.py:headless"], "has no linear layer"),
+        (["--model", "resnet9"], "ResNet9 cannot take the data"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2_and_writes_nothing(tmp_path, monkeypatch, capsys, arguments, words):
+    (tmp_path / "own.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as exit:
+        main(["compare", *TINY, *arguments])
+    out, error = capsys.readouterr()
+    assert exit.value.code == 2
+    assert words in error
+    assert out == ""
+    assert len(error.strip().splitlines()) == 1
+    assert [file for file in files(tmp_path) if "__pycache__" not in file] == ["own.py"]
+
+
+def test_bad_input_ends_the_process_with_2_and_no_traceback(tmp_path):
+    done = repshare_cold("compare", "--dataset", "mnits", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("repshare: no data set is called 'mnits'")
+
+
+def test_a_data_set_that_cannot_be_had_is_an_error_unless_another_is_allowed(tmp_path):
+    nowhere = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "REPSHARE_OFFLINE": "1"}
+    arguments = ["compare", "--clients", "2", "--rounds", "1", "--methods", "IL", "--inline"]
+    refused = repshare(*arguments, cwd=tmp_path, **nowhere)
+    assert refused.returncode == 2
+    assert "mnist" in refused.stderr
+    allowed = repshare(*arguments, "--fallback", "digits", cwd=tmp_path, **nowhere)
+    assert allowed.returncode == 0, allowed.stderr
+    assert "Using digits instead of mnist." in allowed.stdout
+
+
+def test_reproduce_knows_what_the_paper_has(tmp_path):
+    done = repshare("reproduce", "table", "--dataset", "digits", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "choose mnist, fashion_mnist, cifar10" in done.stderr
+
+
+def test_data_lists_and_fetches(tmp_path):
+    listed = repshare("data", "list", "--json", cwd=tmp_path)
+    assert list(json.loads(listed.stdout)) == ["mnist", "fashion_mnist", "cifar10", "digits"]
+    fetched = repshare("data", "fetch", "digits", cwd=tmp_path)
+    assert "1,200 training" in fetched.stdout
+    assert repshare("data", "fetch", "nothing", cwd=tmp_path).returncode == 2
+
+
+def walk(commands, *before):
+    """Every command with the words that call it."""
+    for name, command in commands.items():
+        if isinstance(command, Group):
+            yield from walk(command.commands, *before, name)
+        else:
+            yield " ".join([*before, name]), command
+
+
+LEAVES = dict(walk(COMMANDS))
+GROUPS = ["", "keys", "privacy", "relay", "relay tasks"]
+
+
+def call(capsys, *arguments):
+    """The exit code, and what was printed to whom."""
+    with pytest.raises(SystemExit) as exit:
+        main(arguments)
+    return exit.value.code or 0, *capsys.readouterr()
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_list_of_commands_fits_on_a_screen_with_a_line_for_each(capsys, group):
+    code, shown, error = call(capsys, *group.split(), "--help")
+    assert (code, error) == (0, "")
+    lines = shown.splitlines()
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 80
+    held = COMMANDS
+    for name in group.split():
+        held = held[name].commands
+    for name, command in held.items():
+        assert sum(line.startswith(f"  {name} ") and line.endswith(command.summary) for line in lines) == 1, name
+    assert call(capsys, *group.split()) == (2, shown, "")  # the same without --help, but it is no success
+
+
+def test_the_list_of_commands_ends_with_examples_that_are_right(capsys):
+    _, shown, _ = call(capsys, "--help")
+    examples = re.findall(r"^  (repshare .*)$", shown, re.MULTILINE)
+    assert len(examples) == 3
+    assert all(example.split()[1] in COMMANDS for example in examples)
+    assert "--tyro-write-completion" in shown
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_command_explains_itself_and_its_options_once(capsys, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "100")
+    code, shown, error = call(capsys, *name.split(), "--help")
+    assert (code, error) == (0, "")
+    assert shown.startswith(f"usage: repshare {name} ")
+    assert f"  repshare {name}" in shown.partition("\n")[2]  # an example
+    listed = re.findall(r"^  (--[a-z-]+)", shown, re.MULTILINE)
+    options = [option for option in options_of(LEAVES[name].load()) if not option.positional]
+    assert sorted(listed) == sorted(option.flag for option in options)
+    assert [flag for flag in listed if flag.startswith("--no-")] in ([], ["--no-weighted"])
+    for leftover in ("{None}", "None)", "STR", "INT", "FLOAT", "(default", "options options", "  Default: ."):
+        assert leftover not in shown, leftover
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_option_is_described_in_sentences_with_one_default(capsys, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "100")
+    _, shown, _ = call(capsys, *name.split(), "--help")
+    entries = re.split(r"^  (?=--)|^\S.*:$", shown.partition("\n  --")[2], flags=re.MULTILINE)
+    for entry in filter(None, map(str.strip, entries)):
+        assert entry.endswith("."), entry
+        assert entry.count("Default:") <= 1, entry
+    for option in options_of(LEAVES[name].load()):
+        assert option.help.endswith("."), option.name
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_long_helps_begin_with_the_common_options_and_leave_none_without_a_title(capsys, name):
+    assert next(iter(grouped(name, options_of(LEAVES[name].load())))) == "common options"
+    _, shown, _ = call(capsys, *name.split(), "--help")
+    titles = re.findall(r"^(\w.*):$", shown.partition("common options:")[2], re.MULTILINE)
+    assert len(titles) >= 4
+    assert not any(title.endswith("options") for title in titles)
+
+
+def test_defaults_are_shown_as_they_are_typed(capsys):
+    _, shown, _ = call(capsys, "compare", "--help")
+    words = " ".join(shown.split())
+    assert "--methods METHOD ... Methods to compare: any of CL, IL, FL, FD, RS, CA, CS, SL, FC. Default: CL IL" in words
+    assert "--clients N Number of clients that the data is divided among. Default: 5." in words
+    assert "--rounds N Number of communication rounds. Default: the paper's number for the dataset, else 20." in words
+
+
+def test_the_version_is_told(capsys):
+    from repshare import __version__
+
+    main(["--version"])
+    assert capsys.readouterr().out == f"repshare {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("comapre", "unknown command comapre: did you mean compare? See `repshare --help`"),
+        ("relay srve", "unknown command srve: did you mean serve? See `repshare relay --help`"),
+        ("relay tasks lst", "unknown command lst: did you mean list? See `repshare relay tasks --help`"),
+        ("quux", "unknown command quux. See `repshare --help`"),
+        ("--verison", "unknown option --verison: did you mean --version? See `repshare --help`"),
+        ("compare --lr 0.1", "unknown option --lr: did you mean --learning-rate? See `repshare compare --help`"),
+        ("compare --lr=0.1", "unknown option --lr: did you mean --learning-rate? See `repshare compare --help`"),
+        ("compare --method IL", "unknown option --method: did you mean --methods? See `repshare compare --help`"),
+        ("compare --no-json", "unknown option --no-json: did you mean --json? See `repshare compare --help`"),
+        ("compare --qqq", "unknown option --qqq. See `repshare compare --help`"),
+        ("compare --clients five", "--clients takes a whole number, not 'five'. See `repshare compare --help`"),
+        ("compare --clients=2.5", "--clients takes a whole number, not '2.5'. See `repshare compare --help`"),
+        ("compare --alpha x", "--alpha takes a number, not 'x'. See `repshare compare --help`"),
+        ("compare --share-classes 1 b", "--share-classes takes a whole number, not 'b'. See `repshare compare --help`"),
+        ("compare --clients", "--clients needs a value: --clients N. See `repshare compare --help`"),
+        ("compare --name --json", "--name needs a value: --name NAME. See `repshare compare --help`"),
+        ("compare --json=yes", "--json takes no value. See `repshare compare --help`"),
+        ("compare --partition unifrom", "partition cannot be 'unifrom': did you mean uniform? "),
+        ("compare --partition x", "partition cannot be 'x': choose uniform, dirichlet, shards or unequal. "),
+        ("compare digits", "unexpected argument 'digits'. See `repshare compare --help`"),
+        ("run", "METHOD is missing. See `repshare run --help`"),
+        ("peer --key a", "--task FILE.PY:FUNCTION and --name NAME are missing. See `repshare peer --help`"),
+        ("relay tasks create", "NAME is missing. See `repshare relay tasks create --help`"),
+        ("--tyro-write-completion ksh x", "--tyro-write-completion needs a shell (bash, zsh, fish) and a file"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_is_one_line_with_what_was_meant(capsys, command, said):
+    code, out, error = call(capsys, *command.split())
+    assert (code, out) == (2, "")
+    assert error.startswith(f"repshare: {said}")
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_no_command_shows_a_box_when_an_option_is_unknown(capsys, name):
+    code, out, error = call(capsys, *name.split(), "--unknwon", "1")
+    assert (code, out) == (2, "")
+    assert error == f"repshare: unknown option --unknwon. See `repshare {name} --help`\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--lambda-kd=-1"], ["--lambda-kd", "-1"], ["--lambda_kd", "-1"], ["--lambda-kd", "-inf"]]
+)
+def test_negative_numbers_and_underscores_reach_the_command(capsys, arguments):
+    assert "lambda_kd must be at least 0 and finite, not -" in call(capsys, "compare", *arguments)[2]
+
+
+def test_help_needs_neither_pytorch_nor_numpy_nor_the_parser():
+    code = (
+        "import sys, contextlib, repshare.cli.main\n"
+        "with contextlib.suppress(SystemExit): repshare.cli.main.main(['--help'])\n"
+        "sys.exit(bool({'torch', 'numpy', 'tyro', 'rich'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command_and_option(tmp_path, capsys, shell):
+    assert call(capsys, "--tyro-write-completion", shell, str(tmp_path / "script")) == (0, "", "")
+    script = (tmp_path / "script").read_text()
+    for word in ("compare", "tasks", "import", "--learning-rate", "--no-weighted", "dirichlet", "--named-peers"):
+        assert f"'{word}'" in script, word
+    assert "'--no-json'" not in script
+    assert "cannot be written" in call(capsys, "--tyro-write-completion", shell, str(tmp_path / "no" / "x"))[2]
+
+
+def test_a_folder_that_is_being_written_is_left_alone(tmp_path):
+    command = ["compare", *TINY, "--rounds", "5000", "--name", "busy", "--resume"]
+    first = Process(*command, cwd=tmp_path, name="first")
+    path = tmp_path / "runs/busy/records.jsonl"
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    second = repshare(*command, cwd=tmp_path)
+    first.stop()
+    assert second.returncode == 2
+    assert "is being written by another process" in second.stderr
+
+
+def test_names_that_look_like_markup_or_mathematics_are_only_names(tmp_path):
+    (tmp_path / "a$x^$.py").write_text(OWN)
+    done = repshare(
+        "compare", "--dataset", "a$x^$.py:good", "--clients", "2", "--rounds", "1", "--methods", "IL", "--inline",
+        "--name", "[/x] [red]", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "runs/[/x] [red]/figure.png" in done.stdout
+
+
+def test_a_reader_that_goes_away_is_no_reason_for_a_traceback(tmp_path):
+    command = f"{sys.executable} -m repshare compare {' '.join(TINY)} --methods IL --inline --json | true"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr

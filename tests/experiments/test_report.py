@@ -1,0 +1,164 @@
+"""`repshare report`: what stands in the file, that it needs nothing else, and that names are only text in it."""
+
+import json
+import re
+import shutil
+import statistics
+from pathlib import Path
+
+import pytest
+
+from repshare.errors import ConfigError
+from repshare.experiments.report import read_run
+from repshare.experiments.report.tables import results
+from support.browsers import Visit, start_browser
+from support.warm import run_warm
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = """<script>document.title = 'stolen'</script><img src=x onerror="document.title = 'stolen'"><b>bold"""
+LOADS = r"""(?:src|href|action|data|poster)\s*=\s*["']?(?!data:|#)[\w./:]|url\(|@import"""
+
+NAMES = "[...document.querySelectorAll('.legendtext')].map((text) => text.textContent)"
+
+
+def repshare(*arguments, cwd):
+    return run_warm(*arguments, cwd=cwd, timeout=240)
+
+
+def report(folder, *runs):
+    """The report on these runs: all of it, and the part that is not plotly's."""
+    done = repshare("report", *runs, "--output", "report.html", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    whole = (folder / "report.html").read_text()
+    scripts = re.findall(r"<script>.*?</script>", whole, re.DOTALL)
+    return whole.replace(max(scripts, key=len), "")
+
+
+def change(folder, name, edit):
+    path = folder / name
+    path.write_text(edit(path.read_text()))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A real small comparison."""
+    folder = tmp_path_factory.mktemp("runs")
+    options = ("--dataset", "digits", "--clients", "2", "--samples", "60", "--rounds", "3", "--eval-every", "1")
+    done = repshare("compare", *options, "--methods", "IL", "RS", "--seeds", "2", "--inline", "--name", "a", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "runs" / "a"
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """A copy of it to spoil."""
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with start_browser() as browser:
+        yield browser
+
+
+def test_a_report_shows_a_run_and_opens_without_a_network(run, browser):
+    shown = report(run.parent, "run")
+    for title in ("Results", "Test accuracy by round", "By client", "Traffic", "Who has what", "Configuration"):
+        assert f"<h2>{title}</h2>" in shown
+    assert "Unfinished" not in shown
+    assert "The bound is one for clients whose classes are about equally frequent." in shown
+    assert re.findall(LOADS, shown) == []
+
+    visit = Visit(browser, offline=True, color_scheme="dark")
+    visit.page.goto((run.parent / "report.html").as_uri())
+    visit.wait("document.querySelectorAll('.figure .main-svg').length > 12")
+    names = visit.page.evaluate(NAMES)
+    assert set(names) == {"IL", "RS"}
+    accuracy = visit.page.evaluate("document.getElementById('figure-1').data.filter((line) => line.name === 'RS')[0].y")
+    lines = [json.loads(line) for line in (run / "records.jsonl").read_text().splitlines()]
+    last = [100 * line["test_accuracy"] for line in lines if (line["method"], line["round"]) == ("RS", 3)]
+    assert accuracy[-1] == pytest.approx(sum(last) / len(last), abs=1e-3)
+    assert f"{sum(last) / len(last):.2f} ±" in visit.text("table")
+    dealt = visit.page.evaluate("[...document.querySelectorAll('.figure')].at(-1).data[0].z.flat()")
+    assert sum(dealt) == 60
+    assert visit.errors == []
+    assert visit.hosts == {""}
+    visit.close()
+
+
+def test_names_are_only_text(run, browser):
+    change(run, "records.jsonl", lambda text: text.replace('"RS"', json.dumps(HOSTILE)).replace("client 1", "<i>x"))
+    change(
+        run, "run.json", lambda text: text.replace('"RS"', json.dumps(HOSTILE)).replace('"digits"', json.dumps(HOSTILE))
+    )
+    shown = report(run.parent, "run")
+    assert HOSTILE not in shown
+    visit = Visit(browser)
+    visit.page.goto((run.parent / "report.html").as_uri())
+    visit.wait("document.querySelectorAll('.figure .main-svg').length > 10")
+    assert visit.page.title() != "stolen"
+    assert HOSTILE in visit.text("h1")
+    assert HOSTILE in visit.page.evaluate(
+        "[...document.querySelectorAll('.legendtext')].map((text) => text.textContent)"
+    )
+    assert visit.page.evaluate("document.querySelectorAll('main img:not(.picture), main b, main i').length") == 0
+    assert visit.errors == []
+    visit.close()
+
+
+def cut(run):
+    """Nobody was there in the last round of RS with seed 1. What its last tests were, by seed and round."""
+    lines = (run / "records.jsonl").read_text().splitlines(keepends=True)
+    left = [line for line in lines if '"RS", "seed": 1, "round": 3' not in line]
+    change(run, "records.jsonl", lambda _: "".join(left))
+    tests = [line for line in map(json.loads, left) if line["method"] == "RS"]
+    keys = {(line["seed"], line["round"]): [] for line in tests}
+    for line in tests:
+        keys[line["seed"], line["round"]].append(100 * line["test_accuracy"])
+    return {key: statistics.fmean(each) for key, each in keys.items()}
+
+
+def test_an_unfinished_run_is_shown_as_one(run):
+    change(run, "finished.json", lambda _: '[["IL", 0], ["IL", 1], ["RS", 0]]')
+    tests = cut(run)
+    shown = report(run.parent, "run")
+    assert "Unfinished.</strong> Missing: RS, seed 1: round 2 of 3." in shown
+    assert f"{(tests[0, 2] + tests[1, 2]) / 2:.2f} ±" in shown  # seeds in step
+
+
+def test_a_seed_in_which_nobody_was_left_counts_with_its_last_test(run):
+    tests = cut(run)
+    assert f"{(tests[0, 3] + tests[1, 2]) / 2:.2f} ±" in results(read_run(run))
+
+
+def test_the_papers_table_and_clients_of_a_relay_can_be_reported_on_together(tmp_path):
+    client = tmp_path / "client"
+    client.mkdir()
+    (client / "run.json").write_text(json.dumps({"client": "alice", "task": "wards", "seed": 0, "model": "Mine"}))
+    line = {"round": 1, "client": "alice", "ce": 2.0, "kd": None, "disc": None, "bound": None, "train_accuracy": 0.5,
+            "test_accuracy": None, "bytes_up": 10, "bytes_down": 0, "seconds": 0.1, "trouble": None}  # fmt: skip
+    (client / "records.jsonl").write_text(json.dumps(line) + "\n")
+    shown = report(tmp_path, ROOT / "docs/results/table-mnist", client)
+    assert "<h1>2 runs</h1>" in shown
+    assert '82.15 ± 0.99 <span class="quiet">(82.07)</span>' in shown
+    assert "not tested yet" in shown
+    assert "Not recorded, and the data set is not on this machine." in shown
+
+
+def test_what_is_no_run_is_said(run, monkeypatch):
+    monkeypatch.chdir(run.parent)
+    for name, described in (("empty", None), ("other", "[]")):
+        Path(name).mkdir()
+        if described:
+            Path(name, "run.json").write_text(described)
+    done = repshare("report", "empty", cwd=".")
+    assert (done.returncode, done.stderr) == (2, "repshare: empty is no run: there is no empty/run.json\n")
+    assert not Path("report.html").exists()
+    with pytest.raises(ConfigError, match=r"other/run\.json describes no run"):
+        read_run(Path("other"))
+    change(run, "records.jsonl", lambda _: '{"round": 1}\n')
+    with pytest.raises(ConfigError, match=r"run/records\.jsonl: line 1 has no bytes_down"):
+        read_run(Path("run"))
+    change(run, "records.jsonl", lambda _: "")
+    with pytest.raises(ConfigError, match="run has no records"):
+        read_run(Path("run"))

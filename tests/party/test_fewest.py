@@ -1,0 +1,93 @@
+"""A single sample's features never leave `join` and `peer` unless that was asked for by hand; then it is said."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from repshare import Board, Client, LeNet5, LocalExchange, Task
+from repshare.board import Wants
+from repshare.cli.main import main
+from repshare.cli.party_loop import Work, make_client
+from repshare.config import Policy, Setting
+from repshare.exchange.relay import RelayExchange
+from repshare.sharing import wire
+from repshare.simulation import resolve
+from support.processes import RelayProcess, run
+
+ONE = """
+import torch
+from repshare import LeNet5, Party, Policy
+
+def one(**policy):
+    labels = torch.tensor([0] + [1] * 12 + [2] * 12)
+    images = torch.rand(25, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    return Party(LeNet5(), (images, labels), policy=Policy(**policy) if policy else None)
+
+def by_hand():
+    return one(minimum_count=1)
+"""
+
+
+@pytest.fixture
+def party(tmp_path, monkeypatch):
+    """A party with a single sample of class 0."""
+    monkeypatch.chdir(tmp_path)
+    Path("one.py").write_text(ONE)
+    return "one.py"
+
+
+def mean_counts(url):
+    with RelayExchange(url, "open", client="looks") as exchange:
+        means = wire.decode_teacher(exchange.collect(Wants(0, 0, None))).means
+    return dict(zip(means.labels.tolist(), means.counts.tolist(), strict=True))
+
+
+def test_a_relay_that_would_take_single_samples_is_given_none(tmp_path, party, capsys):
+    """The attack as it was: the relay says that averages of one sample will do."""
+    main(["relay", "tasks", "create", "open", "--classes", "10", "--dimension", "84", "--min-count", "1"])
+    relay = RelayProcess(tmp_path, "--insecure")
+    join = ["join", relay.url, "--task-name", "open", "--rounds", 1, "--name", "one", "--m-up", 0]
+    try:
+        said = run(capsys, *join, "--task", f"{party}:one").out
+        assert mean_counts(relay.url) == {1: 12, 2: 12}
+        assert "warning" not in said
+        for number, by_hand in enumerate(
+            (["--task", f"{party}:by_hand"], ["--task", f"{party}:one", "--minimum-count", 1])
+        ):
+            said = run(capsys, *join, *by_hand, "--state", f"s{number}", "--restart").out
+            assert mean_counts(relay.url) == {0: 1, 1: 12, 2: 12}
+            assert "warning: of class 0 an average of one sample leaves" in said
+    finally:
+        relay.stop()
+
+
+@pytest.mark.parametrize("command", ["join", "peer"])
+def test_a_dry_run_marks_what_is_a_single_samples(party, capsys, command):
+    place = ["join", "http://127.0.0.1:9"] if command == "join" else ["peer", "--name", "one", "--key", "none.key"]
+    place += [] if command == "join" else ["--first-use", "--listen", "tcp/127.0.0.1:0"]
+    dry = [*place, "--task", f"{party}:one", "--dry-run"]
+    shown, told = run(capsys, *dry).out, json.loads(run(capsys, *dry, "--json").out)
+    assert "itself" not in shown
+    assert "warning" not in shown
+    assert told["classes"]["0"] == {"samples": 1, "mean_over": 0, "observations_over": [], "single_sample": False}
+    shown = run(capsys, *dry, "--minimum-count", 1).out
+    told = json.loads(run(capsys, *dry, "--minimum-count", 1, "--json").out)
+    (marked,) = [line for line in shown.splitlines() if "itself" in line]
+    assert marked.split()[:2] == ["0", "1"]
+    assert "warning: of class 0 an average of one sample leaves" in shown
+    assert [held["single_sample"] for held in told["classes"].values()] == [True] + [False] * 9
+
+
+def test_a_relay_raises_ones_own_bound_and_never_lowers_it(party):
+    for least, own, expected in ((1, None, 2), (5, None, 5), (1, 1, 1), (-3, None, 2), (1, 7, 7), (9, 7, 9)):
+        client = make_client(f"{party}:one", "one", Work(), Policy(minimum_count=own), least=least)
+        assert client.policy.minimum_count == expected
+
+
+def test_a_simulation_and_python_keep_their_default(digits):
+    assert resolve(Setting(dataset="digits", samples=100), 1000).policy.minimum_count == 1
+    board, (images, labels) = Board(Task(10, 84)), digits[0]
+    first = [int((labels == label).nonzero()[0]) for label in range(10)]
+    Client(LeNet5(), (images[first], labels[first]), LocalExchange(board, "a"), name="a").round()
+    assert wire.decode_teacher(board.teach("b", Wants(0, 0, None))).means.counts.tolist() == [1] * 10

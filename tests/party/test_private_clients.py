@@ -1,0 +1,214 @@
+"""Clients with a privacy budget: in process, simulated, through a relay, and without a server."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from repshare import Board, Client, LeNet5, Policy, Task
+from repshare.cli.main import main
+from repshare.config import Run, Setting
+from repshare.errors import ConfigError, Outdated, Refused
+from repshare.exchange.relay import Membership, RelayExchange
+from repshare.party.state import State, take_part
+from repshare.sharing import wire
+from repshare.sharing.representations import Release, nothing, stack
+from repshare.simulation import Inline, resolve, simulate
+from support.processes import RelayProcess, records, run
+
+PARTY = Path(__file__).parents[2] / "examples/party.py"
+PRIVATE = Policy(epsilon=5.0, planned_releases=2)
+
+
+class Listening:
+    """An exchange that remembers what left."""
+
+    def __init__(self):
+        self.heard, self.board = [], Board(Task(10, 84))
+
+    def publish(self, body):
+        self.heard.append(wire.decode_release(body))
+        self.board.accept("a", body)
+
+    def collect(self, wants):
+        return self.board.teach("b", wants)
+
+
+def make_client(digits, policy, **options):
+    (images, labels), test = digits
+    torch.manual_seed(0)
+    return Client(LeNet5(), (images[:200], labels[:200]), Listening(), policy=policy, test=test, **options)
+
+
+def test_a_spent_budget_stops_releases_but_not_training(digits):
+    client = make_client(digits, PRIVATE)
+    told, weights = [], []
+    for record in client.rounds(4, eval_every=4):
+        told.append(record)
+        weights.append(client.learner.network.head.weight.detach().clone())
+    assert [release.round for release in client.exchange.heard] == [1, 2]
+    assert [record.trouble is None for record in told] == [True, True, False, False]
+    assert "the privacy budget is spent: 2 releases" in told[-1].trouble
+    assert 0 < told[0].epsilon < told[1].epsilon == told[3].epsilon <= 5.0
+    assert not torch.equal(weights[2], weights[3])
+    assert told[-1].bytes_up == 0
+
+
+def test_a_client_releases_as_rarely_as_its_policy_says(digits):
+    client = make_client(digits, replace(PRIVATE, release_every=3))
+    assert [record.bytes_up > 0 for record in client.rounds(6)] == [False, False, True, False, False, True]
+
+
+def test_without_a_budget_nothing_is_charged(digits):
+    client = make_client(digits, Policy())
+    (told,) = client.rounds(1)
+    assert told.epsilon is None
+    assert client.exchange.heard[0].noise is None
+
+
+def test_a_clients_ledger_outlives_it(digits, tmp_path):
+    first = make_client(digits, PRIVATE, ledger=tmp_path / "ledger")
+    first.round()
+    with pytest.raises(ConfigError, match="exact averages would leave"):
+        make_client(digits, Policy(), ledger=tmp_path / "ledger")
+    second = make_client(digits, PRIVATE, ledger=tmp_path / "ledger")
+    assert [record.trouble is None for record in second.rounds(2)] == [True, False]
+
+
+@pytest.mark.parametrize("policy", [PRIVATE, Policy()], ids=["private", "plain"])
+def test_who_lost_a_state_is_told_that_its_ledger_is_lost_too(digits, tmp_path, policy):
+    first, second = (make_client(digits, policy) for _ in range(2))
+    list(first.rounds(2))
+    second.exchange = first.exchange
+    state = State(tmp_path / "new", second, Membership("task", "a", 10, 84))
+    state.restore()
+    with pytest.raises(Outdated, match="--restart withdraws") as caught:
+        next(take_part(state))
+    assert ("the ledger was lost with it" in str(caught.value)) == (policy.epsilon is not None)
+
+
+def test_levels_are_for_budgets_of_their_own(digits):
+    levels = ["never"] * 100 + ["public"] * 100
+    with pytest.raises(ConfigError, match="epsilon"):
+        make_client(digits, Policy(), levels=levels)
+    client = make_client(digits, replace(PRIVATE, adjacency="add-remove", epsilon=1e4), levels=levels)
+    client.round()
+    (release,) = client.exchange.heard
+    assert 90 < release.means.counts.sum() < 110
+
+
+def test_logits_can_be_private_and_weights_and_batches_cannot(splits):
+    setting = Setting(dataset="digits", samples=150, clients=3, rounds=1, model=("lenet5",), policy=PRIVATE)
+    setting = resolve(setting, 1000)
+    assert setting.policy.seeded_noise
+    with Inline() as workers:
+        ((told, *_),) = simulate(Run("FD", 0, setting), splits, workers)
+        assert told.epsilon > 0
+        for method in ("FL", "SL"):
+            with pytest.raises(ConfigError, match=f"leave {method} out"):
+                next(simulate(Run(method, 0, setting), splits, workers))
+            seldom = replace(setting, policy=Policy(release_every=2))
+            with pytest.raises(ConfigError, match=f"leave {method} out"):
+                next(simulate(Run(method, 0, seldom), splits, workers))
+
+
+@pytest.mark.parametrize("adjacency", ["replace", "add-remove"])
+def test_simulated_noise_is_the_same_for_clients_that_rested_on_disk(splits, adjacency):
+    policy = replace(PRIVATE, adjacency=adjacency, epsilon=200.0, seeded_noise=True)
+    run = Run("RS", 0, Setting(dataset="digits", samples=150, clients=2, rounds=3, model=("lenet5",), policy=policy))
+    told = []
+    for pool in (Inline(), Inline(resident=1)):
+        with pool as workers:
+            told.append([[replace(record, seconds=0) for record in each] for each in simulate(run, splits, workers)])
+    assert told[0] == told[1]
+    assert told[0][-1][0].epsilon > told[0][0][0].epsilon > 0
+
+
+def test_a_relay_refuses_single_samples_unless_told_otherwise(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for task, options in (("usual", []), ("open", ["--min-count", "1"])):
+        main(["relay", "tasks", "create", task, "--classes", "10", "--dimension", "84", *options])
+    relay = RelayProcess(tmp_path, "--insecure")
+    single = wire.encode_release(Release(1, nothing(84), stack([(torch.zeros(84).numpy(), 3, 1)], 84)))
+    common = ["join", relay.url, "--task", f"{PARTY}:alice", "--name", "a", "--rounds", 1]
+    try:
+        with RelayExchange(relay.url, "usual", client="a") as exchange:
+            assert exchange.describe().minimum_count == 2
+            with pytest.raises(Refused, match="an average of 1 samples; the task wants 2"):
+                exchange.publish(single)
+        with RelayExchange(relay.url, "open", client="b") as exchange:
+            exchange.publish(single)
+        said = run(capsys, *common, "--task-name", "usual", "--n-avg", 1, expect=2).err
+        assert "takes no average of fewer than 2 samples, but n_avg is 1" in said
+        said = run(capsys, *common, "--task-name", "open", "--n-avg", 1, expect=2).err
+        assert "say --minimum-count 1 if they may leave" in said  # whatever the relay would take
+        said = run(capsys, *common, "--task-name", "open", "--n-avg", 1, "--minimum-count", 1).out
+        assert "every observation that you release is a single sample's features" in said
+        said = run(capsys, *common, "--task-name", "usual").out  # the paper's own choice goes through
+        assert "warning" not in said
+        assert "trouble" not in said
+    finally:
+        relay.stop()
+
+
+def test_joining_with_a_budget(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    options = ("--db", "memory", "--insecure", "--task", "digits", "--classes", 10, "--dimension", 84)
+    relay = RelayProcess(tmp_path, *options)
+    names = ("--name", "alice", "--task-name", "digits", "--report")
+    budget = ("--epsilon", 3, "--planned-releases", 2)
+    command = ("join", relay.url, "--task", f"{PARTY}:alice", *names, *budget)
+    try:
+        said = run(capsys, *command, "--rounds", 1).out
+        assert "release-only mode; training itself is not private" in said
+        assert "a new privacy ledger begins" in said
+        said = run(capsys, *command, "--rounds", 1, "--restart").out  # begins again, but what left has left
+        assert "a new privacy ledger begins" not in said
+        told = run(capsys, *command, "--rounds", 3).out
+        assert "the privacy budget is spent" in told
+        with RelayExchange(relay.url, "digits", client="alice") as exchange:
+            view = exchange.connection.ask("GET", "/v1/tasks/digits/page").json()
+    finally:
+        relay.stop()
+    assert [line["trouble"] is None for line in records("repshare-digits-alice")] == [True, False, False]
+    (member,) = view["members"]
+    assert member["privacy"]["mode"] == "releases only, replace"
+    assert member["privacy"]["epsilon"] == pytest.approx(3, abs=0.01)
+    shown = run(capsys, "privacy", "ledger", "repshare-digits-alice").out
+    assert "2 releases charged: ε = 3 with δ = 1e-05 for each of 100 samples" in shown
+    document = json.loads(run(capsys, "privacy", "ledger", "repshare-digits-alice/privacy.jsonl", "--json").out)
+    assert [(entry["round"], entry["delta"]) for entry in document["releases"]] == [(1, 1e-5)] * 2
+    assert "there is no ledger at" in run(capsys, "privacy", "ledger", tmp_path, expect=2).err
+
+
+def test_a_peer_with_a_budget(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    main(["keys", "new", "ada.key"])
+    place = ("--key", "ada.key", "--first-use", "--listen", "tcp/127.0.0.1:0", "--timeout", 0.1)
+    budget = ("--epsilon", 3, "--planned-releases", 1, "--n-avg", 1, "--minimum-count", 1)
+    told = run(capsys, "peer", "--task", f"{PARTY}:alice", "--name", "ada", *place, *budget, "--rounds", 2).out
+    assert "the privacy budget is spent" in told
+    assert "1 releases charged" in run(capsys, "privacy", "ledger", "repshare-task-ada").out
+
+
+def test_a_plan_says_what_noise_a_budget_means(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    sizes = ("--class-sizes", 10, 40, "--dimension", 16, "--clients", 4)
+    command = ("privacy", "plan", "--epsilon", 2, "--releases", 3, *sizes, "--m-up", 0)
+    plan = json.loads(run(capsys, *command, "--json").out)
+    assert plan["deviation"] == pytest.approx(plan["noise"] * 2 * 4)  # 2 · clip, which is √16
+    few, many = plan["classes"]
+    assert few["mean"] == pytest.approx(plan["noise"] * 2 * 4 / 10)  # √16 numbers' noise, over 10 samples
+    assert (many["mean"], many["together"]) == pytest.approx((few["mean"] / 4, few["mean"] / 8))
+    assert Path("privacy-plan.png").stat().st_size > 10_000
+    shown = run(capsys, *command, "--adjacency", "add-remove", "--figure", "None").out
+    assert "release-only" in shown
+    assert "at least 1" in run(capsys, *command, "--class-sizes", 0, expect=2).err
+
+
+def test_comparing_with_single_samples_warns(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    setting = ("--dataset", "digits", "--samples", 60, "--clients", 2, "--rounds", 1, "--inline")
+    assert "a single sample's features" in " ".join(run(capsys, "run", "RS", *setting, "--n-avg", 1).out.split())

@@ -1,0 +1,271 @@
+"""The relay's page in a real browser, with a real relay and real clients."""
+
+import json
+import re
+import signal
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from support.browsers import Visit, start_browser
+from support.processes import Process
+from support.relays import create_task, invite, release, start_relay
+
+PARTY = Path(__file__).parents[3] / "examples" / "party.py"
+TASK = ("--classes", 10, "--dimension", 84, "--norm-bound", 20)
+HOSTILE = '<img src=x onerror="alert(1)"><b>bold'
+CURVE = "document.getElementById('curves').data?.at(-1).x.length ?? 0"
+MARKS = "[...document.querySelectorAll('#map .points path')].map((mark) => mark.getAttribute('transform')).join()"
+WATCH = f"""() => {{
+    window.pictures = new Set();
+    const look = () => {{ window.pictures.add({MARKS}); requestAnimationFrame(look); }};
+    look();
+}}"""
+STATE = "document.getElementById('state').dataset.state"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with start_browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory):
+    """A relay where alice and bob train, and one with a hostile name has published."""
+    folder = tmp_path_factory.mktemp("page")
+    create_task(folder, "digits", *TASK)
+    clients = ["alice", "bob", HOSTILE]
+    tokens = {name: invite(folder, name, "--task", "digits") for name in clients}
+    with start_relay(folder, "--rate", 0, "--away-seconds", 3) as relay:
+        relay.tokens = {**tokens, "viewer": invite(folder, "eve", "--role", "viewer")}
+        _tell(relay, HOSTILE, model="<i>model</i>")
+        relay.parties = {name: _join(relay, name) for name in ("alice", "bob")}
+        yield relay
+        for party in relay.parties.values():
+            party.stop()
+
+
+@pytest.fixture
+def visit(browser, relay):
+    """A viewer's look at it. At the end: no errors, and nobody was asked but the relay."""
+    visit = _look(browser, relay)
+    yield visit
+    visit.close()
+    assert visit.errors == []
+    assert visit.hosts == {relay.url.split("/")[2]}
+
+
+def _look(browser, relay, **window):
+    visit = Visit(browser, **window)
+    visit.page.goto(f"{relay.url}/#token={relay.tokens['viewer']}")
+    visit.page.wait_for_selector("#board:not([hidden])", timeout=60_000)
+    return visit
+
+
+def _join(relay, name):
+    (relay.folder / f"{name}.token").write_text(relay.tokens[name])
+    options = ("--token-file", f"{name}.token", "--state", f"state-{name}", "--pace", 0.3, "--threads", 1, "--report")
+    return Process("join", relay.url, "--task", f"{PARTY}:{name}", *options, cwd=relay.folder, name=name)
+
+
+def _tell(relay, name, **told):
+    path, token = quote(name, safe=""), relay.tokens[name]
+    body = release(round=1, value=0.1, classes=range(10), dimension=84)
+    assert relay.publish(path, body, token).status_code == 200
+    answer = relay.ask("PUT", f"/v1/tasks/digits/clients/{path}/report", token, json={"round": 1, "ce": 2.0, **told})
+    assert answer.status_code == 200
+
+
+def _row(name):
+    return f'#members tr[data-name="{name}"]'
+
+
+def test_clients_appear_and_their_curves_grow(visit):
+    for name in ("alice", "bob"):
+        visit.wait_text(_row(name), "online")
+    visit.wait(f"{CURVE} >= 3")
+    before = visit.page.evaluate(CURVE)
+    visit.wait(f"{CURVE} > {before}")
+    visit.wait("document.getElementById('sum-accuracy').textContent.endsWith('%')")
+    visit.wait_text(_row("alice"), "LeNet5")
+    visit.wait_text("#traffic", r"FedAvg would have moved [\d.,]+ times")
+
+
+def test_the_curves_show_what_is_chosen_with_the_keyboard(visit):
+    visit.wait(f"{CURVE} >= 2")
+    visit.page.focus("#measure input:checked")
+    accuracy = visit.text("#curves-words")
+    visit.page.keyboard.press("ArrowRight")
+    visit.page.keyboard.press("ArrowRight")
+    visit.wait("document.querySelector('#measure input:checked').value === 'ce'")
+    assert accuracy.startswith("Test accuracy")
+    visit.wait_text("#curves-words", "^Cross-entropy")
+
+
+def test_the_map_moves_with_the_slider(visit):
+    visit.wait(f"document.getElementById('slider').max >= 2 && {MARKS}.split('translate').length > 40")
+    last = visit.page.evaluate(MARKS)  # ten classes of three clients, and of all
+    visit.page.focus("#slider")
+    visit.page.keyboard.press("Home")
+    visit.wait("document.getElementById('slider-round').textContent === 'round 1'")
+    visit.wait(f"{MARKS} !== {json.dumps(last)}")
+    first = visit.page.evaluate(MARKS)
+    visit.page.keyboard.press("ArrowRight")
+    visit.wait("document.getElementById('slider-round').textContent !== 'round 1'")
+    visit.wait(f"![{json.dumps(first)}, {json.dumps(last)}].includes({MARKS})")
+    assert visit.page.get_attribute("#slider", "aria-valuetext") == visit.text("#slider-round")
+
+
+def test_the_rounds_can_be_played(visit):
+    visit.wait("document.getElementById('slider').max >= 3")
+    visit.page.get_by_role("button", name="Play the rounds").press("Enter")
+    visit.page.get_by_role("button", name="Stop").wait_for()
+    visit.wait("document.getElementById('slider').value >= 2")
+    visit.page.get_by_role("button", name="Play the rounds").wait_for(timeout=60_000)  # at the end it stops
+
+
+def test_a_hostile_name_is_only_text(visit):
+    visit.wait("document.getElementById('map').data")
+    assert (
+        visit.page.evaluate("[...document.querySelectorAll('.client')].map((one) => one.textContent)").count(HOSTILE)
+        == 1
+    )
+    visit.wait_text("#members", "<i>model</i>")
+    assert visit.page.evaluate("document.querySelectorAll('main img, main b:not(#traffic b), main i').length") == 0
+    visit.wait_text("#map-legend", re.escape(HOSTILE))
+    trace = visit.page.evaluate(
+        "document.getElementById('map').data.findIndex((trace) => trace.hovertext[0].includes('img'))"
+    )
+    visit.page.evaluate(f"Plotly.Fx.hover('map', [{{curveNumber: {trace}, pointNumber: 0}}])")
+    label = visit.page.locator("#map .hoverlayer .hovertext")
+    label.wait_for(timeout=60_000)
+    assert label.first.text_content().replace("\u00a0", " ") == f"{HOSTILE}, class 0"
+    assert label.locator("tspan[style*=bold], a").count() == 0
+
+
+def test_a_poisoned_release_is_listed_as_refused(visit, relay):
+    poisoned = release(round=2, value=50.0, classes=(0,), dimension=84)
+    assert relay.publish(quote(HOSTILE, safe=""), poisoned, relay.tokens[HOSTILE]).status_code == 422
+    visit.page.wait_for_selector("#refused tr", timeout=60_000)
+    visit.wait_text("#refused tr", re.escape(HOSTILE))
+    visit.wait_text("#refused tr", "norm_bound is 20")
+
+
+def test_a_client_is_picked_out_in_the_figures_by_its_name(visit):
+    visit.page.wait_for_selector(_row("alice"), timeout=60_000)
+    visit.page.get_by_role("button", name="alice").press("Enter")
+    chosen = visit.page.get_by_role("button", name="alice", pressed=True)
+    chosen.wait_for(timeout=60_000)
+    assert chosen.evaluate("(button) => button === document.activeElement")  # the keyboard stays where it was
+    visit.wait("document.getElementById('map').data?.some((trace) => trace.marker.opacity === 0.15)")
+
+
+def test_a_client_whose_process_is_killed_goes_away(visit, relay):
+    visit.page.wait_for_selector(f"{_row('bob')} .here", timeout=60_000)
+    relay.parties["bob"].stop(signal.SIGKILL)
+    visit.page.wait_for_selector(f"{_row('bob')} .gone", timeout=60_000)
+    assert "away" in visit.text(_row("bob"))
+    visit.wait_text(_row("alice"), "online")
+    visit.wait("document.getElementById('announce').textContent.includes('went away')")
+
+
+def test_the_token_leaves_the_address_and_stays_in_the_tab(visit):
+    assert "token" not in visit.page.url
+    assert "#" not in visit.page.url
+    visit.page.reload()
+    visit.page.wait_for_selector("#board:not([hidden])", timeout=60_000)
+
+
+def test_it_fits_a_phone_at_night(browser, relay):
+    visit = _look(browser, relay, viewport={"width": 390, "height": 844}, color_scheme="dark")
+    visit.wait("document.getElementById('map').data && document.getElementById('curves').data")
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+    red, green, blue = map(
+        int, re.findall(r"\d+", visit.page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))[:3]
+    )
+    assert max(red, green, blue) < 60
+    assert visit.page.locator("#clients thead").evaluate("(head) => head.getBoundingClientRect().width") <= 1
+    assert visit.page.get_by_role("columnheader", name="Samples per class").count() == 1  # still there to be heard
+    visit.close()
+    assert visit.errors == []
+
+
+def test_without_a_token_it_asks_for_one_and_takes_only_a_viewers(browser, relay):
+    visit = Visit(browser)
+    visit.page.goto(relay.url)
+    visit.page.wait_for_selector("#token-form:not([hidden])", timeout=60_000)
+    assert visit.errors == []
+    assert visit.page.evaluate("document.activeElement.id") == "token"
+    visit.page.get_by_label("Token").fill(relay.tokens["alice"])
+    visit.page.keyboard.press("Enter")
+    visit.wait("document.getElementById('token-problem').textContent.includes('client’s token')")
+    visit.page.get_by_label("Token").fill(relay.tokens["viewer"])
+    visit.page.keyboard.press("Enter")
+    visit.page.wait_for_selector("#board:not([hidden])", timeout=60_000)
+    visit.close()
+
+
+def test_a_public_page_lets_everyone_choose_a_task_and_says_how_to_begin(browser, tmp_path):
+    for name in ("digits", "wards"):
+        create_task(tmp_path, name)
+    with start_relay(tmp_path, "--public-page") as relay:
+        visit = Visit(browser)
+        visit.page.goto(relay.url)
+        visit.wait("document.getElementById('empty-title').textContent.includes('digits')")
+        assert "repshare relay invite" in visit.text("#empty")
+        visit.page.get_by_label("Task").focus()
+        visit.page.keyboard.press("ArrowDown")
+        visit.wait("document.getElementById('empty-title').textContent.includes('wards')")
+        assert visit.page.url.endswith("#task=wards")
+        visit.close()
+        assert visit.errors == []
+
+
+def test_while_the_relay_is_away_the_last_picture_stays_and_then_goes_on(browser, tmp_path):
+    create_task(tmp_path)
+    visit = Visit(browser)
+    with start_relay(tmp_path, "--insecure") as relay:
+        relay.publish("alice", release(round=1))
+        visit.page.goto(relay.url)
+        visit.page.wait_for_selector(_row("alice"), timeout=60_000)
+        port = relay.port
+    visit.wait(f"{STATE} === 'away'")
+    assert re.search(r"not answered since \d\d:\d\d:\d\d", visit.text("#away"))
+    assert visit.page.is_visible(_row("alice"))
+    with start_relay(tmp_path, "--insecure", port=port) as relay:
+        visit.wait(f"{STATE} === 'live'")
+        assert not visit.page.is_visible("#away")
+        relay.publish("bob", release(round=2))
+        visit.page.wait_for_selector(_row("bob"), timeout=60_000)
+        visit.close()
+
+
+def test_figures_hold_still_for_those_who_asked_for_it(browser, relay):
+    visit = _look(browser, relay, reduced_motion="reduce")
+    visit.wait("document.getElementById('slider').max >= 3")
+    visit.page.evaluate(WATCH)
+    visit.page.get_by_role("button", name="Play the rounds").press("Enter")
+    visit.page.get_by_role("button", name="Stop").wait_for()
+    visit.wait("document.getElementById('slider').value >= 2")
+    assert visit.page.evaluate("window.pictures.size") <= 6  # one for each round, not those in between
+    visit.close()
+
+
+def test_the_apis_page_shows_all_operations_and_asks_nobody_else(browser, relay):
+    visit = Visit(browser)
+    visit.page.goto(f"{relay.url}/docs")
+    visit.wait_text("#operations", "Publish a release")
+    described = relay.ask("GET", "/openapi.json").json()["paths"]
+    operations = [(method.upper(), path) for path, methods in described.items() for method in methods]
+    shown = visit.page.evaluate("[...document.querySelectorAll('.operation summary')].map((each) => each.innerText)")
+    assert len(shown) == len(operations)
+    for method, path in operations:
+        assert any(method in line and path in line for line in shown), (method, path)
+    visit.page.click("text=Publish a release")
+    visit.wait_text(".operation[open]", "application/octet-stream")
+    assert "Bearer" in visit.text(".operation[open]")
+    visit.close()
+    assert visit.errors == []
+    assert visit.hosts == {relay.url.split("/")[2]}

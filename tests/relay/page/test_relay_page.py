@@ -1,0 +1,284 @@
+"""The page's endpoints on a real relay: who may look, what clients may tell, what is served and how."""
+
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from repshare.errors import ConfigError, Refused
+from repshare.exchange.relay import RelayExchange
+from repshare.relay.auth import check_client_name
+from support.processes import eventually
+from support.relays import DIGITS, create_task, invite, release, repshare, start_open_relay, start_relay
+
+PAGE = "/v1/tasks/digits/page"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A relay with tokens, and some: by role or name."""
+    folder = tmp_path_factory.mktemp("guarded")
+    create_task(folder)
+    create_task(folder, "other")
+    with start_relay(folder, "--rate", 0) as relay:
+        relay.tokens = {
+            "alice": invite(folder, "alice", "--task", "digits"),
+            "bob": invite(folder, "bob", "--task", "digits"),
+            "viewer": invite(folder, "viewer", "--role", "viewer"),
+            "admin": invite(folder, "admin", "--role", "admin"),
+            "stranger": invite(folder, "stranger", "--role", "viewer", "--task", "other"),
+        }
+        yield relay
+
+
+@pytest.fixture
+def open_relay(tmp_path):
+    with start_open_relay(tmp_path, "--rate", 0) as relay:
+        yield relay
+
+
+def report(relay, client, token=None, **told):
+    return relay.ask("PUT", f"/v1/tasks/digits/clients/{client}/report", token, json={"round": 1, **told})
+
+
+def page(relay, token=None):
+    return relay.ask("GET", PAGE, token).json()
+
+
+def member(relay, name):
+    """What the page says of a client, if it is there."""
+    return next((each for each in page(relay)["members"] if each["name"] == name), None)
+
+
+def test_looking_needs_a_viewers_or_admins_token(guarded):
+    for path in (PAGE, "/v1/tasks/digits/map", "/v1/tasks/digits/events", "/v1/tasks"):
+        assert guarded.ask("GET", path).status_code == 401
+        assert guarded.ask("GET", path, guarded.tokens["alice"]).status_code == 403
+    for path in (PAGE, "/v1/tasks/digits/map"):
+        assert guarded.ask("GET", path, guarded.tokens["stranger"]).status_code == 403
+        for role in ("viewer", "admin"):
+            assert guarded.ask("GET", path, guarded.tokens[role]).status_code == 200
+    assert guarded.ask("GET", "/v1/tasks/nothing/page", guarded.tokens["viewer"]).status_code == 404
+
+
+def test_a_public_page_needs_no_token_but_a_wrong_one_is_not_let_through(tmp_path):
+    with start_relay(tmp_path, "--db", "memory", "--public-page", "--task", "digits", *DIGITS) as relay:
+        for path in (PAGE, "/v1/tasks/digits/map", "/v1/tasks"):
+            assert relay.ask("GET", path).status_code == 200
+            assert relay.ask("GET", path, "rs_0_wrong").status_code == 401
+        assert 'data-needs-token="no"' in relay.ask("GET", "/").text
+        assert relay.ask("GET", "/v1/tasks/digits/status").status_code == 401  # nothing else is public
+        assert report(relay, "alice").status_code == 401
+
+
+def test_a_client_tells_only_of_itself(guarded):
+    tokens = guarded.tokens
+    assert report(guarded, "alice", tokens["alice"]).json() == {}
+    assert report(guarded, "alice", tokens["bob"]).status_code == 403
+    assert report(guarded, "alice", tokens["viewer"]).status_code == 403
+    assert report(guarded, "alice", tokens["admin"]).status_code == 403
+    assert report(guarded, "alice").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("nonsense", 400),
+        ("[]", 422),
+        ("{}", 422),
+        ('{"round": 0}', 422),
+        ('{"round": 1e300}', 422),
+        ('{"round": 1, "test_accuracy": 1.5}', 422),
+        ('{"round": 1, "ce": NaN}', 422),
+        ('{"round": 1, "ce": 1e39}', 422),
+        ('{"round": 1, "samples": [1, 2]}', 422),
+        ('{"round": 1, "privacy": {"epsilon": -1}}', 422),
+        ('{"round": 1, "model": "%s"}' % ("x" * 101), 422),
+        ('{"round": 1, "model": "%s"}' % ("x" * 5000), 413),
+    ],
+)
+def test_a_report_that_is_none_is_refused(guarded, body, status):
+    path = "/v1/tasks/digits/clients/bob/report"
+    answer = guarded.ask("PUT", path, guarded.tokens["bob"], content=body)
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_the_page_has_what_clients_shared_and_told(open_relay):
+    body = release(round=4, classes=(0, 3), count=12)
+    open_relay.publish("alice", body)
+    taught = open_relay.teacher(client="alice").content
+    privacy = {"epsilon": 3.5, "delta": 1e-5, "mode": "release"}
+    report(open_relay, "alice", round=4, test_accuracy=0.75, model="LeNet5", model_bytes=1000, privacy=privacy)
+    alice = eventually(
+        lambda: (found := member(open_relay, "alice")) and found["bytes_down"] and found, "alice was seen"
+    )
+    assert alice | {"seen": None} == {
+        "name": "alice",
+        "round": 4,
+        "seen": None,
+        "online": True,
+        "samples": [12, 0, 0, 12, 0, 0, 0, 0, 0, 0],
+        "samples_total": 24,
+        "bytes_up": len(body),
+        "bytes_down": len(taught),
+        "model": "LeNet5",
+        "privacy": privacy,
+        "test_accuracy": 0.75,
+        "outlier": False,
+    }
+
+
+def test_a_refused_release_is_on_the_page_with_its_reason(open_relay):
+    open_relay.publish("mallory", release(value=1e6))
+    (refusal,) = page(open_relay)["refusals"]
+    assert refusal["client"] == "mallory"
+    assert "norm_bound" in refusal["reason"]
+
+
+def test_what_was_noted_survives_a_restart(tmp_path):
+    create_task(tmp_path)
+    for number in (1, 2):
+        with start_relay(tmp_path, "--insecure") as relay:
+            relay.publish("alice", release(round=number))
+            report(relay, "alice", round=number, ce=1.0)
+            eventually(lambda relay=relay, last=[number]: page(relay)["frames"] == last, "a snapshot was taken")
+    with start_relay(tmp_path, "--insecure") as relay:
+        now = page(relay)
+        assert now["curves"]["rounds"] == [1, 2]
+        assert now["traffic"]["up"] == 2 * len(release(round=1))
+        assert relay.ask("GET", "/v1/tasks/digits/map").json()["rounds"] == [1, 2]
+
+
+def test_a_client_that_takes_its_release_back_leaves_nothing_on_the_page(tmp_path):
+    create_task(tmp_path)
+    with start_relay(tmp_path, "--insecure") as relay:
+        for name in ("alice", "bob"):
+            relay.publish(name, release())
+            report(relay, name)
+        eventually(lambda: member(relay, "alice")["bytes_up"] and page(relay)["frames"], "it was noted down")
+        relay.ask("DELETE", "/v1/tasks/digits/clients/alice/release")
+        film = eventually(
+            lambda: (now := relay.ask("GET", "/v1/tasks/digits/map").json())["clients"] == [None, "bob"] and now, "gone"
+        )
+        assert film["points"][0][1] == [None] * 10
+        eventually(lambda: [each["name"] for each in page(relay)["members"]] == ["bob"], "the page shows bob alone")
+    noted = [key.partition("/")[2] for key in _kept(tmp_path) if key.startswith("notes:")]
+    assert sorted(noted) == ["frame/1", "frames", "report/bob", "seen/bob", "traffic"]
+
+
+def test_a_deleted_task_takes_its_notes_along(tmp_path):
+    create_task(tmp_path)
+    with start_relay(tmp_path, "--insecure") as relay:
+        relay.publish("alice", release())
+        report(relay, "alice")
+        eventually(lambda: page(relay)["frames"], "it was noted down")
+    repshare("relay", "tasks", "delete", "digits", cwd=tmp_path)
+    assert not [key for key in _kept(tmp_path) if key.startswith("notes:")]
+
+
+def test_events_tell_of_changes_and_end_with_the_token(tmp_path):
+    create_task(tmp_path)
+    viewer, alice = invite(tmp_path, "eve", "--role", "viewer"), invite(tmp_path, "alice", "--task", "digits")
+    with start_relay(tmp_path) as relay:
+        told = []
+        listener = threading.Thread(target=_listen, args=(relay, viewer, told), daemon=True)
+        listener.start()
+        eventually(lambda: told == ["data: 0"], "the first event")
+        relay.publish("alice", release(round=1), alice)
+        eventually(lambda: told == ["data: 0", "data: 1"], "an event after a release")
+        repshare("relay", "revoke", "eve", cwd=tmp_path)
+        relay.publish("alice", release(round=2), alice)
+        listener.join(30)
+        assert not listener.is_alive()
+
+
+def _listen(relay, token, told):
+    """Add each event as it comes, until the stream ends."""
+    headers = {"Authorization": f"Bearer {token}"}
+    with relay.http.stream("GET", "/v1/tasks/digits/events", headers=headers) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        for line in stream.iter_lines():
+            if line.startswith("data:"):
+                told.append(line)
+
+
+def _kept(folder):
+    """All keys in a relay's file."""
+    with closing(sqlite3.connect(folder / "relay.db")) as connection:
+        return [key for (key,) in connection.execute("SELECT key FROM kept")]
+
+
+def test_the_page_comes_from_the_relay_alone_and_runs_nothing_else(guarded):
+    answer = guarded.ask("GET", "/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    assert "style-src 'self';" in policy
+    assert 'data-needs-token="yes"' in answer.text
+    assert "https://" not in answer.text.replace("http://www.w3.org", "")
+    assert guarded.ask("HEAD", "/").status_code == 200
+    assert guarded.ask("GET", "/static/page.html.secret").status_code == 404
+    assert guarded.ask("GET", "/static/..%2f..%2fpage.py").status_code == 404
+
+
+def test_plotly_is_sent_once_and_packed(guarded):
+    path = next(part for part in guarded.ask("GET", "/").text.split('"') if part.startswith("/static/plotly.js"))
+    first = guarded.ask("GET", path, headers={"Accept-Encoding": "gzip"})
+    assert first.headers["content-encoding"] == "gzip"
+    assert int(first.headers["content-length"]) < 2_000_000
+    assert "immutable" in first.headers["cache-control"]
+    assert b"plotly.js v" in first.content[:100]
+    again = guarded.ask("GET", path, headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert "immutable" not in guarded.ask("GET", "/static/plotly.js?v=other").headers["cache-control"]
+
+
+@pytest.mark.parametrize("name", ["<script>", "a&b", "ü ✓", "100%", "x?y#z", '"'])
+def test_a_client_may_be_called_anything_printable(guarded, name):
+    token = invite(guarded.folder, name, "--task", "digits", "--renew")
+    path = quote(name, safe="")
+    assert guarded.publish(path, release(), token).status_code == 200
+    assert report(guarded, path, token).status_code == 200
+    shown = [each["name"] for each in guarded.ask("GET", "/v1/tasks/digits/status", token).json()["shown"]]
+    assert name in shown
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "x" * 65, "new\nline", "..", " ", "\u202eevil", "\ud800"])
+def test_a_client_may_not_be_called_what_cannot_be_shown_or_be_a_path(name):
+    with pytest.raises(ConfigError, match="cannot name a client"):
+        check_client_name(name)
+
+
+def test_a_client_tells_nothing_of_its_training_unless_it_says_so(tmp_path):
+    party = Path(__file__).parents[3] / "examples" / "party.py"
+    with start_open_relay(tmp_path, "--dimension", 84) as relay:
+        for rounds, *options in ((2,), (3, "--report")):
+            access = ("--name", "alice", "--task-name", "digits", "--rounds", rounds, "--threads", 1, *options)
+            repshare("join", relay.url, "--task", f"{party}:alice", *access, cwd=tmp_path)
+        told = eventually(lambda: (now := page(relay))["curves"]["clients"] and now, "alice reported")
+        assert told["curves"]["rounds"] == [3]
+        assert set(told["curves"]["all"]) >= {"test_accuracy", "train_accuracy", "ce"}
+        (alice,) = told["members"]
+        assert alice["model"] == "LeNet5, 30,986 parameters"
+        assert told["traffic"]["fedavg_bytes"] >= 2 * 3 * 4 * 30_986
+
+
+def test_a_report_that_the_relay_refuses_is_an_error_that_says_why(tmp_path):
+    with start_open_relay(tmp_path) as relay, RelayExchange(relay.url, "digits", client="alice") as exchange:
+        exchange.report({"round": 1, "ce": None})
+        with pytest.raises(Refused, match="test_accuracy"):
+            exchange.report({"round": 1, "test_accuracy": 7.0})
+
+
+def test_the_apis_page_has_the_pages_policy_and_there_is_no_other(guarded):
+    policy = guarded.ask("GET", "/").headers["content-security-policy"]
+    answer = guarded.ask("GET", "/docs")
+    assert (answer.status_code, answer.headers["content-security-policy"]) == (200, policy)
+    assert "frame-ancestors 'none'" in policy
+    assert "://" not in answer.text
+    assert guarded.ask("GET", "/redoc").status_code == 404
+    assert guarded.ask("GET", "/docs/oauth2-redirect").status_code == 404

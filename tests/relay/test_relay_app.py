@@ -1,0 +1,535 @@
+"""Every line of the relay's API, and every refusal with its status, asked of a real process."""
+
+import asyncio
+import threading
+import time
+from types import SimpleNamespace
+
+import httpx
+import numpy as np
+import pytest
+
+from repshare.board import longest_release
+from repshare.relay import limits
+from repshare.relay.app import make_app
+from repshare.relay.options import Options
+from repshare.sharing.task import Task
+from repshare.sharing.wire import decode_teacher
+from repshare.stores import open_database
+from support.relays import create_task, invite, release, repshare, start_open_relay, start_relay
+
+VALUES = {
+    "classes": 10, "dimension": 8, "norm_bound": 4 * 8**0.5, "minimum_count": 2, "weighted": True,
+    "aggregation": "mean", "max_age": None, "space": None, "named_peers": 0,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory):
+    """A relay with the tasks `digits` and `other`, and tokens for some."""
+    folder = tmp_path_factory.mktemp("relay")
+    for task in ("digits", "other"):
+        create_task(folder, task)
+    tokens = {name: invite(folder, name, "--task", "digits") for name in ("alice", "bob", "carol", "client 1")}
+    tokens["stranger"] = invite(folder, "stranger", "--task", "other")
+    tokens["admin"] = invite(folder, "root", "--role", "admin")
+    tokens["viewer"] = invite(folder, "eve", "--role", "viewer")
+    tokens["viewer of other"] = invite(folder, "eve", "--role", "viewer", "--task", "other")
+    with start_relay(folder, "--rate", 0, "--max-bytes", 100_000) as relay:
+        relay.tokens = tokens
+        yield relay
+
+
+@pytest.fixture(scope="module")
+def open_relay(tmp_path_factory):
+    with start_open_relay(tmp_path_factory.mktemp("open"), "--rate", 0) as relay:
+        yield relay
+
+
+def check_problem(answer, status, words=""):
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert set(problem) == {"type", "title", "status", "detail"}
+    assert problem["status"] == status
+    assert words in problem["detail"]
+    return SimpleNamespace(**problem)
+
+
+def version(relay, task="digits"):
+    return relay.ask("GET", f"/v1/tasks/{task}/news", relay.tokens["admin"], params={"wait": 0}).json()["version"]
+
+
+def test_what_one_publishes_another_learns(relay):
+    before = version(relay)
+    answer = relay.publish("alice", release(value=0.75), relay.tokens["alice"])
+    assert (answer.status_code, answer.json()) == (200, {"version": before + 1})
+    teacher = relay.teacher(relay.tokens["bob"], observations=1, seed=3)
+    assert (teacher.status_code, teacher.headers["content-type"]) == (200, "application/octet-stream")
+    means = decode_teacher(teacher.content).means
+    assert means.labels.tolist() == [0, 1]
+    assert means.vectors == pytest.approx(np.full((2, 8), 0.75))
+
+
+def test_the_same_release_again_changes_nothing(relay):
+    first = relay.publish("alice", release(round=2), relay.tokens["alice"]).json()
+    assert relay.publish("alice", release(round=2), relay.tokens["alice"]).json() == first
+    assert version(relay) == first["version"]
+
+
+def test_a_client_can_publish_only_as_itself(relay):
+    before = version(relay)
+    for token in ("bob", "stranger", "viewer", "admin"):
+        check_problem(relay.publish("alice", release(round=9), relay.tokens[token]), 403)
+    check_problem(relay.publish("alice", release(round=9), relay.tokens["bob"]), 403, "bob publishes as itself")
+    assert version(relay) == before
+
+
+def test_a_token_of_one_task_opens_no_other(relay):
+    for method, path in (
+        ("PUT", "/v1/tasks/digits/clients/stranger/release"),
+        ("GET", "/v1/tasks/digits/teacher"),
+        ("GET", "/v1/tasks/digits/news"),
+        ("GET", "/v1/tasks/digits/status"),
+        ("GET", "/v1/tasks/digits"),
+        ("GET", "/v1/tasks/nowhere"),
+    ):
+        answer = relay.ask(method, path, relay.tokens["stranger"], content=release() if method == "PUT" else None)
+        check_problem(answer, 403, "the token is for the task other")
+
+
+@pytest.mark.parametrize("header", [None, "Bearer", "Bearer rs_00_x", "Basic YTpi", "bearer  x", "Bearer é"])
+def test_without_a_valid_token_nothing_is_open(relay, header):
+    headers = {"Authorization": header.encode()} if header else {}
+    for method, path in (
+        ("PUT", "/v1/tasks/digits"),
+        ("GET", "/v1/tasks"),
+        ("GET", "/v1/tasks/digits"),
+        ("DELETE", "/v1/tasks/digits"),
+        ("PUT", "/v1/tasks/digits/clients/alice/release"),
+        ("DELETE", "/v1/tasks/digits/clients/alice/release"),
+        ("GET", "/v1/tasks/digits/teacher"),
+        ("GET", "/v1/tasks/digits/news"),
+        ("GET", "/v1/tasks/digits/status"),
+        ("GET", "/v1/me"),
+    ):
+        answer = relay.ask(method, path, headers=headers)
+        check_problem(answer, 401)
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_revoked_token_ends_within_two_seconds(relay):
+    token = invite(relay.folder, "mallory", "--task", "digits")
+    assert relay.publish("mallory", release(), token).status_code == 200
+    repshare("relay", "revoke", "mallory", "--task", "digits", cwd=relay.folder)
+    time.sleep(1.5)
+    check_problem(relay.publish("mallory", release(round=2), token), 401, "unknown, revoked or expired")
+    assert relay.ask("DELETE", "/v1/tasks/digits/clients/mallory/release", relay.tokens["admin"]).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"", 400, "not a message"),
+        (b"x" * 1000, 400, "a header of"),
+        (release()[:-3], 400, "not a message"),
+        (release(dimension=9), 422, "representations of 9 numbers; the task's have 8"),
+        (release(classes=(0, 10)), 422, "class 10 is unknown"),
+        (release(value=float("nan")), 422, "not finite"),
+        (release(value=1e4), 422, "norm_bound"),
+        (release(count=0), 422, "an average of 0 samples"),
+        (release(round=1), 409, "round"),
+        (b"x" * 100_001, 413, "at most 100,000"),
+        (release(round=9, classes=range(3), dimension=8) + b"x" * 200_000, 413, "at most 100,000"),
+    ],
+)
+def test_what_is_refused_changes_nothing_and_says_why(relay, body, status, words):
+    relay.publish("carol", release(round=5), relay.tokens["carol"])
+    before = version(relay)
+    teacher = relay.teacher(relay.tokens["bob"], observations=5).content
+    check_problem(relay.publish("carol", body, relay.tokens["carol"]), status, words)
+    assert version(relay) == before
+    assert relay.teacher(relay.tokens["bob"], observations=5).content == teacher
+
+
+def test_every_refusal_is_logged_counted_and_shown_to_those_who_watch(relay):
+    check_problem(relay.publish("carol", release(classes=(0, 77)), relay.tokens["carol"]), 422)
+    line = relay.logged(
+        event="refused", client="carol", task="digits", status=422, reason="class 77 is unknown; the task's are 0 to 9"
+    )
+    assert line["kind"] == "refused"
+    status = relay.ask("GET", "/v1/tasks/digits/status", relay.tokens["viewer"]).json()
+    assert [(each["client"], each["kind"]) for each in status["refusals"]][-1] == ("carol", "refused")
+    assert "refusals" not in relay.ask("GET", "/v1/tasks/digits/status", relay.tokens["carol"]).json()
+    assert 'repshare_refusals_total{kind="refused"}' in relay.ask("GET", "/metrics").text
+    for token in relay.tokens.values():
+        assert token not in relay.err.read_text()
+
+
+def test_who_knocks_at_the_wrong_task_is_not_noted_there(relay):
+    for task, query, status in (("digits", {}, 403), ("other", {"seed": "x"}, 422)):
+        version(relay, task)  # which makes the relay look at it
+        check_problem(relay.teacher(relay.tokens["stranger"], task=task, **query), status)
+    for task, noted in (("digits", False), ("other", True)):
+        refusals = relay.ask("GET", f"/v1/tasks/{task}/status", relay.tokens["admin"]).json()["refusals"]
+        assert any(each["client"] == "stranger" for each in refusals) is noted
+
+
+def test_a_release_can_be_taken_back_by_its_client_and_by_an_admin(relay):
+    path = "/v1/tasks/digits/clients/client 1/release"
+    for token in ("client 1", "admin"):
+        published = relay.publish("client 1", release(round=3, classes=(7,)), relay.tokens["client 1"])
+        assert published.status_code == 200
+        check_problem(relay.ask("DELETE", path, relay.tokens["bob"]), 403)
+        assert 7 in decode_teacher(relay.teacher(relay.tokens["bob"]).content).means.labels
+        gone = relay.ask("DELETE", path, relay.tokens[token])
+        assert gone.json()["version"] > published.json()["version"]
+        assert 7 not in decode_teacher(relay.teacher(relay.tokens["bob"]).content).means.labels
+    assert relay.ask("DELETE", path, relay.tokens["client 1"]).json() == gone.json()  # nothing to take back
+
+
+def test_an_unchanged_teacher_costs_304(relay):
+    relay.publish("alice", release(round=10), relay.tokens["alice"])
+    first = relay.teacher(relay.tokens["bob"], observations=1, seed=1)
+    etag = {"If-None-Match": first.headers["etag"]}
+    again = relay.teacher(relay.tokens["bob"], observations=1, seed=1, headers=etag)
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    assert relay.teacher(relay.tokens["bob"], observations=1, seed=2, headers=etag).status_code == 200
+    assert relay.teacher(relay.tokens["bob"], observations=1, seed=1, classes=0, headers=etag).status_code == 200
+    assert relay.teacher(relay.tokens["bob"], observations=1, seed=1, peers="bob", headers=etag).status_code == 200
+    assert relay.teacher(relay.tokens["carol"], observations=1, seed=1, headers=etag).status_code == 200
+    relay.publish("alice", release(round=11), relay.tokens["alice"])
+    assert relay.teacher(relay.tokens["bob"], observations=1, seed=1, headers=etag).status_code == 200
+
+
+def test_a_teacher_is_drawn_as_asked(relay):
+    relay.publish("alice", release(round=20, value=0.5), relay.tokens["alice"])
+    relay.publish("carol", release(round=20, value=0.25, classes=(1, 2)), relay.tokens["carol"])
+
+    def ask(**query):
+        return decode_teacher(relay.teacher(relay.tokens["bob"], **query).content)
+
+    assert {0, 1, 2} <= set(ask().means.labels.tolist())
+    assert ask(classes=[0, 2]).means.labels.tolist() == [0, 2]
+    assert ask(peers="bob").means.labels.tolist() == []  # nobody learns from itself
+    for others in ("carol", ["bob", "carol"], "nobody", ""):
+        check_problem(relay.teacher(relay.tokens["bob"], peers=others), 403, "hands out nothing by name")
+    assert ask(observations=0).observations.labels.tolist() == []
+    assert relay.teacher(relay.tokens["bob"], seed=4).content == relay.teacher(relay.tokens["bob"], seed=4).content
+    own = relay.teacher(relay.tokens["bob"], client="bob")
+    assert own.status_code == 200
+    check_problem(relay.teacher(relay.tokens["bob"], client="alice"), 403)
+    check_problem(relay.teacher(relay.tokens["admin"]), 403)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"observations": -1}, {"observations": 1001}, {"observations": "x"}, {"seed": -1}, {"seed": 2**64},
+        {"seed": "1.5"}, {"classes": 10}, {"classes": ["1", "x"]}, {"peers": ["p"] * 201}, {"seed": "٣"}, {"seed": ""},
+        {"classes": [1] * 1001},
+    ],
+)  # fmt: skip
+def test_a_question_that_makes_no_sense_is_422(relay, query):
+    check_problem(relay.teacher(relay.tokens["bob"], **query), 422)
+
+
+def test_news_come_at_once_when_something_changes(relay):
+    now, answers = version(relay), []
+
+    def wait():
+        begun = time.monotonic()
+        answer = relay.ask("GET", "/v1/tasks/digits/news", relay.tokens["bob"], params={"since": now, "wait": 20})
+        answers.append((answer.json()["version"], time.monotonic() - begun))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.7)
+    assert not answers
+    published = relay.publish("alice", release(round=30), relay.tokens["alice"]).json()["version"]
+    waiting.join(30)
+    assert answers[0][0] == published
+    assert answers[0][1] < 10
+
+
+def test_no_news_are_said_after_the_time_asked_for(relay):
+    begun = time.monotonic()
+    now = version(relay)
+    answer = relay.ask("GET", "/v1/tasks/digits/news", relay.tokens["bob"], params={"since": now, "wait": 0.4})
+    assert (answer.status_code, answer.json()) == (200, {"version": now})
+    assert 0.4 <= time.monotonic() - begun < 10
+    for query in ({"wait": 61}, {"wait": "nan"}, {"wait": -1}, {"since": "x"}):
+        check_problem(relay.ask("GET", "/v1/tasks/digits/news", relay.tokens["bob"], params=query), 422)
+
+
+def test_tasks_are_created_listed_described_and_deleted_by_an_admin(relay):
+    admin = relay.tokens["admin"]
+    new = relay.ask("PUT", "/v1/tasks/new one", admin, json={"classes": 3, "dimension": 4})
+    assert (new.status_code, new.json()) == (
+        201,
+        {"name": "new one", **VALUES, "classes": 3, "dimension": 4, "norm_bound": 8.0},
+    )
+    assert relay.ask("PUT", "/v1/tasks/new one", admin, json={"classes": 3, "dimension": 4}).status_code == 200
+    other = relay.ask("PUT", "/v1/tasks/new one", admin, json={"classes": 3, "dimension": 5})
+    check_problem(other, 409, "dimension 4 there, 5 wanted")
+    listed = relay.ask("GET", "/v1/tasks", relay.tokens["viewer"]).json()["tasks"]
+    assert [task["name"] for task in listed] == ["digits", "new one", "other"]
+    of_other = relay.ask("GET", "/v1/tasks", relay.tokens["viewer of other"]).json()["tasks"]
+    assert [task["name"] for task in of_other] == ["other"]
+    assert relay.ask("GET", "/v1/tasks/new one", admin).json() == new.json()
+    assert relay.ask("DELETE", "/v1/tasks/new one", admin).status_code == 204
+    for method in ("GET", "DELETE"):
+        check_problem(relay.ask(method, "/v1/tasks/new one", admin), 404, "there is no task 'new one'")
+    for token in ("alice", "viewer"):
+        check_problem(relay.ask("PUT", "/v1/tasks/x", relay.tokens[token], json=VALUES), 403)
+        check_problem(relay.ask("DELETE", "/v1/tasks/digits", relay.tokens[token]), 403)
+    check_problem(relay.ask("GET", "/v1/tasks", relay.tokens["alice"]), 403)
+
+
+def test_what_is_said_in_a_meeting_is_no_longer_than_it_need_be(relay):
+    path = "/v1/tasks/digits/meetings/1/{}/clients/alice?members=alice&members=nobody&patience=0"
+    few, vector = 2 * 2048, 8 * 10 * (8 + 3)
+    for step, longest in enumerate([few, few, few + vector, few, few]):
+        long = relay.ask("PUT", path.format(step), relay.tokens["alice"], content=bytes(longest + 1))
+        check_problem(long, 413, f"at most {longest:,}")
+        said = relay.ask("PUT", path.format(step), relay.tokens["alice"], content=bytes(longest))
+        assert said.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status", "words"),
+    [
+        ("x", b"{", 400, "JSON"),
+        ("x", b"[]", 422, "object"),
+        ("x", b"{}", 422, "classes"),
+        ("x", b'{"classes": 1, "dimension": 8}', 422, "classes"),
+        ("x", b'{"classes": true, "dimension": 8}', 422, "classes"),
+        ("x", b'{"classes": 2.5, "dimension": 8}', 422, "classes"),
+        ("x", b'{"classes": 10, "dimension": 8, "norm_bound": NaN}', 422, "norm_bound"),
+        ("x", b'{"classes": 10, "dimension": 8, "agregation": "mean"}', 422, "agregation"),
+        ("x", b'{"classes": 10, "dimension": 8, "aggregation": "mode"}', 422, "aggregation"),
+        ("x", b'{"classes": 10000, "dimension": 10000}', 422, "too much"),
+        ("x", b'{"classes": 2, "dimension": 20000, "aggregation": "median"}', 422, "at most 4,096 for median"),
+        ("x", b'{"classes": 10, "dimension": 8, "named_peers": 2}', 422, "0 or at least 3, not 2"),
+        ("x", b'{"classes": 10, "dimension": 8, "named_peers": -1}', 422, "named_peers"),
+        ("x", b" " * 10_001, 413, "at most 10,000"),
+        ("..", b'{"classes": 10, "dimension": 8}', 404, ""),  # a path of its own
+        ("a:b", b'{"classes": 10, "dimension": 8}', 422, "cannot name a task"),
+        ("x" * 65, b'{"classes": 10, "dimension": 8}', 422, "cannot name a task"),
+        ("a%0Ab", b'{"classes": 10, "dimension": 8}', 422, "cannot name a task"),
+    ],
+)
+def test_a_task_described_wrongly_is_not_created(relay, name, body, status, words):
+    check_problem(relay.ask("PUT", f"/v1/tasks/{name}", relay.tokens["admin"], content=body), status, words)
+    assert len(relay.ask("GET", "/v1/tasks", relay.tokens["admin"]).json()["tasks"]) == 2
+
+
+def test_status_tells_who_is_there(relay):
+    relay.publish("alice", release(round=40, count=7), relay.tokens["alice"])
+    status = relay.ask("GET", "/v1/tasks/digits/status", relay.tokens["viewer"]).json()
+    alice = next(member for member in status["shown"] if member["name"] == "alice")
+    assert (alice["round"], alice["samples"], alice["bytes"]) == (40, {"0": 7, "1": 7}, len(release(round=40, count=7)))
+    assert abs(alice["published"] - time.time()) < 60
+    assert status["clients"] == len(status["shown"])
+    assert (status["name"], status["task"], status["version"]) == ("digits", VALUES, version(relay))
+    few = relay.ask("GET", "/v1/tasks/digits/status", relay.tokens["viewer"], params={"limit": 1}).json()
+    assert (len(few["shown"]), few["clients"]) == (1, status["clients"])
+    own = relay.ask("GET", "/v1/tasks/digits/status", relay.tokens["alice"]).json()
+    assert own["shown"] == [alice]
+    assert {key: value for key, value in own.items() if key != "shown"} == {
+        key: value for key, value in status.items() if key not in ("shown", "refusals")
+    }
+    check_problem(relay.ask("GET", "/v1/tasks/digits/status", relay.tokens["bob"], params={"limit": "x"}), 422, "limit")
+
+
+def test_a_token_knows_who_it_is(relay):
+    def me(name):
+        return relay.ask("GET", "/v1/me", relay.tokens[name]).json()
+
+    assert me("client 1") == {"role": "client", "client": "client 1", "task": "digits", **VALUES}
+    assert me("viewer") == {"role": "viewer", "client": "eve", "task": None}
+    assert me("admin") == {"role": "admin", "client": "root", "task": None}
+
+
+def test_what_is_not_there_and_what_cannot_be_done_are_problems_too(relay):
+    check_problem(relay.ask("GET", "/nowhere"), 404)
+    check_problem(relay.ask("GET", "/v1/tasks/digits/clients/a%2Fb/release"), 404)
+    check_problem(relay.ask("GET", "/v1/tasks/digits/clients/alice/../../teacher/"), 404)
+    answer = relay.ask("PATCH", "/v1/tasks/digits/clients/alice/release")
+    check_problem(answer, 405)
+    assert answer.headers["allow"] == "DELETE, PUT"
+    check_problem(relay.ask("GET", "/v1/tasks/nothing/status", relay.tokens["admin"]), 404)
+
+
+def test_metrics_count_by_route_and_invent_no_labels(relay):
+    for path in ("/a", "/b", "/v1/tasks/q1", "/v1/tasks/q2"):
+        relay.ask("GET", path)
+    text = relay.ask("GET", "/metrics").text
+    assert (
+        'repshare_request_seconds_count{method="PUT",route="/v1/tasks/{task}/clients/{client}/release",status="200"}'
+        in text
+    )
+    assert 'route="none",status="404"' in text
+    for word in ("q1", "/a", "alice", "digits"):
+        assert word not in text
+    assert 'repshare_bytes_total{way="in"}' in text
+    assert "process_resident_memory_bytes" in text
+
+
+def test_the_api_describes_itself(relay):
+    document = relay.ask("GET", "/openapi.json").json()
+    publish = document["paths"]["/v1/tasks/{task}/clients/{client}/release"]["put"]
+    assert set(publish["responses"]) == {"200", "400", "401", "403", "404", "408", "409", "413", "422", "429", "503"}
+    assert publish["security"] == [{"token": []}]
+    assert "application/octet-stream" in publish["requestBody"]["content"]
+
+
+def test_an_open_relay_asks_for_no_token_but_must_be_told_who_asks(open_relay):
+    assert open_relay.publish("alice", release()).status_code == 200
+    assert open_relay.publish("bob", release(value=0.25)).status_code == 200
+    means = decode_teacher(open_relay.teacher(client="bob").content).means
+    assert means.vectors[0].tolist() != []
+    check_problem(open_relay.teacher(), 422, "which client asks")
+    check_problem(open_relay.publish("a%0Ab", release()), 422, "cannot name a client")
+    assert open_relay.ask("GET", "/v1/me").json() == {"role": "admin", "client": None, "task": None}
+    assert open_relay.ask("PUT", "/v1/tasks/more", json={"classes": 2, "dimension": 2}).status_code == 201
+    assert open_relay.ask("GET", "/v1/tasks/digits/status").json()["clients"] == 2
+
+
+def test_releases_that_are_too_old_go_and_are_news(tmp_path):
+    with start_open_relay(tmp_path, "--max-age", 2) as relay:
+        relay.publish("alice", release())
+        version = relay.publish("bob", release()).json()["version"]
+        waiting = relay.ask("GET", "/v1/tasks/digits/news", params={"since": version, "wait": 20})
+        assert waiting.json()["version"] > version
+        relay.logged(event="expired", task="digits")
+        time.sleep(1.5)
+        assert relay.ask("GET", "/v1/tasks/digits/status").json()["clients"] == 0
+        assert relay.ask("GET", "/v1/tasks/digits/map").json()["clients"] == [None, None]
+        assert "repshare_expired_releases_total 2.0" in relay.ask("GET", "/metrics").text
+
+
+def test_each_token_may_ask_only_so_often(tmp_path):
+    create_task(tmp_path)
+    alice, bob = (invite(tmp_path, name, "--task", "digits") for name in ("alice", "bob"))
+    with start_relay(tmp_path, "--rate", 5) as relay:
+        answers = [relay.ask("GET", "/v1/me", alice) for _ in range(30)]
+        codes = [answer.status_code for answer in answers]
+        assert codes[:10] == [200] * 10
+        refused = answers[codes.index(429)]
+        check_problem(refused, 429, "try again in 1 s")
+        assert refused.headers["retry-after"] == "1"
+        assert relay.ask("GET", "/v1/me", bob).status_code == 200
+        time.sleep(1)
+        assert relay.ask("GET", "/v1/me", alice).status_code == 200
+
+
+def test_a_fault_nobody_foresaw_is_answered_and_the_log_says_where(caplog):
+    app = make_app(open_database("memory"), Options(insecure=True))
+    app.state.service.tasks.create("digits", Task(10, 8))
+    app.state.service.seen = None  # a fault in the relay itself
+
+    async def ask():
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return await client.get("/v1/tasks/digits/teacher?client=alice")
+
+    check_problem(asyncio.run(ask()), 500)
+    assert "AttributeError" in caplog.text
+
+
+BODIES = {
+    "/v1/tasks/digits/clients/alice/release": release(),
+    "/v1/tasks/digits/meetings/1/0/clients/alice?members=alice&members=bob": b"hello",
+    "/v1/tasks/digits/clients/alice/report": b'{"round": 1}',
+}
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("path", BODIES)
+def test_what_was_on_its_way_while_its_task_was_deleted_is_kept_nowhere(path, again):
+    app = make_app(open_database("memory"), Options(insecure=True))
+    tasks = app.state.service.tasks
+    tasks.create("digits", Task(10, 8))
+    there = tasks.get("digits")
+
+    async def body():
+        yield BODIES[path][:5]
+        tasks.delete("digits")
+        if again:
+            tasks.create("digits", Task(10, 8))
+        yield BODIES[path][5:]
+
+    async def send():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            return await client.put(path, content=body())
+
+    check_problem(asyncio.run(send()), 404, "deleted in the meantime" if again else "there is no task")
+    for store in (there.board.store, there.meetings.store, there.notes):
+        assert store.items() == {}
+
+
+def test_who_sends_too_much_at_once_is_asked_to_come_again(monkeypatch):
+    monkeypatch.setattr(limits, "ROOM_BYTES", 0)
+    app = make_app(open_database("memory"), Options(insecure=True, max_bytes=1000))
+    app.state.service.tasks.create("digits", Task(10, 8))
+    whole, dawdling, going_on = release(), 0, asyncio.Event()
+    room = 8 * 1000
+
+    async def dawdle():
+        nonlocal dawdling
+        yield whole[:-1]
+        dawdling += 1
+        await going_on.wait()
+        yield whole[-1:]
+
+    async def send():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http:
+
+            def publish(client, content):
+                return http.put(f"/v1/tasks/digits/clients/{client}/release", content=content)
+
+            few, many = room // 4 // len(whole), room // len(whole)
+            slow = [asyncio.create_task(publish(f"client {n // few}", dawdle())) for n in range(many)]
+            while dawdling < many:
+                await asyncio.sleep(0)
+            one, other = await publish("client 0", whole), await publish("another", whole)
+            going_on.set()
+            return one, other, [await each for each in slow], await publish("client 0", whole)
+
+    one, other, slow, last = asyncio.run(send())
+    check_problem(one, 429, "with one token")
+    check_problem(other, 503, "under way")
+    assert one.headers["retry-after"] == other.headers["retry-after"] == "1"
+    assert {each.status_code for each in (*slow, last)} == {200}
+
+
+def test_a_body_is_no_longer_than_a_release_of_its_task_can_be(open_relay):
+    longest = longest_release(Task(10, 8))
+    check_problem(open_relay.publish("alice", bytes(longest + 1)), 413, f"at most {longest:,}")
+    check_problem(open_relay.publish("alice", bytes(longest)), 400)
+
+
+def test_how_many_stand_is_worked_out_once_for_all_who_ask():
+    app = make_app(open_database("memory"), Options(insecure=True, rate=0))
+    app.state.service.tasks.create("digits", Task(10, 8))
+    board = app.state.service.tasks.get("digits").board
+    board.accept_all([(f"client {number}", release(classes=range(10))) for number in range(500)])
+
+    async def ask():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+
+            async def shown(limit):
+                answer = (await client.get("/v1/tasks/digits/status", params={"limit": limit})).json()
+                return answer["version"], answer["clients"], [each["name"] for each in answer["shown"]]
+
+            first = await shown(1000)
+            board.accept("one more", release())
+            assert await asyncio.gather(*(shown(limit) for limit in range(995, 1000))) == [first] * 5
+            assert [len((await shown(limit))[2]) for limit in (0, 1, 100, 101)] == [0, 1, 100, 101]
+            while (last := await shown(1000)) == first:
+                await asyncio.sleep(0.05)
+            return first, last
+
+    (first, *_, names), last = asyncio.run(ask())
+    assert last == (first + 1, 501, [*names, "one more"])

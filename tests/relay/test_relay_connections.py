@@ -1,0 +1,195 @@
+"""Strangers' connections: heads, headers, pipelines and numbers of them are bounded, and others get in."""
+
+import re
+import signal
+import socket
+import threading
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from repshare.relay.service import MOST_WAITS
+from support.processes import Process, eventually
+from support.relays import create_task, invite, release, start_relay
+
+HOST = b"Host: 127.0.0.1\r\n"
+
+
+def megabytes(relay, what="VmHWM"):
+    status = Path(f"/proc/{relay.process.pid}/status").read_text()
+    return int(re.search(rf"{what}:\s+(\d+)", status).group(1)) / 1024
+
+
+def connect(relay, address="127.0.0.1"):
+    return socket.create_connection(("127.0.0.1", relay.port), timeout=20, source_address=(address, 0))
+
+
+def answer_to(connection, content):
+    """All that comes until the other end closes; nothing if it does so at once."""
+    heard = b""
+    with suppress(ConnectionError):
+        connection.sendall(content)
+        while part := connection.recv(65_536):
+            heard += part
+    return heard
+
+
+def is_open(connection):
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("size", [65_000, 66_000, 70_000, 200_000])
+def test_a_head_of_more_than_64_kilobytes_is_cut_off_and_a_shorter_one_served(tmp_path, size):
+    with start_relay(tmp_path) as relay:
+        for part in (b"X-Long: %s\r\n" % (b"x" * (size - 100)), b""):  # as a header, and as a path
+            with connect(relay) as connection:
+                path = b"/healthz" if part else b"/healthz?" + b"x" * (size - 100)
+                heard = answer_to(connection, b"GET %s HTTP/1.1\r\n%sConnection: close\r\n%s\r\n" % (path, HOST, part))
+                assert heard.startswith(b"HTTP/1.1 200 ") == (size < 65_536), heard[:100]
+
+
+def test_heads_of_countless_headers_take_no_memory(tmp_path):
+    with start_relay(tmp_path, cold=True) as relay, ExitStack() as stack:
+        before = megabytes(relay)
+        for _ in range(300):
+            connection = stack.enter_context(closing(connect(relay)))
+            with suppress(ConnectionError):
+                connection.sendall(b"GET / HTTP/1.1\r\n" + b"aa:\r\n" * 13_000)
+        assert relay.ask("GET", "/healthz").status_code == 200
+        assert megabytes(relay) - before < 50
+
+
+def test_long_heads_that_do_not_end_take_a_bounded_memory(tmp_path):
+    with start_relay(tmp_path, cold=True) as relay, ExitStack() as stack:
+        before = megabytes(relay)
+        waiting = [stack.enter_context(closing(connect(relay, "127.0.0.2"))) for _ in range(1000)]
+        for connection in waiting:
+            with suppress(ConnectionError):
+                connection.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 60_000)
+        assert relay.ask("GET", "/healthz").status_code == 200
+        eventually(lambda: sum(map(is_open, waiting)) < 600, "the oldest are closed")
+        assert relay.logged(event="connection closed", reason="too long heads")["address"] == "127.0.0.2"
+        assert megabytes(relay) - before < 150
+
+
+def test_pipelined_requests_do_not_pile_up(tmp_path):
+    with start_relay(tmp_path, cold=True) as relay, ExitStack() as stack:
+        assert relay.ask("GET", "/").status_code == 200
+        before = megabytes(relay)
+        for _ in range(200):
+            connection = stack.enter_context(closing(connect(relay)))
+            connection.setblocking(False)
+            with suppress(OSError):
+                connection.send(b"GET / HTTP/1.1\r\n\r\n" * 14_000)
+        assert relay.ask("GET", "/healthz").status_code == 200
+        assert megabytes(relay) - before < 50
+
+
+def test_some_pipelined_requests_are_answered_in_order(tmp_path):
+    with start_relay(tmp_path) as relay, connect(relay) as connection:
+        asked = [b"GET /%s HTTP/1.1\r\n%s\r\n" % (path, HOST) for path in (b"healthz", b"nothing") * 5]
+        heard = answer_to(connection, b"".join(asked)[:-2] + b"Connection: close\r\n\r\n")
+        assert re.findall(rb"HTTP/1.1 (\d+) ", heard) == [b"200", b"404"] * 5
+
+
+def test_names_of_files_that_strangers_make_up_are_not_kept(tmp_path):
+    with start_relay(tmp_path, cold=True) as relay:
+        assert relay.ask("GET", "/static/page.js").status_code == 200
+        before = megabytes(relay)
+        for number in range(1500):
+            assert relay.ask("GET", f"/static/{number}{'x' * 50_000}").status_code == 404
+        assert megabytes(relay) - before < 30
+
+
+def test_many_who_come_first_at_once_do_not_all_pack_the_same_file(tmp_path):
+    with start_relay(tmp_path, cold=True) as relay:
+        before = megabytes(relay)
+        asking = [threading.Thread(target=relay.ask, args=("GET", "/")) for _ in range(40)]
+        for each in asking:
+            each.start()
+        for each in asking:
+            each.join()
+        assert megabytes(relay) - before < 60
+
+
+def test_where_there_are_too_many_connections_the_address_with_most_loses_its_oldest(tmp_path):
+    create_task(tmp_path)
+    token = invite(tmp_path, "alice", "--task", "digits")
+    with start_relay(tmp_path, "--connections", 100) as relay, ExitStack() as stack:
+        crowd = [stack.enter_context(closing(connect(relay, "127.0.0.2"))) for _ in range(300)]
+        assert relay.publish("alice", release(), token).status_code == 200
+        eventually(lambda: sum(map(is_open, crowd)) <= 100, "the oldest are closed")
+        assert not any(map(is_open, crowd[:200]))
+        assert relay.logged(event="connection closed", address="127.0.0.2")["reason"] == "too many connections"
+        assert relay.logged(event="lines left out", of="strangers")["lines"] > 0
+
+
+def test_one_token_cannot_take_all_files_by_waiting(tmp_path):
+    create_task(tmp_path)
+    alice, mallory = (invite(tmp_path, name, "--task", "digits") for name in ("alice", "mallory"))
+    limited = ("prlimit", "--nofile=200:200")
+    process = Process("relay", "serve", "--port", 0, cwd=tmp_path, name="relay", prefix=limited)
+    try:
+        line = eventually(lambda: re.search(r'"url": "(.*?)"', process.err.read_text()), "the relay listens")
+        wait = (
+            f"GET /v1/tasks/digits/news?since=0&wait=60 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {mallory}\r\n\r\n"
+        )
+        with ExitStack() as stack, httpx.Client(base_url=line.group(1), timeout=30) as http:
+            place = ("127.0.0.1", http.base_url.port)
+            waiting = [
+                stack.enter_context(closing(socket.create_connection(place, 20, ("127.0.0.2", 0)))) for _ in range(400)
+            ]
+            for connection in waiting:
+                with suppress(ConnectionError):
+                    connection.sendall(wait.encode())
+            for round in range(1, 11):
+                path, headers = "/v1/tasks/digits/clients/alice/release", {"Authorization": f"Bearer {alice}"}
+                assert http.put(path, content=release(round), headers=headers).status_code == 200
+                assert http.get("/healthz").status_code == 200
+        assert "fewer connections than wanted" in process.err.read_text()
+        assert "too many connections" in process.err.read_text()
+    finally:
+        process.stop(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("path", ["news?since=0&wait=60", "events"])
+def test_few_requests_of_one_token_wait_at_the_same_time(tmp_path, path):
+    create_task(tmp_path)
+    tokens = {name: invite(tmp_path, name, "--role", "viewer") for name in ("eve", "frank")}
+    with start_relay(tmp_path) as relay, ExitStack() as stack:
+        head = f"GET /v1/tasks/digits/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
+        for _ in range(MOST_WAITS):
+            connection = stack.enter_context(closing(connect(relay)))
+            connection.sendall(f"{head}{tokens['eve']}\r\n\r\n".encode())
+        eventually(lambda: waiting(relay) >= MOST_WAITS or path == "events", "they wait")
+        refused = eventually(lambda: ask_shortly(relay, path, tokens["eve"]), "one more is refused")
+        assert refused == 429
+        with connect(relay) as connection:
+            connection.sendall(f"{head}{tokens['frank']}\r\n\r\n".encode())
+            if path == "events":
+                assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+            else:
+                eventually(lambda: waiting(relay) == MOST_WAITS + 1, "another's waits")
+
+
+def waiting(relay):
+    return int(float(re.search(r"^repshare_waiting_requests (\S+)$", relay.ask("GET", "/metrics").text, re.M).group(1)))
+
+
+def ask_shortly(relay, path, token):
+    """The status, if the answer comes at once."""
+    try:
+        with relay.http.stream(
+            "GET", f"/v1/tasks/digits/{path}", headers={"Authorization": f"Bearer {token}"}, timeout=1
+        ) as answer:
+            return answer.status_code if answer.status_code != 200 else None
+    except httpx.ReadTimeout:
+        return None

@@ -1,0 +1,166 @@
+"""A relay over Redis: what it asks of that Redis at its start, and what it survives."""
+
+import threading
+
+import pytest
+import redis
+
+from repshare.relay.tasks import Tasks
+from repshare.sharing.task import Task
+from repshare.stores import open_database
+from support.damage import Vandal
+from support.processes import eventually
+from support.redis_servers import Redis
+from support.relays import DIGITS, release, repshare, start_relay
+from support.warm import run_warm
+
+OPEN = ("--insecure", "--task", "digits", *DIGITS)
+
+
+@pytest.fixture
+def start_redis(tmp_path):
+    servers = []
+
+    def start(**options):
+        servers.append(Redis(tmp_path, **options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.mark.parametrize("policy", ["allkeys-random", "allkeys-lru", "allkeys-lfu"])
+@pytest.mark.parametrize("forbidden", [{}, {"rename_command": 'CONFIG ""'}])
+def test_a_redis_that_drops_what_it_was_given_is_refused(tmp_path, start_redis, policy, forbidden):
+    url = start_redis(maxmemory_policy=policy, **forbidden).url
+    told = repshare("relay", "serve", "--redis", url, "--port", 0, *OPEN, cwd=tmp_path, expect=2)
+    assert len(told.splitlines()) == 1
+    assert f"its maxmemory-policy is {policy}" in told
+    with redis.Redis.from_url(url) as connection:
+        assert connection.dbsize() == 0, "nothing was entrusted to it"
+
+
+def warnings(relay):
+    return [line["event"] for line in relay.log() if line["level"] == "warning"]
+
+
+def test_a_redis_without_a_log_is_warned_of(tmp_path, start_redis):
+    with start_relay(tmp_path, "--redis", start_redis(appendonly="no").url, *OPEN) as relay:
+        assert [told for told in warnings(relay) if "appendonly is off" in told]
+        assert relay.publish("alice", release()).status_code == 200
+
+
+def test_a_redis_that_syncs_when_it_likes_is_warned_of(tmp_path, start_redis):
+    with start_relay(tmp_path, "--redis", start_redis(appendfsync="no").url, *OPEN) as relay:
+        assert [told for told in warnings(relay) if "appendfsync is no" in told]
+
+
+@pytest.mark.parametrize("forbidden", ["CONFIG", "CONFIG and INFO"])
+def test_a_redis_that_does_not_say_what_it_does_is_warned_of(tmp_path, start_redis, forbidden):
+    server = start_redis()
+    with redis.Redis.from_url(server.url) as connection:
+        commands = [f"-{name.lower()}" for name in forbidden.split(" and ")]
+        connection.execute_command("ACL", "SETUSER", "default", *commands)
+    with start_relay(tmp_path, "--redis", server.url, *OPEN) as relay:
+        told = " ".join(warnings(relay))
+        assert "its appendfsync cannot be read" in told
+        assert ("its maxmemory-policy cannot be read" in told) is (forbidden != "CONFIG")
+        assert relay.publish("alice", release()).status_code == 200
+
+
+def test_a_redis_that_keeps_what_it_is_given_is_not_warned_of(tmp_path, start_redis):
+    with start_relay(tmp_path, "--redis", start_redis().url, *OPEN) as relay:
+        assert warnings(relay) == []
+
+
+def test_a_registry_that_vanishes_under_a_running_relay_costs_nothing(tmp_path, redis_url):
+    with start_relay(tmp_path, "--redis", redis_url, *OPEN, "--max-age", 3600) as relay:
+        assert relay.publish("alice", release()).status_code == 200
+        with redis.Redis.from_url(redis_url) as connection:
+            assert connection.delete("repshare:{tasks}") == 1
+        relay.logged(event="the registry had lost a task; it is put back")
+        assert relay.ask("GET", "/v1/tasks/digits/status").json()["clients"] == 1
+        with redis.Redis.from_url(redis_url) as connection:
+            assert connection.exists("repshare:{tasks}") == 1
+    with start_relay(tmp_path, "--redis", redis_url, "--insecure") as relay:
+        assert relay.ask("GET", "/v1/tasks/digits/status").json()["clients"] == 1
+
+
+def test_what_an_earlier_version_kept_is_read_and_it_can_no_longer_write(redis_url):
+    database = open_database(redis_url)
+    connection, name = database.connection, "repshare:{t}"
+    connection.hset(name, mapping={"#": "17", ".a": b"old", ".b": b"old"})
+    store = database.store("t")
+    assert store.items() == {"a": b"old", "b": b"old"}
+    store.transact(lambda state: state.set({"a": b"new"}))
+    assert store.items() == {"a": b"new", "b": b"old"}
+    Vandal(database, "t").flip("a")
+    assert store.read(lambda state: [key for key, kept in state.scan("") if not isinstance(kept, bytes)]) == ["a"]
+    with pytest.raises(redis.ResponseError):
+        connection.hincrby(name, "#", 1)  # with which each of its changes began
+    database.close()
+
+
+def test_a_board_is_repaired_while_several_relays_publish(redis_url):
+    """Reading a whole board takes longer than it takes others to change it."""
+    databases = [open_database(redis_url) for _ in range(4)]
+    Tasks(databases[0]).create("digits", Task(10, 8))
+    boards = [Tasks(database).get("digits").board for database in databases]
+    for number in range(300):
+        boards[0].accept(f"client {number}", release(classes=range(10)))
+    done, failed = threading.Event(), []
+
+    def publish(board, name):
+        round = 2
+        while not done.is_set():
+            try:
+                board.accept(name, release(round := round + 1, classes=range(10)))
+            except Exception as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=publish, args=[board, f"client {n}"]) for n, board in enumerate(boards[1:])]
+    for thread in threads:
+        thread.start()
+    try:
+        Vandal(databases[0], boards[0].store.name).flip("release/client 100")
+        boards[0].accept("client 100", release(2, classes=range(10)))
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert failed == []
+    assert boards[0].find_faults() == {}, "totals and buffers are those of the releases"
+    assert boards[0].status().clients == 300
+    for database in databases:
+        database.close()
+
+
+def test_who_holds_the_door_and_dies_stops_the_others_for_a_while_only(redis_url, monkeypatch):
+    from repshare.stores import redis as stores
+
+    monkeypatch.setattr(stores, "DOOR_SECONDS", 1.0)
+    database = open_database(redis_url)
+    store = database.store("t")
+    assert store._close_door()
+    assert not store._close_door()
+    store.transact(lambda state: state.set({"a": b"1"}))
+    assert store.items() == {"a": b"1"}
+    database.close()
+
+
+def test_a_relay_finds_no_fault_with_what_is_kept_in_redis(tmp_path, redis_url):
+    def check(*options):
+        return run_warm("relay", "check", "--redis", redis_url, *options, cwd=tmp_path).returncode
+
+    with start_relay(tmp_path, "--redis", redis_url, *OPEN) as relay:
+        assert relay.publish("alice", release()).status_code == 200
+        assert check() == 0
+    database = open_database(redis_url)  # while no relay runs: one would repair it at once
+    Vandal(database, Tasks(database).get("digits").board.store.name).flip("release/alice")
+    database.close()
+    assert check() == 1
+    assert check("--repair") == 0
+    with start_relay(tmp_path, "--redis", redis_url, *OPEN) as relay:
+        eventually(lambda: relay.teacher(client="bob").status_code == 200, "others learn")
+    assert check() == 0

@@ -1,0 +1,297 @@
+"""Tasks of a relay: created once, seen by every process on the same database, moved whole."""
+
+import numpy as np
+import pytest
+
+from repshare.board import Wants
+from repshare.errors import ConfigError, Damaged, Malformed, Refused, RepshareError, StoreError
+from repshare.relay.auth import Access, Grant
+from repshare.relay.page import histories
+from repshare.relay.tasks import REMEMBERED_SECONDS, Tasks
+from repshare.sharing import wire
+from repshare.sharing.representations import Release, Representations
+from repshare.sharing.task import Task
+from repshare.stores import open_database
+from support.damage import Vandal
+from support.relays import release
+
+TASK = Task(10, 8)
+WANTS = Wants(1, 0)
+
+
+@pytest.fixture(params=["memory", "file"])
+def database(request, tmp_path):
+    database = open_database("memory" if request.param == "memory" else str(tmp_path / "relay.db"))
+    yield database
+    database.close()
+
+
+def test_a_task_is_created_once(database):
+    tasks = Tasks(database)
+    assert tasks.create("digits", TASK)
+    assert not Tasks(database).create("digits", Task(10, 8))
+    with pytest.raises(Refused, match="task digits exists with other values: dimension 8 there, 9 wanted"):
+        tasks.create("digits", Task(10, 9))
+    assert [(entry.name, entry.task) for entry in tasks.entries()] == [("digits", TASK)]
+    assert tasks.get("digits").entry.task == TASK
+    assert tasks.find("other") is None
+    with pytest.raises(ConfigError, match="there is no task 'other'"):
+        tasks.get("other")
+
+
+def test_a_task_too_large_for_a_relay_is_refused(database):
+    for classes, dimension in ((10_001, 1), (100, 1_000_000)):
+        with pytest.raises(ConfigError, match=f"{classes} classes of {dimension} numbers are too much"):
+            Tasks(database).create("huge", Task(classes, dimension))
+    with pytest.raises(ConfigError, match="max_age must be at most"):
+        Tasks(database).create("eternal", Task(10, 8, max_age=1e17))
+
+
+def test_a_task_created_again_elsewhere_is_another_one(database):
+    now = 0.0
+    here, elsewhere = Tasks(database), Tasks(database, lambda: now)
+    here.create("digits", TASK)
+    old = elsewhere.find("digits")
+    old.board.accept("alice", release())
+    here.delete("digits")
+    here.create("digits", TASK)
+    assert elsewhere.recall("digits") is old  # for a moment; and what it does then does not reach the new one
+    old.board.accept("bob", release())
+    now += REMEMBERED_SECONDS + 0.01
+    assert elsewhere.recall("digits") is None
+    new = elsewhere.find("digits")
+    assert new.entry.identity != old.entry.identity
+    assert new.board.status().clients == 0
+    assert old.board.store.items() == {}, "nobody could ever reach it again"
+
+
+def test_deleting_a_task_ends_its_tokens(database):
+    Tasks(database).create("digits", TASK)
+    access = Access(database)
+    token = access.invite(Grant("client", "alice", "digits"))
+    Tasks(database).delete("digits")
+    assert access.find(token) is None
+    assert Tasks(database).entries() == []
+    with pytest.raises(ConfigError, match="there is no task"):
+        Tasks(database).delete("digits")
+
+
+class Failing:
+    """A database whose stores change something only so many times more, and then are away."""
+
+    def __init__(self, database, changes):
+        self.database, self.changes, self.names = database, changes, []
+
+    def store(self, name):
+        self.names.append(name)
+        return FailingStore(self, self.database.store(name))
+
+
+class FailingStore:
+    def __init__(self, database, store):
+        self.database, self.name, self.read, self.items = database, store.name, store.read, store.items
+        self.transact, self.clear = (self.counted(change) for change in (store.transact, store.clear))
+
+    def counted(self, change):
+        def attempt(*work):
+            self.database.changes -= 1
+            if self.database.changes < 0:
+                raise StoreError("away")
+            return change(*work)
+
+        return attempt
+
+
+@pytest.mark.parametrize("changes", range(10))
+def test_a_delete_that_was_cut_off_can_be_done_again(database, changes):
+    Tasks(database).create("digits", TASK)
+    token = Access(database).invite(Grant("client", "alice", "digits"))
+    there = Tasks(database).get("digits")
+    there.board.accept("alice", release())
+    there.meetings.put(("alice", "bob"), 1, 0, "alice", b"hello", 10.0)
+    histories.record(there.notes, "alice", {"round": 1})
+    failing = Failing(database, changes)
+    with pytest.raises(StoreError, match="away"):
+        Tasks(failing).delete("digits")
+    if Tasks(database).find("digits") is not None:
+        Tasks(database).delete("digits")
+    assert Access(database).find(token) is None
+    assert [name for name in failing.names if database.store(name).items() and name != "deleted"] == []
+    Tasks(database).create("digits", TASK)
+    assert Access(database).entries() == []
+
+
+def test_an_exported_task_is_the_same_where_it_is_imported(database):
+    here, there = Tasks(database), Tasks(open_database("memory"))
+    task = Task(10, 8, norm_bound=5.0, aggregation="median", max_age=1e6, named_peers=3)
+    here.create("digits", task)
+    board = here.get("digits").board
+    board.accept("alice", release(round=3))
+    board.accept("bob", release(round=5, value=0.25))
+    assert there.import_task(here.export("digits")) == "digits"
+    assert there.import_task(here.export("digits"), "copy") == "copy"
+    for name in ("digits", "copy"):
+        moved = there.get(name)
+        assert moved.entry.task == task
+        assert moved.board.teach("alice", WANTS) == board.teach("alice", WANTS)
+        assert moved.board.status() == board.status()
+    with pytest.raises(Refused, match="exists: delete it first, or import under another --name"):
+        there.import_task(here.export("digits"))
+
+
+def export_of(database, change):
+    """An exported task, with something about its board changed."""
+    tasks = Tasks(database)
+    tasks.create("digits", TASK)
+    tasks.get("digits").board.accept("alice", release())
+    tasks.get("digits").board.accept("bob", release(value=0.25))
+    items = wire.decode_items(tasks.export("digits"))
+    board = wire.decode_items(items["board"])
+    change(items, board)
+    if "board" in items:
+        items["board"] = wire.encode_items(board)
+    tasks.delete("digits")
+    return wire.encode_items(items)
+
+
+def set_nan(items, board):
+    rows = Representations(np.full((1, 8), np.nan, np.float32), np.array([0]), np.array([5]))
+    board["release/bob"] = wire.encode_release(Release(1, rows, rows))
+
+
+CHANGES = {
+    "no board": lambda items, board: items.pop("board"),
+    "no task": lambda items, board: items.pop("task"),
+    "a task of nonsense": lambda items, board: items.update(task=b"[]"),
+    "a task that cannot be": lambda items, board: items.update(
+        task=items["task"].replace(b'"classes": 10', b'"classes": 1')
+    ),
+    "a release cut off": lambda items, board: board.update({"release/bob": board["release/bob"][:-3]}),
+    "a release that is not finite": set_nan,
+    "a release gone": lambda items, board: board.pop("release/bob"),
+    "other totals": lambda items, board: board.update(totals=bytes(len(board["totals"]))),
+    "no totals": lambda items, board: board.pop("totals"),
+    "no head": lambda items, board: board.pop("head"),
+    "a head of nonsense": lambda items, board: board.update(head=b"nonsense"),
+    "a row gone": lambda items, board: board.pop("row/0/0"),
+    "a row of another": lambda items, board: board.update({"row/0/0": board["row/0/1"]}),
+    "a name that no client has": lambda items, board: [
+        board.update({key.replace("bob", "b\nb"): board.pop(key)}) for key in list(board) if key.endswith("/bob")
+    ],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_does_not_fit_together_is_not_imported_and_leaves_nothing(database, change):
+    exported = export_of(database, CHANGES[change])
+    used = Recording(database)
+    with pytest.raises(RepshareError) as refused:
+        Tasks(used).import_task(exported)
+    assert not isinstance(refused.value, StoreError), "it is the file's fault"
+    assert "\n" not in str(refused.value)
+    assert Tasks(database).entries() == []
+    assert [name for name in used.names if database.store(name).items() and name != "deleted"] == []
+
+
+class Recording:
+    """A database that remembers which stores were asked for."""
+
+    def __init__(self, database):
+        self.database, self.names = database, []
+
+    def store(self, name):
+        self.names.append(name)
+        return self.database.store(name)
+
+
+def test_an_import_under_a_name_that_is_taken_leaves_nothing(database):
+    exported = export_of(database, lambda items, board: None)
+    Tasks(database).create("digits", TASK)
+    used = Recording(database)
+    with pytest.raises(Refused, match="exists"):
+        Tasks(used).import_task(exported)
+    kept = {name for name in used.names if database.store(name).items()}
+    assert kept == {"tasks", "deleted"}
+    assert Tasks(database).import_task(exported, "other") == "other"
+    assert Tasks(database).get("other").board.status().clients == 2
+
+
+def test_a_registry_that_lost_a_task_deletes_nothing(database):
+    now = 0.0
+    tasks = Tasks(database, lambda: now)
+    tasks.create("digits", TASK)
+    there = tasks.get("digits")
+    there.board.accept("alice", release())
+    kept = dict(database.store("tasks").items())
+    database.store("tasks").clear()
+    assert Tasks(database).find("digits") is None, "one that begins now cannot know of it"
+    now += REMEMBERED_SECONDS + 0.01
+    assert tasks.find("digits").board.status().clients == 1
+    assert dict(database.store("tasks").items()) == kept, "one that runs puts it back"
+    assert Tasks(database).get("digits").board.status().clients == 1
+
+
+def test_another_task_under_the_name_of_a_lost_one_leaves_the_lost_ones_board_alone(database):
+    now = 0.0
+    tasks = Tasks(database, lambda: now)
+    tasks.create("digits", TASK)
+    old = tasks.get("digits")
+    old.board.accept("alice", release())
+    kept = dict(database.store("tasks").items())
+    database.store("tasks").clear()
+    Tasks(database).create("digits", TASK)
+    now += REMEMBERED_SECONDS + 0.01
+    assert tasks.find("digits").board.status().clients == 0
+    database.store("tasks").transact(lambda state: state.set(kept))
+    assert Tasks(database).get("digits").board.status().clients == 1, "put back, it is as it was"
+
+
+@pytest.mark.parametrize("key", ["digits", "copy/digits"])
+@pytest.mark.parametrize("harm", ["flip", "truncate", "remove"])
+def test_a_damaged_description_of_a_task_is_put_right_from_its_copy(database, key, harm):
+    Tasks(database).create("digits", TASK)
+    Tasks(database).get("digits").board.accept("alice", release())
+    getattr(Vandal(database, "tasks"), harm)(key)
+    assert [entry.name for entry in Tasks(database).entries()] == ["digits"]
+    assert Tasks(database).get("digits").board.status().clients == 1
+    assert sorted(database.store("tasks").items()) == ["copy/digits", "digits"]
+
+
+def test_a_task_that_cannot_be_read_at_all_costs_the_others_nothing(database):
+    for name in ("digits", "letters"):
+        Tasks(database).create(name, TASK)
+    for key in ("digits", "copy/digits"):
+        Vandal(database, "tasks").flip(key)
+    assert [entry.name for entry in Tasks(database).entries()] == ["letters"]
+    with pytest.raises(Damaged):
+        Tasks(database).find("digits")
+    assert Tasks(database).get("letters").entry.task == TASK
+
+
+def test_a_task_of_a_later_version_costs_the_others_nothing_and_is_never_deleted(database):
+    for name in ("digits", "letters"):
+        Tasks(database).create(name, TASK)
+    registry = database.store("tasks")
+    later = registry.items()["digits"].replace(b'"classes"', b'"colours": 3, "classes"')
+    registry.transact(lambda state: state.set({"digits": later, "copy/digits": later}))
+    tasks = Tasks(database)
+    assert [entry.name for entry in tasks.entries()] == ["letters"]
+    assert tasks.find_faults() == {"digits": "neither it nor its copy can be read"}
+    tasks.repair(Damaged("digits", "neither it nor its copy can be read"))
+    with pytest.raises(ConfigError, match="created by another version of repshare"):
+        tasks.find("digits")
+    assert registry.items()["digits"] == later
+
+
+def test_a_task_of_an_earlier_version_gets_a_copy(database):
+    Tasks(database).create("digits", TASK)
+    database.store("tasks").transact(lambda state: state.delete(["copy/digits"]))
+    Tasks(database).get("digits")
+    assert sorted(database.store("tasks").items()) == ["copy/digits", "digits"]
+
+
+@pytest.mark.parametrize("exported", [b"", b"x" * 100])
+def test_what_was_not_exported_is_not_imported(database, exported):
+    with pytest.raises(Malformed):
+        Tasks(database).import_task(exported)
+    assert Tasks(database).entries() == []

@@ -1,0 +1,105 @@
+"""Databases of earlier versions, without checksums, with dates instead of ages: they open, and everything goes on."""
+
+import json
+import sqlite3
+import struct
+
+import numpy as np
+import pytest
+
+from repshare.board import Board
+from repshare.errors import StoreError
+from repshare.sharing.task import Task
+from repshare.stores import open_database
+from support.damage import Vandal
+from support.relays import release, repshare, start_relay
+
+TASK = {"classes": 10, "dimension": 8, "norm_bound": 1000.0, "minimum_count": 2, "weighted": True}
+TASK |= {"aggregation": "mean", "max_age": 60.0, "space": None}
+DATE = 1_700_000_000.0
+AHEAD = DATE + 365 * 86400
+
+
+def old_board():
+    """What the version before kept of two clients, the first of whom published when the clock was a year ahead."""
+    board = Board(Task(**TASK), None, lambda: DATE)
+    for name in ("early", "right"):
+        board.accept(name, release())
+    items = dict(board.store.items())
+    del items["time"]
+    for number, (name, queued) in enumerate([("early", AHEAD), ("right", DATE)]):
+        items[f"queue/{number}"] = json.dumps([name, queued]).encode()
+        items[f"place/{name}"] = struct.pack("<d", queued) + items[f"place/{name}"][8:-24]
+    items["queue/2"] = json.dumps(["withdrawn", DATE]).encode()
+    items["head"] = (np.frombuffer(items["head"], np.int64) + np.eye(1, 24, 2, dtype=np.int64)[0]).tobytes()
+    return items
+
+
+@pytest.fixture
+def old_file(tmp_path):
+    """A relay.db as the version before wrote it."""
+    with sqlite3.connect(tmp_path / "relay.db") as file:
+        file.execute("PRAGMA journal_mode = WAL")
+        file.execute("CREATE TABLE kept (key TEXT PRIMARY KEY, value BLOB NOT NULL)")
+        entry = json.dumps({"task": TASK, "identity": "0123456789abcdef", "created": DATE}).encode()
+        rows = {f"task:digits:0123456789abcdef/{key}": value for key, value in old_board().items()}
+        file.executemany("INSERT INTO kept VALUES (?, ?)", [*rows.items(), ("tasks/digits", entry)])
+    file.close()
+    return tmp_path
+
+
+def test_a_file_of_the_version_before_is_served_and_every_value_that_is_written_gets_a_checksum(old_file):
+    assert repshare("relay", "check", cwd=old_file) == ""
+    with start_relay(old_file, "--insecure") as relay:
+        assert relay.ask("GET", "/v1/tasks/digits/status").json()["clients"] == 2
+        assert relay.publish("early", release(2)).status_code == 200
+        assert relay.publish("new", release()).status_code == 200
+        assert relay.teacher(client="right").status_code == 200
+        assert relay.ask("DELETE", "/v1/tasks/digits/clients/right/release").status_code == 200
+    assert repshare("relay", "check", cwd=old_file) == ""
+    database = open_database(str(old_file / "relay.db"))
+    Vandal(database, "task:digits:0123456789abcdef").flip("release/early")
+    database.close()
+    assert "1 stored values are damaged" in repshare("relay", "check", cwd=old_file, expect=1)
+
+
+def test_clients_of_the_version_before_grow_old_whatever_the_date_was(old_file):
+    clock = [0.0]
+    database = open_database(str(old_file / "relay.db"))
+    board = Board(Task(**TASK), database.store("task:digits:0123456789abcdef"), lambda: clock[0])
+    assert board.expire() == []
+    clock[0] = 59.0
+    assert board.expire() == []
+    clock[0] = 70.0
+    assert sorted(board.expire()) == ["early", "right"]
+    assert not [key for key in board.store.items() if key.startswith("queue/")]
+    database.close()
+
+
+def test_the_version_before_can_read_a_file_of_this_one_but_not_write_to_it(old_file):
+    open_database(str(old_file / "relay.db")).close()
+    with sqlite3.connect(old_file / "relay.db") as file:
+        assert file.execute("SELECT key, value FROM kept WHERE key = 'tasks/digits'").fetchall()
+        with pytest.raises(sqlite3.OperationalError, match="3 columns"):
+            file.execute("INSERT INTO kept VALUES (?, ?)", ["a", b"1"])
+    file.close()
+
+
+def test_a_file_of_a_later_version_is_refused_in_one_line(old_file):
+    with sqlite3.connect(old_file / "relay.db") as file:
+        file.execute("PRAGMA user_version = 2")
+    file.close()
+    with pytest.raises(StoreError, match="was written by a later version of repshare: it has format 2"):
+        open_database(str(old_file / "relay.db"))
+    assert len(repshare("relay", "tasks", "list", cwd=old_file, expect=1).splitlines()) == 1
+
+
+def test_a_release_of_the_version_before_that_is_damaged_costs_its_owner_that_release(old_file):
+    database = open_database(str(old_file / "relay.db"))
+    store = database.store("task:digits:0123456789abcdef")
+    Vandal(database, store.name).truncate("release/right")
+    board = Board(Task(**TASK), store)
+    assert board.accept("right", release(2)) > 0
+    assert board.find_faults() == {}
+    assert board.status().clients == 2
+    database.close()
