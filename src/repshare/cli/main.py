@@ -37,21 +37,21 @@ class Group(NamedTuple):
 Commands = Mapping[str, Command | Group]
 
 KEYS: Commands = {
-    "new": Command("Make a key, and print its public half.", "peering:new"),
-    "show": Command("Print the public half of a key, or the peers in a trust file.", "peering:show"),
-    "trust": Command("Trust this public key for this peer.", "peering:trust"),
+    "new": Command("Make a key, and print its public half.", "peer:new"),
+    "show": Command("Print the public half of a key, or the peers in a trust file.", "peer:show"),
+    "trust": Command("Trust this public key for this peer.", "peer:trust"),
 }
 PRIVACY: Commands = {
     "plan": Command("Show how much noise a privacy budget means, before it is spent.", "privacy:plan"),
     "ledger": Command("Show how much of the budget a client has spent.", "privacy:ledger"),
-    "audit": Command("Attack releases, to measure what they reveal.", "auditing:audit"),
+    "audit": Command("Attack releases, to measure what they reveal.", "audit:audit"),
 }
 TASKS: Commands = {
-    "create": Command("Create a task.", "tasks:create"),
-    "list": Command("List the tasks, and who has a token.", "tasks:list_tasks"),
-    "export": Command("Write a task and its releases to a file.", "tasks:export"),
-    "import": Command("Create a task from an exported file.", "tasks:import_task"),
-    "delete": Command("Delete a task, its releases and its tokens.", "tasks:delete"),
+    "create": Command("Create a task.", "relay_tasks:create"),
+    "list": Command("List the tasks, and who has a token.", "relay_tasks:list_tasks"),
+    "export": Command("Write a task and its releases to a file.", "relay_tasks:export"),
+    "import": Command("Create a task from an exported file.", "relay_tasks:import_task"),
+    "delete": Command("Delete a task, its releases and its tokens.", "relay_tasks:delete"),
 }
 RELAY: Commands = {
     "serve": Command("Start a relay.", "relay:serve"),
@@ -61,14 +61,14 @@ RELAY: Commands = {
     "tasks": Group("Create, list, export, import and delete tasks.", TASKS),
 }
 COMMANDS: Commands = {
-    "demo": Command("Watch clients with different networks learn together.", "demo:demo"),
+    "demo": Command("Watch clients with different networks learn together.", "demo.command:demo"),
     "compare": Command("Compare methods on the same data: a table, a figure, all records.", "learning:compare"),
     "run": Command("Run one method.", "learning:run"),
-    "report": Command("Write one HTML file about recorded runs.", "reporting:report"),
-    "reproduce": Command("Reproduce the paper's tables and figures, and further studies.", "reproducing:reproduce"),
+    "report": Command("Write one HTML file about recorded runs.", "report:report"),
+    "reproduce": Command("Reproduce the paper's tables and figures, and further studies.", "reproduce:reproduce"),
     "data": Command("List the datasets, or download them.", "data:data"),
-    "join": Command("Train with others through a relay.", "joining:join"),
-    "peer": Command("Train with others without a server.", "peering:peer"),
+    "join": Command("Train with others through a relay.", "join:join"),
+    "peer": Command("Train with others without a server.", "peer:peer"),
     "keys": Group("Make keys, and say whose you trust (new, show, trust).", KEYS),
     "privacy": Group("Plan, account for and audit privacy (plan, ledger, audit).", PRIVACY),
     "relay": Group("Run a relay (serve, invite, revoke, check, tasks).", RELAY),
