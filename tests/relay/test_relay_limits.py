@@ -32,15 +32,27 @@ def test_a_bucket_gives_its_burst_and_then_its_rate():
     assert [rates.take("a") > 0 for _ in range(6)] == [False] * 5 + [True]
 
 
-def test_what_is_large_costs_more_and_at_most_what_a_full_bucket_has_left():
+def test_what_is_large_costs_more_and_may_leave_a_debt():
     clock = Clock()
     rates = Rates(10.0, 20.0, clock)
     assert rates.take("a") == rates.take("a", 15) == 0
     assert rates.take("a", 5) == pytest.approx(0.1)
     assert [rates.take("a") for _ in range(4)] == [0] * 4
     clock.now += 2
-    assert rates.take("a") == rates.take("a", 1000) == 0
+    assert rates.take("a") == rates.take("a", 50) == 0  # a full bucket lets anything in
+    assert rates.take("a") == pytest.approx(3.2)  # of 31 in debt, and the one
+    clock.now += 3.1
     assert rates.take("a") == pytest.approx(0.1)
+    clock.now += 0.2
+    assert rates.take("a") == 0
+
+
+def test_no_debt_takes_longer_than_ten_seconds_of_a_relays_rate():
+    clock = Clock()
+    rates = Rates(10.0, 20.0, clock)
+    assert rates.take("a", 1_000_000) == 0
+    clock.now += 8.2
+    assert rates.take("a") == 0
 
 
 def test_everyone_has_a_bucket_of_their_own():

@@ -138,7 +138,7 @@ def test_many_large_releases_at_once_stay_within_the_bound(tmp_path):
     create_task(tmp_path, "t", *LARGE)
     names = [f"client{number}" for number in range(36)]
     tokens = {name: invite(tmp_path, name, "--task", "t") for name in names}
-    with start_relay(tmp_path, cold=True) as relay:
+    with start_relay(tmp_path, "--rate", 0, cold=True) as relay:
         for round in (1, 2):  # the second ones replace the first, which are read, too
             body, statuses = large_release(round=round), []
 
@@ -161,10 +161,12 @@ def test_the_size_of_an_answer_is_known_before_it_is_made():
         board.accept(name, large_release(observations=observations))
     for wants in (Wants(5, 0), Wants(1000, 0), Wants(1000, 0, classes=(1, 2)), Wants(1000, 0, peers=("bob", "carol"))):
         made = len(board.teach("alice", wants))
-        assert made < sizes.of_teacher(board, wants) < 4 * made
-        assert wants.peers or sizes.of_teacher(board, wants) <= sizes.most_of_teacher(board.task, wants)
+        load = sizes.of_teacher(board, wants)
+        assert made < load.bytes < 4 * made
+        assert load.rows == 10 * (1 + 5) if wants.observations == 5 else load.rows > 2000
+        assert wants.peers or all(np.less_equal(load, sizes.most_of_teacher(board.task, wants)))
     few = Wants(1, 0, peers=("bob", "carol"))  # little of much: all of it is read
-    assert sizes.of_teacher(board, few) > 1000 * len(board.teach("alice", few))
+    assert sizes.of_teacher(board, few).bytes > 1000 * len(board.teach("alice", few))
 
 
 def test_an_answer_that_is_too_large_is_refused_for_good(tmp_path):

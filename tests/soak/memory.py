@@ -19,7 +19,7 @@ from support.relays import create_task, start_relay
 
 CLASSES, DIMENSION, OBSERVATIONS = 10, 84, 1000
 MOST_MEGABYTES = 400  # far below what docs/relay.md states for all attacks together
-MOST_TIMES = 5  # that the slowest hundredth of round trips may become slower by one token; by more it is measured only
+MOST_TIMES = 5  # that the slowest hundredth of round trips may become slower
 
 
 def crowd(folder, *, seconds, connections=190, tokens=1, seed=0):
@@ -40,9 +40,7 @@ def crowd(folder, *, seconds, connections=190, tokens=1, seed=0):
     assert set(statuses) <= {200, 429, 503}, statuses
     assert peak < MOST_MEGABYTES, f"the relay took {peak:.0f} MB"
     slow, quiet = (float(np.percentile(of, 99)) for of in (during, before))
-    assert tokens > 1 or slow < MOST_TIMES * quiet, (
-        f"p99 {1000 * slow:.1f} ms under attack, {1000 * quiet:.1f} ms before"
-    )
+    assert slow < MOST_TIMES * quiet, f"p99 {1000 * slow:.1f} ms under attack, {1000 * quiet:.1f} ms before"
     asked = {f"large teachers answered {status}": statuses[status] for status in sorted(statuses)}
     figures = {"p50": (before, 50), "p99": (before, 99), "p50 under attack": (during, 50)}
     return {

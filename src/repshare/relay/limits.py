@@ -14,6 +14,8 @@ from repshare.relay.problems import Problem
 MOST_BUCKETS = 100_000
 ROOM_BYTES = 128_000_000
 PART_BYTES = 65_536  # of memory that a request takes, for which it costs one more of its rate
+PART_ROWS = 100  # likewise, that are read or written for it
+LONGEST_DEBT = 5  # bursts: with the burst of a relay, ten seconds
 _LATER = {"Retry-After": "1"}
 
 Take = Callable[[int], None]
@@ -30,16 +32,18 @@ class Rates:
     def take(self, key: Hashable, cost: float = 1.0) -> float:
         """Use so many; 0 if they were there, otherwise the seconds until they will be.
 
-        No cost is above the burst less one: a full bucket pays for any request and for its size.
+        A full bucket lets any request in. One that costs more than is there leaves a debt, of no more than
+        LONGEST_DEBT bursts, to be paid before the next.
         """
         if not self._per_second:
             return 0.0
         now = self._clock()
         left, then = self._buckets.get(key, (self._burst, now))
         left = min(self._burst, left + (now - then) * self._per_second)
-        cost = min(cost, max(self._burst - 1, 1.0))
-        if left < cost:
-            return (cost - left) / self._per_second
+        cost = min(cost, LONGEST_DEBT * self._burst)
+        needed = min(cost, max(self._burst - 1, 1.0))
+        if left < needed:
+            return (needed - left) / self._per_second
         if len(self._buckets) >= MOST_BUCKETS:
             self._forget_full(now)
         self._buckets[key] = (left - cost, now)

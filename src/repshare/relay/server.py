@@ -1,5 +1,6 @@
 """The process that serves a relay: listening, TLS, patience with connections, and a stop that loses nothing."""
 
+import gc
 import logging
 import signal
 import socket
@@ -60,6 +61,8 @@ def serve(database: Database, options: Options, address: Address, audit: AuditLo
         config.load()
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(f"the certificate or its key cannot be used: {error}") from error
+    gc.collect()
+    gc.freeze()  # what is there for good is not looked through again while requests wait
     Server(config, _url(address, listener)).run(sockets=[listener])
     logs.say("stopped")
 
@@ -254,6 +257,11 @@ class Gathering:
 
     def write(self, data: bytes) -> None:
         """Send this, soon."""
+        if len(data) > MOST_GATHERED_BYTES:  # copied as little as can be: other connections wait meanwhile
+            self._send()
+            self.written = len(data)
+            self._transport.write(memoryview(data))
+            return
         self._parts.append(data)
         self._size += len(data)
         if self._size > MOST_GATHERED_BYTES:

@@ -13,13 +13,14 @@ from starlette.requests import Request
 
 from repshare.relay.auth import Access, Grant, Role, is_name
 from repshare.relay.batching import Desk
-from repshare.relay.limits import PART_BYTES, ROOM_BYTES, Crowd, Rates, Room, read_body
+from repshare.relay.limits import PART_BYTES, PART_ROWS, ROOM_BYTES, Crowd, Rates, Room, read_body
 from repshare.relay.monitoring.audit_log import Action, AuditLog
 from repshare.relay.monitoring.logs import Budget
 from repshare.relay.monitoring.metrics import Metrics
 from repshare.relay.options import Options
 from repshare.relay.page.presence import Seen
 from repshare.relay.problems import Problem
+from repshare.relay.sizes import Load
 from repshare.relay.tasks import Open, Tasks
 from repshare.relay.watch import News
 from repshare.stores import Database
@@ -89,17 +90,16 @@ class Service:
         """Do something that may take much memory, and so one after the other."""
         return await self.write(lambda _: [function()], None)
 
-    def hold(self, request: Request, size: int) -> None:
-        """Count so many bytes as taken by this request until it is answered, and let them cost.
+    def hold(self, request: Request, load: Load) -> None:
+        """Count this load's bytes as taken by the request until it is answered, and let it cost.
 
         Raises a Problem where there is no room for them now, or never. For a few bytes there always is.
         """
-        if size < PART_BYTES:
-            return
-        self.check_size(size, "ask for fewer observations, classes or peers at once")
-        self.spend(request, size)
-        held: ExitStack = request.scope["held"]
-        held.enter_context(self._room.hold(self._who(request)))(size)
+        self.check_size(load.bytes, "ask for fewer observations, classes or peers at once")
+        self.spend(request, load)
+        if load.bytes >= PART_BYTES:
+            held: ExitStack = request.scope["held"]
+            held.enter_context(self._room.hold(self._who(request)))(load.bytes)
 
     def check_size(self, size: int, instead: str) -> None:
         """Raise a Problem if no answer may ever take so many bytes."""
@@ -108,10 +108,10 @@ class Service:
                 "refused", f"the answer would take {size:,} bytes; at most {self._room.each:,} may: {instead}"
             )
 
-    def spend(self, request: Request, size: int) -> None:
-        """Let a request that takes so many bytes cost more of its token's rate than one that takes few."""
-        if size >= PART_BYTES:
-            self._slow_down(self._who(request), size // PART_BYTES)
+    def spend(self, request: Request, load: Load) -> None:
+        """Let a request cost more of its token's rate the more it takes."""
+        if cost := load.bytes // PART_BYTES + load.rows // PART_ROWS:
+            self._slow_down(self._who(request), cost)
 
     async def enter(self, request: Request, roles: tuple[Role, ...], task: str | None = None) -> Grant:
         """Who asks, if one of these roles and of this task; and not too fast."""

@@ -1,5 +1,7 @@
 """What an answer or a change will take in memory, known before it is made."""
 
+from typing import NamedTuple
+
 from repshare.board import Board, Wants
 from repshare.board.buffers import place_key, read_place
 from repshare.board.robust import READ_AT_ONCE, SAMPLED
@@ -11,30 +13,41 @@ ROW_BYTES = 512  # that a row takes besides its numbers while it is read or writ
 SHORTEST = 12  # bytes of a row in a body besides its numbers, which take at least one each
 
 
-def most_of_teacher(task: Task, wants: Wants) -> int:
+class Load(NamedTuple):
+    """What a request takes while it is worked on."""
+
+    bytes: int  # of memory
+    rows: int = 0  # that are read or written, one by one
+
+
+def most_of_teacher(task: Task, wants: Wants) -> Load:
     """The most that this question's answer can take, however many observations there are; not of named peers."""
     classes = task.classes if wants.classes is None else len(wants.classes)
-    return _rows(task, classes * (1 + wants.observations)) + _means(task)
+    return _load(task, classes * (1 + wants.observations), _means(task))
 
 
-def of_teacher(board: Board, wants: Wants) -> int:
+def of_teacher(board: Board, wants: Wants) -> Load:
     """What this question's answer will take, by what the board holds now."""
     return board.store.read(lambda state: _of_teacher(board.task, state, wants))
 
 
-def of_release(task: Task, body: bytes) -> int:
+def of_release(task: Task, body: bytes) -> Load:
     """The most that it can take to accept these bytes."""
-    return _rows(task, len(body) // (task.dimension + SHORTEST)) + _means(task)
+    return _load(task, len(body) // (task.dimension + SHORTEST), _means(task))
 
 
-def _of_teacher(task: Task, state: Transaction, wants: Wants) -> int:
+def _of_teacher(task: Task, state: Transaction, wants: Wants) -> Load:
     if wants.peers is not None:  # all that they published is read
         kept = state.get([place_key(peer) for peer in wants.peers])
         places = [read_place(each) for each in kept]
-        return _rows(task, sum(len(place.classes) + sum(map(len, place.slots.values())) for place in places))
+        return _load(task, sum(len(place.classes) + sum(map(len, place.slots.values())) for place in places))
     sizes = read_head(task, state).sizes[: task.classes].tolist()
     chosen = sizes if wants.classes is None else [sizes[label] for label in wants.classes]
-    return _rows(task, sum(1 + min(wants.observations, size) for size in chosen)) + _means(task)
+    return _load(task, sum(1 + min(wants.observations, size) for size in chosen), _means(task))
+
+
+def _load(task: Task, rows: int, more: int = 0) -> Load:
+    return Load(_rows(task, rows) + more, rows)
 
 
 def _rows(task: Task, rows: int) -> int:

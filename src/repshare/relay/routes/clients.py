@@ -51,9 +51,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
         there = await service.open(path["task"])
         check_client(service, grant, client)
         async with service.receive(request, there, longest_release(there.entry.task)) as body:
-            size = sizes.of_release(there.entry.task, body)
-            service.spend(request, size)
-            version = await service.write(there.board.accept_all, (client, body), size)
+            load = sizes.of_release(there.entry.task, body)
+            service.spend(request, load)
+            version = await service.write(there.board.accept_all, (client, body), load.bytes)
         digest = hashlib.sha256(body).hexdigest()
         service.accepted(request, "publish", task=path["task"], client=client, sha256=digest, bytes=len(body))
         service.metrics.bytes_in.inc(len(body))
@@ -104,9 +104,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
             if tag in known:
                 service.seen.note(task, client)
                 return Response(status_code=304, headers={"ETag": tag})
-        size = await _expect(service, there, wants)
-        service.hold(request, size)
-        version, body = await service.read(there.board.teach_all, (client, wants), size)
+        load = await _expect(service, there, wants)
+        service.hold(request, load)
+        version, body = await service.read(there.board.teach_all, (client, wants), load.bytes)
         service.metrics.bytes_out.inc(len(body))
         service.seen.note(task, client, down=len(body))
         return Response(body, media_type=BYTES, headers={"ETag": _tag(there, version, client, wants)})
@@ -171,10 +171,10 @@ def _question(service: Service, request: Request, grant: Grant, there: Open) -> 
     return client, wants
 
 
-async def _expect(service: Service, there: Open, wants: Wants) -> int:
-    """Bytes that making this teacher will take; where it cannot be much, the most that it can."""
+async def _expect(service: Service, there: Open, wants: Wants) -> sizes.Load:
+    """What making this teacher will take; where it cannot be much, the most that it can."""
     most = sizes.most_of_teacher(there.entry.task, wants)
-    if wants.peers is None and most < PART_BYTES:
+    if wants.peers is None and most.bytes < PART_BYTES:
         return most
     return await service.run(sizes.of_teacher, there.board, wants)
 

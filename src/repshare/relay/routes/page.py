@@ -19,6 +19,7 @@ from repshare.relay.problems import Problem
 from repshare.relay.routes.clients import check_client
 from repshare.relay.schemas import CLIENT, GUARDED, TASK, Nothing, Report, answers
 from repshare.relay.service import Service
+from repshare.relay.sizes import Load
 from repshare.relay.tasks import Open
 
 MOST_REPORT_BYTES = 4096
@@ -128,7 +129,7 @@ def _add_documents(app: FastAPI, service: Service) -> None:
         made = await shared.get(
             ("page", there.entry.identity), lambda: make_view(name, there.board, there.notes, refusals, away_seconds)
         )
-        service.spend(request, len(made))
+        service.spend(request, Load(len(made)))
         return site.Pieces(made, media_type="application/json", headers={"Cache-Control": "no-store"})
 
     @app.get(
@@ -143,7 +144,7 @@ def _add_documents(app: FastAPI, service: Service) -> None:
     async def show_map(request: Request) -> Response:
         there = await _enter(service, request)
         made = await shared.get(("map", there.entry.identity), lambda: draw(there))
-        service.spend(request, len(made))
+        service.spend(request, Load(len(made)))
         return site.Pieces(made, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 

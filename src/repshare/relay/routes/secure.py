@@ -11,6 +11,7 @@ from repshare.relay.problems import Problem
 from repshare.relay.routes.clients import BODY, TAKING, check_client
 from repshare.relay.schemas import BYTES, CLIENT, GUARDED, TASK, MeetingNumber, Nothing, answers
 from repshare.relay.service import Service
+from repshare.relay.sizes import Load
 from repshare.secure.meetings import MOST_MEMBERS, STEPS
 from repshare.sharing import wire
 from repshare.sharing.task import Task
@@ -86,7 +87,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         body = await service.change(read)
         if body is None:
             return Response(status_code=204)
-        service.hold(request, len(body))
+        service.hold(request, Load(len(body)))
         return Response(body, media_type=BYTES)
 
 

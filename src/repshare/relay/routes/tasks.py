@@ -15,6 +15,7 @@ from repshare.relay.page.document import Shared
 from repshare.relay.problems import Problem
 from repshare.relay.schemas import GUARDED, TASK, Me, NamedTask, Status, TaskFields, TaskList, answers
 from repshare.relay.service import Service
+from repshare.relay.sizes import Load
 from repshare.relay.tasks import Open, make_task
 
 MOST_DESCRIPTION_BYTES = 10_000
@@ -112,7 +113,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             refusals = [refusal._asdict() for refusal in service.refusals.get(name, ())]
             parts.append(f'"refusals": {json.dumps(refusals)}')
         body = f"{{{', '.join(parts)}}}".encode()
-        service.spend(request, len(body))
+        service.spend(request, Load(len(body)))
         return Response(body, media_type="application/json")
 
     @app.get("/v1/me", tags=TAGS, summary="Who a token is", responses={200: {"model": Me}, **answers(*GUARDED)})
