@@ -1,6 +1,7 @@
 """The listing in docs/architecture.md is the layout on disk, and a folder uses only what stands above it there."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -62,6 +63,22 @@ def test_a_folder_uses_only_what_is_listed_above_it():
         if order.get(used, 0) > order[layer(path)]  # a public name of the package itself is no layer
     ]
     assert upward == []
+
+
+def test_secure_sums_are_used_through_their_one_interface():
+    """A relay must be able to import it without `cryptography`, so that its names are looked up when first used."""
+    inside = re.compile(r"repshare\.secure\.\w+|from repshare\.secure import (?:\w+, )*(?:masking|meetings|exchange)\b")
+    beside = [path for path in on_disk() if path.parts[0] != "secure"]
+    files = [
+        *(SOURCE / path for path in beside),
+        *(ROOT / "benchmarks").glob("*.py"),
+        *(ROOT / "examples").glob("*.py"),
+    ]
+    assert [path.name for path in files if inside.search(path.read_text())] == []
+    code = "import sys, repshare.secure; sys.exit('cryptography' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    public = importlib.import_module("repshare.secure")
+    assert all(hasattr(public, name) for name in public.__all__)
 
 
 def test_one_look_shows_the_architecture():

@@ -19,8 +19,7 @@ from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
 from repshare.party.state import State, take_part
 from repshare.privacy.ledger import read_ledger
-from repshare.secure.exchange import LocalMeeting, SecureExchange
-from repshare.secure.meetings import Meetings
+from repshare.secure import LocalMeeting, Meetings, SecureExchange
 from repshare.sharing import wire
 from soak import budgets
 from soak.budgets import OPEN

@@ -19,10 +19,8 @@ from repshare.learning.models import LeNet5
 from repshare.party.party import load_party
 from repshare.relay.auth import Access, Grant
 from repshare.relay.tasks import Tasks
-from repshare.secure import masking
-from repshare.secure.exchange import LocalMeeting, RelayMeeting, SecureExchange
+from repshare.secure import LocalMeeting, Meetings, RelayMeeting, SecureExchange, masking
 from repshare.secure.masking import Member, split
-from repshare.secure.meetings import Meetings
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack
 from repshare.sharing.task import Task

@@ -16,7 +16,7 @@ from repshare.files import others_may_read
 if TYPE_CHECKING:
     from repshare.client import Client, Record
     from repshare.exchange.relay import Membership, RelayExchange
-    from repshare.secure.exchange import SecureExchange
+    from repshare.secure import SecureExchange
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _check_shares_sums_only(policy: Policy) -> None:
 
 def _secure(relay: "RelayExchange", membership: "Membership", secrecy: Secrecy, policy: Policy) -> "SecureExchange":
     from repshare.exchange.keys import Key, Trust
-    from repshare.secure.exchange import RelayMeeting, SecureExchange
+    from repshare.secure import RelayMeeting, SecureExchange
 
     _check_shares_sums_only(policy)
     if secrecy.group is None or secrecy.signing_key is None or not secrecy.group.exists():

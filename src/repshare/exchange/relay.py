@@ -124,7 +124,7 @@ class RelayExchange:
         return _whole(self.connection.ask("GET", f"{self._task()}/news", query=query, wait=wait), "version")
 
     def meeting_number(self, members: tuple[str, ...]) -> int:
-        """Of the next meeting of these clients, for a secure sum: see `exchange.secure`."""
+        """Of the next meeting of these clients, for a secure sum: see `repshare.secure`."""
         return _whole(self.connection.ask("GET", f"{self._task()}/meetings", query=self._group(members)), "number")
 
     def meeting_put(self, members: tuple[str, ...], number: int, step: int, body: bytes, patience: float) -> None:

@@ -1,6 +1,6 @@
 """What a party would share, shown before anything leaves."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,9 +10,6 @@ from repshare.client import Client
 from repshare.methods import RS
 from repshare.sharing import wire
 from repshare.sharing.task import Task
-
-if TYPE_CHECKING:
-    pass
 
 
 def preview(client: Client, *, masked: bool) -> dict[str, Any]:
@@ -56,7 +53,7 @@ def single_samples(client: Client) -> list[int]:
 
 
 def _masked(client: Client) -> dict[str, Any]:
-    from repshare.secure.masking import masked_bytes
+    from repshare.secure import masked_bytes
 
     network = client.learner.network
     numbers = read_totals(None, Task(network.classes, network.dimension)).numbers.size

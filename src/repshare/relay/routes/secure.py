@@ -11,7 +11,7 @@ from repshare.relay.problems import Problem
 from repshare.relay.routes.clients import BODY, TAKING, check_client
 from repshare.relay.schemas import BYTES, CLIENT, GUARDED, TASK, MeetingNumber, Nothing, answers
 from repshare.relay.service import Service
-from repshare.secure.meetings import MOST_MEMBERS, STEPS
+from repshare.secure import MOST_MEMBERS, STEPS
 from repshare.sharing import wire
 from repshare.sharing.task import Task
 
