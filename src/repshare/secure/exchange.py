@@ -1,6 +1,6 @@
 """Class means through secure sums: a fixed group meets once a round, and only the total can be read by anyone.
 
-A total still tells of a class that one or two members share: see docs/privacy.md, and the warning here.
+A total still tells of a class that one or two members share: see docs/secure-sums.md, and the warning here.
 """
 
 import json
@@ -161,7 +161,8 @@ class SecureExchange:
         """Bound to all that decides what members add up: else a relay could tell each of them something else of it."""
         task = self.task
         agreed = [task.classes, task.dimension, float(task.norm_bound), task.minimum_count, task.weighted]
-        session = json.dumps([self.task_name, number, *agreed])
+        space = [task.space] if task.space else []
+        session = json.dumps([self.task_name, number, *agreed, *space])
         return Group(self.members, session, task.classes * (task.dimension + 3), self.threshold)
 
     def _sum_up(self, group: Group, number: int, vector: Vector) -> tuple[Vector, int]:

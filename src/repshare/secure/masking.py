@@ -12,8 +12,8 @@ each of which some members may be missing from then on:
 
 Enough shares (`threshold`) give a seed or a key back, so that the masks which do not cancel can be taken away. Of one
 member never both are given: the seed covers a vector that arrives after its sender was taken for dropped out.
-Numbers are whole, modulo 2⁶⁴ (see `sums`), so totals are exact. docs/privacy.md says against whom this protects,
-and why against so many.
+Numbers are whole, modulo 2⁶⁴ (see `fixed_point`), so totals are exact. docs/secure-sums.md says against whom this
+protects, and why against so many.
 """
 
 import hashlib
