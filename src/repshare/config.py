@@ -183,7 +183,7 @@ class Setting:
     independent_starts: bool = False
     """FL: start each client's network from its own random weights, as in the paper's table."""
     space: tuple[str, ...] = ()
-    """The common space and its options, as in `patches filters=64 grids=4`, or your own as file.py:function.
+    """The common space and its options, as in `patches filters=64 grid=4`, or your own as file.py:function.
     Default: patches for images, fourier for vectors."""
     loss: Literal["squared", "logistic"] = "squared"
     """Loss of the common classifier. With logistic, a sample's weight in what is shared is at most 1."""
@@ -261,8 +261,11 @@ class Run:
     """One method on one split: on CPUs, with the same seed it gives the same bits."""
 
     method: str
+    """The method's letters."""
     seed: int
+    """The seed of the split, the starting weights and all random streams."""
     setting: Setting
+    """What all methods of a comparison have in common."""
 
 
 def _within(config: object, name: str, least: float, most: float) -> None:

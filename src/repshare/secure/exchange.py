@@ -43,9 +43,17 @@ class Meeting(Protocol):
 
 
 class LocalMeeting:
-    """Meetings in the same process."""
+    """A member's place in meetings in the same process."""
 
     def __init__(self, meetings: Meetings, members: tuple[str, ...], name: str, patience: float) -> None:
+        """Create a member's place.
+
+        Args:
+            meetings: What keeps the messages, the same for all members.
+            members: Names of all members.
+            name: This member's name.
+            patience: Seconds until a step ends without those who are missing.
+        """
         self.meetings, self.members, self.name, self.patience = meetings, members, name, patience
 
     def number(self) -> int:
@@ -62,9 +70,16 @@ class LocalMeeting:
 
 
 class RelayMeeting:
-    """Meetings at a relay."""
+    """A member's place in meetings at a relay."""
 
     def __init__(self, relay: RelayExchange, members: tuple[str, ...], patience: float) -> None:
+        """Create a member's place.
+
+        Args:
+            relay: This member's way to the relay.
+            members: Names of all members.
+            patience: Seconds until a step ends without those who are missing.
+        """
         self.relay, self.members, self.patience = relay, members, patience
 
     def number(self) -> int:
@@ -82,9 +97,9 @@ class RelayMeeting:
 
 
 class SecureExchange:
-    """One client's way to a group that learns its total class means only: see `Exchange`, but publishing waits.
+    """A client's way to a group that learns the total of its class means only: see `Exchange`, but publishing waits.
 
-    Observations are averages of one client's samples, which nobody else's can hide: a release must have none (M↑ = 0).
+    Observations are averages of one client's samples, which no sum can hide: a release must have none (M↑ = 0).
     """
 
     def __init__(
@@ -99,7 +114,18 @@ class SecureExchange:
         threshold: int = 0,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
-        """`members` are names and public keys, this client's among them, the same for all."""
+        """Create the exchange; nothing is sent yet.
+
+        Args:
+            task: What the members agree on.
+            name: This client's name.
+            meeting: Where the group meets: a `RelayMeeting`, or a `LocalMeeting` in one process.
+            task_name: The task's name.
+            key: This client's key.
+            members: Names and public keys of all members, including this client, the same for all.
+            threshold: Number of members that must stay until the end of a sum. Default: more than two thirds.
+            patience: Seconds to wait for slower members in each step.
+        """
         self.task, self.name, self.meeting, self.key, self.members = task, name, meeting, key, members
         self.task_name, self.threshold, self.patience = task_name, threshold, patience
         if task.aggregation != "mean":

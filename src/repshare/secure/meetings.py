@@ -32,6 +32,12 @@ class Meetings:
     """The meetings of all groups of one task, over a store; without one, in memory."""
 
     def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open the meetings of one task.
+
+        Args:
+            store: Where messages are kept. Default: in memory.
+            clock: Seconds that pass: see `Age`.
+        """
         self.store, self.age = Healing(store or MemoryStore(), self._heal), Age(clock)
 
     def number(self, members: Sequence[str]) -> int:

@@ -68,7 +68,11 @@ class Task:
         return self.weighted and self.aggregation == "mean"
 
     def check(self, release: Release) -> None:
-        """Raise Refused if this release is not one of the task's."""
+        """Raise Refused if this release does not belong to the task.
+
+        Args:
+            release: What a client wants to share.
+        """
         if release.round > MOST_ROUNDS:
             raise Refused(f"round {release.round} is beyond {MOST_ROUNDS}, the last that a client can reach")
         if release.space != self.space:
@@ -87,7 +91,12 @@ class Task:
             raise Refused(f"{most:,} observations of one class; at most {MOST_OBSERVATIONS:,} are taken")
 
     def check_peers(self, client: str, peers: Iterable[str]) -> None:
-        """Raise Refused if this client may not ask for what these clients have shared."""
+        """Raise Refused if this client may not ask for what these clients have shared.
+
+        Args:
+            client: The client that asks.
+            peers: The clients that it names.
+        """
         if not self.named_peers and set(peers) - {client}:
             raise Refused(
                 "the task hands out nothing by name: leave peers out, or create it with --named-peers where all of "

@@ -82,7 +82,11 @@ class Backbone:
 
 
 def hash_weights(module: nn.Module) -> str:
-    """SHA-256 over the names, types, shapes and bytes of a module's tensors, in the order of their names."""
+    """Return the SHA-256 over the names, types, shapes and bytes of a module's tensors, in the order of their names.
+
+    Args:
+        module: The module.
+    """
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
         kept = tensor.detach().cpu().contiguous()
@@ -92,7 +96,12 @@ def hash_weights(module: nn.Module) -> str:
 
 
 def measure(module: str, example: Any) -> Backbone:
-    """The map that this module is, for whoever makes a task of it."""
+    """Return the space that this module is, for the one who makes a task of it.
+
+    Args:
+        module: A function as file.py:function that returns the module.
+        example: A batch of inputs.
+    """
     made = find_function(module)()
     if not isinstance(made, nn.Module):
         raise ModelError(f"{module} gave a {type(made).__name__}, not a torch.nn.Module")

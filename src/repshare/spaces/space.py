@@ -17,7 +17,7 @@ from repshare.errors import ConfigError
 
 
 class Space(Protocol):
-    """Inputs to vectors of `dimension` numbers, none longer than √`dimension`, so that numbers are about 1."""
+    """Maps inputs to vectors of `dimension` numbers, none longer than √`dimension`, so that numbers are about 1."""
 
     name: ClassVar[str]
 
@@ -36,7 +36,11 @@ def lengthen(vectors: Tensor) -> Tensor:
 
 
 def describe(space: Space) -> dict[str, Any]:
-    """What a task says of the space, in JSON's types: equal descriptions, equal vectors."""
+    """Return what a task says of the space, in JSON's types: equal descriptions, equal vectors.
+
+    Args:
+        space: The space.
+    """
     told = {field.name: getattr(space, field.name) for field in fields(space) if field.compare}  # type: ignore[arg-type]
     return {"space": space.name, **{name: _as_json(value) for name, value in told.items()}}
 
@@ -49,13 +53,22 @@ def _as_json(value: Any) -> Any:
 
 
 def fingerprint(space: Space) -> str:
-    """The space's name and 16 digits of its description: what releases and teachers carry."""
+    """Return the space's name and 16 digits of its description: what releases and teachers carry.
+
+    Args:
+        space: The space.
+    """
     digest = hashlib.sha256(json.dumps(describe(space), sort_keys=True).encode()).hexdigest()
     return f"{space.name}-{digest[:16]}"
 
 
 def compare(there: dict[str, Any], here: dict[str, Any]) -> None:
-    """Raise ConfigError, naming both sides, unless two descriptions are of the same space."""
+    """Raise ConfigError, naming both sides, unless two descriptions are of the same space.
+
+    Args:
+        there: The task's description.
+        here: This client's description.
+    """
     for key in {**there, **here}:
         if there.get(key) != here.get(key):
             raise ConfigError(f"the task's space has {key} {there.get(key)!r}, this client's {here.get(key)!r}")
