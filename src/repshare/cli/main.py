@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _carry_out(program: str, group: Group, arguments: list[str]) -> None:
     first, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     chosen = group.commands.get(first)
-    if first in ("", "-h", "--help"):
+    if first in ("", "-h", "--help", "--help-all"):
         print(overview(program, group))
         sys.exit(0 if first else BAD_INPUT)
     elif isinstance(chosen, Group):
@@ -136,10 +136,10 @@ def overview(program: str, group: Group) -> str:
 def _call(program: str, command: Callable[..., Any], arguments: list[str]) -> None:
     from repshare.cli.parsing.arguments import check_arguments
 
-    if "-h" in arguments or "--help" in arguments:
+    if any(word in arguments for word in ("-h", "--help", "--help-all")):
         from repshare.cli.parsing.help import describe
 
-        print(describe(program, command))
+        print(describe(program, command, everything="--help-all" in arguments))
         sys.exit(0)
     check_arguments(program, command, arguments)
     import tyro
