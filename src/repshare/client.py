@@ -62,13 +62,13 @@ class Record:
     epsilon: float | None = None
     """ε that all releases so far have cost; None where they have no noise."""
     gap: float | None = None
-    """CS: the own samples' part of the duality gap of the common classifier, when the round began."""
+    """CS: the client's own part of the duality gap of the common classifier, when the round began."""
     held_out: float | None = None
-    """CS: accuracy of the common classifier on the own held-out samples, 0 to 1, when the round began."""
+    """CS: accuracy of the common classifier on the client's held-out samples, 0 to 1, when the round began."""
     held_out_alone: float | None = None
-    """CS: accuracy on them of a classifier of the own samples alone."""
+    """CS: accuracy on them of a classifier of the client's own samples alone."""
     doubt: str | None = None
-    """CS: what the held-out samples have against the others, if anything."""
+    """CS: what the held-out samples show against the other clients' releases, if anything."""
     test_own: float | None = None
     """Test accuracy with classes weighted as in the client's own data, in a simulation."""
     test_unseen: float | None = None
@@ -135,7 +135,7 @@ class Client:
         self.guard = self._make_guard(levels)
         self.learner.guard = self.guard  # before the first round: how much noise training needs, it knows
         if ledger is not None and self.guard is None:
-            raise ConfigError("a ledger is of a policy with epsilon: without one, exact averages would leave")
+            raise ConfigError("a ledger needs a policy with epsilon: without one, exact averages would leave")
         if ledger is not None and self.guard is not None:
             self.guard.keep_in(ledger)
         self.round_number, self.released = 0, 0
@@ -273,11 +273,11 @@ class Client:
         if self._undone:
             told.append("training made numbers of the model that are not finite, and was undone")
         if isinstance(self.trouble, ExchangeError) and self.guard is not None and self.guard.pending.body:
-            told.append("what was charged is kept, and sent again until it is taken")
+            told.append("the charged release is kept, and sent again until it is accepted")
         return "; ".join(told) or None
 
     def _is_due(self) -> bool:
-        """Whether the policy wants a release after this round."""
+        """Return whether the policy wants a release after this round."""
         most = self.policy.releases
         return self.round_number % self.policy.release_every == 0 and (most is None or self.released < most)
 
@@ -298,7 +298,7 @@ class Client:
         policy, learner = self.policy, self.learner
         if policy.epsilon is None:
             if levels is not None:
-                raise ConfigError("samples' levels are budgets of a policy with epsilon and adjacency add-remove")
+                raise ConfigError("levels need a policy with epsilon and adjacency add-remove")
             return None
         from repshare.privacy.end_to_end import WholeGuard
         from repshare.privacy.guard import Guard
@@ -315,6 +315,6 @@ class Client:
 
 
 def make_wants(method: Method, policy: Policy, seed: int, name: str, round: int) -> Wants:
-    """What a client asks for in a round: a function of its seed, so that a simulator can ask in its place."""
+    """Return what a client asks for in a round: a function of its seed, so that a simulator can ask in its place."""
     precision = policy.common_precision if method.in_space else "fp32"
     return Wants(policy.m_down, derive(seed, name, "collect", round), policy.peers, precision=precision)

@@ -94,7 +94,7 @@ class Policy:
     replace: one sample is replaced by another of its class; the number of samples is public.
     add-remove: one sample is added or removed; counts get noise, too, and each sample is charged by its own length."""
     seeded_noise: bool = False
-    """Draw the noise from the seed, to be reproducible. Such noise protects nobody, and releases say so."""
+    """Draw the noise from the seed, to be reproducible. Such noise gives no privacy; releases are marked."""
     end_to_end: bool = False
     """Train with DP-SGD, too, so that ε covers both the releases and the model."""
     training_share: float = 0.5
@@ -134,13 +134,13 @@ class Policy:
 
     @property
     def fewest(self) -> int:
-        """How many samples an average is at least over."""
+        """The number of samples that an average is at least over."""
         return 1 if self.minimum_count is None else self.minimum_count
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What every method of a comparison has in common."""
+    """The values that all methods of a comparison have in common."""
 
     dataset: str = "mnist"
     """mnist, fashion_mnist, cifar10, digits, or your own as file.py:function."""

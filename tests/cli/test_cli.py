@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from repshare.cli.main import COMMANDS, Group, main
+from repshare.cli.main import COMMANDS, CommandGroup, main
 from repshare.cli.parsing.groups import LAYOUTS, grouped
 from repshare.cli.parsing.options import options_of
 from support.processes import REPSHARE, Process
@@ -249,7 +249,7 @@ def test_data_lists_and_fetches(tmp_path):
 def walk(commands, *before):
     """Every command with the words that call it."""
     for name, command in commands.items():
-        if isinstance(command, Group):
+        if isinstance(command, CommandGroup):
             yield from walk(command.commands, *before, name)
         else:
             yield " ".join([*before, name]), command

@@ -70,7 +70,7 @@ def test_an_exchange_that_takes_nothing_costs_one_charge(error, adjacency):
     assert len(client.guard.ledger.entries) == 1
     assert len(exchange.offered) == 5
     assert len(set(exchange.offered)) == 1
-    assert all("what was charged is kept, and sent again until it is taken" in record.trouble for record in told)
+    assert all("the charged release is kept, and sent again until it is accepted" in record.trouble for record in told)
     exchange.error = None
     (record,) = client.rounds(1)
     assert (record.trouble, record.bytes_up) == (None, len(exchange.taken[0]))

@@ -100,7 +100,7 @@ def reproduce(
             cores = min(clients, workers or os.cpu_count() or 1)
             said = f"{len(left)} of {len(cells)} cells to do: about {in_words(estimate(left, fetch, cores))} here"
             console.print(said, highlight=False)
-            hint = "the same command goes on from here"
+            hint = "the same command continues from here"
             with (
                 make_workers(Output(workers=workers), clients) as pool,
                 terminal.progress(console) as bar,

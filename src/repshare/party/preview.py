@@ -1,4 +1,4 @@
-"""What a party would share, shown before anything leaves."""
+"""A preview of what a party would share, before anything leaves."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from repshare.sharing.task import Task
 
 
 def preview(client: Client, *, masked: bool) -> dict[str, Any]:
-    """What a release of this client's contains, apart from the values: made and looked at, but not sent.
+    """Describe what a release of this client contains, apart from the values: it is made, but not sent.
 
     `masked`: it enters a secure sum, so that what leaves are so many masked numbers in its place.
     """
@@ -41,7 +41,7 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
 
 
 def single_samples(client: Client) -> list[int]:
-    """The classes of which an average of one sample leaves this client, if any does."""
+    """Return the classes of which an average of one sample leaves this client, if any does."""
     policy, labels = client.policy, client.learner.samples.labels.numpy()
     if policy.fewest > 1:
         return []

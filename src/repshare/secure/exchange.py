@@ -30,16 +30,16 @@ PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.5
 
 
 class Meeting(Protocol):
-    """Where one member meets its group, step by step. Once a step is over, everyone sees the same of it."""
+    """A member's place in its group's meetings. Once a step is over, everyone sees the same messages of it."""
 
     def number(self) -> int:
-        """Of the meeting that one can still come to."""
+        """Return the number of the meeting that can still be joined."""
 
     def put(self, number: int, step: int, body: bytes) -> None:
-        """Say something in a step."""
+        """Send a message in a step."""
 
     def get(self, number: int, step: int) -> dict[str, bytes] | None:
-        """What everyone said in a step, or None while it is not over."""
+        """Return everyone's messages in a step, or None while it is not over."""
 
 
 class LocalMeeting:
@@ -57,15 +57,15 @@ class LocalMeeting:
         self.meetings, self.members, self.name, self.patience = meetings, members, name, patience
 
     def number(self) -> int:
-        """Of the meeting that one can still come to."""
+        """Return the number of the meeting that can still be joined."""
         return self.meetings.number(self.members)
 
     def put(self, number: int, step: int, body: bytes) -> None:
-        """Say something in a step."""
+        """Send a message in a step."""
         self.meetings.put(self.members, number, step, self.name, body, self.patience)
 
     def get(self, number: int, step: int) -> dict[str, bytes] | None:
-        """What everyone said in a step."""
+        """Return everyone's messages in a step, or None while it is not over."""
         return self.meetings.get(self.members, number, step)
 
 
@@ -83,15 +83,15 @@ class RelayMeeting:
         self.relay, self.members, self.patience = relay, members, patience
 
     def number(self) -> int:
-        """Of the meeting that one can still come to."""
+        """Return the number of the meeting that can still be joined."""
         return self.relay.meeting_number(self.members)
 
     def put(self, number: int, step: int, body: bytes) -> None:
-        """Say something in a step."""
+        """Send a message in a step."""
         self.relay.meeting_put(self.members, number, step, body, self.patience)
 
     def get(self, number: int, step: int) -> dict[str, bytes] | None:
-        """What everyone said in a step."""
+        """Return everyone's messages in a step, or None while it is not over."""
         body = self.relay.meeting_get(self.members, number, step)
         return None if body is None else wire.decode_items(body)
 
@@ -163,16 +163,16 @@ class SecureExchange:
         self._teacher = Teacher(totals.means(taught), nothing(self.task.dimension))
 
     def collect(self, wants: Wants) -> bytes:
-        """The means behind the last total, of classes that others have, too."""
+        """Return the means behind the last total, of classes that others have, too."""
         chosen = wants.classes if wants.classes is not None else range(self.task.classes)
         means = self._teacher.means
         return wire.encode_teacher(self._teacher._replace(means=means.part(np.isin(means.labels, list(chosen)))))
 
     def withdraw(self) -> None:
-        """Nothing can be taken back out of a total, and none is kept."""
+        """Do nothing: a total cannot be changed afterwards, and none is kept."""
 
     def _warn_of_few(self, own: Totals, totals: Totals) -> None:
-        """Which classes of ours a total does not hide, once we know. Nobody does before there is a total."""
+        """Warn of this client's classes that a total does not hide. That is known only once there is a total."""
         few = set(np.flatnonzero((own.clients > 0) & (totals.clients < FEWEST)).tolist()) - self._warned
         if few:
             self._warned |= few
@@ -184,7 +184,7 @@ class SecureExchange:
             )
 
     def _group(self, number: int) -> Group:
-        """Bound to all that decides what members add up: else a relay could tell each of them something else of it."""
+        """Bind the sum to all that decides what members add up: else a relay could give each another description."""
         task = self.task
         agreed = [task.classes, task.dimension, float(task.norm_bound), task.minimum_count, task.weighted]
         space = [task.space] if task.space else []
@@ -192,7 +192,7 @@ class SecureExchange:
         return Group(self.members, session, task.classes * (task.dimension + 3), self.threshold)
 
     def _sum_up(self, group: Group, number: int, vector: Vector) -> tuple[Vector, int]:
-        """The total, and of how many members' vectors."""
+        """Return the total, and the number of members whose vectors are in it."""
         member = Member(group, self.name, self.key)
         announced = self._meet(number, 0, member.announce())
         self._last = number
@@ -203,7 +203,7 @@ class SecureExchange:
         return add_up(group, announced, dealt, masked, opened), len(masked)
 
     def _meet(self, number: int, step: int, body: bytes) -> dict[str, bytes]:
-        """Say something, and wait for what the others say."""
+        """Send a message, and wait for those of the others."""
         self.meeting.put(number, step, body)
         self.sent += len(body)
         until, pause = time.monotonic() + self.patience + STEPS, PAUSE_SECONDS
@@ -217,7 +217,7 @@ class SecureExchange:
 
 
 def find_fault(others: Totals, members: int, task: Task) -> str | None:
-    """What is wrong with the sums of so many members, which only releases of the task went into; None if nothing is.
+    """Return what is wrong with the sums of `members` members, if only releases of the task went into them, or None.
 
     Nobody can look at a single member's vector, so that this is the only check which a false one meets.
     """

@@ -64,7 +64,7 @@ class Task:
 
     @property
     def counts_samples(self) -> bool:
-        """Whether it matters how many samples a client says it has. A robust aggregate does not believe it."""
+        """Return whether a client's number of samples matters. A robust aggregate does not believe it."""
         return self.weighted and self.aggregation == "mean"
 
     def check(self, release: Release) -> None:
@@ -126,10 +126,10 @@ class Task:
 
 
 def usual_norm_bound(dimension: int, space: str | None = None) -> float:
-    """A norm bound that leaves honest features room, and liars little: tanh features are never longer than √d'."""
+    """Return a norm bound with room for honest features, and little for liars: tanh ones are never longer than √d'."""
     return USUAL_LENGTHS * math.sqrt(dimension) if space is None else longest_row(max(dimension - BESIDE, 1))
 
 
 def make_common_task(classes: int, dimension: int, space: str) -> Task:
-    """The task of a common classifier of so many classes in a space of so many dimensions."""
+    """Return the task of a common classifier with this many classes, in a space of this dimension."""
     return Task(classes + 1, dimension + BESIDE, norm_bound=longest_row(dimension), space=space)

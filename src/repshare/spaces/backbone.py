@@ -35,7 +35,7 @@ class Backbone:
 
     @property
     def size(self) -> tuple[int, int]:
-        """How many layers of the module have parameters, and how many these are."""
+        """The number of layers of the module that have parameters, and the number of these."""
         own = [sum(each.numel() for each in layer.parameters(recurse=False)) for layer in self._module.modules()]
         return sum(count > 0 for count in own), sum(own)
 
@@ -45,7 +45,7 @@ class Backbone:
         return self.features
 
     def __call__(self, inputs: Any) -> Tensor:
-        """A batch, a mapping being passed as keywords, to (n, d)."""
+        """Map a batch, a mapping being passed as keywords, to (n, d)."""
         module = self._module
         size = len(next(iter(inputs.values()))) if isinstance(inputs, Mapping) else len(inputs)
         rows = []
@@ -112,7 +112,7 @@ def measure(module: str, example: Any) -> Backbone:
 
 
 def _vectors(answer: Any) -> Tensor:
-    """One vector a sample: the answer itself, or what Hugging Face's models call it."""
+    """Return one vector a sample: the answer itself, or what Hugging Face's models call it."""
     for name in ("pooler_output", "logits"):
         if getattr(answer, name, None) is not None:
             return _flat(getattr(answer, name))

@@ -26,11 +26,11 @@ class Space(Protocol):
         """d, the length of a vector in numbers."""
 
     def __call__(self, inputs: Any) -> Tensor:
-        """A batch (n, …) to vectors (n, d) in fp32, on the inputs' device. Raises DataError where it does not fit."""
+        """Map a batch (n, …) to vectors (n, d) in fp32, on its device. Raises DataError where it does not fit."""
 
 
 def lengthen(vectors: Tensor) -> Tensor:
-    """Each of the rows √d long; what is all zero stays so."""
+    """Return each of the rows with length √d; what is all zero stays so."""
     lengths = vectors.norm(dim=1, keepdim=True).clamp_min(1e-12)
     return torch.mul(vectors, math.sqrt(vectors.shape[1]) / lengths)
 
@@ -46,7 +46,7 @@ def describe(space: Space) -> dict[str, Any]:
 
 
 def _as_json(value: Any) -> Any:
-    """The same for 1 and 1.0, which are equal as a setting."""
+    """Return the same for 1 and 1.0, which are equal as a setting."""
     if isinstance(value, tuple):
         return [_as_json(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -55,7 +55,7 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def grouped(command: str, options: Iterable[Option]) -> dict[str, list[Option]]:
-    """The options by title. Those that have none come first, under `options`."""
+    """Return the options by title. Those that have none come first, under `options`."""
     left = {option.name: option for option in options if not option.positional}
     groups = {
         title: [left.pop(name) for name in names.split() if name in left]

@@ -1,4 +1,4 @@
-"""What `--help` prints: the list of commands, and a command's options."""
+"""The help that `--help` prints: the list of commands, and a command's options."""
 
 import inspect
 import shutil
@@ -70,7 +70,7 @@ def _lines(options: Iterable[Option]) -> Iterator[str]:
 
 
 def _parts(option: Option) -> list[str]:
-    """The description; a line that begins with one of the choices stays one."""
+    """Return the description in parts; a line that begins with one of the choices stays one."""
     choices = option.kind if isinstance(option.kind, tuple) else ()
     first, *others = _told(option).splitlines()
     parts = [first]
@@ -83,7 +83,7 @@ def _parts(option: Option) -> list[str]:
 
 
 def _told(option: Option) -> str:
-    """The description, with the default in it once."""
+    """Return the description, with the default in it once."""
     if option.required and not option.positional:
         return f"{option.help} Required."
     shown = _shown(option.default)
@@ -93,7 +93,7 @@ def _told(option: Option) -> str:
 
 
 def _shown(default: Any) -> str:
-    """A default as it is written on the command line; nothing for what is off or not there."""
+    """Return a default as it is written on the command line; nothing for what is off or not there."""
     if default is None or isinstance(default, bool):
         return ""
     if isinstance(default, tuple):
