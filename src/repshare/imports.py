@@ -26,7 +26,7 @@ def find_function(reference: str) -> Callable[..., Any]:
         raise ConfigError(f"{reference}: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name_of_module] = module  # dataclasses look their module up by name
-    sys.path.insert(0, str(path.parent.absolute()))  # it may import what lies beside it
+    sys.path.insert(0, str(path.parent.absolute()))  # it may import what lies next to it
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # the file is the user's own code: anything may go wrong in it

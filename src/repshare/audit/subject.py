@@ -47,7 +47,7 @@ class Audited(Guard):
 
 
 def guarded(policy: Policy, size: int, dimension: int, *, share: float = 1.0) -> Released:
-    """Release a class of so many samples with the policy's noise, or with a share of it."""
+    """Release a class of `size` samples with the policy's noise, or with a share of it."""
     labels, shape = np.zeros(size, np.int64), Shape(1, policy.n_avg, policy.m_up, 1)
     guard = Audited(policy, labels, dimension=dimension, share=share)
 

@@ -15,7 +15,7 @@ from repshare.sharing.task import Task
 def preview(client: Client, *, masked: bool) -> dict[str, Any]:
     """Describe what a release of this client contains, apart from the values: it is made, but not sent.
 
-    `masked`: it enters a secure sum, so that what leaves are so many masked numbers in its place.
+    `masked`: it enters a secure sum, so that masked numbers leave in its place.
     """
     body = RS.share(client.learner, 1) if RS.share else b""
     release = wire.decode_release(body)

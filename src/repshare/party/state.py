@@ -120,7 +120,7 @@ class State:
             self.client.load(kept[4:])
         except RepshareError:
             raise
-        except Exception as error:  # whoever wrote it may have put anything there
+        except Exception as error:  # another program may have put anything there
             raise CheckpointError(
                 f"{self._path} is not this client's: {in_one_line(error)}. Put a good copy back, or use --restart"
             ) from error

@@ -35,7 +35,7 @@ class Charge(NamedTuple):
 
 
 def epsilon(charges: Mapping[Charge, int], delta: float) -> float:
-    """ε of so many releases of each kind together: the smaller of two bounds that both hold.
+    """Return ε of these numbers of releases of each kind together: the smaller of two bounds that both hold.
 
     One is exact but ignores that observations are of random samples (PLD). The other counts that (RDP, Wang, Balle and
     Kasiviswanathan 2019, Theorem 27): it is for samples of a fixed size without replacement and a sample replaced,
@@ -48,7 +48,7 @@ def epsilon(charges: Mapping[Charge, int], delta: float) -> float:
 
 @lru_cache(256)
 def noise_for(epsilon: float, delta: float, releases: int, charge: Charge) -> float:
-    """Return the least noise multiplier with which so many releases like this one cost at most ε."""
+    """Return the least noise multiplier with which `releases` releases like this one cost at most ε."""
     sums = releases * (1 + charge.observations)
     plain = dp_accounting.get_sigma_gaussian(epsilon, delta) * sums**0.5 * (1 + TOLERANCE)
     if _rate(charge) == 1 or _epsilon_sampled({charge._replace(noise=plain): releases}, delta) >= epsilon:

@@ -38,7 +38,7 @@ class Filter:
 
 
 def budgets(levels: Sequence[Level] | None, count: int, epsilon: float, delta: float) -> Costs:
-    """Budgets in ρ for so many samples; ε for all, if they have no levels of their own."""
+    """Return budgets in ρ for `count` samples; ε for all, if they have no levels of their own."""
     if levels is None:
         return np.full(count, accounting.rho_for(epsilon, delta))
     if len(levels) != count:

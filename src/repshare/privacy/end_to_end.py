@@ -135,7 +135,7 @@ class WholeGuard(Guard):
 
 @lru_cache(64)
 def plan_training(epsilon: float, delta: float, releases: int, steps: Steps, charge: Charge) -> Steps:
-    """Return the training steps with the least noise that, with so many releases, cost at most ε."""
+    """Return the training steps with the least noise that, with this many releases, cost at most ε."""
 
     def planned(noise: float) -> tuple[frozenset[Steps], frozenset[tuple[Charge, int]]]:
         return frozenset({Steps(steps.rate, releases * steps.number, noise)}), frozenset({(charge, releases)})
@@ -158,7 +158,7 @@ def plan_training(epsilon: float, delta: float, releases: int, steps: Steps, cha
 
 @lru_cache(1024)
 def whole_epsilon(training: frozenset[Steps], releases: frozenset[tuple[Charge, int]], delta: float) -> float:
-    """ε of all this training and so many releases of each kind together."""
+    """Return ε of all this training and these numbers of releases of each kind together."""
     return float(_accountant().compose(_event(training, releases)).get_epsilon(delta))
 
 

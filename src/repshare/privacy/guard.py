@@ -24,7 +24,7 @@ from repshare.sharing import wire
 from repshare.sharing.representations import Floats, Integers, Release, Shape, stack
 
 COUNT_NOISE = 4.0  # times that of a sum of unit vectors: a count matters less, so it may cost less
-SHORTEST_COUNT = 2.0  # deviations: a noisy count below this is as good as nobody
+SHORTEST_COUNT = 2.0  # deviations: a noisy count below this counts as empty
 ROUNDING = 1 + 1e-9  # an accountant's last digits are no overspending
 
 Row = tuple[NDArray[np.float64], int, int]

@@ -77,7 +77,7 @@ class Ledger:
     def add(self, entry: Entry, before: Callable[[Mark], None] | None = None) -> None:
         """Keep this for good. Raises CheckpointError if that cannot be promised; then nothing may be released.
 
-        `before` is called when nobody else can add anything, with the mark that the ledger will have.
+        `before` is called when no other process can add anything, with the mark that the ledger will have.
         """
         if self.path is not None:
             with _locked(self.path) as file:

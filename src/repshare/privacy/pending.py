@@ -1,8 +1,8 @@
-"""The charged release that nobody has acknowledged yet: sent again, byte for byte, until somebody does.
+"""The charged release that was not acknowledged yet: sent again, byte for byte, until it is.
 
 It is written before its charge, together with that charge. So whenever a process ends, either nothing was charged, or
 the bytes that were paid for are there: a charge that is missing is added when the file is opened again. Sending the
-same bytes again tells nobody anything new, and costs nothing.
+same bytes again reveals nothing new, and costs nothing.
 """
 
 import hashlib

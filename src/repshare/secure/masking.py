@@ -1,4 +1,4 @@
-"""Secure sums: whoever adds up what a group's members say learns their total, and nothing else about any of them.
+"""Secure sums: one who adds up the messages of a group learns the members' total, and nothing else about any of them.
 
 After Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning" (2017). Five steps, in
 each of which some members may be missing from then on:
@@ -13,7 +13,7 @@ each of which some members may be missing from then on:
 Enough shares (`threshold`) give a seed or a key back, so that the masks which do not cancel can be taken away. Of one
 member never both are given: the seed covers a vector that arrives after its sender was taken for dropped out.
 Numbers are whole, modulo 2⁶⁴ (see `fixed_point`), so totals are exact. docs/secure-sums.md says against whom this
-protects, and why against so many.
+protects, and why against that many.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ Messages = Mapping[str, bytes]  # by who said them
 
 @dataclass(frozen=True)
 class Group:
-    """The members of a sum. They are fixed beforehand, so that nobody can be smuggled in."""
+    """The members of a sum. They are fixed beforehand, so that no one can be smuggled in."""
 
     keys: Mapping[str, bytes]
     """The public half of each member's key (`repshare keys new`), by name."""

@@ -19,7 +19,7 @@ from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction, de
 STEPS = 5
 MOST_MEMBERS = 100
 MOST_GROUPS = 100  # of a task; one that has not met for a while makes room
-MOST_OPENED = 10  # of those, by one client: members may be names that nobody has
+MOST_OPENED = 10  # of those, by one client: members may be names that no client has
 IDLE_SECONDS = 3600.0
 KEPT = 2  # meetings of a group: members may still read the one before
 

@@ -20,7 +20,7 @@ from repshare.sharing.representations import Floats, Release, Representations, T
 
 SHRINKAGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # candidates: see `common`
 KINDS = len(SHRINKAGES)
-BESIDE = 2 + KINDS  # numbers of a row beside its vector
+BESIDE = 2 + KINDS  # numbers of a row next to its vector
 SLACK = 1.01  # for what fp16 makes of a length
 ROUNDED = 0.005  # by how much fp16 or int8 may change a share
 MOST_LOGARITHM = 25  # of a shrinkage, without its sign
@@ -28,7 +28,7 @@ MOST_WEIGHT = 4.0  # of a sample: what squared loss stays well below, and logist
 
 
 class Part(NamedTuple):
-    """Averages over a client's samples, or over everybody's."""
+    """Averages over a client's samples, or over all clients'."""
 
     vectors: Floats  # (C, d)
     weights: Floats  # (C,)
@@ -108,7 +108,7 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
 
 
 def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Part | None:
-    """Everybody's averages, or None where nobody else has shared any. Raises Malformed for anything else."""
+    """Return all clients' averages, or None if no other client has shared any. Raises Malformed otherwise."""
     if teacher.space not in (None, space):
         raise Malformed(f"the teacher is of the space {teacher.space}, this client's is {space}")
     if fault := find_fault(teacher.means, classes, dimension):

@@ -5,7 +5,7 @@ code. What it means is one JSON object in the header's metadata:
 
     kind "release" or "teacher"   vectors (n, d), labels (n,), counts (n,); the first `means` rows are class means
                                   and the others observations; int8 adds scales (n,), one a row; a release with noise
-                                  says where from: "os", or "seeded" for simulations, where it protects nobody; vectors
+                                  says where from: "os", or "seeded" for simulations, where it hides nothing; vectors
                                   in a common space say in which
     kind "weights"                a model's tensors by name, and the number of samples they were trained on
     kind "batch"                  for split learning: vectors (n, d), features or gradients, and labels (n,) of features
@@ -46,7 +46,7 @@ class Signed(NamedTuple):
 
     task: str
     client: str
-    began: int  # milliseconds since 1970: which of the client's runs this is, should it have begun anew
+    began: int  # milliseconds since 1970: which of the client's runs this is, should it have started over
     round: int
     release: bytes
     key: bytes

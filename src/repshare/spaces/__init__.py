@@ -24,7 +24,7 @@ GIVEN = ("shape", "low", "high", "module", "sha256")  # fields that follow from 
 SMALLEST = 6  # pixels along an edge: anything smaller is a table
 SMALL = 16  # pixels: below, images are too small for the larger filters
 BOUND = 4.0  # standard deviations: columns that were normalised before
-MOST_DIMENSIONS, MOST_PIXELS = 1 << 18, 1 << 24  # of a space that somebody else describes
+MOST_DIMENSIONS, MOST_PIXELS = 1 << 18, 1 << 24  # of a space that a task describes
 
 
 def choose(words: Sequence[str], example: Any, seed: int) -> Space:

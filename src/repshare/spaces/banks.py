@@ -39,7 +39,7 @@ class Bank(NamedTuple):
 
 
 def _box(images: Tensor, edge: int) -> Tensor:
-    """Averages over every square of so many pixels an edge, from running sums."""
+    """Average over every square of `edge` pixels an edge, from running sums."""
     sums = F.pad(images, (1, 0, 1, 0)).cumsum(2).cumsum(3)
     rows = sums[:, :, edge:] - sums[:, :, :-edge]
     return (rows[..., edge:] - rows[..., :-edge]) / (edge * edge)

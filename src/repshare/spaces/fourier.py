@@ -1,6 +1,6 @@
 """`fourier`: random cosines of a vector or table row, whose inner products are a Gaussian kernel (Rahimi, Recht 2007).
 
-Columns are scaled by bounds that the task states, never by anybody's data.
+Columns are scaled by bounds that the task states, never by any client's data.
 """
 
 import math

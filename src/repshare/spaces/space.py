@@ -1,7 +1,7 @@
 """A common space: a fixed feature map ψ that all clients of a task compute alike.
 
 A map is a frozen dataclass: its fields are its description, which is all that a task says of it. Nothing in a map is
-learnt, and none of it comes from anybody's data or from the relay.
+learnt, and none of it comes from any client's data or from the relay.
 """
 
 import hashlib
