@@ -23,7 +23,7 @@ test: $(INSTALLED) ## Set up, run all tests
 		echo "cannot: install it yourself (apt-get install chromium, dnf install chromium, brew install chromium)"; exit 1; }
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
-soak: $(INSTALLED) ## Kill, fuzz and abuse for up to an hour, or go on with that (SOAK=--restart: anew); docs/results/soak.md
+soak: $(INSTALLED) ## Kill, fuzz and abuse for up to an hour, or resume that (SOAK=--restart: start over); docs/results/soak.md
 	cd tests && ../$(BIN)/python -m soak $(SOAK)
 
 check: $(INSTALLED) ## Formatting, lint, types, and whether versions fit their bounds, pins and hashes

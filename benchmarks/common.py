@@ -23,7 +23,7 @@ from repshare.learning.common import Dual
 from repshare.simulation import Inline, resolve, simulate
 from repshare.simulation.plan import make_run
 
-HEAD = """# What a run of CS costs beside FedAvg's
+HEAD = """# What a run of CS costs, compared with FedAvg's
 
 `python benchmarks/common.py`: ten clients, both methods in one process with one thread, one after the other. Compute:
 processor seconds of the whole simulation, all clients together, tested on ten images only. CS includes computing the

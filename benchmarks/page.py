@@ -199,7 +199,7 @@ def report(answers: list[Answer], alone: list[Load], watched: list[Load]) -> str
         "SQLite (its file in memory), two cores shared with the load generator. Made by `python benchmarks/page.py`.",
         f"Niceness {os.getpriority(os.PRIO_PROCESS, 0)}; the machine's load at the end: {os.getloadavg()[0]:.0f}.",
         "",
-        "| document | size | made anew: median | slowest | from before: median |",
+        "| document | size | rebuilt: median | slowest | from before: median |",
         "|---|---:|---:|---:|---:|",
         *(
             f"| {each.name} | {each.size / 1000:,.0f} kB | {1000 * median(each.made):.0f} ms | "

@@ -32,7 +32,7 @@ GROWTH = 1.5
 VALUES = 2 * 10 * 84 * 4  # (M + 1) · C · d' · 4 bytes
 
 INTRODUCTION = """\
-# The relay beside a bare endpoint
+# The relay compared with a bare endpoint
 
 A round trip is a publish and a collect of MNIST's size (C = 10, d' = 84, M↑ = M↓ = 1, fp32), with a token, by one of up
 to 1,000 active clients at random. *Bare* is a FastAPI endpoint under the same uvicorn that reads and answers as many

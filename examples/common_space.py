@@ -10,7 +10,7 @@ board = Board(common.task(classes))
 
 
 def party(name: str, own: range) -> Client:
-    """One that holds the samples of these classes, and shows nobody any of them."""
+    """One that holds the samples of these classes, and shows none of them to anyone."""
     mine = [row for row, label in enumerate(train.labels) if label in own]
     data = train.images[mine], train.labels[mine]
     return Client(LeNet5(), data, LocalExchange(board, name), name=name, method=CS, common=common, test=test)

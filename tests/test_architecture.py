@@ -1,9 +1,11 @@
 """The listing in docs/architecture.md is the layout on disk, and a folder uses only what stands above it there."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 
@@ -64,6 +66,22 @@ def test_a_folder_uses_only_what_is_listed_above_it():
     assert upward == []
 
 
+def test_secure_sums_are_used_through_their_one_interface():
+    """A relay must be able to import it without `cryptography`, so that its names are looked up when first used."""
+    inside = re.compile(r"repshare\.secure\.\w+|from repshare\.secure import (?:\w+, )*(?:masking|meetings|exchange)\b")
+    beside = [path for path in on_disk() if path.parts[0] != "secure"]
+    files = [
+        *(SOURCE / path for path in beside),
+        *(ROOT / "benchmarks").glob("*.py"),
+        *(ROOT / "examples").glob("*.py"),
+    ]
+    assert [path.name for path in files if inside.search(path.read_text())] == []
+    code = "import sys, repshare.secure; sys.exit('cryptography' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    public = importlib.import_module("repshare.secure")
+    assert all(hasattr(public, name) for name in public.__all__)
+
+
 def test_one_look_shows_the_architecture():
     top = [path for path in on_disk() if len(path.parts) == 1]
     folders = {path.parent for path in on_disk()} - {Path()}
@@ -86,6 +104,39 @@ BETWEEN = ["sharing.representations", "sharing.wire", "stores", "board", "relay.
 def test_what_is_between_clients_needs_no_pytorch(name):
     code = f"import sys, repshare.{name}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def definitions(path, *kinds):
+    """The classes and functions of a file, and the file itself."""
+    return (node for node in ast.walk(ast.parse((SOURCE / path).read_text())) if isinstance(node, kinds))
+
+
+# Folders in which names and docstrings are still to be gone through.
+LATER = {"board", "data", "exchange", "experiments", "learning", "methods", "relay", "results", "simulation", "stores"}
+
+
+def is_later(path):
+    return path.parts[0] in LATER or path.parts[:2] == ("cli", "demo") or path == Path("cli/learning.py")
+
+
+def test_no_class_name_is_used_twice():
+    homes = defaultdict(list)
+    for path in on_disk():
+        for made in definitions(path, ast.ClassDef):
+            homes[made.name].append(path)
+    twice = {name: paths for name, paths in homes.items() if len(paths) > 1 and sum(map(is_later, paths)) < 2}
+    assert {name: sorted(map(str, paths)) for name, paths in twice.items()} == {}
+
+
+QUESTION = re.compile(r"(What|Who|Whom|Whose|Which|Whether|Where|When|Why|How)\b")
+
+
+def test_docstrings_are_statements():
+    """`Return whether …`, `The options of …`: not `Whether …`, `What …`."""
+    for path in (path for path in on_disk() if not is_later(path)):
+        for made in definitions(path, ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef):
+            told = ast.get_docstring(made) or ""
+            assert not QUESTION.match(told), f"{path}: {told.splitlines()[0]}"
 
 
 def test_files_stay_small():

@@ -1,13 +1,20 @@
 """What the documents say is true: their code runs, their links lead somewhere."""
 
+import ast
+import importlib
+import inspect
 import re
 import shutil
 import subprocess
 import sys
+import textwrap
+from dataclasses import fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+import repshare
 from support.warm import run_warm
 
 ROOT = Path(__file__).parent.parent
@@ -80,11 +87,77 @@ def test_every_threat_has_a_test():
     assert len(tables) > 40
 
 
+REFERENCE = re.compile(r"^::: ([\w.]+)\n(?:    options:\n      members: \[(.*?)\]\n)?", re.MULTILINE)
+
+
+def referred():
+    """What docs/api.md describes: its name, the object, and the members that are shown of a class."""
+    for entry in REFERENCE.finditer((ROOT / "docs/api.md").read_text()):
+        module, _, last = entry[1].rpartition(".")
+        found = getattr(importlib.import_module(module), last)
+        public = [name for name, value in vars(found).items() if inspect.isfunction(value) and name[0] != "_"]
+        members = public if entry[2] is None else entry[2].split(", ") if entry[2] else []
+        yield entry[1], found, members if inspect.isclass(found) else []
+
+
+def undescribed(function):
+    """Parameters that the section Args of a docstring says nothing of."""
+    _, _, told = (inspect.getdoc(function) or "").partition("Args:\n")
+    names = [name for name in inspect.signature(function).parameters if name not in ("self", "cls", "_")]
+    return [name for name in names if not re.search(rf"^    {name}: \S", told, re.MULTILINE)]
+
+
+def undescribed_fields(made):
+    """Fields of a class that no docstring follows."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(made))).body[0].body
+    told = {
+        field.target.id
+        for field, after in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+    }
+    names = [field.name for field in fields(made)] if is_dataclass(made) else list(made._fields)
+    return [name for name in names if name not in told]
+
+
+def test_the_reference_has_every_public_name():
+    names = {name.removeprefix("repshare.") for name, _, _ in referred()}
+    modules = {"data", "spaces"}  # of these, every public function and class
+    assert set(repshare.__all__) - modules - names == set()
+    for module in modules:
+        public = importlib.import_module(f"repshare.{module}")
+        called = {name for name in public.__all__ if callable(getattr(public, name))}
+        assert {f"{module}.{name}" for name in called} - names - {"data.load"} == set()
+
+
+def test_every_public_name_is_there_after_importing_the_package_alone(tmp_path):
+    done = run("import repshare; [getattr(repshare, name) for name in repshare.__all__]", tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_parameter_in_the_reference_is_described():
+    missing = []
+    for name, found, members in referred():
+        if inspect.ismodule(found):
+            continue
+        if is_dataclass(found) or hasattr(found, "_fields"):
+            missing += [f"{name}.{field}" for field in undescribed_fields(found)]
+        elif not getattr(found, "_is_protocol", False):
+            asked = found.__init__ if inspect.isclass(found) else found
+            missing += [f"{name}({parameter})" for parameter in undescribed(asked)]
+        for member in members:
+            asked = getattr(found, member, None)  # None: an attribute of instances
+            if callable(asked):
+                missing += [f"{name}.{member}({parameter})" for parameter in undescribed(asked)]
+    assert missing == []
+
+
 def test_the_site_is_built_with_every_link_leading_somewhere_and_nothing_from_elsewhere(tmp_path):
     pages, site = tmp_path / "pages", tmp_path / "site"
     shutil.copytree(ROOT, pages, ignore=shutil.ignore_patterns(".*", "build", "runs", "src", "tests"))
     config = (ROOT / "mkdocs.yml").read_text()
-    (tmp_path / "mkdocs.yml").write_text(config.replace("build/pages", str(pages)).replace("build/site", str(site)))
+    for name, place in {"build/pages": pages, "build/site": site, "[src]": f"[{ROOT / 'src'}]"}.items():
+        config = config.replace(name, str(place))
+    (tmp_path / "mkdocs.yml").write_text(config)
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(tmp_path / "mkdocs.yml")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -80,4 +80,6 @@ def __getattr__(name: str) -> Any:
                 return getattr(import_module(home), name)
             except ModuleNotFoundError as error:
                 raise imports.missing(error) from error
+    if name in __all__:  # a module
+        return import_module(f"repshare.{name}")
     raise AttributeError(f"module 'repshare' has no attribute {name!r}")

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Record:
-    """What one client has to say about one round."""
+    """One client's account of one round."""
 
     round: int
+    """Number of the round, from 1."""
     client: str
+    """The client's name."""
     ce: float
     """L_CE over the local samples, as each batch was seen."""
     kd: float | None
@@ -49,22 +51,24 @@ class Record:
     test_accuracy: float | None
     """0 to 1, after the round; None in a round without a test."""
     bytes_up: int
+    """Bytes that the client sent in this round."""
     bytes_down: int
+    """Bytes that it received."""
     seconds: float
     """Of this client's own work, testing apart."""
     trouble: str | None = None
-    """Why not all was exchanged: the exchange was away, said no, or gave what does not fit, or the privacy budget is
-    spent; training went on. Or what of the training was not finite and so left out."""
+    """Why not everything was exchanged: the exchange was unavailable, refused, or sent something that does not fit, or
+    the privacy budget is spent; training continued. Or which part of the training was not finite and so left out."""
     epsilon: float | None = None
     """ε that all releases so far have cost; None where they have no noise."""
     gap: float | None = None
-    """CS: the own samples' part of the duality gap of the common classifier, when the round began."""
+    """CS: the client's own part of the duality gap of the common classifier, when the round began."""
     held_out: float | None = None
-    """CS: accuracy of the common classifier on the own held-out samples, 0 to 1, when the round began."""
+    """CS: accuracy of the common classifier on the client's held-out samples, 0 to 1, when the round began."""
     held_out_alone: float | None = None
-    """CS: accuracy on them of a classifier of the own samples alone."""
+    """CS: accuracy on them of a classifier of the client's own samples alone."""
     doubt: str | None = None
-    """CS: what the held-out samples have against the others, if anything."""
+    """CS: what the held-out samples show against the other clients' releases, if anything."""
     test_own: float | None = None
     """Test accuracy with classes weighted as in the client's own data, in a simulation."""
     test_unseen: float | None = None
@@ -74,8 +78,9 @@ class Record:
 class Client:
     """One party: a model and data of its own, a policy, and an exchange to learn with others through.
 
-    >>> for record in Client(model, data, exchange).rounds(20):
-    ...     print(record.round, record.train_accuracy)
+    Examples:
+        >>> for record in Client(model, data, exchange).rounds(20):
+        ...     print(record.round, record.train_accuracy)
     """
 
     def __init__(
@@ -96,14 +101,24 @@ class Client:
         common: Common | None = None,
         norm_bound: float = math.inf,
     ) -> None:
-        """`norm_bound` is what the others agreed no vector is longer than: a longer one that comes back is refused.
+        """Create a client.
 
-        `common` is what clients of CS agree on. Default: the space that suits the data, from seed 0.
-
-        With a privacy budget in the policy: each sample's own `levels`, and the file that keeps what was spent.
-
-        A level is "public", "never", or the ε that this sample may spend. Without a ledger, what was spent is
-        forgotten with this client.
+        Args:
+            model: Any classifier that ends in a linear layer. What enters that layer are its features.
+            data: The training samples: a pair (inputs, labels) of tensors or arrays, or any map-style PyTorch dataset.
+            exchange: The way to other clients. Without one, the client learns alone.
+            name: The client's name. Its random streams depend on it.
+            policy: How it learns and what it shares. Default: `Policy()`.
+            method: One of `repshare.methods`, or your own. Default: RS, the paper's.
+            test: Samples to test on after each round, in the same form as `data`.
+            seed: The seed of its random streams.
+            device: The PyTorch device on which it trains.
+            head: Name of the model's last linear layer, if it cannot be found automatically.
+            levels: With a privacy budget, each sample's own: "public", "never", or the ε that it may spend.
+            ledger: With a privacy budget, the file that records what was spent. Without one, that is forgotten with
+                this client.
+            common: What clients of CS agree on. Default: the space that suits the data, from seed 0.
+            norm_bound: The longest vector that clients agreed on. A longer one that comes back is refused.
         """
         self.name, self.exchange, self.method, self.seed = name, exchange, method, seed
         self.policy = method.adapt(policy or Policy())
@@ -120,7 +135,7 @@ class Client:
         self.guard = self._make_guard(levels)
         self.learner.guard = self.guard  # before the first round: how much noise training needs, it knows
         if ledger is not None and self.guard is None:
-            raise ConfigError("a ledger is of a policy with epsilon: without one, exact averages would leave")
+            raise ConfigError("a ledger needs a policy with epsilon: without one, exact averages would leave")
         if ledger is not None and self.guard is not None:
             self.guard.keep_in(ledger)
         self.round_number, self.released = 0, 0
@@ -128,16 +143,24 @@ class Client:
         self._undone = False  # whether the last round's training was taken back
 
     def rounds(self, count: int, *, eval_every: int = 1) -> Iterator[Record]:
-        """Take part for `count` rounds; a record after each. With test data, test every `eval_every` rounds."""
+        """Take part for `count` rounds; yield a record after each.
+
+        Args:
+            count: Number of rounds.
+            eval_every: Number of rounds between tests, if there are test data. The last round always has one.
+        """
         if eval_every < 1:
             raise ConfigError(f"eval_every must be at least 1, not {eval_every}")
         for done in range(1, count + 1):
             yield self.round(test=done % eval_every == 0 or done == count)
 
     def round(self, *, test: bool = True) -> Record:
-        """Collect, train, release, publish. An exchange that is away or says no never costs the training.
+        """Collect, train, release, publish. An exchange that is unavailable or refuses never costs the training.
 
-        Without a new teacher, or with one that does not fit, the last one goes on teaching.
+        Without a new teacher, or with one that does not fit, the client continues with the last one.
+
+        Args:
+            test: Whether to test after the round, if there are test data.
         """
         started = time.perf_counter()
         self.round_number += 1
@@ -174,20 +197,24 @@ class Client:
         )
 
     def evaluate(self) -> float:
-        """Accuracy on the test data, from 0 to 1."""
+        """Return the accuracy on the test data, from 0 to 1."""
         if self.test is None:
             raise ValueError("this client was given no test data")
         return self.learner.evaluate(self.test).accuracy
 
     def save(self) -> bytes:
-        """All that the same client, built anew, needs to go on to the same bits: see `load`."""
+        """Return all that the same client, built again, needs to continue to the same bits: see `load`."""
         kept = io.BytesIO()
         guard = {} if self.guard is None else {"guard": self.guard.state()}
         torch.save({"round": self.round_number, "released": self.released, **guard, **self.learner.state()}, kept)
         return kept.getvalue()
 
     def load(self, saved: bytes) -> None:
-        """Go on from what `save` gave."""
+        """Continue from what `save` returned.
+
+        Args:
+            saved: The bytes that `save` returned.
+        """
         state = torch.load(io.BytesIO(saved), weights_only=True)
         self.round_number, self.released = int(state.pop("round")), int(state.pop("released", 0))
         guard = state.pop("guard", None)
@@ -246,11 +273,11 @@ class Client:
         if self._undone:
             told.append("training made numbers of the model that are not finite, and was undone")
         if isinstance(self.trouble, ExchangeError) and self.guard is not None and self.guard.pending.body:
-            told.append("what was charged is kept, and sent again until it is taken")
+            told.append("the charged release is kept, and sent again until it is accepted")
         return "; ".join(told) or None
 
     def _is_due(self) -> bool:
-        """Whether the policy wants a release after this round."""
+        """Return whether the policy wants a release after this round."""
         most = self.policy.releases
         return self.round_number % self.policy.release_every == 0 and (most is None or self.released < most)
 
@@ -271,7 +298,7 @@ class Client:
         policy, learner = self.policy, self.learner
         if policy.epsilon is None:
             if levels is not None:
-                raise ConfigError("samples' levels are budgets of a policy with epsilon and adjacency add-remove")
+                raise ConfigError("levels need a policy with epsilon and adjacency add-remove")
             return None
         from repshare.privacy.end_to_end import WholeGuard
         from repshare.privacy.guard import Guard
@@ -288,6 +315,6 @@ class Client:
 
 
 def make_wants(method: Method, policy: Policy, seed: int, name: str, round: int) -> Wants:
-    """What a client asks for in a round: a function of its seed, so that a simulator can ask in its place."""
+    """Return what a client asks for in a round: a function of its seed, so that a simulator can ask in its place."""
     precision = policy.common_precision if method.in_space else "fp32"
     return Wants(policy.m_down, derive(seed, name, "collect", round), policy.peers, precision=precision)

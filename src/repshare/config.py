@@ -94,7 +94,7 @@ class Policy:
     replace: one sample is replaced by another of its class; the number of samples is public.
     add-remove: one sample is added or removed; counts get noise, too, and each sample is charged by its own length."""
     seeded_noise: bool = False
-    """Draw the noise from the seed, to be reproducible. Such noise protects nobody, and releases say so."""
+    """Draw the noise from the seed, to be reproducible. Such noise gives no privacy; releases are marked."""
     end_to_end: bool = False
     """Train with DP-SGD, too, so that ε covers both the releases and the model."""
     training_share: float = 0.5
@@ -134,13 +134,13 @@ class Policy:
 
     @property
     def fewest(self) -> int:
-        """How many samples an average is at least over."""
+        """The number of samples that an average is at least over."""
         return 1 if self.minimum_count is None else self.minimum_count
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What every method of a comparison has in common."""
+    """The values that all methods of a comparison have in common."""
 
     dataset: str = "mnist"
     """mnist, fashion_mnist, cifar10, digits, or your own as file.py:function."""
@@ -183,7 +183,7 @@ class Setting:
     independent_starts: bool = False
     """FL: start each client's network from its own random weights, as in the paper's table."""
     space: tuple[str, ...] = ()
-    """The common space and its options, as in `patches filters=64 grids=4`, or your own as file.py:function.
+    """The common space and its options, as in `patches filters=64 grid=4`, or your own as file.py:function.
     Default: patches for images, fourier for vectors."""
     loss: Literal["squared", "logistic"] = "squared"
     """Loss of the common classifier. With logistic, a sample's weight in what is shared is at most 1."""
@@ -261,8 +261,11 @@ class Run:
     """One method on one split: on CPUs, with the same seed it gives the same bits."""
 
     method: str
+    """The method's letters."""
     seed: int
+    """The seed of the split, the starting weights and all random streams."""
     setting: Setting
+    """What all methods of a comparison have in common."""
 
 
 def _within(config: object, name: str, least: float, most: float) -> None:

@@ -2,23 +2,23 @@
 
 * RepshareError
   x ConfigError            a run was described wrongly; nothing has started
-  x DataError              a data set could not be had, or is not what it should be
+  x DataError              a data set is unavailable, or is not what it should be
   x ModelError             a model cannot be used as features followed by a linear head
   x ExchangeError
-    + Unreachable          the exchange is away: try again later; nothing was lost
-    + Refused              the exchange understood and said no: see the reason
-      . Outdated           a newer release of the same client is there already
+    + Unreachable          the exchange is unavailable: try again later; nothing was lost
+    + Refused              the exchange refused: see the reason
+      . Outdated           a newer release of the same client was published already
     + Malformed            the bytes are not what they should be
-  x BudgetExhausted        releasing would exceed a privacy budget; nothing was released, and training goes on
-  x StoreError             a store is away or cannot write; do the same again later
+  x BudgetExhausted        releasing would exceed a privacy budget; nothing was released, and training continues
+  x StoreError             a store is unavailable or cannot write: try again later
     + Damaged              a stored value is not what was written
   x CheckpointError        a checkpoint is damaged, of another run, or could not be written
-  x WorkerFailed           a worker process died, or met an error nobody foresaw
+  x WorkerFailed           a worker process died, or met an unexpected error
 """
 
 
 class RepshareError(Exception):
-    """Anything the package raises on purpose."""
+    """Base of all errors that the package raises on purpose."""
 
 
 class ConfigError(RepshareError):
@@ -26,7 +26,7 @@ class ConfigError(RepshareError):
 
 
 class DataError(RepshareError):
-    """A data set could not be had, or is not what it should be."""
+    """A data set is unavailable, or is not what it should be."""
 
 
 class ModelError(RepshareError):
@@ -34,19 +34,19 @@ class ModelError(RepshareError):
 
 
 class ExchangeError(RepshareError):
-    """Something between a client and the others went wrong; local work is unharmed."""
+    """An exchange with other clients failed; local work is unharmed."""
 
 
 class Unreachable(ExchangeError):
-    """The exchange is away: try again later; nothing was lost."""
+    """The exchange is unavailable: try again later; nothing was lost."""
 
 
 class Refused(ExchangeError):
-    """The exchange understood and said no: see the reason."""
+    """The exchange refused: see the reason."""
 
 
 class Outdated(Refused):
-    """A newer release of the same client is there already."""
+    """A newer release of the same client was published already."""
 
 
 class Malformed(ExchangeError):
@@ -54,15 +54,15 @@ class Malformed(ExchangeError):
 
 
 class BudgetExhausted(RepshareError):
-    """Releasing would exceed a privacy budget; nothing was released, and training goes on."""
+    """Releasing would exceed a privacy budget; nothing was released, and training continues."""
 
 
 class StoreError(RepshareError):
-    """A store is away or cannot write; do the same again later."""
+    """A store is unavailable or cannot write: try again later."""
 
 
 class Damaged(StoreError):
-    """A stored value is not what was written: the store's fault, never that of whoever asks."""
+    """A stored value is not what was written: the store's fault, never that of the one who asks."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"the stored value {key} is damaged: {reason}")
@@ -74,4 +74,4 @@ class CheckpointError(RepshareError):
 
 
 class WorkerFailed(RepshareError):
-    """A worker process died, or met an error nobody foresaw."""
+    """A worker process died, or met an unexpected error."""

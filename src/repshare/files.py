@@ -29,12 +29,12 @@ def open_private(path: Path, mode: str) -> IO[Any]:
 
 
 def others_may_read(path: Path) -> bool:
-    """Whether other users of this machine may read the file."""
+    """Return whether other users of this machine may read the file."""
     return bool(path.stat().st_mode & 0o077)
 
 
 def sync_folder(path: Path) -> None:
-    """A file that was created or renamed is there for good once its folder says so."""
+    """Make durable that a file in this folder was created or renamed."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -10,12 +10,12 @@ from repshare.errors import ConfigError
 
 
 def is_reference(text: str) -> bool:
-    """Whether this names a function in a file, rather than something built in."""
+    """Return whether this names a function in a file, rather than something built in."""
     return ".py:" in text
 
 
 def find_function(reference: str) -> Callable[..., Any]:
-    """The function that `path/to/file.py:function` names. Runs the file, as `python file.py` would."""
+    """Return the function that `path/to/file.py:function` names. Runs the file, as `python file.py` would."""
     place, _, name = reference.rpartition(":")
     path = Path(place)
     if not path.is_file():
@@ -26,7 +26,7 @@ def find_function(reference: str) -> Callable[..., Any]:
         raise ConfigError(f"{reference}: {path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name_of_module] = module  # dataclasses look their module up by name
-    sys.path.insert(0, str(path.parent.absolute()))  # it may import what lies beside it
+    sys.path.insert(0, str(path.parent.absolute()))  # it may import what lies next to it
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # the file is the user's own code: anything may go wrong in it
@@ -41,7 +41,7 @@ def find_function(reference: str) -> Callable[..., Any]:
 
 
 def in_one_line(error: BaseException) -> str:
-    """An error of a user's code in one line, whatever its author thought of lines."""
+    """Return an error of a user's code as one line, however many lines its message has."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
@@ -57,7 +57,7 @@ EXTRAS = {
 
 
 def missing(error: ModuleNotFoundError) -> ConfigError:
-    """What to tell the user instead. Raises the error itself if no extra would help."""
+    """Return the error that tells the user what to install. Raises the error itself if no extra would help."""
     module = (error.name or "").partition(".")[0]
     for extra, modules in EXTRAS.items():
         if module in modules:

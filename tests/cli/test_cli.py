@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from repshare.cli.main import COMMANDS, Group, main
+from repshare.cli.main import COMMANDS, CommandGroup, main
 from repshare.cli.parsing.groups import LAYOUTS, grouped
 from repshare.cli.parsing.options import options_of
 from support.processes import REPSHARE, Process
@@ -249,7 +249,7 @@ def test_data_lists_and_fetches(tmp_path):
 def walk(commands, *before):
     """Every command with the words that call it."""
     for name, command in commands.items():
-        if isinstance(command, Group):
+        if isinstance(command, CommandGroup):
             yield from walk(command.commands, *before, name)
         else:
             yield " ".join([*before, name]), command
@@ -278,6 +278,7 @@ def test_the_list_of_commands_fits_on_a_screen_with_a_line_for_each(capsys, grou
         held = held[name].commands
     for name, command in held.items():
         assert sum(line.startswith(f"  {name} ") and line.endswith(command.summary) for line in lines) == 1, name
+    assert call(capsys, *group.split(), "--help-all") == (0, shown, "")
     assert call(capsys, *group.split()) == (2, shown, "")  # the same without --help, but it is no success
 
 
@@ -292,7 +293,7 @@ def test_the_list_of_commands_ends_with_examples_that_are_right(capsys):
 @pytest.mark.parametrize("name", LEAVES)
 def test_every_command_explains_itself_and_its_options_once(capsys, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "100")
-    code, shown, error = call(capsys, *name.split(), "--help")
+    code, shown, error = call(capsys, *name.split(), "--help-all")
     assert (code, error) == (0, "")
     assert shown.startswith(f"usage: repshare {name} ")
     assert f"  repshare {name}" in shown.partition("\n")[2]  # an example
@@ -307,7 +308,7 @@ def test_every_command_explains_itself_and_its_options_once(capsys, monkeypatch,
 @pytest.mark.parametrize("name", LEAVES)
 def test_every_option_is_described_in_sentences_with_one_default(capsys, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "100")
-    _, shown, _ = call(capsys, *name.split(), "--help")
+    _, shown, _ = call(capsys, *name.split(), "--help-all")
     entries = re.split(r"^  (?=--)|^\S.*:$", shown.partition("\n  --")[2], flags=re.MULTILINE)
     for entry in filter(None, map(str.strip, entries)):
         assert entry.endswith("."), entry
@@ -316,17 +317,31 @@ def test_every_option_is_described_in_sentences_with_one_default(capsys, monkeyp
         assert option.help.endswith("."), option.name
 
 
+@pytest.mark.parametrize("name", LEAVES)
+def test_help_is_short_and_names_every_option(capsys, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, shown, error = call(capsys, *name.split(), "--help")
+    assert (code, error) == (0, "")
+    assert len(shown.splitlines()) <= 70
+    assert call(capsys, *name.split(), "-h") == (0, shown, "")
+    options = [option for option in options_of(LEAVES[name].load()) if not option.positional]
+    assert {option.flag for option in options} <= set(shown.split())
+    assert (f"`repshare {name} --help-all`" in shown) == (name in LAYOUTS)
+    if name not in LAYOUTS:
+        assert call(capsys, *name.split(), "--help-all") == (0, shown, "")
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_long_helps_begin_with_the_common_options_and_leave_none_without_a_title(capsys, name):
     assert next(iter(grouped(name, options_of(LEAVES[name].load())))) == "common options"
-    _, shown, _ = call(capsys, *name.split(), "--help")
+    _, shown, _ = call(capsys, *name.split(), "--help-all")
     titles = re.findall(r"^(\w.*):$", shown.partition("common options:")[2], re.MULTILINE)
     assert len(titles) >= 4
     assert not any(title.endswith("options") for title in titles)
 
 
 def test_defaults_are_shown_as_they_are_typed(capsys):
-    _, shown, _ = call(capsys, "compare", "--help")
+    _, shown, _ = call(capsys, "compare", "--help-all")
     words = " ".join(shown.split())
     assert "--methods METHOD ... Methods to compare: any of CL, IL, FL, FD, RS, CA, CS, SL, FC. Default: CL IL" in words
     assert "--clients N Number of clients that the data is divided among. Default: 5." in words

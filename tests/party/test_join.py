@@ -129,7 +129,7 @@ def test_clients_outlive_kill_9_and_an_absent_relay(folder, relay, started):
     alice = go("alice")
     eventually(lambda: exchanging("alice", killed_after), "alice is back")
     # A round's record is written before its state: killed in between, the round is done again.
-    possible = [f"going on after round {n}" for n in (killed_after - 1, killed_after) if n > 0]
+    possible = [f"resuming after round {n}" for n in (killed_after - 1, killed_after) if n > 0]
     assert any(line in alice.out.read_text() for line in possible) or killed_after == 1
 
     relay.stop(signal.SIGKILL)
@@ -148,7 +148,7 @@ def test_clients_outlive_kill_9_and_an_absent_relay(folder, relay, started):
         eventually(lambda name=name, now=now: exchanging(name, now), f"{name} publishes again")
         eventually(lambda process=process: "the relay is back" in process.out.read_text(), f"{name} says so")
         assert process.stop(signal.SIGINT) == 130
-        assert "stopped after a whole round: the same command goes on from here" in process.err.read_text()
+        assert "stopped after a whole round: the same command continues from here" in process.err.read_text()
         assert f"{name} after {len(lines(name))} rounds" in process.out.read_text()
         assert [line["round"] for line in lines(name)] == list(range(1, len(lines(name)) + 1))
 
@@ -283,7 +283,7 @@ def test_a_damaged_state_is_noticed(tmp_path):
     kept = bytearray((tmp_path / "s/client.state").read_bytes())
     kept[len(kept) // 2] ^= 1
     (tmp_path / "s/client.state").write_bytes(kept)
-    with pytest.raises(CheckpointError, match="damaged: begin again with --restart"):
+    with pytest.raises(CheckpointError, match="damaged: start again with --restart"):
         state.restore()
 
 

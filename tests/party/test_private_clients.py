@@ -143,7 +143,7 @@ def test_a_relay_refuses_single_samples_unless_told_otherwise(tmp_path, monkeypa
         said = run(capsys, *common, "--task-name", "usual", "--n-avg", 1, expect=2).err
         assert "takes no average of fewer than 2 samples, but n_avg is 1" in said
         said = run(capsys, *common, "--task-name", "open", "--n-avg", 1, expect=2).err
-        assert "say --minimum-count 1 if they may leave" in said  # whatever the relay would take
+        assert "give --minimum-count 1 if they may leave" in said  # whatever the relay would take
         said = run(capsys, *common, "--task-name", "open", "--n-avg", 1, "--minimum-count", 1).out
         assert "every observation that you release is a single sample's features" in said
         said = run(capsys, *common, "--task-name", "usual").out  # the paper's own choice goes through

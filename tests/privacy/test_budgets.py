@@ -19,8 +19,7 @@ from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
 from repshare.party.state import State, take_part
 from repshare.privacy.ledger import read_ledger
-from repshare.secure.exchange import LocalMeeting, SecureExchange
-from repshare.secure.meetings import Meetings
+from repshare.secure import LocalMeeting, Meetings, SecureExchange
 from repshare.sharing import wire
 from soak import budgets
 from soak.budgets import OPEN
@@ -71,7 +70,7 @@ def test_an_exchange_that_takes_nothing_costs_one_charge(error, adjacency):
     assert len(client.guard.ledger.entries) == 1
     assert len(exchange.offered) == 5
     assert len(set(exchange.offered)) == 1
-    assert all("what was charged is kept, and sent again until it is taken" in record.trouble for record in told)
+    assert all("the charged release is kept, and sent again until it is accepted" in record.trouble for record in told)
     exchange.error = None
     (record,) = client.rounds(1)
     assert (record.trouble, record.bytes_up) == (None, len(exchange.taken[0]))

@@ -234,7 +234,7 @@ def test_a_revoked_clients_release_goes_with_its_token_if_asked(tmp_path):
         assert [member["name"] for member in shown["members"]] == ["bob"]
     assert [line["action"] for line in lines(tmp_path)] == ["revoke", "withdraw"]
     error = repshare("relay", "revoke", "eve", "--withdraw", cwd=tmp_path, expect=2)
-    assert "say --task" in error
+    assert "give --task" in error
 
 
 def test_a_body_that_was_on_its_way_when_its_token_ended_is_refused(tmp_path):
@@ -275,7 +275,7 @@ def test_a_token_file_is_not_overwritten_unless_the_token_is_renewed(tmp_path):
     said = repshare("relay", "invite", "alice", *out, cwd=tmp_path)
     first = (tmp_path / "alice.token").read_text()
     assert (said, first[:3]) == ("", "rs_")
-    for arguments, words in ((["bob", *out], "is there already"), (["bob", *out[:3], "none/x"], "there is no folder")):
+    for arguments, words in ((["bob", *out], "already exists"), (["bob", *out[:3], "none/x"], "there is no folder")):
         assert words in repshare("relay", "invite", *arguments, cwd=tmp_path, expect=2)
     assert "bob" not in repshare("relay", "tasks", "list", cwd=tmp_path), "no token that nobody has seen"
     repshare("relay", "invite", "alice", *out, "--renew", cwd=tmp_path)

@@ -61,7 +61,7 @@ def test_a_norm_bound_follows_the_dimension_unless_it_is_chosen_or_there_already
     main(["relay", "tasks", "create", "usual", *size])
     main(["relay", "tasks", "create", "chosen", *size, "--norm-bound", "1000"])
     main(["relay", "tasks", "create", "chosen", *size])  # as a relay of an earlier version made it
-    assert "task chosen is there already" in capsys.readouterr().err
+    assert "task chosen already exists" in capsys.readouterr().err
     main(["relay", "tasks", "list", "--json"])
     bounds = {task["name"]: task["norm_bound"] for task in json.loads(capsys.readouterr().out)["tasks"]}
     assert bounds == {"usual": pytest.approx(4 * 84**0.5), "chosen": 1000.0}

@@ -201,9 +201,9 @@ def test_a_relay_reads_nothing_by_telling_one_member_of_fewer_dealers(count, thr
     told = ["a", *dropped, *colluders][:threshold]
     there, _, masked = to_the_masks(among, numbers(among.keys), {"a": told})
     shown = {name: body for name, body in masked.items() if name not in dropped}
-    reasons = {"a": "sent a vector but dealt no shares", **dict.fromkeys(dropped, "the sum went on without")}
+    reasons = {"a": "sent a vector but dealt no shares", **dict.fromkeys(dropped, "the sum continued without")}
     for name in set(among.keys) - set(colluders):
-        with pytest.raises(Refused, match=reasons.get(name, "a was told of others")):
+        with pytest.raises(Refused, match=reasons.get(name, "a was told of other members")):
             there[name].confirm(shown)
 
 
@@ -261,9 +261,9 @@ def test_a_vector_counts_only_as_its_member_sent_it():
     touched = bytes([done.masked["a"][0] ^ 1]) + done.masked["a"][1:]
     for wrong in (touched, done.masked["b"], other.masked["a"]):
         there, _, masked = to_the_masks(among, numbers(among.keys))
-        with pytest.raises(Refused, match="a was told of others"):
+        with pytest.raises(Refused, match="a was told of other members"):
             there["b"].confirm({**masked, "a": wrong})
-        with pytest.raises(Refused, match="a was told of others"):
+        with pytest.raises(Refused, match="a was told of other members"):
             done.total(masked={**done.masked, "a": wrong})
 
 

@@ -9,23 +9,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from repshare import Client, Policy
+from repshare import Client, Common, Policy
 from repshare.board import Board, Wants
 from repshare.cli.main import main
 from repshare.errors import ConfigError, ExchangeError, Refused, Unreachable
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import RelayExchange
 from repshare.learning.models import LeNet5
+from repshare.methods import CS
 from repshare.party.party import load_party
 from repshare.relay.auth import Access, Grant
 from repshare.relay.tasks import Tasks
-from repshare.secure import masking
-from repshare.secure.exchange import LocalMeeting, RelayMeeting, SecureExchange
+from repshare.secure import LocalMeeting, Meetings, RelayMeeting, SecureExchange, masking
 from repshare.secure.masking import Member, split
-from repshare.secure.meetings import Meetings
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack
 from repshare.sharing.task import Task
+from repshare.spaces import Patches
 from repshare.stores import open_database
 from support.processes import RelayProcess, eventually, records
 
@@ -87,6 +87,17 @@ def publish(exchanges, bodies):
     for thread in threads:
         thread.join()
     return trouble
+
+
+def take_turn(clients):
+    """A round of every client, each in a thread of its own: their records."""
+    records = {}
+    threads = [threading.Thread(target=lambda n=name: records.update({n: clients[n].round()})) for name in KEYS]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [records[name] for name in KEYS]
 
 
 def through_a_board(bodies, client):
@@ -203,21 +214,11 @@ def test_a_client_whose_group_is_lied_to_goes_on_training(digits):
         name: Client(LeNet5(), (images[:20], labels[:20]), exchange, name=name, policy=Policy(m_up=0))
         for name, exchange in exchanges.items()
     }
-
-    def take_turn():
-        records = {}
-        threads = [threading.Thread(target=lambda n=name: records.update({n: clients[n].round()})) for name in KEYS]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return [records[name] for name in ("alice", "bob", "carol")]
-
-    for record in take_turn():
+    for record in take_turn(clients)[:3]:
         assert "A member has lied" in record.trouble
         assert "\n" not in record.trouble
     exchanges["dave"]._sum_up = honest
-    assert [(record.round, record.trouble) for record in take_turn()] == [(2, None)] * 3
+    assert [(record.round, record.trouble) for record in take_turn(clients)] == [(2, None)] * 4
 
 
 def test_one_who_deals_shares_that_do_not_fit_is_named_by_all_and_reads_nothing(monkeypatch):
@@ -370,6 +371,34 @@ def test_members_who_were_told_of_different_tasks_do_not_meet():
         trouble = publish(exchanges, {name: NOTHING[exchanges[name].task.dimension] for name in KEYS})
         assert set(trouble) == set(KEYS)
         assert "must have the same task" in str(trouble["bob"])
+
+
+def test_a_group_learns_a_common_classifier_from_totals_alone(digits):
+    (images, labels), test = digits
+    common = Common(Patches(shape=(1, 8, 8), sizes=(3, 4)))
+    task, meet = common.task(10), local(None, 60)
+    held = {"alice": (0, 1), "bob": (2, 3, 4), "carol": (5, 6, 7), "dave": (8, 9)}
+    clients = {}
+    for name, classes in held.items():
+        own = np.flatnonzero(np.isin(labels, classes))[:100]
+        exchange, data = join(meet, name, task=task), (images[own], labels[own])
+        clients[name] = Client(LeNet5(), data, exchange, name=name, method=CS, common=common, test=test)
+    for _ in range(3):
+        records = take_turn(clients)
+        assert [record.trouble for record in records] == [None] * 4
+    assert all(record.test_accuracy > 0.85 for record in records), "all have learned all ten classes"
+
+
+def test_members_in_different_spaces_do_not_meet():
+    """Each one's release fits what it was told of the task, but vectors of two spaces add up to nothing."""
+    meet, task = local(None, 60), Common(Patches(shape=(1, 8, 8), sizes=(3, 4))).task(2)
+    tasks = {name: task if name == "alice" else replace(task, space="another") for name in KEYS}
+    exchanges = {name: join(meet, name, task=tasks[name]) for name in KEYS}
+    none = nothing(task.dimension)
+    bodies = {name: wire.encode_release(Release(1, none, none, space=tasks[name].space)) for name in KEYS}
+    trouble = publish(exchanges, bodies)
+    assert set(trouble) == set(KEYS)
+    assert "must have the same task" in str(trouble["bob"])
 
 
 def test_a_group_counts_clients_as_the_task_says():

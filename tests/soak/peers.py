@@ -107,8 +107,8 @@ def disturb(crew, island, seed):
 
 def kept(crew):
     """Rounds that dan did not do again after he was killed."""
-    said = [line for line in (crew.folder / "dan.out").read_text().splitlines() if "going on after round" in line]
-    return int(said[-1].partition("going on after round ")[2].partition(";")[0])
+    said = [line for line in (crew.folder / "dan.out").read_text().splitlines() if "resuming after round" in line]
+    return int(said[-1].partition("resuming after round ")[2].partition(";")[0])
 
 
 def reach(crew, names, count):

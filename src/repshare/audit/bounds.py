@@ -1,4 +1,4 @@
-"""From an attacker's scores in two worlds to what they prove.
+"""Bounds on ε that an attacker's scores in two worlds prove.
 
 (ε, δ)-differential privacy promises of every test between two data sets that differ in one sample:
 true positives ≤ e^ε · false positives + δ. A test that does better proves that ε was larger. Rates are counted in
@@ -27,7 +27,7 @@ class Worlds(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What an attack came to."""
+    """The result of an attack."""
 
     auc: float
     """The chance that a score with the sample is above one without: 0.5 for a guess."""
@@ -40,25 +40,25 @@ class Verdict(NamedTuple):
 
 
 def judge(worlds: Worlds, delta: float) -> Verdict:
-    """What these scores prove."""
+    """Return what these scores prove."""
     return Verdict(area(worlds), true_positives(worlds), least_epsilon(worlds, delta), gaussian_epsilon(worlds, delta))
 
 
 def area(worlds: Worlds) -> float:
-    """The area under the curve of true against false positives; ties count half."""
+    """Return the area under the curve of true against false positives; ties count half."""
     below = stats.mannwhitneyu(worlds.within, worlds.without).statistic
     return float(below / (len(worlds.within) * len(worlds.without)))
 
 
 def true_positives(worlds: Worlds, false_positives: float = 0.01) -> float:
-    """The share of true positives when at most this share is false."""
+    """Return the share of true positives when at most this share is false."""
     allowed = math.floor(false_positives * len(worlds.without))
     threshold = np.sort(worlds.without)[::-1][allowed]
     return float((worlds.within > threshold).mean())
 
 
 def least_epsilon(worlds: Worlds, delta: float) -> float:
-    """The largest ε that the second half of the trials disproves, by the test that was best in the first.
+    """Return the largest ε that the second half of the trials disproves, by the test that was best in the first.
 
     A test says "with" above a threshold, or "without" below one: the promise is the same for both worlds.
     """
@@ -93,7 +93,7 @@ def _proofs(worlds: Worlds, thresholds: Scores, delta: float) -> Scores:
 
 
 def _rates(scores: Scores, thresholds: Scores, tail: float) -> tuple[Scores, Scores]:
-    """The least and the greatest share of scores above each threshold that trials leave possible."""
+    """Return the least and the greatest share of scores above each threshold that trials leave possible."""
     count = len(scores)
     above = count - np.searchsorted(np.sort(scores), thresholds, side="right")
     low = np.where(above == 0, 0.0, stats.beta.ppf(tail, above, count - above + 1))

@@ -32,7 +32,7 @@ class Subject(NamedTuple):
 
 
 def prepare(splits: Splits, grid: Grid, model: str) -> dict[int, Subject]:
-    """A model for each size of a class."""
+    """Train a model for each size of a class."""
     fewest = int(np.bincount(splits.train.labels, minlength=splits.classes).min())
     if fewest < max(grid.class_sizes) + 1:
         raise ConfigError(f"class_sizes must be below {fewest}, the samples of the rarest class")
@@ -44,7 +44,7 @@ def prepare(splits: Splits, grid: Grid, model: str) -> dict[int, Subject]:
 
 
 def infer_membership(subjects: dict[int, Subject], grid: Grid) -> Generator[Line]:
-    """Every setting against both attackers' cases: the worst there can be, and the worst among real samples."""
+    """Attack every setting in both cases: the worst there can be, and the worst among real samples."""
     for size, subject in subjects.items():
         dimension = subject.vectors.shape[1]
         cases = {"worst": worst_case(size, dimension, dimension**0.5), "real": _worst_real(subject)}
@@ -70,7 +70,7 @@ def _attack(case: Case, released: Released, grid: Grid) -> Line:
 
 
 def _worst_real(subject: Subject) -> Case:
-    """Of all classes, the one with two samples that are farthest apart."""
+    """Return, of all classes, the one with two samples that are farthest apart."""
     cases = [farthest(subject.vectors[subject.labels == label]) for label in np.unique(subject.labels)]
     return max(cases, key=lambda case: float(np.linalg.norm(case.within - case.out)))
 

@@ -1,4 +1,4 @@
-"""What an audit tries: the command line, and its help."""
+"""The grid of settings that an audit tries: the command line, and its help."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from repshare.errors import ConfigError
 
 @dataclass(frozen=True)
 class Grid:
-    """What is tried."""
+    """The settings that are tried."""
 
     epsilons: tuple[float, ...] = (1.0, 4.0, 16.0)
     """Privacy budgets ε of all releases together."""
@@ -42,7 +42,7 @@ class Grid:
             raise ConfigError(f"delta must be above 0 and below 1, not {self.delta}")
 
     def policy(self, epsilon: float | None, n_avg: int) -> Policy:
-        """The policy of a client that is attacked."""
+        """Return the policy of a client that is attacked."""
         return Policy(
             epsilon=epsilon, n_avg=n_avg, m_up=self.m_up, planned_releases=self.releases, delta=self.delta,
             seeded_noise=True,
@@ -50,5 +50,5 @@ class Grid:
 
     @property
     def attacks(self) -> int:
-        """How many there are."""
+        """The number of attacks."""
         return 2 * len(self.class_sizes) * len(self.n_avgs) * (1 + len(self.epsilons))

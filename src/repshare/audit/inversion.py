@@ -17,7 +17,7 @@ COORDINATES = 60
 
 
 class Prior(NamedTuple):
-    """What inputs look like, from the attacker's own data: a mean, and directions as long as data vary in them."""
+    """The attacker's knowledge of inputs, from its own data: a mean, and directions as long as data vary in them."""
 
     mean: Tensor  # (channels, h, w)
     directions: Tensor  # (k, channels · h · w)
@@ -28,7 +28,7 @@ class Prior(NamedTuple):
 
 
 class Likeness(NamedTuple):
-    """How well reconstructions show whose features they were made from."""
+    """Measures how well reconstructions show whose features they were made from."""
 
     missed: float
     """How far features stayed from those released, squared, of these squared: 0 if they were met."""
@@ -43,7 +43,7 @@ class Likeness(NamedTuple):
 
 
 def look_at(images: NDArray[np.float32]) -> Prior:
-    """A prior from images (n, channels, h, w): their principal components."""
+    """Make a prior from images (n, channels, h, w): their principal components."""
     flat = images.reshape(len(images), -1).astype(np.float64)
     mean = flat.mean(axis=0)
     _, lengths, directions = np.linalg.svd(flat - mean, full_matrices=False)
@@ -68,7 +68,7 @@ def invert(network: Network, targets: Floats, prior: Prior, steps: int = STEPS) 
 
 
 def miss(network: Network, images: Tensor, targets: Floats) -> list[float]:
-    """How far each input's features are from those wanted."""
+    """Return the distance of each input's features from those wanted."""
     network.model.eval()
     with torch.no_grad():
         features, _ = network(images)

@@ -29,12 +29,12 @@ class Case(NamedTuple):
     within: Floats  # (d,)  the sample in the other
 
     def world(self, sample: Floats) -> Floats:
-        """All samples of the class (n, d)."""
+        """Return all samples of the class (n, d)."""
         return np.concatenate([sample[None], self.others])
 
 
 def worst_case(size: int, dimension: int, bound: float) -> Case:
-    """The two samples that clipping leaves farthest apart, among others that hide nothing."""
+    """Return the two samples that clipping leaves farthest apart, among others that hide nothing."""
     sample = np.zeros(dimension, np.float32)
     sample[0] = bound
     return Case(np.zeros((size - 1, dimension), np.float32), -sample, sample)
@@ -49,7 +49,7 @@ def farthest(vectors: Floats) -> Case:
 
 
 def attack(case: Case, release: Releasing, deviation: float, rounds: int, trials: int) -> Worlds:
-    """The scores of so many trials in each of the two worlds; `deviation` is of the noise on a sum."""
+    """Return the scores of `trials` trials in each of the two worlds; `deviation` is of the noise on a sum."""
     scoring = Scoring(case, deviation)
     return Worlds(*(
         np.array([sum(scoring.score(*release(world)) for _ in range(rounds)) for _ in range(trials)])
@@ -70,7 +70,7 @@ class Scoring:
         self.deviation = max(deviation, FINEST * max(1.0, abs(self.within), abs(self.out)))
 
     def score(self, means: Representations, observations: Representations) -> float:
-        """How much likelier one round's release is with the one sample than with the other."""
+        """Return how much likelier one round's release is with the one sample than with the other."""
         seen = sum(self._of_all(value) for value in self._sums(means))
         for value, count in zip(self._sums(observations), observations.counts, strict=True):
             seen += self._of_some(value, int(count))
@@ -84,7 +84,7 @@ class Scoring:
         return _normal(rest, self.within, self.deviation) - _normal(rest, self.out, self.deviation)
 
     def _of_some(self, value: float, count: int) -> float:
-        """Of a sum of `count` samples drawn at random: the candidate may be among them. Others as if Gaussian."""
+        """Score a sum of `count` samples drawn at random: the candidate may be among them. Others as if Gaussian."""
         if count >= self.size:
             return self._of_all(value)
         chance = count / self.size
@@ -95,11 +95,11 @@ class Scoring:
         return one - other
 
     def _spread(self, drawn: int) -> float:
-        """The standard deviation of noise and of the sum of so many of the others, drawn without replacement."""
+        """Return the standard deviation of noise and of the sum of `count` others, drawn without replacement."""
         left = 1 - (drawn - 1) / max(1, self.size - 2)
         return math.sqrt(self.deviation**2 + max(0.0, drawn * left * self.variance))
 
 
 def _normal(value: float, mean: float, deviation: float) -> float:
-    """The logarithm of a Gaussian's density, apart from what both worlds have in common."""
+    """Return the logarithm of a Gaussian's density, apart from what both worlds have in common."""
     return -0.5 * ((value - mean) / deviation) ** 2 - math.log(deviation)

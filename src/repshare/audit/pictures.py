@@ -1,4 +1,4 @@
-"""What attacks came to, as figures."""
+"""The results of attacks as figures."""
 
 import math
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def draw_bounds(lines: Sequence[Line], path: Path, title: str) -> None:
 
 
 def draw_galleries(galleries: Sequence[Gallery], path: Path, title: str) -> None:
-    """A row for each kind of release, a column for each class."""
+    """Draw a row for each kind of release, a column for each class."""
     from matplotlib.figure import Figure
 
     columns = len(galleries[0].images)

@@ -1,4 +1,4 @@
-"""What is attacked: the guard that ships, and a model trained on real samples."""
+"""The target of attacks: the guard that ships, and a model trained on real samples."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,7 +22,7 @@ SEED = 0
 
 
 class Released(NamedTuple):
-    """How a class is released, and what that is said to cost."""
+    """A released class, and what its release is said to cost."""
 
     release: Releasing
     deviation: float  # of the noise on a sum
@@ -47,7 +47,7 @@ class Audited(Guard):
 
 
 def guarded(policy: Policy, size: int, dimension: int, *, share: float = 1.0) -> Released:
-    """A class of so many samples, released with the policy's noise, or with a share of it."""
+    """Release a class of `size` samples with the policy's noise, or with a share of it."""
     labels, shape = np.zeros(size, np.int64), Shape(1, policy.n_avg, policy.m_up, 1)
     guard = Audited(policy, labels, dimension=dimension, share=share)
 
@@ -61,7 +61,7 @@ def guarded(policy: Policy, size: int, dimension: int, *, share: float = 1.0) ->
 
 
 def unguarded(policy: Policy, size: int) -> Released:
-    """The same without noise: the paper's release."""
+    """Release the same without noise, as the paper does."""
     labels, rng = np.zeros(size, np.int64), np.random.default_rng(SEED)
 
     def release(vectors: Floats) -> tuple[Representations, Representations]:
@@ -79,7 +79,7 @@ class Trained(NamedTuple):
 
 
 def train(data: Dataset, classes: int, size: int, epochs: int, model: str) -> Trained:
-    """One client's model, trained alone on the first `size` samples of each class."""
+    """Train one client's model alone on the first `size` samples of each class."""
     rows = np.sort(np.concatenate([np.flatnonzero(data.labels == label)[:size] for label in range(classes)]))
     torch.set_num_threads(1)
     network = build(model, channels=data.images.shape[1], classes=classes, dimension=None, seed=SEED)

@@ -46,11 +46,16 @@ MOST_COMPARED = 2**22  # numbers that outliers are found by: where there are mor
 class Wants(NamedTuple):
     """What a client asks of a board. The seed makes the draw repeatable, wherever the board is."""
 
-    observations: int  # M↓, a class
+    observations: int
+    """M↓: number of observations of each class."""
     seed: int
-    peers: tuple[str, ...] | None = None  # None: everyone
-    classes: tuple[int, ...] | None = None  # None: all
-    precision: str = "fp32"  # of the answer's numbers
+    """The seed of the draw."""
+    peers: tuple[str, ...] | None = None
+    """Names of the clients to learn from. Default: all."""
+    classes: tuple[int, ...] | None = None
+    """Classes to learn. Default: all."""
+    precision: str = "fp32"
+    """Number format of the answer."""
 
 
 class Status(NamedTuple):
@@ -76,16 +81,20 @@ class _Draw(NamedTuple):
 
 
 class Board:
-    """One task's state over a store; without one, in memory.
-
-    `key` is a secret of who keeps the board, so that clients cannot foresee what is drawn. Without one, as in
-    simulations, what is drawn follows from seeds and versions alone. `clock` gives both the age of releases and their
-    dates, which otherwise come from different clocks.
-    """
+    """The server's half of Algorithm 1 for one task: accepts releases, and hands out teachers. It never trains."""
 
     def __init__(
         self, task: Task, store: Store | None = None, clock: Callable[[], float] | None = None, *, key: bytes = b""
     ) -> None:
+        """Create a board.
+
+        Args:
+            task: What the clients agree on.
+            store: Where the state is kept. Default: in memory.
+            clock: Gives both the age of releases and their dates, which otherwise come from different clocks.
+            key: A secret of whoever keeps the board, so that clients cannot foresee what is drawn. Without one, as in
+                simulations, what is drawn follows from seeds and versions alone.
+        """
         self.task, self.age, self.date, self.key = task, Age(clock or time.monotonic), clock or time.time, key
         self.store = Healing(store or MemoryStore(), self._heal)
         self._robust = RobustMeans(task, self.store, repeatable=not key)

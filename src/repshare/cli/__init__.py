@@ -1,1 +1,1 @@
-"""What `repshare COMMAND` does, a file for each family of commands."""
+"""The commands, `repshare COMMAND`: a file for each family."""

@@ -90,7 +90,7 @@ def audit(
 
 
 def membership_table(lines: Sequence[dict[str, Any]], releases: int) -> Table:
-    """A row for each attack."""
+    """Make a table with a row for each attack."""
     title = f"whose sample is in it? After {releases} releases"
     caption = "class: its samples; TPR: at 1 % false positives; ε ≥: proved, whatever the mechanism"
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
@@ -113,7 +113,7 @@ def membership_table(lines: Sequence[dict[str, Any]], releases: int) -> Table:
 
 
 def inversion_table(lines: Sequence[dict[str, Any]], size: int) -> Table:
-    """A row for each kind of release."""
+    """Make a table with a row for each kind of release."""
     title = f"what does it look like? Classes of {size}"
     caption = (
         "missed: of the features; error: of pixels, squared, in variances; found: the nearest of the class's images is "
@@ -136,7 +136,7 @@ def inversion_table(lines: Sequence[dict[str, Any]], size: int) -> Table:
 
 
 def is_broken(line: dict[str, Any]) -> bool:
-    """Whether an attack proved more than was promised."""
+    """Return whether an attack proved more than was promised."""
     return bool(max(line["proved"], line["gaussian"][0]) > line["accounted"])
 
 
@@ -148,7 +148,7 @@ def _conclude(lines: Sequence[dict[str, Any]], console: Console) -> None:
 
 
 def _finite(line: dict[str, Any]) -> dict[str, Any]:
-    """As JSON can say it: None for what has no bound."""
+    """Return the number as JSON can hold it: None for what has no bound."""
     bounds = [None if math.isinf(end) else end for end in line["gaussian"]]
     return {**line, "accounted": None if math.isinf(line["accounted"]) else line["accounted"], "gaussian": bounds}
 

@@ -16,12 +16,12 @@ from repshare.files import others_may_read
 if TYPE_CHECKING:
     from repshare.client import Client, Record
     from repshare.exchange.relay import Membership, RelayExchange
-    from repshare.secure.exchange import SecureExchange
+    from repshare.secure import SecureExchange
 
 
 @dataclass(frozen=True)
-class Access:
-    """How to get into the relay."""
+class ConnectionOptions:
+    """The connection to the relay, and the token for it."""
 
     token_file: Path | None = None
     """File with the token that `repshare relay invite` made. The relay knows client and task by it."""
@@ -69,7 +69,7 @@ class Secrecy:
 def join(
     url: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="URL")],
     task: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")],
-    access: Access,
+    access: ConnectionOptions,
     work: Work,
     policy: Policy,
     secrecy: Secrecy = Secrecy(),  # noqa: B008
@@ -91,9 +91,9 @@ def join(
     Args:
         url: Address of the relay.
         task: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
-        access: How to get into the relay.
-        work: How to go about it.
-        policy: How to learn, and what to share.
+        access: The connection to the relay.
+        work: The course of the work: rounds, state, output.
+        policy: The client's choices: how it learns, and what it shares.
         secrecy: Secure sums, instead of the relay's board.
     """
     console = Console(stderr=work.json)
@@ -116,12 +116,12 @@ def join(
 def _preview(client: "Client", work: Work, secrecy: Secrecy, console: Console) -> None:
     from repshare.party.state import reported
 
-    also = ["the token and the question for a teacher"]
+    also = ["the token and the request for a teacher"]
     if secrecy.group is not None:
         _check_shares_sums_only(client.policy)
         also = ["the token, the members' names, and keys, sealed shares and signatures in the sum's other steps"]
     if work.report:
-        also.append(f"what --report tells: {', '.join(reported(client))}")
+        also.append(f"what --report sends: {', '.join(reported(client))}")
     show_preview(client, console, as_json=work.json, also=also, masked=secrecy.group is not None)
 
 
@@ -132,7 +132,7 @@ def _check_shares_sums_only(policy: Policy) -> None:
 
 def _secure(relay: "RelayExchange", membership: "Membership", secrecy: Secrecy, policy: Policy) -> "SecureExchange":
     from repshare.exchange.keys import Key, Trust
-    from repshare.secure.exchange import RelayMeeting, SecureExchange
+    from repshare.secure import RelayMeeting, SecureExchange
 
     _check_shares_sums_only(policy)
     if secrecy.group is None or secrecy.signing_key is None or not secrecy.group.exists():
@@ -174,7 +174,7 @@ def _report(exchange: "RelayExchange", client: "Client", record: "Record", conso
         say(console, f"round {record.round} was not reported: {error}", "yellow")
 
 
-def _connect(url: str, access: Access) -> "RelayExchange":
+def _connect(url: str, access: ConnectionOptions) -> "RelayExchange":
     from repshare.exchange.relay import RelayExchange
 
     if (access.cert is None) != (access.key is None):

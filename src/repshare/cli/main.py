@@ -21,20 +21,20 @@ class Command(NamedTuple):
     home: str
 
     def load(self) -> Callable[..., Any]:
-        """The function that carries it out."""
+        """Return the function that carries it out."""
         module, _, name = self.home.partition(":")
         loaded: Callable[..., Any] = getattr(import_module(f"repshare.cli.{module}"), name)
         return loaded
 
 
-class Group(NamedTuple):
+class CommandGroup(NamedTuple):
     """Commands of one family: `repshare relay serve`, `repshare relay invite` …"""
 
     summary: str
     commands: "Commands"
 
 
-Commands = Mapping[str, Command | Group]
+Commands = Mapping[str, Command | CommandGroup]
 
 KEYS: Commands = {
     "new": Command("Make a key, and print its public half.", "peer:new"),
@@ -58,7 +58,7 @@ RELAY: Commands = {
     "invite": Command("Make a token for a client, a viewer or an admin.", "relay:invite"),
     "revoke": Command("End a token.", "relay:revoke"),
     "check": Command("Look for damage in what a relay has stored, and repair it.", "relay:check"),
-    "tasks": Group("Create, list, export, import and delete tasks.", TASKS),
+    "tasks": CommandGroup("Create, list, export, import and delete tasks.", TASKS),
 }
 COMMANDS: Commands = {
     "demo": Command("Watch clients with different networks learn together.", "demo.command:demo"),
@@ -69,9 +69,9 @@ COMMANDS: Commands = {
     "data": Command("List the datasets, or download them.", "data:data"),
     "join": Command("Train with others through a relay.", "join:join"),
     "peer": Command("Train with others without a server.", "peer:peer"),
-    "keys": Group("Make keys, and say whose you trust (new, show, trust).", KEYS),
-    "privacy": Group("Plan, account for and audit privacy (plan, ledger, audit).", PRIVACY),
-    "relay": Group("Run a relay (serve, invite, revoke, check, tasks).", RELAY),
+    "keys": CommandGroup("Make keys, and say whose you trust (new, show, trust).", KEYS),
+    "privacy": CommandGroup("Plan, account for and audit privacy (plan, ledger, audit).", PRIVACY),
+    "relay": CommandGroup("Run a relay (serve, invite, revoke, check, tasks).", RELAY),
 }
 
 TITLE = "Learn together by sharing representations: not data, not weights."
@@ -90,7 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line, carry it out, and say in one line what went wrong if anything did."""
     try:
         try:
-            _carry_out("repshare", Group(TITLE, COMMANDS), list(sys.argv[1:] if arguments is None else arguments))
+            _carry_out(
+                "repshare", CommandGroup(TITLE, COMMANDS), list(sys.argv[1:] if arguments is None else arguments)
+            )
         except ModuleNotFoundError as error:
             raise imports.missing(error) from error
     except (RepshareError, Interrupted) as error:
@@ -99,18 +101,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("repshare: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:  # whoever read our output has had enough
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
 
 
-def _carry_out(program: str, group: Group, arguments: list[str]) -> None:
+def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
     first, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     chosen = group.commands.get(first)
-    if first in ("", "-h", "--help"):
+    if first in ("", "-h", "--help", "--help-all"):
         print(overview(program, group))
         sys.exit(0 if first else BAD_INPUT)
-    elif isinstance(chosen, Group):
+    elif isinstance(chosen, CommandGroup):
         _carry_out(f"{program} {first}", chosen, rest)
     elif chosen is not None:
         _call(f"{program} {first}", chosen.load(), rest)
@@ -125,8 +127,8 @@ def _carry_out(program: str, group: Group, arguments: list[str]) -> None:
         refuse(f"unknown {what} {first}{suggest(first, [*group.commands, '--help', '--version'])}", program)
 
 
-def overview(program: str, group: Group) -> str:
-    """The list of a group's commands."""
+def overview(program: str, group: CommandGroup) -> str:
+    """Return the list of a group's commands."""
     lines = [group.summary, "", f"usage: {program} COMMAND [OPTIONS]", "", "commands:"]
     lines += [f"  {name:<11}{command.summary}" for name, command in group.commands.items()]
     lines += ["", f"{program} COMMAND --help shows a command's options, with examples."]
@@ -136,10 +138,10 @@ def overview(program: str, group: Group) -> str:
 def _call(program: str, command: Callable[..., Any], arguments: list[str]) -> None:
     from repshare.cli.parsing.arguments import check_arguments
 
-    if "-h" in arguments or "--help" in arguments:
+    if any(word in arguments for word in ("-h", "--help", "--help-all")):
         from repshare.cli.parsing.help import describe
 
-        print(describe(program, command))
+        print(describe(program, command, everything="--help-all" in arguments))
         sys.exit(0)
     check_arguments(program, command, arguments)
     import tyro
@@ -161,17 +163,17 @@ def _write_completion(arguments: list[str]) -> None:
 
 
 def _one_of(commands: Commands) -> Any:
-    """The commands as tyro knows them: a union."""
+    """Return the commands as tyro knows them: a union."""
     import tyro
 
-    def choose(group: Group) -> Callable[..., None]:
+    def choose(group: CommandGroup) -> Callable[..., None]:
         def chosen(command: Any) -> None: ...
 
         chosen.__annotations__["command"] = _one_of(group.commands)
         return chosen
 
     known = (
-        (name, command, choose(command) if isinstance(command, Group) else command.load())
+        (name, command, choose(command) if isinstance(command, CommandGroup) else command.load())
         for name, command in commands.items()
     )
     return Union[  # noqa: UP007 there are as many as there are commands

@@ -1,4 +1,4 @@
-"""What `repshare join` and `repshare peer` have in common: a party's rounds, and what the terminal shows of them."""
+"""The part that `repshare join` and `repshare peer` share: a party's rounds, and their lines on the terminal."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ USUAL_FEWEST = 2  # samples in an average that leaves: one alone would be that s
 
 @dataclass(frozen=True)
 class Work:
-    """How to go about it."""
+    """The course of a party's work: rounds, state, output."""
 
     rounds: int | None = None
     """Stop after this round. Default: continue until Ctrl-C."""
@@ -87,7 +87,7 @@ def carry_on(
     from repshare.results.records import to_json
 
     client = state.client
-    with interruptible("the same command goes on from here") as until_asked:
+    with interruptible("the same command continues from here") as until_asked:
         if work.restart:
             exchange.withdraw()
             state.clear()
@@ -120,14 +120,14 @@ def carry_on(
 
 
 def default_folder(membership: "Membership") -> Path:
-    """Where a client keeps its state: below the current folder, whatever names a relay gives."""
+    """Return the folder of a client's state: below the current folder, whatever names a relay gives."""
     return Path(re.sub(r"[^\w.\-]+", "-", f"repshare-{membership.task}-{membership.client}"))
 
 
 def make_client(
     task: str, name: str, work: Work, policy: Policy, *, least: int = 1, norm_bound: float = math.inf
 ) -> "Client":
-    """The client of `file.py:function`, which shares no average of fewer samples than `least`, nor than its own bound.
+    """Make the client of `file.py:function`. It shares no average of fewer samples than `least` or its own bound.
 
     It learns from no vector that is longer than `norm_bound`.
     """
@@ -155,7 +155,7 @@ def make_client(
 
 
 def _combine(party: "Party", given: Policy, least: int) -> Policy:
-    """The party's policy with what the command line sets otherwise than the default.
+    """Return the party's policy with what the command line sets otherwise than the default.
 
     Unless it says so by hand, no average of a single sample leaves, whatever the others would take.
     """
@@ -168,7 +168,7 @@ def _combine(party: "Party", given: Policy, least: int) -> Policy:
     own = USUAL_FEWEST if policy.minimum_count is None else policy.minimum_count
     if policy.m_up and policy.n_avg == 1 and policy.minimum_count is None:
         raise ConfigError(
-            "with n_avg = 1, every observation would be a single sample's features: raise --n-avg, or say "
+            "with n_avg = 1, every observation would be a single sample's features: raise --n-avg, or give "
             "--minimum-count 1 if they may leave"
         )
     return replace(policy, minimum_count=max(own, least))
@@ -176,10 +176,10 @@ def _combine(party: "Party", given: Policy, least: int) -> Policy:
 
 def _opening(client: "Client", membership: "Membership", folder: Path) -> str:
     learner = client.learner
-    goes_on = f", going on after round {client.round_number}" if client.round_number else ""
+    resuming = f", resuming after round {client.round_number}" if client.round_number else ""
     return (
         f"{client.name} in {membership.task} ({membership.classes} classes, d' = {membership.dimension}) with "
-        f"{type(learner.network.model).__name__} and {len(learner.samples):,} samples{goes_on}; state in {folder}"
+        f"{type(learner.network.model).__name__} and {len(learner.samples):,} samples{resuming}; state in {folder}"
     )
 
 
@@ -215,7 +215,7 @@ def _close(state: "State", console: Console, *, as_json: bool) -> None:
 def show_preview(
     client: "Client", console: Console, *, as_json: bool, also: Sequence[str], masked: bool = False
 ) -> None:
-    """What would leave in a round, and what `also` would; `masked`, if it enters a secure sum."""
+    """Show what would leave in a round, and what `also` would; `masked`, if it enters a secure sum."""
     from repshare.party.preview import preview
 
     shown = {**preview(client, masked=masked), "also": list(also)}
@@ -237,7 +237,7 @@ def show_preview(
 
 
 def _warnings(client: "Client") -> list[str]:
-    """What somebody who shares this should know."""
+    """Return what a user who shares this should know."""
     from repshare.party.preview import single_samples
 
     found = cautions(client.policy)
@@ -285,5 +285,5 @@ def tell_warnings(console: Console, logger_name: str) -> None:
 
 
 def say(console: Console, text: str, style: str = "") -> None:
-    """A line on the terminal, as it is."""
+    """Print a line on the terminal, as it is."""
     console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)

@@ -16,8 +16,8 @@ from repshare.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Place:
-    """Who this is among the peers, and how they find each other."""
+class PeerOptions:
+    """A client's place among the peers: its name and key, and how they find each other."""
 
     name: str
     """This client's name. Other peers know it by its key."""
@@ -56,9 +56,11 @@ class Place:
 
     def __post_init__(self) -> None:
         if not (self.listen or self.connect or self.multicast):
-            raise ConfigError("nobody would ever be met: give --listen, --connect or --multicast")
+            raise ConfigError("this client would meet no other: give --listen, --connect or --multicast")
         if self.trust is None and not self.first_use:
-            raise ConfigError("nobody would be believed: give --trust, or --first-use to believe whoever comes first")
+            raise ConfigError(
+                "no peer would be trusted: give --trust, or --first-use to trust the first client under each name"
+            )
         if (self.cert is None) != (self.cert_key is None):
             raise ConfigError("--cert and --cert-key belong together: give both")
         if not 0 <= self.linger < 1e6:
@@ -66,7 +68,7 @@ class Place:
 
 
 def peer(
-    task: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")], place: Place, work: Work, policy: Policy
+    task: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")], place: PeerOptions, work: Work, policy: Policy
 ) -> None:
     """Train with others without a server, round after round; only averages leave this machine, signed.
 
@@ -82,9 +84,9 @@ def peer(
 
     Args:
         task: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
-        place: Who this is among the peers, and how they find each other.
-        work: How to go about it.
-        policy: How to learn, and what to share.
+        place: The client's place among the peers.
+        work: The course of the work: rounds, state, output.
+        policy: The client's choices: how it learns, and what it shares.
     """
     from repshare.exchange.keys import Key, Trust
     from repshare.exchange.network import Tls

@@ -15,8 +15,8 @@ from repshare.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Budget:
-    """What may be spent on what."""
+class BudgetOptions:
+    """The budget, and what it is spent on."""
 
     epsilon: float
     """ε: the privacy budget of all releases together."""
@@ -35,7 +35,7 @@ class Budget:
 
 
 def plan(
-    budget: Budget,
+    budget: BudgetOptions,
     class_sizes: tuple[int, ...] = (12, 120, 1200),
     dimension: int = 84,
     clients: int = 10,
@@ -123,7 +123,7 @@ def ledger(
 
 
 def cautions(policy: Policy) -> list[str]:
-    """What somebody with this policy should know."""
+    """Return what a user with this policy should know."""
     found = []
     if policy.n_avg == 1 and policy.m_up and policy.fewest == 1 and policy.epsilon is None:
         found.append(
@@ -138,7 +138,7 @@ def cautions(policy: Policy) -> list[str]:
             else f"releases are {promise}, given the model: release-only mode; training itself is not private"
         )
     if policy.epsilon is not None and policy.seeded_noise:
-        found.append("warning: the noise is drawn from the seed: it protects nobody")
+        found.append("warning: the noise is drawn from the seed: it gives no privacy")
     return found
 
 

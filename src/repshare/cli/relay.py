@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from repshare.cli.relay_tasks import Name, Place, Values, create_task, opened, print_json
+from repshare.cli.relay_tasks import DatabaseOptions, Name, Values, create_task, opened, print_json
 from repshare.errors import ConfigError, StoreError
 from repshare.relay.options import Address, Options
 
 
 def serve(
-    place: Place,
+    place: DatabaseOptions,
     address: Address,
     options: Options,
     values: Values,
@@ -36,7 +36,7 @@ def serve(
     repshare relay serve --redis redis://10.0.0.5:6379/0 --host 0.0.0.0 --behind-proxy
 
     Args:
-        place: Where the relay keeps what it knows.
+        place: The database of the relay.
         address: Where the relay listens.
         options: What it takes, and from whom.
         values: With --task: what its clients agree on.
@@ -59,7 +59,7 @@ def serve(
 
 def invite(
     name: Name,
-    place: Place,
+    place: DatabaseOptions,
     task: str | None = None,
     role: Literal["client", "viewer", "admin"] = "client",
     url: str = "https://RELAY",
@@ -80,7 +80,7 @@ def invite(
 
     Args:
         name: Name of the client, viewer or admin.
-        place: Where the relay keeps what it knows.
+        place: The database of the relay.
         task: The task. Viewers and admins without one see all tasks.
         role: client: publishes and learns. viewer: sees the state of tasks. admin: creates and deletes tasks, too.
         url: Address of the relay, for the command that is shown.
@@ -95,7 +95,7 @@ def invite(
 
     audit = place.audit()
     if out is not None and ((out.exists() and not renew) or not out.parent.is_dir()):
-        raise ConfigError(f"{out} is there already" if out.exists() else f"there is no folder {out.parent}")
+        raise ConfigError(f"{out} already exists" if out.exists() else f"there is no folder {out.parent}")
     with opened(place) as database:
         if task is not None:
             Tasks(database).get(task)
@@ -111,13 +111,13 @@ def invite(
         print(token)
     if role == "client":
         print(
-            f"Send {name} this token in a file, over a way you trust, and this line:\n"
+            f"Send {name} this token in a file, over a channel you trust, and this line:\n"
             f"  repshare join {url} --task my.py:task --token-file {shlex.quote(out.name if out else f'{name}.token')}",
             file=sys.stderr,
         )
 
 
-def revoke(name: Name, place: Place, task: str | None = None, withdraw: bool = False) -> None:
+def revoke(name: Name, place: DatabaseOptions, task: str | None = None, withdraw: bool = False) -> None:
     """End a token. Running relays notice within a second or two. What was published stays, unless with --withdraw.
 
     repshare relay revoke alice --task mnist
@@ -128,7 +128,7 @@ def revoke(name: Name, place: Place, task: str | None = None, withdraw: bool = F
 
     Args:
         name: Whose token to end.
-        place: Where the relay keeps what it knows.
+        place: The database of the relay.
         task: The task that the token is for. Default: a token for all tasks.
         withdraw: Also delete what the client has published.
     """
@@ -137,7 +137,7 @@ def revoke(name: Name, place: Place, task: str | None = None, withdraw: bool = F
     from repshare.relay.tasks import Tasks
 
     if withdraw and task is None:
-        raise ConfigError("--withdraw takes a release back from a task: say --task, too")
+        raise ConfigError("--withdraw withdraws a release from a task: give --task, too")
     audit = place.audit()
     with opened(place) as database:
         grant = Access(database).revoke(name, task)
@@ -149,10 +149,10 @@ def revoke(name: Name, place: Place, task: str | None = None, withdraw: bool = F
             there.board.withdraw(name)
             forget(there, [name])
             audit.note_operator("withdraw", task=task, client=name)
-            print(f"what {name} had published is taken back", file=sys.stderr)
+            print(f"the release of {name} is withdrawn", file=sys.stderr)
 
 
-def check(place: Place, repair: bool = False, json: bool = False) -> None:
+def check(place: DatabaseOptions, repair: bool = False, json: bool = False) -> None:
     """Read everything that a relay has stored, and report what is damaged. The exit code is 1 if anything is.
 
     repshare relay check
@@ -162,7 +162,7 @@ def check(place: Place, repair: bool = False, json: bool = False) -> None:
     A relay repairs the damage that it meets, and logs it; this command looks at everything.
 
     Args:
-        place: Where the relay keeps what it knows.
+        place: The database of the relay.
         repair: Repair what can be repaired, and delete releases, tokens and secure sums that cannot be read.
         json: Print one JSON document on standard output, and nothing else there.
     """

@@ -25,8 +25,8 @@ Aggregation = Literal["mean", "median", "trimmed", "geometric"]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a relay keeps what it knows."""
+class DatabaseOptions:
+    """The database of a relay."""
 
     db: str | None = None
     """Database file, created if it does not exist; or `memory`, which ends with the process. Default: relay.db."""
@@ -39,13 +39,13 @@ class Place:
     Default: the environment variable REPSHARE_AUDIT_LOG, else no log."""
 
     def audit(self) -> "AuditLog":
-        """Where accepted actions are written down."""
+        """Return the log of accepted actions."""
         from repshare.relay.monitoring.audit_log import AuditLog
 
         return AuditLog(self.audit_log or os.environ.get(AUDIT_VARIABLE) or None)
 
     def address(self) -> str:
-        """What `open_database` takes."""
+        """Return what `open_database` takes."""
         redis = self.redis or (os.environ.get(VARIABLE) if self.db is None else None)
         if redis and not redis.startswith(("redis://", "rediss://")):
             raise ConfigError(f"--redis and {VARIABLE} must begin with redis:// or rediss://")  # it may be a password
@@ -54,7 +54,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Values:
-    """What a task's clients agree on."""
+    """The values that a task's clients agree on."""
 
     classes: int | None = None
     """Number of classes. A new task needs it."""
@@ -76,7 +76,7 @@ class Values:
     By asking twice, a client can then find out what any one of the others shared. Default: 0, which forbids it."""
 
 
-def create(name: Name, place: Place, values: Values) -> None:
+def create(name: Name, place: DatabaseOptions, values: Values) -> None:
     """Create a task. If it exists, the values must be the same.
 
     repshare relay tasks create mnist --classes 10 --dimension 84
@@ -85,7 +85,7 @@ def create(name: Name, place: Place, values: Values) -> None:
 
     Args:
         name: The task's name.
-        place: Where the relay keeps what it knows.
+        place: The database of the relay.
         values: What its clients agree on.
     """
     audit = place.audit()
@@ -93,7 +93,7 @@ def create(name: Name, place: Place, values: Values) -> None:
         create_task(database, name, values, audit)
 
 
-def list_tasks(place: Place, json: bool = False) -> None:
+def list_tasks(place: DatabaseOptions, json: bool = False) -> None:
     """List the tasks, and who has a token.
 
     repshare relay tasks list
@@ -101,7 +101,7 @@ def list_tasks(place: Place, json: bool = False) -> None:
     repshare relay tasks list --json
 
     Args:
-        place: Where the relay keeps what it knows.
+        place: The database of the relay.
         json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.relay.auth import Access
@@ -134,7 +134,7 @@ def list_tasks(place: Place, json: bool = False) -> None:
         return
     for row in rows:
         ends = row["expire"]
-        invited = ", ".join(f"{who} (until {ends[who]})" if who in ends else who for who in row["tokens"]) or "nobody"
+        invited = ", ".join(f"{who} (until {ends[who]})" if who in ends else who for who in row["tokens"]) or "none"
         size = f"{row['classes']} classes of {row['dimension']} numbers, {row['aggregation']}"
         print(f"{row['name']}: {size}; {row['published']} published; invited: {invited}")
     if everywhere:
@@ -143,7 +143,7 @@ def list_tasks(place: Place, json: bool = False) -> None:
         print("no tasks yet: repshare relay tasks create NAME --classes C --dimension D", file=sys.stderr)
 
 
-def export(name: Name, file: Annotated[Path, tyro.conf.Positional], place: Place) -> None:
+def export(name: Name, file: Annotated[Path, tyro.conf.Positional], place: DatabaseOptions) -> None:
     """Write a task, with everything published in it, to a file. Tokens are not in it.
 
     repshare relay tasks export mnist mnist.task
@@ -151,7 +151,7 @@ def export(name: Name, file: Annotated[Path, tyro.conf.Positional], place: Place
     Args:
         name: The task's name.
         file: The file to write.
-        place: Where the relay keeps what it knows.
+        place: The database of the relay.
     """
     from repshare.files import write_atomically
     from repshare.relay.tasks import Tasks
@@ -162,14 +162,14 @@ def export(name: Name, file: Annotated[Path, tyro.conf.Positional], place: Place
     audit.note_operator("export", task=name)
 
 
-def import_task(file: Annotated[Path, tyro.conf.Positional], place: Place, name: str | None = None) -> None:
+def import_task(file: Annotated[Path, tyro.conf.Positional], place: DatabaseOptions, name: str | None = None) -> None:
     """Create a task from a file that `export` wrote. A damaged file is refused, and nothing is created.
 
     repshare relay tasks import mnist.task --redis redis://127.0.0.1:6379/0
 
     Args:
         file: The file to read.
-        place: Where the relay keeps what it knows.
+        place: The database of the relay.
         name: New name of the task. Default: the name that it had.
     """
     from repshare.relay.tasks import Tasks
@@ -185,14 +185,14 @@ def import_task(file: Annotated[Path, tyro.conf.Positional], place: Place, name:
     print(f"imported {imported}", file=sys.stderr)
 
 
-def delete(name: Name, place: Place) -> None:
+def delete(name: Name, place: DatabaseOptions) -> None:
     """Delete a task, everything published in it, and its tokens.
 
     repshare relay tasks delete mnist
 
     Args:
         name: The task's name.
-        place: Where the relay keeps what it knows.
+        place: The database of the relay.
     """
     from repshare.relay.tasks import Tasks
 
@@ -211,12 +211,12 @@ def create_task(database: "Database", name: str, values: Values, audit: "AuditLo
     if values.classes is None or values.dimension is None:
         if values == Values() and there is not None:
             return
-        raise ConfigError(f"a new task needs --classes and --dimension: {name} is not there yet")
+        raise ConfigError(f"a new task needs --classes and --dimension: {name} does not exist yet")
     bound = values.norm_bound or (there.entry.task.norm_bound if there is not None else None)
     new = tasks.create(name, make_task(asdict(values) | {"norm_bound": bound}))
     if new:
         audit.note_operator("create", task=name)
-    print(f"task {name} {'created' if new else 'is there already'}", file=sys.stderr)
+    print(f"task {name} {'created' if new else 'already exists'}", file=sys.stderr)
 
 
 def _show_token(token: dict[str, Any]) -> str:
@@ -225,13 +225,13 @@ def _show_token(token: dict[str, Any]) -> str:
 
 
 def _day(expires: float) -> str:
-    """A time as people read it (UTC)."""
+    """Return a time as people read it (UTC)."""
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(expires))
 
 
 @contextmanager
-def opened(place: Place) -> "Iterator[Database]":
-    """The database at this place, closed in the end."""
+def opened(place: DatabaseOptions) -> "Iterator[Database]":
+    """Open the database at this place, and close it in the end."""
     from repshare.stores import open_database
 
     database = open_database(place.address())
@@ -242,5 +242,5 @@ def opened(place: Place) -> "Iterator[Database]":
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on standard output."""
+    """Print one JSON document on standard output."""
     print(jsonlib.dumps(document, indent=2))

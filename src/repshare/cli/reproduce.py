@@ -37,17 +37,17 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure: show how long it will take, then compute the missing cells one by one.
 
-    table: the paper's table beside the published numbers. ablation: gain over learning alone for a grid of λ_KD and
+    table: the paper's table next to the published numbers. ablation: gain over learning alone for a grid of λ_KD and
     λ_disc. curves: train and test accuracy by round. tsne: the feature spaces of two clients by round. traffic: bytes
-    per client and round beside the paper's formulas. bound: the mutual-information bound by round. topologies: what it
+    per client and round next to the paper's formulas. bound: the mutual-information bound by round. topologies: what it
     costs to have no server. privacy: accuracy against ε of differentially private releases (mnist, digits).
 
-    partners: whether it matters what partners share: honest ones, some or all fed noise or permuted labels, nobody.
-    pairs: a client's network beside the common classifier, paired with it, and taught by the pair.
+    partners: whether it matters what partners share: honest ones, some or all fed noise or permuted labels, none.
+    pairs: a client's network next to the common classifier, paired with it, and taught by the pair.
 
-    Studies beyond the paper, each beside IL and FL. skew: clients whose classes differ. absence: half of them away in
+    Studies beyond the paper, each with IL and FL. skew: clients whose classes differ. absence: half of them absent in
     each round. precision: fewer bits on the wire. unseen: classes that a client lacks. discriminator: the
-    classifier, an external one, none. averages: n_avg, M↑ and M↓. codes: targets that nobody shared. length:
+    classifier, an external one, none. averages: n_avg, M↑ and M↓. codes: targets that no client shared. length:
     features kept short. models: three kinds of network together. clients: up to 10,000. space: the common
     space by its dimension, and by rounds.
 
@@ -100,7 +100,7 @@ def reproduce(
             cores = min(clients, workers or os.cpu_count() or 1)
             said = f"{len(left)} of {len(cells)} cells to do: about {in_words(estimate(left, fetch, cores))} here"
             console.print(said, highlight=False)
-            hint = "the same command goes on from here"
+            hint = "the same command continues from here"
             with (
                 make_workers(Output(workers=workers), clients) as pool,
                 terminal.progress(console) as bar,

@@ -16,27 +16,40 @@ from repshare.imports import is_reference
 class Dataset(NamedTuple):
     """Row i is one image and its class."""
 
-    images: npt.NDArray[np.uint8] | npt.NDArray[np.float32]  # (n, channels, height, width)
-    labels: npt.NDArray[np.int64]  # (n,)
+    images: npt.NDArray[np.uint8] | npt.NDArray[np.float32]
+    """Of shape (n, channels, height, width)."""
+    labels: npt.NDArray[np.int64]
+    """Of shape (n,), from 0."""
 
 
 class Splits(NamedTuple):
-    """What is trained on and what is tested on. Labels are 0 … classes−1."""
+    """Training and test samples. Labels are 0 … classes−1."""
 
     train: Dataset
+    """The training samples."""
     test: Dataset
+    """The test samples."""
     classes: int
+    """Number of classes."""
 
     def tested_on(self, samples: int | None) -> "Splits":
-        """With only the first so many test samples."""
+        """Return the splits with the first test samples only.
+
+        Args:
+            samples: Number of test samples. None: all.
+        """
         return self._replace(test=Dataset(self.test.images[:samples], self.test.labels[:samples]))
 
     def first(self, samples: int | None) -> "Splits":
-        """With only the first so many training samples."""
+        """Return the splits with the first training samples only.
+
+        Args:
+            samples: Number of training samples. None: all.
+        """
         return self._replace(train=Dataset(self.train.images[:samples], self.train.labels[:samples]))
 
     def normalised(self) -> "Splits":
-        """All images as float32, by one mean and one standard deviation over all training pixels."""
+        """Return all images as float32, scaled by one mean and one standard deviation over all training pixels."""
         pixels = self.train.images
         mean, deviation = np.float32(pixels.mean(dtype=float)), np.float32(pixels.std(dtype=float) or 1.0)
 
@@ -47,10 +60,13 @@ class Splits(NamedTuple):
 
 
 def load(name_or_reference: str, *, folder: Path | None = None, progress: bool = False) -> Splits:
-    """A data set by name (see `DATASETS`), or your own from `file.py:function`.
+    """Load a data set.
 
-    Your function returns `((train_images, train_labels), (test_images, test_labels))`, and may add the number
-    of classes as a third element. `folder` is where files of the named data set already are, if anywhere.
+    Args:
+        name_or_reference: Its name (see `DATASETS`), or your own as `file.py:function`. Your function returns
+            `((train_images, train_labels), (test_images, test_labels))`, and may add the number of classes.
+        folder: Folder that already holds the files of the named data set.
+        progress: Whether to show a download's progress.
     """
     name = name_or_reference
     if name in DATASETS:

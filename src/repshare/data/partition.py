@@ -16,16 +16,29 @@ LARGEST_ALPHA = 1e100  # beyond, NumPy's sums overflow; equal parts long before
 
 
 def uniform(labels: Labels, clients: int, rng: np.random.Generator) -> Parts:
-    """Deal the samples out at random, in parts whose sizes differ by at most one."""
+    """Divide the samples at random, in parts whose sizes differ by at most one.
+
+    Args:
+        labels: The class of each sample.
+        clients: Number of clients.
+        rng: The random generator.
+    """
     _check(labels, clients)
     return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), clients)]
 
 
 def dirichlet(labels: Labels, clients: int, rng: np.random.Generator, alpha: float, minimum: int = 1) -> Parts:
-    """Split each class among the clients in proportions drawn from Dirichlet(α).
+    """Divide each class among the clients in proportions drawn from Dirichlet(α).
 
     Drawing again until everyone has `minimum` samples might never end. Here the poorest client takes a random
     sample from the richest one until nobody is short: each step lowers the total shortage by one, so it ends.
+
+    Args:
+        labels: The class of each sample.
+        clients: Number of clients.
+        rng: The random generator.
+        alpha: α. Smaller values make clients' classes more unequal.
+        minimum: Number of samples that each client has at least.
     """
     _check(labels, clients)
     if not 0 < alpha <= LARGEST_ALPHA:
@@ -49,6 +62,12 @@ def shards(labels: Labels, clients: int, rng: np.random.Generator, classes_per_c
 
     A class goes in equal parts to the clients that hold it; one that nobody holds is left out.
     A class with too few samples for its even share of clients is held by as many as it has samples.
+
+    Args:
+        labels: The class of each sample.
+        clients: Number of clients.
+        rng: The random generator.
+        classes_per_client: Number of classes that each client has.
     """
     _check(labels, clients)
     classes, counts = np.unique(labels, return_counts=True)
@@ -71,9 +90,15 @@ def shards(labels: Labels, clients: int, rng: np.random.Generator, classes_per_c
 
 
 def unequal(labels: Labels, clients: int, rng: np.random.Generator, ratio: float) -> Parts:
-    """Deal samples at random in sizes that shrink geometrically, the first `ratio` times the last.
+    """Divide the samples at random in sizes that shrink geometrically, the first `ratio` times the last.
 
     Sizes are whole numbers, so the ratio holds up to rounding.
+
+    Args:
+        labels: The class of each sample.
+        clients: Number of clients.
+        rng: The random generator.
+        ratio: Size of the largest part divided by the smallest.
     """
     _check(labels, clients)
     if not (ratio >= 1 and math.isfinite(ratio)):
@@ -91,7 +116,13 @@ def unequal(labels: Labels, clients: int, rng: np.random.Generator, ratio: float
 
 
 def histogram(labels: Labels, parts: Parts, classes: int) -> npt.NDArray[np.int64]:
-    """Who has what: samples of each client in each class, (clients, classes)."""
+    """Count the samples of each client in each class: (clients, classes).
+
+    Args:
+        labels: The class of each sample.
+        parts: The sample indices of each client.
+        classes: Number of classes.
+    """
     if labels.size and not 0 <= labels.min() <= labels.max() < classes:
         raise ConfigError(f"labels go from {labels.min()} to {labels.max()}, which {classes} classes cannot hold")
     return np.array([np.bincount(labels[part], minlength=classes) for part in parts], np.int64)

@@ -9,16 +9,24 @@ __all__ = ["Counting", "Exchange", "LocalExchange"]
 
 
 class Exchange(Protocol):
-    """One client's way to the others. It never waits for them, and publishing twice changes nothing.
+    """A client's way to other clients. It never waits for them, and publishing twice changes nothing.
 
-    Raises Unreachable when it is away and Refused when it says no; the client's own work goes on either way.
+    Raises Unreachable if it is unavailable and Refused if it refuses; the client's own work continues either way.
     """
 
     def publish(self, body: bytes) -> None:
-        """Share this release, in place of the client's last one."""
+        """Share this release, in place of the client's last one.
+
+        Args:
+            body: The release as bytes, made by `sharing.wire.encode_release`.
+        """
 
     def collect(self, wants: Wants) -> bytes:
-        """A teacher, as bytes; one with no rows while nobody else has shared anything."""
+        """Return a teacher as bytes. It has no rows while no other client has shared anything.
+
+        Args:
+            wants: What the client wants to learn from.
+        """
 
 
 @runtime_checkable

@@ -35,20 +35,29 @@ MOST_TRUSTED = 10_000  # names in a trust file: on first use anyone can bring an
 
 
 class Key:
-    """A client's private key. Whoever has it can publish in the client's name."""
+    """A client's private key. Anyone who has it can publish in the client's name."""
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
+        """Wrap a private key.
+
+        Args:
+            private: The Ed25519 key of the package `cryptography`.
+        """
         self._private = private
         self.public = private.public_key().public_bytes_raw()
 
     @classmethod
     def new(cls) -> Self:
-        """A key that nobody else has."""
+        """Make a new key."""
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The key in a file that nobody but its owner may read."""
+        """Read a key from a file that only its owner may read.
+
+        Args:
+            path: The file.
+        """
         try:
             private = load_pem_private_key(_read_private(path), None)
         except OSError as error:
@@ -60,7 +69,11 @@ class Key:
         return cls(private)
 
     def write(self, path: Path) -> None:
-        """Keep it in a new file that nobody else may read. One that is there already is never replaced."""
+        """Write the key to a new file that only its owner may read. An existing file is never replaced.
+
+        Args:
+            path: The file.
+        """
         text = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         try:
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -75,13 +88,18 @@ class Key:
 
 
 class Trust:
-    """Which public key belongs to which name: a line {"name": …, "key": …} each in a file, or only in memory.
+    """The public keys of other clients by name: a line {"name": …, "key": …} each in a file, or only in memory.
 
-    A key belongs to one name: else whoever has it would count as several.
+    A key belongs to one name: otherwise its owner would count as several.
     """
 
     def __init__(self, path: Path | None = None, *, first_use: bool = False) -> None:
-        """`first_use`: believe whoever comes first under a name that is not in the file, and remember the key."""
+        """Read the trust file, if there is one.
+
+        Args:
+            path: The trust file. Default: none; keys are kept in memory.
+            first_use: Trust the first client under a name that is not in the file, and remember its key.
+        """
         self.path, self.first_use = path, first_use
         self._keys: dict[str, bytes] = dict(_read(path)) if path is not None and path.exists() else {}
 

@@ -25,6 +25,12 @@ class LocalExchange:
     """One client's way to a server in the same process."""
 
     def __init__(self, server: Server, client: str) -> None:
+        """Connect a client to a server in this process.
+
+        Args:
+            server: The board, in the same process.
+            client: The client's name.
+        """
         self.server, self.client = server, client
 
     def publish(self, body: bytes) -> None:

@@ -49,11 +49,13 @@ class _Own(NamedTuple):
 
 
 class PeerExchange:
-    """One client's way to its peers: see `Exchange`.
+    """A client's way to its peers, without a server: see `Exchange`.
 
-    >>> with PeerExchange(task, "alice", "digits", key=key, trust=trust, connect=["tcp/example.org:7447"]) as exchange:
-    ...     for record in Client(model, data, exchange, name="alice").rounds(20):
-    ...         print(record.round, record.trouble)
+    Examples:
+        >>> others = ["tcp/example.org:7447"]
+        >>> with PeerExchange(task, "alice", "digits", key=key, trust=trust, connect=others) as exchange:
+        ...     for record in Client(model, data, exchange, name="alice").rounds(20):
+        ...         print(record.round, record.trouble)
     """
 
     def __init__(
@@ -72,10 +74,22 @@ class PeerExchange:
         timeout: float = TIMEOUT_SECONDS,
         memory: float = 0.0,
     ) -> None:
-        """`listen` and `connect` are Zenoh's endpoints: tcp/host:port, tls/host:port. `timeout` is for a whole collect.
+        """Join the peers' network.
 
-        `store` keeps what must outlast the process: the own release, and what was seen of others. `memory` from 0 to 1
-        keeps the class means of peers met earlier: after k collects they count as memory**k of their samples.
+        Args:
+            task: What the peers agree on.
+            name: This client's name.
+            task_name: The task's name: only peers with the same one meet.
+            key: This client's key.
+            trust: The public keys of the other peers.
+            listen: Zenoh's endpoints at which others can connect: tcp/host:port, tls/host:port.
+            connect: Endpoints of others to connect to.
+            multicast: Whether to look for peers in the local network.
+            tls: Certificates for tls endpoints.
+            store: Keeps what must outlast the process: the client's own release, and what was seen of others.
+            timeout: Seconds for a whole collect.
+            memory: From 0 to 1: keeps the class means of peers met earlier. After k collects they count as memory**k of
+                their samples.
         """
         for each in (name, task_name):
             check_name(each)
@@ -115,15 +129,15 @@ class PeerExchange:
         return self.network.listening
 
     def live(self) -> list[str]:
-        """The other peers that are there now."""
+        """Return the names of the other peers that are online now."""
         return self.network.live()
 
     def close(self) -> None:
-        """Leave the others."""
+        """Disconnect from the other peers."""
         self.network.close()
 
     def leave(self) -> None:
-        """Leave the others as the last thing that the process does: see `Network.leave`."""
+        """Disconnect as the last thing that the process does: see `Network.leave`."""
         self.network.leave()
 
     def publish(self, body: bytes) -> None:

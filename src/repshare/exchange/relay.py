@@ -46,13 +46,15 @@ class Membership(NamedTuple):
 
 
 class RelayExchange:
-    """One client's way to a relay: see `Exchange`.
+    """A client's way to a relay: see `Exchange`.
 
     The relay knows client and task by the token. Only an open relay, one without tokens, must be told both.
 
-    >>> with RelayExchange("https://relay.example.org", token=Path("alice.token").read_text().strip()) as exchange:
-    ...     for record in Client(model, data, exchange).rounds(20):
-    ...         print(record.round, record.trouble)
+    Examples:
+        >>> token = Path("alice.token").read_text().strip()
+        >>> with RelayExchange("https://relay.example.org", token=token) as exchange:
+        ...     for record in Client(model, data, exchange).rounds(20):
+        ...         print(record.round, record.trouble)
     """
 
     def __init__(
@@ -68,7 +70,19 @@ class RelayExchange:
         patience: float = PATIENCE_SECONDS,
         plain_http: bool = False,
     ) -> None:
-        """`ca` and `cert` (certificate, key) are PEM files; `timeout` is for one answer, `patience` for all tries."""
+        """Prepare the connection; nothing is sent yet.
+
+        Args:
+            url: Address of the relay.
+            task: The task's name, if the relay uses no tokens.
+            token: The token that `repshare relay invite` made.
+            client: The client's name, if the relay uses no tokens.
+            ca: PEM file with certificates of the relay's authority, if it is not a public one.
+            cert: PEM files with the client's certificate and its private key, if the relay asks for one.
+            timeout: Seconds to wait for one answer.
+            patience: Seconds to keep trying when the relay does not answer.
+            plain_http: Send the token over http without TLS, also to other machines.
+        """
         if token is None and (task is None or client is None):
             raise ConfigError("without a token, say which client this is and which task it takes part in")
         self.task, self.client, self._open = task, client, token is None
@@ -88,7 +102,7 @@ class RelayExchange:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self.connection.close()
 
     def publish(self, body: bytes) -> None:
@@ -100,7 +114,11 @@ class RelayExchange:
         self.connection.ask("DELETE", self._release())
 
     def report(self, told: Mapping[str, Any]) -> None:
-        """Tell how a round went, for those who look at the relay's page: see `Report` in the relay's /docs."""
+        """Send figures of a round to the relay's page: see `Report` in the relay's /docs.
+
+        Args:
+            told: The figures by name. None stands for one that is left out.
+        """
         body = json.dumps({key: value for key, value in told.items() if value is not None}).encode()
         headers = {"Content-Type": "application/json"}
         self.connection.ask("PUT", f"{self._place()}/report", body=body, headers=headers)
@@ -119,12 +137,17 @@ class RelayExchange:
         return reply.body
 
     def news(self, since: int, wait: float) -> int:
-        """The task's version, once it is not `since` any more or `wait` seconds have passed."""
+        """Return the task's version, once it is not `since` any more or `wait` seconds have passed.
+
+        Args:
+            since: The version that is known already.
+            wait: Seconds to wait for another one.
+        """
         query = {"since": since, "wait": wait}
         return _whole(self.connection.ask("GET", f"{self._task()}/news", query=query, wait=wait), "version")
 
     def meeting_number(self, members: tuple[str, ...]) -> int:
-        """Of the next meeting of these clients, for a secure sum: see `exchange.secure`."""
+        """Of the next meeting of these clients, for a secure sum: see `repshare.secure`."""
         return _whole(self.connection.ask("GET", f"{self._task()}/meetings", query=self._group(members)), "number")
 
     def meeting_put(self, members: tuple[str, ...], number: int, step: int, body: bytes, patience: float) -> None:
@@ -143,7 +166,7 @@ class RelayExchange:
         return reply.body
 
     def describe(self) -> Membership:
-        """Who this client is, by its token, and what its task is."""
+        """Return who this client is, by its token, and what its task is."""
         reply = self.connection.ask("GET", self._task() if self._open else "/v1/me")
         said = {"task": self.task, "client": self.client} if self._open else reply.json()
         for name, ours in (("task", self.task), ("client", self.client)):

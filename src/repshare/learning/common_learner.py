@@ -34,11 +34,13 @@ class Common(NamedTuple):
     """What the clients of a common classifier agree on."""
 
     space: Space
+    """The feature map that all clients compute alike."""
     loss: Loss = "squared"
+    """Loss of the common classifier: "squared" or "logistic"."""
     shrinkage: float | None = None
-    """ρ / n. Default: by clients' votes."""
+    """ρ / n, how strongly the classifier is regularised. Default: by clients' votes."""
     memory: Memory | None = None
-    """What remembers vectors, where the same samples come again: in a simulation."""
+    """Remembers vectors where the same samples come again: in a simulation."""
 
     @property
     def name(self) -> str:
@@ -47,7 +49,11 @@ class Common(NamedTuple):
         return f"{fingerprint(self.space)}-{self.loss}{fixed}"
 
     def task(self, classes: int) -> Task:
-        """The task that a board or relay has for them."""
+        """Return the task that a board or relay has for these clients.
+
+        Args:
+            classes: Number of classes.
+        """
         return make_common_task(classes, self.space.dimension, self.name)
 
 

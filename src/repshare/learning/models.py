@@ -22,6 +22,13 @@ class LeNet5(nn.Module):
     """
 
     def __init__(self, channels: int = 1, classes: int = 10, dimension: int = 84) -> None:
+        """Create the network with random weights.
+
+        Args:
+            channels: Channels of an image.
+            classes: Number of classes.
+            dimension: d', the length of a representation.
+        """
         super().__init__()
         self.features = nn.Sequential(
             nn.Conv2d(channels, 6, 5, padding=2), Halving(), nn.ReLU(inplace=True),
@@ -75,6 +82,13 @@ class ResNet9(nn.Module):
     """Two residual blocks: 2,470,730 parameters with one channel, ten classes and d' = 128."""
 
     def __init__(self, channels: int = 1, classes: int = 10, dimension: int = 128) -> None:
+        """Create the network with random weights.
+
+        Args:
+            channels: Channels of an image.
+            classes: Number of classes.
+            dimension: d', the length of a representation.
+        """
         super().__init__()
         self.features = nn.Sequential(
             _convolution(channels, 64),
@@ -96,6 +110,13 @@ class ResNet18(nn.Module):
     """Eight residual blocks: 11,302,730 parameters with three channels, ten classes and d' = 256."""
 
     def __init__(self, channels: int = 3, classes: int = 10, dimension: int = 256) -> None:
+        """Create the network with random weights.
+
+        Args:
+            channels: Channels of an image.
+            classes: Number of classes.
+            dimension: d', the length of a representation.
+        """
         super().__init__()
         self.features = nn.Sequential(
             _convolution(channels, 64),
@@ -233,8 +254,10 @@ class Network:
 def split(model: nn.Module, example: Any, head: str | None = None) -> Network:
     """Find the linear layer whose output is the model's output: what enters it are the features.
 
-    `example` is a batch of inputs (a mapping is passed as keywords); the model sees it once, in evaluation
-    mode. Where something follows that layer, say `head="name.of.the.layer"`: its output then counts as the logits.
+    Args:
+        model: A classifier.
+        example: A batch of inputs (a mapping is passed as keywords). The model sees it once, in evaluation mode.
+        head: The name of the layer, if something follows it: its output then counts as the logits.
     """
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
     kind = type(model).__name__

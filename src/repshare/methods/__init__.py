@@ -17,7 +17,11 @@ __all__ = ["CA", "CL", "CS", "FC", "FD", "FL", "IL", "METHODS", "RS", "SL", "Met
 
 
 def find_method(name: str) -> Method:
-    """The method of these letters."""
+    """Return the method with these letters.
+
+    Args:
+        name: Such as "RS", in upper or lower case.
+    """
     if name.upper() not in METHODS:
         raise ConfigError(f"unknown method {name!r}: choose {', '.join(METHODS)}")
     return METHODS[name.upper()]

@@ -21,6 +21,7 @@ class Method(NamedTuple):
     name: str
     """Its letters in the paper's table."""
     title: str
+    """Its name in tables and figures."""
     share: Callable[[Learner, int], bytes] | None = None
     """What leaves a client after round r."""
     serve: Callable[[Task, Weights | None], Server] | None = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Party:
-    """What one party brings: a model and data of its own choice. None of it leaves its machine."""
+    """A party's model and data, of its own choice. None of it leaves its machine."""
 
     model: nn.Module
     """Any classifier that ends in a linear layer with the task's d' inputs and its classes as outputs."""

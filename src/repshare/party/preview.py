@@ -1,6 +1,6 @@
-"""What a party would share, shown before anything leaves."""
+"""A preview of what a party would share, before anything leaves."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,14 +11,11 @@ from repshare.methods import RS
 from repshare.sharing import wire
 from repshare.sharing.task import Task
 
-if TYPE_CHECKING:
-    pass
-
 
 def preview(client: Client, *, masked: bool) -> dict[str, Any]:
-    """What a release of this client's contains, apart from the values: made and looked at, but not sent.
+    """Describe what a release of this client contains, apart from the values: it is made, but not sent.
 
-    `masked`: it enters a secure sum, so that what leaves are so many masked numbers in its place.
+    `masked`: it enters a secure sum, so that masked numbers leave in its place.
     """
     body = RS.share(client.learner, 1) if RS.share else b""
     release = wire.decode_release(body)
@@ -44,7 +41,7 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
 
 
 def single_samples(client: Client) -> list[int]:
-    """The classes of which an average of one sample leaves this client, if any does."""
+    """Return the classes of which an average of one sample leaves this client, if any does."""
     policy, labels = client.policy, client.learner.samples.labels.numpy()
     if policy.fewest > 1:
         return []
@@ -56,7 +53,7 @@ def single_samples(client: Client) -> list[int]:
 
 
 def _masked(client: Client) -> dict[str, Any]:
-    from repshare.secure.masking import masked_bytes
+    from repshare.secure import masked_bytes
 
     network = client.learner.network
     numbers = read_totals(None, Task(network.classes, network.dimension)).numbers.size

@@ -49,7 +49,7 @@ class Remembering:
         self._shared += len(body)
 
     def collect(self, wants: Wants) -> bytes:
-        """A teacher, as bytes."""
+        """Return a teacher, as bytes."""
         question = hashlib.sha256(repr(wants).encode()).digest()
         if self.path.exists():
             kept = self.path.read_bytes()
@@ -115,12 +115,12 @@ class State:
 
     def _load(self, kept: bytes) -> None:
         if zlib.crc32(kept[4:]).to_bytes(4) != kept[:4]:
-            raise CheckpointError(f"{self._path} is damaged: begin again with --restart")
+            raise CheckpointError(f"{self._path} is damaged: start again with --restart")
         try:
             self.client.load(kept[4:])
         except RepshareError:
             raise
-        except Exception as error:  # whoever wrote it may have put anything there
+        except Exception as error:  # another program may have put anything there
             raise CheckpointError(
                 f"{self._path} is not this client's: {in_one_line(error)}. Put a good copy back, or use --restart"
             ) from error
@@ -160,14 +160,14 @@ def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -
 
 
 def make_report(client: Client, record: Record) -> dict[str, Any]:
-    """What a client tells of a round if it chooses to: figures about its training, nothing about its samples."""
+    """Return what a client reports of a round if it chooses to: figures about its training, not about its samples."""
     figures = {key: getattr(record, key) for key in _figures(client)}
     finite = {key: value for key, value in figures.items() if value is not None and math.isfinite(value)}
     return {**finite, **_besides(client)}
 
 
 def reported(client: Client) -> list[str]:
-    """What a report of this client's names, as far as there is something to tell."""
+    """Return the names of the figures that a report of this client has."""
     return [*_figures(client), *_besides(client)]
 
 
@@ -187,12 +187,12 @@ def _besides(client: Client) -> dict[str, Any]:
 
 
 def _spent(guard: "Guard") -> dict[str, Any]:
-    """What releases have cost, and what that is about."""
+    """Return what releases have cost, and what that covers."""
     return {"epsilon": guard.spent, "delta": guard.delta, "mode": f"{guard.mode}, {guard.policy.adjacency}"}
 
 
 def _describe(client: Client, membership: Membership) -> dict[str, Any]:
-    """What must be the same for a state to be of use."""
+    """Return what must be the same for a state to be of use."""
     return {
         **{name: getattr(membership, name) for name in ("task", "client", "classes", "dimension")},
         "seed": client.seed,

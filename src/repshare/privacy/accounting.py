@@ -1,4 +1,4 @@
-"""How much privacy releases cost, by Google's dp-accounting: its Rényi (RDP) and privacy-loss (PLD) accountants.
+"""The privacy cost of releases, by Google's dp-accounting: its Rényi (RDP) and privacy-loss (PLD) accountants.
 
 A noise multiplier here is always the noise's standard deviation divided by how far one sample can move the sum under
 the adjacency in use: 2 · clip if a sample is replaced, clip if one is added or removed. (The library's accountants
@@ -22,7 +22,7 @@ TOLERANCE = 1e-4  # of a noise multiplier, relative; always on the side of more 
 
 
 class Charge(NamedTuple):
-    """What one release does to a sample of its smallest class, with every sample's label and all counts public.
+    """The cost of one release for a sample of its smallest class, with every sample's label and all counts public.
 
     The sample is in the class's sum, and may be in `observations` further sums, each of `drawn` samples out of `size`,
     drawn at random without replacement and kept secret. All have the same noise multiplier.
@@ -35,7 +35,7 @@ class Charge(NamedTuple):
 
 
 def epsilon(charges: Mapping[Charge, int], delta: float) -> float:
-    """ε of so many releases of each kind together: the smaller of two bounds that both hold.
+    """Return ε of these numbers of releases of each kind together: the smaller of two bounds that both hold.
 
     One is exact but ignores that observations are of random samples (PLD). The other counts that (RDP, Wang, Balle and
     Kasiviswanathan 2019, Theorem 27): it is for samples of a fixed size without replacement and a sample replaced,
@@ -48,7 +48,7 @@ def epsilon(charges: Mapping[Charge, int], delta: float) -> float:
 
 @lru_cache(256)
 def noise_for(epsilon: float, delta: float, releases: int, charge: Charge) -> float:
-    """The least noise multiplier with which so many releases like this one (whatever its noise) cost at most ε."""
+    """Return the least noise multiplier with which `releases` releases like this one cost at most ε."""
     sums = releases * (1 + charge.observations)
     plain = dp_accounting.get_sigma_gaussian(epsilon, delta) * sums**0.5 * (1 + TOLERANCE)
     if _rate(charge) == 1 or _epsilon_sampled({charge._replace(noise=plain): releases}, delta) >= epsilon:
@@ -71,7 +71,7 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 @lru_cache(256)
 def rho_for(epsilon: float, delta: float) -> float:
-    """The largest ρ for which ρ-zCDP is (ε, δ)-DP."""
+    """Return the largest ρ for which ρ-zCDP is (ε, δ)-DP."""
     interval = dp_accounting.ExplicitBracketInterval(0, epsilon)  # ρ is never above ε
     accountant = dp_accounting.rdp.RdpAccountant
     tolerance = 1e-6 * min(1.0, epsilon**2)

@@ -20,14 +20,14 @@ Costs = NDArray[np.float64]
 
 
 class Filter:
-    """What every sample may spend and has spent, in ρ. No sample is ever charged beyond its budget."""
+    """The budget and the spending of every sample, in ρ. No sample is ever charged beyond its budget."""
 
     def __init__(self, budgets: Costs) -> None:
         self.budgets = budgets  # (n,)  infinite: public; 0: never
         self.spent = np.zeros_like(budgets)
 
     def admits(self, costs: Costs) -> NDArray[np.bool_]:
-        """Which samples can still pay this."""
+        """Return which samples can still pay this."""
         return (self.budgets > 0) & (self.spent + costs <= self.budgets)
 
     def charge(self, costs: Costs) -> None:
@@ -38,7 +38,7 @@ class Filter:
 
 
 def budgets(levels: Sequence[Level] | None, count: int, epsilon: float, delta: float) -> Costs:
-    """Budgets in ρ for so many samples; ε for all, if they have no levels of their own."""
+    """Return budgets in ρ for `count` samples; ε for all, if they have no levels of their own."""
     if levels is None:
         return np.full(count, accounting.rho_for(epsilon, delta))
     if len(levels) != count:

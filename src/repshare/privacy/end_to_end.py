@@ -55,23 +55,23 @@ class WholeGuard(Guard):
         self.unpaid = Counter[tuple[float, float]]()  # steps in the model since its last release, by rate and noise
 
     def count(self, rate: float, noise: float) -> None:
-        """A step is about to be made. One without noise can never be paid for."""
+        """Count a step that is about to be made. One without noise can never be paid for."""
         self.unpaid[rate, noise] += 1
 
     @property
     def mode(self) -> str:
-        """What ε is about."""
+        """The kind of guarantee that ε gives."""
         return "end to end"
 
     def _price(self, repeats: int) -> Charge:
-        """Of a release alone. Observations pay as if they were of all samples: training adds to no theorem on some."""
+        """Price a release alone. Observations pay as if of all samples: training adds to no theorem on some."""
         charge = Charge(0.0, repeats)
         budget = self.epsilon * (1 - self.policy.training_share)
         noise = accounting.noise_for(budget, self.delta, self.policy.planned_releases, charge)
         return charge._replace(noise=noise)
 
     def close(self) -> bool:
-        """Whether nothing of the model will ever leave again. It is written down before anyone acts on it.
+        """Return whether nothing of the model will ever leave again. It is written down before anyone acts on it.
 
         Another release would be after all the steps that are planned for one, and after a round's more than there are.
         """
@@ -84,16 +84,16 @@ class WholeGuard(Guard):
 
     @property
     def closed(self) -> bool:
-        """Whether nothing of the model may leave any more."""
+        """Return whether nothing of the model may leave any more."""
         return bool(self.ledger.entries) and self.ledger.entries[-1].get("closed", False)
 
     @property
     def covers_model(self) -> bool:
-        """Whether all training in the model is paid for."""
+        """Return whether all training in the model is paid for."""
         return not self.unpaid
 
     def state(self) -> dict[str, str]:
-        """What is kept with the model."""
+        """Return what is kept with the model."""
         return {**super().state(), "unpaid": json.dumps(_list(self.unpaid))}
 
     def load_state(self, state: dict[str, str]) -> None:
@@ -106,7 +106,7 @@ class WholeGuard(Guard):
         if self.closed or (cost := self._cost(charge, self.unpaid)) > self.epsilon * ROUNDING:
             raise BudgetExhausted(
                 f"the privacy budget is spent: releases and the training before each cost ε = {self.spent:.3g} of "
-                f"{self.epsilon:g}; training goes on without noise, so that nothing of this model may leave any more"
+                f"{self.epsilon:g}; training continues without noise, so that nothing of this model may leave any more"
             )
         entry = {"round": shape.round, "epsilon": cost, "delta": self.delta, "charge": charge}
         return charge.noise, {**entry, "steps": _list(self.unpaid)}
@@ -135,7 +135,7 @@ class WholeGuard(Guard):
 
 @lru_cache(64)
 def plan_training(epsilon: float, delta: float, releases: int, steps: Steps, charge: Charge) -> Steps:
-    """The steps with the least noise with which they before each of so many releases, and these, cost at most ε."""
+    """Return the training steps with the least noise that, with this many releases, cost at most ε."""
 
     def planned(noise: float) -> tuple[frozenset[Steps], frozenset[tuple[Charge, int]]]:
         return frozenset({Steps(steps.rate, releases * steps.number, noise)}), frozenset({(charge, releases)})
@@ -158,7 +158,7 @@ def plan_training(epsilon: float, delta: float, releases: int, steps: Steps, cha
 
 @lru_cache(1024)
 def whole_epsilon(training: frozenset[Steps], releases: frozenset[tuple[Charge, int]], delta: float) -> float:
-    """ε of all this training and so many releases of each kind together."""
+    """Return ε of all this training and these numbers of releases of each kind together."""
     return float(_accountant().compose(_event(training, releases)).get_epsilon(delta))
 
 
@@ -183,6 +183,6 @@ def _list(counted: Counter[tuple[float, float]]) -> list[Steps]:
 
 
 def _steps(entry: Entry) -> list[Steps]:
-    """The training that an entry paid for. Earlier versions wrote one kind of steps, and not in a list."""
+    """Return the training that an entry paid for. Earlier versions wrote one kind of steps, and not in a list."""
     kept = entry["steps"]
     return [Steps(*kept)] if kept and isinstance(kept[0], float) else [Steps(*each) for each in kept]

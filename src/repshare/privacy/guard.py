@@ -1,4 +1,4 @@
-"""What stands between a client's features and what leaves: who takes part, at what price, with what noise."""
+"""The guard between a client's features and what leaves: it decides who takes part, at what price, with what noise."""
 
 import base64
 import hashlib
@@ -24,7 +24,7 @@ from repshare.sharing import wire
 from repshare.sharing.representations import Floats, Integers, Release, Shape, stack
 
 COUNT_NOISE = 4.0  # times that of a sum of unit vectors: a count matters less, so it may cost less
-SHORTEST_COUNT = 2.0  # deviations: a noisy count below this is as good as nobody
+SHORTEST_COUNT = 2.0  # deviations: a noisy count below this counts as empty
 ROUNDING = 1 + 1e-9  # an accountant's last digits are no overspending
 
 Row = tuple[NDArray[np.float64], int, int]
@@ -71,7 +71,7 @@ class Guard:
         self._count_again()
 
     def release(self, vectors: Floats, labels: Integers, rows: Integers, shape: Shape) -> Release:
-        """A release of these of the client's samples (`rows`), or BudgetExhausted; it is charged for good."""
+        """Release these of the client's samples (`rows`), charged for good, or raise BudgetExhausted."""
         clipped = mechanism.clip(vectors, self.bound)
         if self.filter is None:
             return self._counted(clipped, labels, shape)
@@ -79,12 +79,12 @@ class Guard:
 
     @property
     def mode(self) -> str:
-        """What ε is about: it protects samples given the model, which was trained on them without noise."""
+        """The kind of guarantee: ε protects samples given the model, which was trained on them without noise."""
         return "releases only"
 
     @property
     def covers_model(self) -> bool:
-        """Whether ε so far is also for who sees the model as it is, as far as ε is about models."""
+        """Return whether ε so far also holds against one who sees the model itself, as far as ε is about models."""
         return True
 
     @property
@@ -96,7 +96,7 @@ class Guard:
         return float(last["epsilon"]) if last.get("delta") == self.delta else self._epsilon_again()
 
     def state(self) -> dict[str, str]:
-        """What a simulation keeps: ledger, unsent release, generator. Of a ledger on disk, how far it has come."""
+        """Return what a simulation keeps: ledger, unsent release, generator; of a ledger on disk, its end."""
         generator = None if self.seeded is None else self.seeded.bit_generator.state
         if self.ledger.path is not None:
             return {"mark": json.dumps(self.ledger.mark), "generator": json.dumps(generator)}
@@ -115,7 +115,7 @@ class Guard:
             self.ledger.check(Mark(*json.loads(state["mark"])), "the client's state")
 
     def _counted(self, clipped: Wholes, labels: Integers, shape: Shape) -> Release:
-        """A sample may be replaced by another of its class: counts are public, and all samples pay the same."""
+        """Release under `replace`: counts are public, and all samples pay the same."""
         members = {int(label): np.flatnonzero(labels == label) for label in np.unique(labels)}
         members = {label: own for label, own in members.items() if len(own) >= shape.minimum}
         if not members:
@@ -141,7 +141,7 @@ class Guard:
         return release
 
     def _bill(self, smallest: int, shape: Shape) -> tuple[float, Entry]:
-        """The noise multiplier of a release whose smallest class has so many samples, and what the ledger will say."""
+        """Return the noise multiplier of a release with a smallest class of this size, and its line in the ledger."""
         charge = Charge(common_noise(self.policy, shape, smallest), shape.repeats, shape.n_avg, smallest)
         charges = [Charge(*entry["charge"]) for entry in self.ledger.entries]
         cost = accounting.epsilon(Counter([*charges, charge]), self.delta)
@@ -153,7 +153,7 @@ class Guard:
         return charge.noise, {"round": shape.round, "epsilon": cost, "delta": self.delta, "charge": charge}
 
     def _filtered(self, own: Filter, clipped: Wholes, labels: Integers, rows: Integers, shape: Shape) -> Release:
-        """A sample may be added or removed: counts are noised, and each sample pays by the length of its features."""
+        """Release under `add-remove`: counts are noised, and each sample pays by the length of its features."""
         if self.ledger.entries and not self.ledger.entries[-1]["classes"]:
             raise BudgetExhausted(
                 "the privacy budget is spent: by their noisy counts, no class is told from an empty one"
@@ -226,13 +226,13 @@ class Guard:
 
 
 def common_noise(policy: Policy, shape: Shape, smallest: int) -> float:
-    """The noise multiplier with which the planned releases of classes that are no smaller keep to the budget."""
+    """Return the noise multiplier with which the planned releases of classes that are no smaller keep to the budget."""
     charge = Charge(0.0, shape.repeats, shape.n_avg, smallest)
     return accounting.noise_for(policy.epsilon or 0.0, policy.delta, policy.planned_releases, charge)
 
 
 def individual_noise(policy: Policy, shape: Shape) -> float:
-    """The one with which a sample that is as long as the bound and in everything lasts for the planned releases."""
+    """Return the one with which a sample as long as the bound, and in everything, lasts for the planned releases."""
     budget = accounting.rho_for(policy.epsilon or 0.0, policy.delta)
     return math.sqrt(policy.planned_releases * _full_cost(shape) / budget)
 

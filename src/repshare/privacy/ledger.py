@@ -1,4 +1,4 @@
-"""What was charged, for good: a line for each release, on disk before the release leaves.
+"""The ledger of what was charged, for good: a line for each release, on disk before the release leaves.
 
 The first line says whose samples these are: what others have spent would be no bound for them. Every line carries a
 hash of itself and of all lines before it, so that an edited or a missing line is noticed.
@@ -23,7 +23,7 @@ Entry = dict[str, Any]
 
 
 class Mark(NamedTuple):
-    """How far a ledger had come: its number of entries, and the hash of its last line."""
+    """The end of a ledger: its number of entries, and the hash of its last line."""
 
     entries: int
     chain: str
@@ -50,18 +50,18 @@ class Ledger:
             sync_folder(path.parent)
         if lines and lines[0] != described:
             raise ConfigError(
-                f"{path} is of other samples, another adjacency or mode ({_differences(lines[0], described)}): go on "
-                "with what it is of, or keep another ledger; ε of the same samples adds up"
+                f"{path} is about other samples, another adjacency or mode ({_differences(lines[0], described)}): "
+                "continue with those, or keep another ledger; ε of the same samples adds up"
             )
         self.entries = lines[1:]
 
     @property
     def mark(self) -> Mark:
-        """How far it has come."""
+        """Its end so far."""
         return Mark(len(self.entries), self._chain[-1] if self._chain else "")
 
     def next_mark(self, entry: Entry) -> Mark:
-        """How far it will have come with this entry."""
+        """Return its end with this entry."""
         return Mark(len(self.entries) + 1, _link(self.mark.chain, entry))
 
     def check(self, mark: Mark, witness: Path | str) -> None:
@@ -77,7 +77,7 @@ class Ledger:
     def add(self, entry: Entry, before: Callable[[Mark], None] | None = None) -> None:
         """Keep this for good. Raises CheckpointError if that cannot be promised; then nothing may be released.
 
-        `before` is called when nobody else can add anything, with the mark that the ledger will have.
+        `before` is called when no other process can add anything, with the mark that the ledger will have.
         """
         if self.path is not None:
             with _locked(self.path) as file:
@@ -101,7 +101,7 @@ class Ledger:
 
 
 def read_ledger(path: Path) -> tuple[Entry, list[Entry]]:
-    """What a ledger is about, and its entries; only looked at."""
+    """Read what a ledger covers, and its entries, without changing it."""
     try:
         lines, _, _ = _parse(path.read_bytes(), path)
     except OSError as error:
@@ -130,7 +130,7 @@ def _locked(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _drop_rest(file: IO[bytes]) -> bytes:
-    """All whole lines. A last one that a crash cut off never paid for anything, and goes."""
+    """Return all whole lines. A last one that a crash cut off never paid for anything, and is dropped."""
     file.seek(0)
     content = file.read()
     whole = content[: content.rfind(b"\n") + 1]
@@ -141,7 +141,7 @@ def _drop_rest(file: IO[bytes]) -> bytes:
 
 
 def _parse(content: bytes, path: Path) -> tuple[list[Entry], list[str], bool]:
-    """The entries, each one's hash with all before it, and whether the last had none of its own."""
+    """Return the entries, each one's hash with all before it, and whether the last had none of its own."""
     lines, chain, unchained = list[Entry](), list[str](), False
     for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
         try:

@@ -21,14 +21,14 @@ Wholes = NDArray[np.int64]
 
 
 class Source:
-    """Where randomness comes from. The operating system's cannot be foreseen; a seeded one is for simulations."""
+    """A source of randomness. The operating system's cannot be foreseen; a seeded one is for simulations."""
 
     def __init__(self, seeded: np.random.Generator | None = None) -> None:
         self.name = "os" if seeded is None else "seeded"
         self._bytes: Callable[[int], bytes] = os.urandom if seeded is None else seeded.bytes
 
     def uniform(self, count: int) -> NDArray[np.float64]:
-        """Numbers above 0 and up to 1: whole multiples of 2⁻⁵³."""
+        """Return numbers above 0 and up to 1: whole multiples of 2⁻⁵³."""
         bits = np.frombuffer(self._bytes(8 * count), np.uint64) >> np.uint64(11)
         return (bits.astype(np.float64) + 1) * 2.0**-53
 
@@ -45,7 +45,7 @@ class Source:
 
 
 def clip(vectors: Floats, bound: float) -> Wholes:
-    """Each vector, shortened to `bound` if it is longer, in whole multiples of bound / STEPS (n, d)."""
+    """Return each vector, shortened to `bound` if it is longer, in whole multiples of bound / STEPS (n, d)."""
     exact = np.nan_to_num(vectors.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
     lengths = np.linalg.norm(exact, axis=1, keepdims=True)
     scale = np.minimum(1.0, bound / np.maximum(lengths, 1e-300)) * _BELOW
@@ -54,19 +54,19 @@ def clip(vectors: Floats, bound: float) -> Wholes:
 
 
 def measure(clipped: Wholes) -> NDArray[np.float64]:
-    """How long each vector is, as a fraction of the bound (n,)."""
+    """Return the length of each vector, as a fraction of the bound (n,)."""
     return np.linalg.norm(clipped / STEPS, axis=1)  # type: ignore[no-any-return]
 
 
 def noisy_sum(clipped: Wholes, bound: float, deviation: float, source: Source) -> NDArray[np.float64]:
-    """The sum of clipped vectors with Gaussian noise of this standard deviation on each number (d,)."""
+    """Return the sum of clipped vectors with Gaussian noise of this standard deviation on each number (d,)."""
     step = bound / STEPS
     noise = np.rint(source.normal(clipped.shape[1]) * (deviation / step))
     return (clipped.sum(axis=0) + noise) * step  # type: ignore[no-any-return]
 
 
 def noisy_count(count: int, deviation: float, source: Source) -> int:
-    """A count with Gaussian noise, rounded; it may be negative."""
+    """Return a count with Gaussian noise, rounded; it may be negative."""
     return count + int(np.rint(source.normal(1)[0] * deviation))
 
 

@@ -1,8 +1,8 @@
-"""The charged release that nobody has acknowledged yet: sent again, byte for byte, until somebody does.
+"""The charged release that was not acknowledged yet: sent again, byte for byte, until it is.
 
 It is written before its charge, together with that charge. So whenever a process ends, either nothing was charged, or
 the bytes that were paid for are there: a charge that is missing is added when the file is opened again. Sending the
-same bytes again tells nobody anything new, and costs nothing.
+same bytes again reveals nothing new, and costs nothing.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class Pending:
             self.body = None
 
     def resume(self, round: int) -> None:
-        """The client is as it was after this round. If a later one was acknowledged, its bytes are sent once more."""
+        """Resume after this round. If a later one was acknowledged, its bytes are sent once more."""
         body, _, acknowledged = self._kept
         if body and acknowledged is not None and acknowledged > round:
             self.body = body
@@ -85,7 +85,7 @@ class Pending:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], bytes]:
-    """What a file says of the release, and the release."""
+    """Return what a file says of the release, and the release."""
     try:
         head, _, body = path.read_bytes().partition(b"\n")
         header = json.loads(head)

@@ -1,4 +1,4 @@
-"""What noise a privacy budget means, and how wrong it makes the averages, before anyone releases anything."""
+"""The noise that a privacy budget means, and the error that it causes, before anyone releases anything."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ POINTS = 9
 
 
 class Expected(NamedTuple):
-    """What to expect of a class with so many samples. Errors are root mean square lengths, over the clip norm."""
+    """The errors to expect in a class of this size: root mean square lengths, over the clip norm."""
 
     size: int
     mean: float
@@ -27,7 +27,7 @@ class Expected(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What a budget means."""
+    """The noise and the errors that a budget means."""
 
     noise: float
     """The noise multiplier: the deviation over how far one sample can move a sum."""
@@ -38,7 +38,7 @@ class Outlook(NamedTuple):
 
 
 def foresee(policy: Policy, sizes: Sequence[int], dimension: int, clients: int) -> Outlook:
-    """The noise, and the error that it makes, for classes of these sizes."""
+    """Return the noise, and the error that it makes, for classes of these sizes."""
     if policy.epsilon is None:
         raise ConfigError("there is nothing to plan without epsilon")
     if not sizes or min(sizes) < 1 or dimension < 1 or clients < 1:
@@ -56,7 +56,7 @@ def foresee(policy: Policy, sizes: Sequence[int], dimension: int, clients: int) 
 
 
 def draw_outlook(policy: Policy, sizes: Sequence[int], dimension: int, clients: int, path: Path) -> None:
-    """The error of class means against ε, a curve for each class size."""
+    """Draw the error of class means against ε, a curve for each class size."""
     from matplotlib.figure import Figure
 
     chosen = policy.epsilon or 1.0

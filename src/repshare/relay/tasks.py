@@ -19,7 +19,7 @@ from repshare.board.robust import LONGEST
 from repshare.board.state import release_key
 from repshare.errors import ConfigError, Damaged, Malformed, Refused
 from repshare.relay.auth import Access, check_client_name, check_name
-from repshare.secure.meetings import Meetings
+from repshare.secure import Meetings
 from repshare.sharing import wire
 from repshare.sharing.task import Task, usual_norm_bound
 from repshare.stores import (

@@ -1,1 +1,33 @@
-"""Secure sums: a group learns the total of its members' vectors, and nothing else."""
+"""Secure sums: a group learns the total of its members' vectors, and nothing else. See docs/secure-sums.md.
+
+SecureExchange      a client's side: an exchange that shares class means through a secure sum
+LocalMeeting        where members in one process meet
+RelayMeeting        where members meet through a relay
+masked_bytes        the size of what a member sends in place of its averages
+Meetings            a relay's side: keeps the messages of a group, step by step, without reading them
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from repshare.secure.meetings import MOST_MEMBERS, STEPS, Meetings
+
+if TYPE_CHECKING:
+    from repshare.secure.exchange import LocalMeeting, RelayMeeting, SecureExchange
+    from repshare.secure.masking import masked_bytes
+
+__all__ = ["MOST_MEMBERS", "STEPS", "LocalMeeting", "Meetings", "RelayMeeting", "SecureExchange", "masked_bytes"]
+
+_HOMES = {
+    "masked_bytes": "masking",
+    "LocalMeeting": "exchange",
+    "RelayMeeting": "exchange",
+    "SecureExchange": "exchange",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Looked up when first used: they need `cryptography`, which a relay does not install.
+    if name in _HOMES:
+        return getattr(import_module(f"repshare.secure.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'repshare.secure' has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """Class means through secure sums: a fixed group meets once a round, and only the total can be read by anyone.
 
-A total still tells of a class that one or two members share: see docs/privacy.md, and the warning here.
+A total still tells of a class that one or two members share: see docs/secure-sums.md, and the warning here.
 """
 
 import json
@@ -30,61 +30,76 @@ PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.5
 
 
 class Meeting(Protocol):
-    """Where one member meets its group, step by step. Once a step is over, everyone sees the same of it."""
+    """A member's place in its group's meetings. Once a step is over, everyone sees the same messages of it."""
 
     def number(self) -> int:
-        """Of the meeting that one can still come to."""
+        """Return the number of the meeting that can still be joined."""
 
     def put(self, number: int, step: int, body: bytes) -> None:
-        """Say something in a step."""
+        """Send a message in a step."""
 
     def get(self, number: int, step: int) -> dict[str, bytes] | None:
-        """What everyone said in a step, or None while it is not over."""
+        """Return everyone's messages in a step, or None while it is not over."""
 
 
 class LocalMeeting:
-    """Meetings in the same process."""
+    """A member's place in meetings in the same process."""
 
     def __init__(self, meetings: Meetings, members: tuple[str, ...], name: str, patience: float) -> None:
+        """Create a member's place.
+
+        Args:
+            meetings: What keeps the messages, the same for all members.
+            members: Names of all members.
+            name: This member's name.
+            patience: Seconds until a step ends without those who are missing.
+        """
         self.meetings, self.members, self.name, self.patience = meetings, members, name, patience
 
     def number(self) -> int:
-        """Of the meeting that one can still come to."""
+        """Return the number of the meeting that can still be joined."""
         return self.meetings.number(self.members)
 
     def put(self, number: int, step: int, body: bytes) -> None:
-        """Say something in a step."""
+        """Send a message in a step."""
         self.meetings.put(self.members, number, step, self.name, body, self.patience)
 
     def get(self, number: int, step: int) -> dict[str, bytes] | None:
-        """What everyone said in a step."""
+        """Return everyone's messages in a step, or None while it is not over."""
         return self.meetings.get(self.members, number, step)
 
 
 class RelayMeeting:
-    """Meetings at a relay."""
+    """A member's place in meetings at a relay."""
 
     def __init__(self, relay: RelayExchange, members: tuple[str, ...], patience: float) -> None:
+        """Create a member's place.
+
+        Args:
+            relay: This member's way to the relay.
+            members: Names of all members.
+            patience: Seconds until a step ends without those who are missing.
+        """
         self.relay, self.members, self.patience = relay, members, patience
 
     def number(self) -> int:
-        """Of the meeting that one can still come to."""
+        """Return the number of the meeting that can still be joined."""
         return self.relay.meeting_number(self.members)
 
     def put(self, number: int, step: int, body: bytes) -> None:
-        """Say something in a step."""
+        """Send a message in a step."""
         self.relay.meeting_put(self.members, number, step, body, self.patience)
 
     def get(self, number: int, step: int) -> dict[str, bytes] | None:
-        """What everyone said in a step."""
+        """Return everyone's messages in a step, or None while it is not over."""
         body = self.relay.meeting_get(self.members, number, step)
         return None if body is None else wire.decode_items(body)
 
 
 class SecureExchange:
-    """One client's way to a group that learns its total class means only: see `Exchange`, but publishing waits.
+    """A client's way to a group that learns the total of its class means only: see `Exchange`, but publishing waits.
 
-    Observations are averages of one client's samples, which nobody else's can hide: a release must have none (M↑ = 0).
+    Observations are averages of one client's samples, which no sum can hide: a release must have none (M↑ = 0).
     """
 
     def __init__(
@@ -99,7 +114,18 @@ class SecureExchange:
         threshold: int = 0,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
-        """`members` are names and public keys, this client's among them, the same for all."""
+        """Create the exchange; nothing is sent yet.
+
+        Args:
+            task: What the members agree on.
+            name: This client's name.
+            meeting: Where the group meets: a `RelayMeeting`, or a `LocalMeeting` in one process.
+            task_name: The task's name.
+            key: This client's key.
+            members: Names and public keys of all members, including this client, the same for all.
+            threshold: Number of members that must stay until the end of a sum. Default: more than two thirds.
+            patience: Seconds to wait for slower members in each step.
+        """
         self.task, self.name, self.meeting, self.key, self.members = task, name, meeting, key, members
         self.task_name, self.threshold, self.patience = task_name, threshold, patience
         if task.aggregation != "mean":
@@ -137,16 +163,16 @@ class SecureExchange:
         self._teacher = Teacher(totals.means(taught), nothing(self.task.dimension))
 
     def collect(self, wants: Wants) -> bytes:
-        """The means behind the last total, of classes that others have, too."""
+        """Return the means behind the last total, of classes that others have, too."""
         chosen = wants.classes if wants.classes is not None else range(self.task.classes)
         means = self._teacher.means
         return wire.encode_teacher(self._teacher._replace(means=means.part(np.isin(means.labels, list(chosen)))))
 
     def withdraw(self) -> None:
-        """Nothing can be taken back out of a total, and none is kept."""
+        """Do nothing: a total cannot be changed afterwards, and none is kept."""
 
     def _warn_of_few(self, own: Totals, totals: Totals) -> None:
-        """Which classes of ours a total does not hide, once we know. Nobody does before there is a total."""
+        """Warn of this client's classes that a total does not hide. That is known only once there is a total."""
         few = set(np.flatnonzero((own.clients > 0) & (totals.clients < FEWEST)).tolist()) - self._warned
         if few:
             self._warned |= few
@@ -158,14 +184,15 @@ class SecureExchange:
             )
 
     def _group(self, number: int) -> Group:
-        """Bound to all that decides what members add up: else a relay could tell each of them something else of it."""
+        """Bind the sum to all that decides what members add up: else a relay could give each another description."""
         task = self.task
         agreed = [task.classes, task.dimension, float(task.norm_bound), task.minimum_count, task.weighted]
-        session = json.dumps([self.task_name, number, *agreed])
+        space = [task.space] if task.space else []
+        session = json.dumps([self.task_name, number, *agreed, *space])
         return Group(self.members, session, task.classes * (task.dimension + 3), self.threshold)
 
     def _sum_up(self, group: Group, number: int, vector: Vector) -> tuple[Vector, int]:
-        """The total, and of how many members' vectors."""
+        """Return the total, and the number of members whose vectors are in it."""
         member = Member(group, self.name, self.key)
         announced = self._meet(number, 0, member.announce())
         self._last = number
@@ -176,7 +203,7 @@ class SecureExchange:
         return add_up(group, announced, dealt, masked, opened), len(masked)
 
     def _meet(self, number: int, step: int, body: bytes) -> dict[str, bytes]:
-        """Say something, and wait for what the others say."""
+        """Send a message, and wait for those of the others."""
         self.meeting.put(number, step, body)
         self.sent += len(body)
         until, pause = time.monotonic() + self.patience + STEPS, PAUSE_SECONDS
@@ -190,7 +217,7 @@ class SecureExchange:
 
 
 def find_fault(others: Totals, members: int, task: Task) -> str | None:
-    """What is wrong with the sums of so many members, which only releases of the task went into; None if nothing is.
+    """Return what is wrong with the sums of `members` members, if only releases of the task went into them, or None.
 
     Nobody can look at a single member's vector, so that this is the only check which a false one meets.
     """

@@ -1,4 +1,4 @@
-"""Secure sums: whoever adds up what a group's members say learns their total, and nothing else about any of them.
+"""Secure sums: one who adds up the messages of a group learns the members' total, and nothing else about any of them.
 
 After Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning" (2017). Five steps, in
 each of which some members may be missing from then on:
@@ -12,8 +12,8 @@ each of which some members may be missing from then on:
 
 Enough shares (`threshold`) give a seed or a key back, so that the masks which do not cancel can be taken away. Of one
 member never both are given: the seed covers a vector that arrives after its sender was taken for dropped out.
-Numbers are whole, modulo 2⁶⁴ (see `sums`), so totals are exact. docs/privacy.md says against whom this protects,
-and why against so many.
+Numbers are whole, modulo 2⁶⁴ (see `fixed_point`), so totals are exact. docs/secure-sums.md says against whom this
+protects, and why against that many.
 """
 
 import hashlib
@@ -50,17 +50,17 @@ Messages = Mapping[str, bytes]  # by who said them
 
 @dataclass(frozen=True)
 class Group:
-    """Who takes part in a sum. It is fixed before: nobody can be smuggled in."""
+    """The members of a sum. They are fixed beforehand, so that no one can be smuggled in."""
 
     keys: Mapping[str, bytes]
     """The public half of each member's key (`repshare keys new`), by name."""
     session: str
-    """What is summed up, the same words for all, and for no other sum: a task and a round, say."""
+    """The name of this sum, the same for all members, and of no other sum: a task and a round, say."""
     length: int
     """Numbers in a vector."""
     threshold: int = 0
-    """How many must stay to the end; fewer than 2 · threshold − n can then learn nothing together, whatever the relay
-    tells whom. Default: over two thirds."""
+    """The number of members that must stay to the end. Fewer than 2 · threshold − n colluders then learn nothing,
+    whatever the relay tells whom. Default: over two thirds."""
 
     def __post_init__(self) -> None:
         if len(self.keys) < 3:
@@ -77,17 +77,17 @@ class Group:
 
     @cached_property
     def context(self) -> bytes:
-        """What every key, share and signature is bound to."""
+        """The bytes that every key, share and signature is bound to."""
         members = sorted((name, key.hex()) for name, key in self.keys.items())
         said = json.dumps([self.session, self.length, self.threshold, members])
         return b"repshare secure sum 2\0" + hashlib.sha256(said.encode()).digest()
 
     def place(self, name: str) -> int:
-        """Where a member's shares are taken: its number from 1."""
+        """Return the place at which a member's shares are taken: its number from 1."""
         return sorted(self.keys).index(name) + 1
 
     def check_enough(self, names: Collection[str], what: str) -> None:
-        """Refused, if these are too few, or strangers are among them."""
+        """Raise Refused if these are too few, or strangers are among them."""
         if strangers := set(names) - set(self.keys):
             raise Refused(f"{min(strangers)!r} is not in the group")
         if len(names) < self.threshold:
@@ -95,10 +95,10 @@ class Group:
 
 
 class Announced:
-    """What a member said in the first step."""
+    """A member's message in the first step."""
 
     def __init__(self, group: Group, name: str, body: bytes) -> None:
-        """Refused, unless it is signed with the member's key for this very sum."""
+        """Raise Refused unless it is signed with the member's key for this very sum."""
         if len(body) != 3 * SECRET_BYTES + SIGNATURE_BYTES:
             raise Malformed(f"{name}'s announcement has {len(body)} bytes")
         said, signature = body[:-SIGNATURE_BYTES], body[-SIGNATURE_BYTES:]
@@ -113,7 +113,7 @@ class Member:
 
     def __init__(self, group: Group, name: str, key: Key) -> None:
         if group.keys.get(name) != key.public:
-            raise ConfigError(f"the group knows {name!r} by another key, or not at all")
+            raise ConfigError(f"the group has another key for {name!r}, or none")
         self.group, self.name, self.key = group, name, key
         self._cipher, self._masking = (X25519PrivateKey.generate() for _ in range(2))
         self._seed = secrets.token_bytes(SECRET_BYTES)
@@ -125,7 +125,7 @@ class Member:
         self._steps = ["announce", "deal", "mask", "confirm", "open"]
 
     def announce(self) -> bytes:
-        """Say the public keys, and commit to the seed."""
+        """Return the public keys, and a commitment to the seed."""
         self._take("announce")
         public = [key.public_key().public_bytes_raw() for key in (self._cipher, self._masking)]
         said = b"".join([*public, _commit(self._seed)])
@@ -137,7 +137,7 @@ class Member:
         self._take("deal")
         self._among(announced, "announced their keys")
         if announced[self.name] != self._told[self.name]:
-            raise Refused(f"the sum went on with another announcement of {self.name}")
+            raise Refused(f"the sum continued with another announcement of {self.name}")
         self._told = dict(announced)
         self._announced = {name: Announced(self.group, name, body) for name, body in announced.items()}
         places = [self.group.place(name) for name in announced]
@@ -147,7 +147,7 @@ class Member:
         })  # fmt: skip
 
     def mask(self, dealt: Messages, vector: Vector) -> bytes:
-        """The vector, as nobody can read it. `dealt` is what everyone dealt who did."""
+        """Return the vector, masked and signed. `dealt` has the messages of all who dealt shares."""
         self._take("mask")
         self._among(dealt, "dealt shares")
         most = fixed_point.LIMIT / len(self.group.keys)
@@ -173,12 +173,12 @@ class Member:
         return self._sign(self._present)
 
     def open(self, confirmed: Messages) -> bytes:
-        """Shares for taking the masks away, once enough have confirmed what this member was told."""
+        """Return shares for removing the masks, once enough members have confirmed what this one was told."""
         self._take("open")
         alike = [
             name for name, signature in confirmed.items() if _is_signed(self.group, name, self._present, signature)
         ]
-        self.group.check_enough(alike, "were told the same about who is there")
+        self.group.check_enough(alike, "were told the same about who takes part")
         masked = self._masked
         cut = {name: slice(SHARE_BYTES) if name in masked else slice(SHARE_BYTES, None) for name in self._shares}
         return wire.encode_items({name: shares[cut[name]] for name, shares in self._shares.items()})
@@ -191,7 +191,7 @@ class Member:
     def _among(self, names: Collection[str], what: str) -> None:
         self.group.check_enough(names, what)
         if self.name not in names:
-            raise Refused(f"the sum went on without {self.name}")
+            raise Refused(f"the sum continued without {self.name}")
 
     def _sign(self, said: bytes) -> bytes:
         return self.key.sign(self.group.context + said)
@@ -205,7 +205,7 @@ class Member:
         return nonce + self._box(to).encrypt(nonce, shares, self._between(self.name, to))
 
     def _open_share(self, sender: str, body: bytes) -> bytes:
-        """The shares that a member dealt to this one."""
+        """Return the shares that a member dealt to this one."""
         if sender not in self._announced:
             raise Refused(f"{sender} dealt shares but announced no keys")
         sealed = wire.decode_items(body).get(self.name, b"")
@@ -228,11 +228,11 @@ class Member:
 
 
 def add_up(group: Group, announced: Messages, dealt: Collection[str], masked: Messages, opened: Messages) -> Vector:
-    """The total of the vectors that are there, from what was said in public. Anyone can work it out."""
+    """Return the total of the vectors that are there, from public messages alone. Anyone can compute it."""
     group.check_enough(masked, "sent a vector")
     group.check_enough(opened, "gave shares")
     if not set(masked) <= set(dealt) <= set(announced):
-        raise Refused("someone takes part in a step without the one before")
+        raise Refused("a member takes part in a step without the one before")
     keys = {name: Announced(group, name, announced[name]) for name in dealt}
     shares = {name: _read_shares(name, body, dealt) for name, body in opened.items()}
     total, view = np.zeros(group.length, np.uint64), _view(announced, dealt)
@@ -250,28 +250,28 @@ def add_up(group: Group, announced: Messages, dealt: Collection[str], masked: Me
 
 
 def _view(announced: Messages, dealt: Collection[str]) -> bytes:
-    """What a member has been told before it masks its vector."""
+    """Return a hash of what a member has been told before it masks its vector."""
     said = [sorted((name, body.hex()) for name, body in announced.items()), sorted(dealt)]
     return hashlib.sha256(json.dumps(said).encode()).digest()
 
 
 def masked_bytes(length: int) -> int:
-    """Bytes of a masked vector of so many numbers, with its signature."""
+    """Return the bytes of a masked vector of `length` numbers, with its signature."""
     return 8 * length + SIGNATURE_BYTES
 
 
 def _read_masked(group: Group, view: bytes, name: str, body: bytes) -> NDArray[np.uint64]:
-    """A member's masked vector, if it was told what `view` says."""
+    """Return a member's masked vector, if it was told what `view` says."""
     vector, signature = body[:-SIGNATURE_BYTES], body[-SIGNATURE_BYTES:]
     if len(body) != masked_bytes(group.length):
-        raise Malformed(f"{name}'s masked vector has {len(vector)} bytes; {8 * group.length} are right")
+        raise Malformed(f"{name}'s masked vector has {len(vector)} bytes; {8 * group.length} are expected")
     if not _is_signed(group, name, b"mask" + view + vector, signature):
-        raise Refused(f"{name} was told of others who take part, or what it sent was changed")
+        raise Refused(f"{name} was told of other members, or its message was changed")
     return np.frombuffer(vector, "<u8")
 
 
 def _is_signed(group: Group, name: str, said: bytes, signature: bytes) -> bool:
-    """Whether a member has signed this for this sum."""
+    """Return whether a member has signed this for this sum."""
     try:
         Ed25519PublicKey.from_public_bytes(group.keys[name]).verify(signature, group.context + said)
     except (KeyError, InvalidSignature, ValueError):
@@ -282,7 +282,7 @@ def _is_signed(group: Group, name: str, said: bytes, signature: bytes) -> bool:
 def _left_over(
     group: Group, name: str, secret: bytes, keys: Mapping[str, Announced], masked: Iterable[str]
 ) -> NDArray[np.uint64]:
-    """The others' masks with a member who dropped out, which nothing cancels."""
+    """Return the other members' masks with one who dropped out, which nothing cancels."""
     private = X25519PrivateKey.from_private_bytes(secret)
     if private.public_key().public_bytes_raw() != keys[name].masking:
         raise Malformed(f"the shares of {name}'s key do not fit together")
@@ -296,19 +296,19 @@ def _left_over(
 def pairwise_mask(
     group: Group, private: X25519PrivateKey, public: bytes, between: tuple[str, str]
 ) -> NDArray[np.uint64]:
-    """What two members have in common, and nobody else can know."""
+    """Return the mask of two members, which no one else can compute."""
     return _stretch(_agree(group, private, public, b"mask", between), group.length)
 
 
 def split(secret: bytes, threshold: int, places: Iterable[int]) -> dict[int, bytes]:
-    """Shares of a secret (Shamir, 1979): with fewer than `threshold` of them it may be anything."""
+    """Return shares of a secret (Shamir, 1979): with fewer than `threshold` of them it may be anything."""
     terms = [int.from_bytes(secret), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
     values = {place: sum(term * pow(place, power, PRIME) for power, term in enumerate(terms)) for place in places}
     return {place: (value % PRIME).to_bytes(SHARE_BYTES) for place, value in values.items()}
 
 
 def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
-    """The secret behind these shares: the value at 0 of the polynomial through the first. If they do not fit, any."""
+    """Return the secret behind these shares: the polynomial's value at 0. If they do not fit, it is any number."""
     chosen = sorted(shares.items())[:threshold]
     total = 0
     for place, share in chosen:
@@ -328,17 +328,17 @@ def _read_shares(name: str, body: bytes, dealt: Collection[str]) -> dict[str, by
 
 
 def _agree(group: Group, private: X25519PrivateKey, public: bytes, purpose: bytes, between: tuple[str, str]) -> bytes:
-    """A secret of two members. Their names are in it: who says another's key for its own undoes no mask by that."""
+    """Return a secret of two members. It depends on their names: announcing another's key undoes no mask."""
     try:
         agreed = private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:  # a point of small order: what is agreed on would be known to all
-        raise Refused("a public key is not one") from error
+        raise Refused("a public key is invalid") from error
     info = group.context + purpose + json.dumps(sorted(between)).encode()
     return HKDF(SHA256(), SECRET_BYTES, salt=None, info=info).derive(agreed)
 
 
 def _stretch(seed: bytes, length: int) -> NDArray[np.uint64]:
-    """A seed as so many numbers modulo 2⁶⁴: ChaCha20's stream. No seed is used for anything else."""
+    """Expand a seed to `length` numbers modulo 2⁶⁴: ChaCha20's stream. No seed is used for anything else."""
     stream = Cipher(ChaCha20(seed, bytes(16)), mode=None).encryptor().update(bytes(8 * length))
     return np.frombuffer(stream, "<u8").astype(np.uint64)
 

@@ -1,4 +1,4 @@
-"""Where the members of a fixed group exchange messages in steps, for a secure sum: see `masking`.
+"""Meetings, in which the members of a fixed group exchange messages in steps, for a secure sum: see `masking`.
 
 A step is over when everyone expected has said something, or a while after the first did; it then never changes, and
 only those who were in it are expected in the next. So everyone sees the same messages, and knows who dropped out.
@@ -19,7 +19,7 @@ from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction, de
 STEPS = 5
 MOST_MEMBERS = 100
 MOST_GROUPS = 100  # of a task; one that has not met for a while makes room
-MOST_OPENED = 10  # of those, by one client: members may be names that nobody has
+MOST_OPENED = 10  # of those, by one client: members may be names that no client has
 IDLE_SECONDS = 3600.0
 KEPT = 2  # meetings of a group: members may still read the one before
 
@@ -32,14 +32,20 @@ class Meetings:
     """The meetings of all groups of one task, over a store; without one, in memory."""
 
     def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Open the meetings of one task.
+
+        Args:
+            store: Where messages are kept. Default: in memory.
+            clock: Seconds that pass: see `Age`.
+        """
         self.store, self.age = Healing(store or MemoryStore(), self._heal), Age(clock)
 
     def number(self, members: Sequence[str]) -> int:
-        """Of the group's meeting that one can still come to."""
+        """Return the number of the group's meeting that can still be joined."""
         return self.store.read(lambda state: self._number(state, _identify(members)))
 
     def put(self, members: Sequence[str], number: int, step: int, client: str, body: bytes, patience: float) -> None:
-        """Say something in a step; the same again changes nothing. The first says how many seconds there are."""
+        """Send a message in a step; the same again changes nothing. The first says how many seconds there are."""
         group = _identify(members)
         if client not in members:
             raise Refused(f"{client} is not in the group")
@@ -48,7 +54,7 @@ class Meetings:
         self.store.transact(lambda state: self._put(state, members, f"{group}/{number}", step, client, body, patience))
 
     def get(self, members: Sequence[str], number: int, step: int) -> dict[str, bytes] | None:
-        """What everyone said in a step, or None while it is not over."""
+        """Return everyone's messages in a step, or None while it is not over."""
         place = f"{_identify(members)}/{number}"
 
         def work(state: Transaction) -> dict[str, bytes] | None:
@@ -69,13 +75,13 @@ class Meetings:
             self._open(state, members, group, int(number), client)
         expected = self._expected(state, members, place, step)
         if client not in expected:
-            raise Refused(f"meeting {number} went on without {client}")
+            raise Refused(f"meeting {number} continued without {client}")
         kept = self._step(state, members, place, step)
         kept = kept or {"since": self._mark(state), "patience": wait, "names": [], "over": False}
         key = f"{place}/{step}/{client}"
         if client in kept["names"]:
             if state.get([key]) != [body]:
-                raise Refused(f"{client} has said something else in step {step} already")
+                raise Refused(f"{client} has already sent another message in step {step}")
             return
         if kept["over"]:
             raise Refused(f"step {step} of meeting {number} is over")
@@ -84,7 +90,7 @@ class Meetings:
         state.set({key: body, f"{place}/{step}": json.dumps(kept).encode()})
 
     def _step(self, state: Transaction, members: Sequence[str], place: str, step: int) -> Step | None:
-        """A step as it stands; time may have ended it just now."""
+        """Return a step as it stands; time may have ended it just now."""
         kept: Step | None = _read(state, f"{place}/{step}")
         if kept is not None and not kept["over"] and self._late(state, kept):
             kept["over"] = True
@@ -107,7 +113,7 @@ class Meetings:
         return number + 1 if gone else number
 
     def _open(self, state: Transaction, members: Sequence[str], group: str, number: int, client: str) -> None:
-        """Make room for a meeting, unless it has begun. One can only come to the next."""
+        """Make room for a meeting, unless it has begun. Only the next one can be joined."""
         last = _read(state, f"{group}/last")
         if last and number == last["number"]:
             return
@@ -134,7 +140,7 @@ class Meetings:
         return clock.over(step["since"], step["patience"], self.age.now(state))
 
     def _mark(self, state: Transaction) -> float:
-        """The time, written down: no relay may be behind a moment that is kept."""
+        """Write the time down and return it: no relay may be behind a moment that is kept."""
         return self.age.keep(state)
 
     def _heal(self, state: Transaction, fault: Damaged) -> Healed:
@@ -154,7 +160,7 @@ class Meetings:
 
 
 def _keys(state: Transaction, group: str, members: Sequence[str], back: int) -> list[str]:
-    """All keys of a meeting of a group, so many before its last one."""
+    """Return all keys of the meeting of a group that was `back` meetings before its last one."""
     number = int((_read(state, f"{group}/last") or {"number": 0})["number"]) - back
     places = [f"{group}/{number}/{step}" for step in range(STEPS)]
     return [*places, *(f"{place}/{name}" for place in places for name in members)]

@@ -1,1 +1,1 @@
-"""What travels between clients: representations, their bytes, and the task that they belong to. NumPy only."""
+"""The data that travels between clients: representations, their bytes, and the task they belong to. NumPy only."""

@@ -16,22 +16,22 @@ LIMIT = 2.0**62  # in steps: half of what an int64 holds, so that one more addit
 
 
 def fits(largest: float, weight: int) -> bool:
-    """Whether `weight` numbers as large as `largest` can be summed."""
+    """Return whether `weight` numbers as large as `largest` can be summed."""
     return math.isfinite(largest) and abs(largest) / STEP * weight < LIMIT
 
 
 def overflows(total: NDArray[np.int64]) -> bool:
-    """Whether a sum has come so far that adding to it is no longer safe."""
+    """Return whether a sum is so large that adding to it is no longer safe."""
     return total.size > 0 and max(-int(total.min()), int(total.max())) > LIMIT
 
 
 def weigh(values: NDArray[Any], weight: int | NDArray[np.int64]) -> NDArray[np.int64]:
-    """values × weight, in steps. Ask `fits` first."""
+    """Return values × weight, in steps. Ask `fits` first."""
     steps = np.array(values, np.float64)
     steps *= 1 / STEP  # in place: a product of arrays without dimensions would be none
     return np.rint(steps, out=steps).astype(np.int64) * weight
 
 
 def mean(total: NDArray[np.int64], weight: int | NDArray[np.int64]) -> NDArray[np.float64]:
-    """The mean behind a sum of weighed values whose weights add up to `weight`."""
+    """Return the mean behind a sum of weighed values whose weights add up to `weight`."""
     return total * STEP / weight

@@ -20,7 +20,7 @@ from repshare.sharing.representations import Floats, Release, Representations, T
 
 SHRINKAGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # candidates: see `common`
 KINDS = len(SHRINKAGES)
-BESIDE = 2 + KINDS  # numbers of a row beside its vector
+BESIDE = 2 + KINDS  # numbers of a row next to its vector
 SLACK = 1.01  # for what fp16 makes of a length
 ROUNDED = 0.005  # by how much fp16 or int8 may change a share
 MOST_LOGARITHM = 25  # of a shrinkage, without its sign
@@ -28,7 +28,7 @@ MOST_WEIGHT = 4.0  # of a sample: what squared loss stays well below, and logist
 
 
 class Part(NamedTuple):
-    """Averages over a client's samples, or over everybody's."""
+    """Averages over a client's samples, or over all clients'."""
 
     vectors: Floats  # (C, d)
     weights: Floats  # (C,)
@@ -47,7 +47,7 @@ def make_part(
     hits: NDArray[np.bool_],  # (n, len(SHRINKAGES))
     shrinkage: float | None = None,
 ) -> Part:
-    """The averages. No sample's weight may be above MOST_WEIGHT. Without a shrinkage, there had been no vote."""
+    """Return the averages. No sample's weight may be above MOST_WEIGHT. Without a shrinkage, there had been no vote."""
     classes, count = weights.shape[1], len(labels)
     if (largest := float(np.abs(weights).max(initial=0))) > MOST_WEIGHT:
         raise ValueError(f"a sample's weight is {largest:.3g}; at most {MOST_WEIGHT:g} may leave")
@@ -65,7 +65,7 @@ def make_part(
 
 
 def as_release(part: Part, round: int, space: str) -> Release:
-    """The part as what leaves a client."""
+    """Return the part as a release."""
     classes, dimension = part.vectors.shape
     rows = np.zeros((classes + 1, dimension + BESIDE), np.float32)
     rows[:classes, :dimension], rows[classes, :dimension] = part.vectors, part.centre
@@ -79,7 +79,7 @@ def as_release(part: Part, round: int, space: str) -> Release:
 
 
 def find_fault(rows: Representations, classes: int, dimension: int) -> str | None:
-    """What keeps these rows from being a part or a total of parts; None if nothing does. No rows are none's part."""
+    """Return what keeps these rows from being a part or a total of parts, or None. No rows are no one's part."""
     labels, vectors, counts = rows.labels, rows.vectors, rows.counts
     if vectors.shape[1] != dimension + BESIDE:
         return f"vectors of {vectors.shape[1] - BESIDE} numbers; the space's have {dimension}"
@@ -108,7 +108,7 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
 
 
 def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Part | None:
-    """Everybody's averages, or None where nobody else has shared any. Raises Malformed for anything else."""
+    """Return all clients' averages, or None if no other client has shared any. Raises Malformed otherwise."""
     if teacher.space not in (None, space):
         raise Malformed(f"the teacher is of the space {teacher.space}, this client's is {space}")
     if fault := find_fault(teacher.means, classes, dimension):
@@ -130,10 +130,10 @@ def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Pa
 
 
 def _shrinkage(logarithm: float) -> float:
-    """Of clients whose own are within bounds, the mean is, too; what rounding or a lie makes of it must be as well."""
+    """Return the shrinkage within its bounds. A mean of valid ones is valid, but rounding or a lie may change it."""
     return math.exp(min(max(logarithm, -MOST_LOGARITHM), MOST_LOGARITHM))
 
 
 def longest_row(dimension: int) -> float:
-    """What no row of a part is longer than."""
+    """Return the length that no row of a part exceeds."""
     return MOST_WEIGHT * SLACK * float(np.sqrt(dimension)) + BESIDE + MOST_LOGARITHM

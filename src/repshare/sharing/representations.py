@@ -1,4 +1,4 @@
-"""What clients share: averages of representations, never samples or weights.
+"""The averages of representations that clients share, never samples or weights.
 
 `make_release` is the only place where something that will leave a client comes into being.
 """
@@ -24,7 +24,7 @@ class Representations(NamedTuple):
     counts: Integers  # (n,)  samples averaged into each row
 
     def of(self, label: int) -> "Representations":
-        """The rows of one class."""
+        """Return the rows of one class."""
         return self.part(self.labels == label)
 
     def part(self, rows: slice | NDArray[np.bool_]) -> "Representations":
@@ -33,7 +33,7 @@ class Representations(NamedTuple):
 
 
 class Release(NamedTuple):
-    """What one client shares after a round."""
+    """A client's averages after a round."""
 
     round: int
     means: Representations  # at most one row a class
@@ -43,7 +43,7 @@ class Release(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What a release is to contain."""
+    """The size of a release."""
 
     round: int
     n_avg: int
@@ -55,11 +55,11 @@ class Protection(Protocol):
     """Makes a release with noise, and charges it for good before it exists: `privacy.guard`."""
 
     def release(self, vectors: Floats, labels: Integers, rows: Integers, shape: Shape) -> Release:
-        """A release of these of the client's samples (`rows`). Raises BudgetExhausted if they cannot pay for it."""
+        """Release these of the client's samples (`rows`). Raises BudgetExhausted if they cannot pay for it."""
 
 
 class Teacher(NamedTuple):
-    """What a client learns from: a class nobody shared has no row, and never enters a loss."""
+    """The averages that a client learns from. A class that no client shared has no row, and never enters a loss."""
 
     means: Representations  # at most one row a class
     observations: Representations  # M↓ rows a class, from other clients
@@ -81,7 +81,7 @@ def stack(rows: Sequence[tuple[NDArray[np.floating], int, int]], dimension: int)
 
 
 def class_means(vectors: Floats, labels: Integers, *, minimum: int = 1) -> Representations:
-    """The mean of each class that has at least `minimum` samples."""
+    """Return the mean of each class that has at least `minimum` samples."""
     rows = []
     for label in np.unique(labels):
         members = vectors[labels == label]  # (count, d)

@@ -64,11 +64,15 @@ class Task:
 
     @property
     def counts_samples(self) -> bool:
-        """Whether it matters how many samples a client says it has. A robust aggregate does not believe it."""
+        """Return whether a client's number of samples matters. A robust aggregate does not believe it."""
         return self.weighted and self.aggregation == "mean"
 
     def check(self, release: Release) -> None:
-        """Raise Refused if this release is not one of the task's."""
+        """Raise Refused if this release does not belong to the task.
+
+        Args:
+            release: What a client wants to share.
+        """
         if release.round > MOST_ROUNDS:
             raise Refused(f"round {release.round} is beyond {MOST_ROUNDS}, the last that a client can reach")
         if release.space != self.space:
@@ -87,7 +91,12 @@ class Task:
             raise Refused(f"{most:,} observations of one class; at most {MOST_OBSERVATIONS:,} are taken")
 
     def check_peers(self, client: str, peers: Iterable[str]) -> None:
-        """Raise Refused if this client may not ask for what these clients have shared."""
+        """Raise Refused if this client may not ask for what these clients have shared.
+
+        Args:
+            client: The client that asks.
+            peers: The clients that it names.
+        """
         if not self.named_peers and set(peers) - {client}:
             raise Refused(
                 "the task hands out nothing by name: leave peers out, or create it with --named-peers where all of "
@@ -117,10 +126,10 @@ class Task:
 
 
 def usual_norm_bound(dimension: int, space: str | None = None) -> float:
-    """A norm bound that leaves honest features room, and liars little: tanh features are never longer than √d'."""
+    """Return a norm bound with room for honest features, and little for liars: tanh ones are never longer than √d'."""
     return USUAL_LENGTHS * math.sqrt(dimension) if space is None else longest_row(max(dimension - BESIDE, 1))
 
 
 def make_common_task(classes: int, dimension: int, space: str) -> Task:
-    """The task of a common classifier of so many classes in a space of so many dimensions."""
+    """Return the task of a common classifier with this many classes, in a space of this dimension."""
     return Task(classes + 1, dimension + BESIDE, norm_bound=longest_row(dimension), space=space)

@@ -5,7 +5,7 @@ code. What it means is one JSON object in the header's metadata:
 
     kind "release" or "teacher"   vectors (n, d), labels (n,), counts (n,); the first `means` rows are class means
                                   and the others observations; int8 adds scales (n,), one a row; a release with noise
-                                  says where from: "os", or "seeded" for simulations, where it protects nobody; vectors
+                                  says where from: "os", or "seeded" for simulations, where it hides nothing; vectors
                                   in a common space say in which
     kind "weights"                a model's tensors by name, and the number of samples they were trained on
     kind "batch"                  for split learning: vectors (n, d), features or gradients, and labels (n,) of features
@@ -46,7 +46,7 @@ class Signed(NamedTuple):
 
     task: str
     client: str
-    began: int  # milliseconds since 1970: which of the client's runs this is, should it have begun anew
+    began: int  # milliseconds since 1970: which of the client's runs this is, should it have started over
     round: int
     release: bytes
     key: bytes
@@ -54,12 +54,12 @@ class Signed(NamedTuple):
 
 
 def encode_release(release: Release, precision: str = "fp32") -> bytes:
-    """A release as bytes, its vectors in fp32, fp16 or int8."""
+    """Encode a release, its vectors in fp32, fp16 or int8."""
     return _encode("release", release.means, release.observations, precision, **_noted(release))
 
 
 def decode_release(body: bytes) -> Release:
-    """The release in these bytes, or Malformed."""
+    """Decode a release. Raises Malformed."""
     means, observations, meta = _decode("release", body)
     noise = meta.get("noise")
     if noise is not None and noise not in NOISES:
@@ -68,36 +68,36 @@ def decode_release(body: bytes) -> Release:
 
 
 def encode_teacher(teacher: Teacher, precision: str = "fp32") -> bytes:
-    """A teacher as bytes, its vectors in fp32, fp16 or int8."""
+    """Encode a teacher, its vectors in fp32, fp16 or int8."""
     space = {} if teacher.space is None else {"space": teacher.space}
     return _encode("teacher", teacher.means, teacher.observations, precision, **space)
 
 
 def decode_teacher(body: bytes) -> Teacher:
-    """The teacher in these bytes, or Malformed."""
+    """Decode a teacher. Raises Malformed."""
     means, observations, meta = _decode("teacher", body)
     return Teacher(means, observations, _space(meta))
 
 
 def encode_weights(weights: Arrays, *, round: int, samples: int) -> bytes:
-    """A model's tensors as bytes."""
+    """Encode a model's tensors."""
     return _pack(weights, {"kind": "weights", "round": round, "samples": samples})
 
 
 def decode_weights(body: bytes) -> tuple[dict[str, NDArray[Any]], int, int]:
-    """The tensors in these bytes, their round, and how many samples they were trained on; or Malformed."""
+    """Decode tensors, their round, and how many samples they were trained on. Raises Malformed."""
     arrays, meta = _unpack(body, "weights")
     return arrays, _whole(meta, "round"), _whole(meta, "samples")
 
 
 def encode_batch(vectors: NDArray[np.float32], labels: NDArray[np.int64] | None = None) -> bytes:
-    """A batch's features with their labels, or its gradients, as bytes."""
+    """Encode a batch's features with their labels, or its gradients."""
     rows = {"vectors": vectors} if labels is None else {"vectors": vectors, "labels": labels.astype(np.int32)}
     return _pack(rows, {"kind": "batch"})
 
 
 def decode_batch(body: bytes) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The vectors in these bytes, and the labels if there are any; or Malformed."""
+    """Decode vectors, and labels if there are any. Raises Malformed."""
     arrays, _ = _unpack(body, "batch", ("vectors", "labels"))
     vectors, labels = _array(arrays, "vectors"), arrays.get("labels", np.zeros(0, np.int32))
     if vectors.dtype != np.float32 or vectors.ndim != 2 or labels.dtype != np.int32 or labels.ndim != 1:
@@ -106,7 +106,7 @@ def decode_batch(body: bytes) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 def encode_items(items: Mapping[str, bytes]) -> bytes:
-    """What a store keeps, as bytes."""
+    """Encode what a store keeps."""
     keys = [key.encode() for key in items]
     sizes = [(len(key), len(value)) for key, value in zip(keys, items.values(), strict=True)]
     arrays: dict[str, NDArray[Any]] = {
@@ -118,7 +118,7 @@ def encode_items(items: Mapping[str, bytes]) -> bytes:
 
 
 def decode_items(body: bytes) -> dict[str, bytes]:
-    """What a store kept, or Malformed."""
+    """Decode what a store kept. Raises Malformed."""
     arrays, _ = _unpack(body, "items", _ITEMS)
     keys, values, sizes = (_array(arrays, name) for name in _ITEMS)
     if {keys.dtype, values.dtype} != {np.dtype(np.uint8)} or sizes.dtype != np.int64 or sizes.shape[1:] != (2,):
@@ -133,14 +133,14 @@ def decode_items(body: bytes) -> dict[str, bytes]:
 
 
 def encode_signed(signed: Signed) -> bytes:
-    """A signed release as bytes."""
+    """Encode a signed release."""
     arrays = {name: np.frombuffer(bytearray(getattr(signed, name)), np.uint8) for name in _SIGNED}
     meta = {"task": signed.task, "client": signed.client, "began": signed.began, "round": signed.round}
     return _pack(arrays, {"kind": "signed", **meta})
 
 
 def decode_signed(body: bytes) -> Signed:
-    """The signed release in these bytes, or Malformed."""
+    """Decode a signed release. Raises Malformed."""
     _bound_header("signed", body)
     arrays, meta = _unpack(body, "signed", _SIGNED)
     rows = {name: _array(arrays, name) for name in _SIGNED}
@@ -218,7 +218,7 @@ def _pack(arrays: Arrays, meta: Mapping[str, Any]) -> bytes:
 def _head(
     described: tuple[tuple[str, str, tuple[int, ...]], ...], meta: tuple[tuple[str, Any], ...]
 ) -> tuple[bytes, tuple[str, ...]]:
-    """What stands before the numbers of such arrays, and in which order these follow: as safetensors writes zeros."""
+    """Return the bytes before the numbers of such arrays, and the arrays' order: as safetensors writes zeros."""
     zeros = _pack({name: np.zeros(shape, dtype) for name, dtype, shape in described}, dict(meta))
     size = sum(np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in described)
     head = zeros[: len(zeros) - size]
@@ -228,7 +228,7 @@ def _head(
 
 @lru_cache(256)
 def _layout(head: bytes, size: int) -> tuple[dict[str, tuple[np.dtype[Any], tuple[int, ...], int]], Any]:
-    """The type, shape and start of each array in messages with this head and so many bytes of numbers; and their meta.
+    """Return type, shape and start of each array in messages with this head and this many bytes of numbers; their meta.
 
     Clients in the same round send the same head, so it is checked once: by safetensors, before zeros.
     """
@@ -253,7 +253,7 @@ def _view(body: bytes, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, An
 def _unpack(
     body: bytes, kind: str, among: Sequence[str] | None = None
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The arrays in a message and its meta. `among`: the names that arrays may have."""
+    """Return the arrays in a message and its meta. `among`: the names that arrays may have."""
     arrays, meta, _ = _read(body)
     _expect(kind, meta)
     if among is not None:
@@ -262,7 +262,7 @@ def _unpack(
 
 
 def _read(body: bytes) -> tuple[dict[str, NDArray[Any]], Any, dict[str, Any]]:
-    """The arrays in a message, its meta, and its whole header."""
+    """Return the arrays in a message, its meta, and its whole header."""
     try:
         arrays = safetensors.numpy.load(body)
         size = int.from_bytes(body[:8], "little")

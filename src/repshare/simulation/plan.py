@@ -88,7 +88,12 @@ class Plan(NamedTuple):
 
 
 def resolve(setting: Setting, available: int) -> Setting:
-    """Fill in what was left to the paper, given how many training samples there are. Noise is drawn from the seed."""
+    """Fill in what a setting leaves to the paper. Noise is drawn from the seed.
+
+    Args:
+        setting: The setting.
+        available: Number of training samples.
+    """
     usual = PAPER.get(setting.dataset, ELSEWHERE)
     samples = setting.samples or usual.samples or available
     if samples > available:

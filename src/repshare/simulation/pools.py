@@ -51,6 +51,11 @@ class Inline:
     """All clients in this process, one after the other: the simplest to debug."""
 
     def __init__(self, resident: int = RESIDENT) -> None:
+        """Prepare the pool. Use it in a `with` statement.
+
+        Args:
+            resident: Number of clients kept in memory. The rest is kept on disk.
+        """
         self.resident = resident
 
     def __enter__(self) -> Self:
@@ -138,6 +143,12 @@ class Processes(Shared):
     """A process for each core."""
 
     def __init__(self, count: int | None = None, resident: int = RESIDENT) -> None:
+        """Prepare the pool. Use it in a `with` statement: its processes start there.
+
+        Args:
+            count: Number of processes. Default: one for each core.
+            resident: Number of clients that each process keeps in memory. The rest is kept on disk.
+        """
         self.count, self.resident = count or os.cpu_count() or 1, resident
 
     def __enter__(self) -> Self:

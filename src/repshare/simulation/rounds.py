@@ -54,13 +54,20 @@ def simulate(
     *,
     checkpoint_every: int | None = None,
 ) -> Generator[list[Record]]:
-    """Carry the run out: after each round, a record for each client that was there.
+    """Carry the run out; yield after each round a record for each client that took part.
 
-    What its setting leaves open is filled in, as `resolve` does.
+    Values that its setting leaves open are filled in, as `resolve` does.
 
-    With a checkpoint, go on after the round it was taken in, and take one every so many rounds, or about every minute,
-    and when the caller stops early. It is taken when the next round is asked for: what the caller does with a
-    round's records is over by then. A caller that can fail before should be `following`: then none is taken.
+    With a checkpoint, the run resumes after the round in which it was taken, and takes one when the caller stops
+    early. A checkpoint is taken when the next round is asked for: what the caller does with a round's records is over
+    by then. A caller that can fail before should be `following`: then none is taken.
+
+    Args:
+        run: The method, the seed and the setting.
+        splits: The data.
+        workers: What carries the clients' rounds out: `Inline()` or `Processes()`.
+        checkpoint: Where to keep the state, so that the run can be interrupted. Default: nowhere.
+        checkpoint_every: Number of rounds between checkpoints. Default: as many as take about a minute.
     """
     simulation = Simulation(run, splits, workers, checkpoint)
     last, saved = simulation.run.setting.rounds or 0, time.monotonic()

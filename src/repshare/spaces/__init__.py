@@ -24,13 +24,17 @@ GIVEN = ("shape", "low", "high", "module", "sha256")  # fields that follow from 
 SMALLEST = 6  # pixels along an edge: anything smaller is a table
 SMALL = 16  # pixels: below, images are too small for the larger filters
 BOUND = 4.0  # standard deviations: columns that were normalised before
-MOST_DIMENSIONS, MOST_PIXELS = 1 << 18, 1 << 24  # of a space that somebody else describes
+MOST_DIMENSIONS, MOST_PIXELS = 1 << 18, 1 << 24  # of a space that a task describes
 
 
 def choose(words: Sequence[str], example: Any, seed: int) -> Space:
-    """The space that these words name, for inputs like the example (a batch): `patches filters=32`, `file.py:function`.
+    """Return the space that the words name, for inputs like the example.
 
-    Without words, what suits the inputs: `patches` for images, `fourier` for vectors and tables.
+    Args:
+        words: A name and options, such as `patches filters=32`, or `file.py:function`. Without words: `patches` for
+            images, `fourier` for vectors and tables.
+        example: A batch of inputs.
+        seed: What the space's random numbers are drawn from.
     """
     name, *options = words or ("",)
     if is_reference(name):
@@ -56,7 +60,12 @@ def choose(words: Sequence[str], example: Any, seed: int) -> Space:
 
 
 def read(description: dict[str, Any], *, module: str = "") -> Space:
-    """The space that a task describes; a backbone is the client's own `module`."""
+    """Return the space that a task describes.
+
+    Args:
+        description: What `describe` returned.
+        module: For a backbone, the client's own module as file.py:function.
+    """
     told = dict(description)
     kind = SPACES.get(str(told.pop("space", None)))
     if kind is None:

@@ -35,7 +35,7 @@ class Backbone:
 
     @property
     def size(self) -> tuple[int, int]:
-        """How many layers of the module have parameters, and how many these are."""
+        """The number of layers of the module that have parameters, and the number of these."""
         own = [sum(each.numel() for each in layer.parameters(recurse=False)) for layer in self._module.modules()]
         return sum(count > 0 for count in own), sum(own)
 
@@ -45,7 +45,7 @@ class Backbone:
         return self.features
 
     def __call__(self, inputs: Any) -> Tensor:
-        """A batch, a mapping being passed as keywords, to (n, d)."""
+        """Map a batch, a mapping being passed as keywords, to (n, d)."""
         module = self._module
         size = len(next(iter(inputs.values()))) if isinstance(inputs, Mapping) else len(inputs)
         rows = []
@@ -82,7 +82,11 @@ class Backbone:
 
 
 def hash_weights(module: nn.Module) -> str:
-    """SHA-256 over the names, types, shapes and bytes of a module's tensors, in the order of their names."""
+    """Return the SHA-256 over the names, types, shapes and bytes of a module's tensors, in the order of their names.
+
+    Args:
+        module: The module.
+    """
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
         kept = tensor.detach().cpu().contiguous()
@@ -92,7 +96,12 @@ def hash_weights(module: nn.Module) -> str:
 
 
 def measure(module: str, example: Any) -> Backbone:
-    """The map that this module is, for whoever makes a task of it."""
+    """Return the space that this module is, for the one who makes a task of it.
+
+    Args:
+        module: A function as file.py:function that returns the module.
+        example: A batch of inputs.
+    """
     made = find_function(module)()
     if not isinstance(made, nn.Module):
         raise ModelError(f"{module} gave a {type(made).__name__}, not a torch.nn.Module")
@@ -103,7 +112,7 @@ def measure(module: str, example: Any) -> Backbone:
 
 
 def _vectors(answer: Any) -> Tensor:
-    """One vector a sample: the answer itself, or what Hugging Face's models call it."""
+    """Return one vector a sample: the answer itself, or what Hugging Face's models call it."""
     for name in ("pooler_output", "logits"):
         if getattr(answer, name, None) is not None:
             return _flat(getattr(answer, name))

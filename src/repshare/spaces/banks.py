@@ -39,7 +39,7 @@ class Bank(NamedTuple):
 
 
 def _box(images: Tensor, edge: int) -> Tensor:
-    """Averages over every square of so many pixels an edge, from running sums."""
+    """Average over every square of `edge` pixels an edge, from running sums."""
     sums = F.pad(images, (1, 0, 1, 0)).cumsum(2).cumsum(3)
     rows = sums[:, :, edge:] - sums[:, :, :-edge]
     return (rows[..., edge:] - rows[..., :-edge]) / (edge * edge)
@@ -65,7 +65,7 @@ def make_bank(
     seed: int,
     photographs: NDArray[np.float32] | None,
 ) -> Bank:
-    """A bank of mean-free filters; with photographs, for patches that are whitened by the statistics of these."""
+    """Make a bank of mean-free filters; with photographs, for patches that are whitened by the statistics of these."""
     size = channels * edge * edge
     drawn, norm = draw_filters(count, size, seed, "filters", edge), None
     if photographs is None:
@@ -78,13 +78,13 @@ def make_bank(
 
 
 def as_filters(matrix: Matrix, channels: int, edge: int) -> Tensor:
-    """The rows as filters (rows, channels, edge, edge) in fp32."""
+    """Return the rows as filters (rows, channels, edge, edge) in fp32."""
     filters = torch.from_numpy((np.rint(matrix / STEP) * STEP).astype(np.float32)).view(-1, channels, edge, edge)
     return filters.contiguous(memory_format=torch.channels_last)
 
 
 def _whiten_patches(photographs: NDArray[np.float32], edge: int, epsilon: float, noise: float = 0.02) -> Matrix:
-    """What makes the pixels of a patch independent: the inverse root of their covariance (size, size)."""
+    """Return the matrix that makes a patch's pixels independent: the inverse root of their covariance (size, size)."""
     patches = F.unfold(torch.from_numpy(photographs), edge)[:, :, ::11].transpose(1, 2).flatten(0, 1).double().numpy()
     patches -= patches.mean(axis=1, keepdims=True)
     patches /= np.sqrt(np.square(patches).mean(axis=1, keepdims=True) + epsilon)
@@ -95,6 +95,6 @@ def _whiten_patches(photographs: NDArray[np.float32], edge: int, epsilon: float,
 
 
 def spectral(matrix: Matrix, change: Callable[[Matrix], Matrix]) -> Matrix:
-    """The symmetric matrix with its eigenvalues changed: free of the eigenvectors' signs and order."""
+    """Return the symmetric matrix with its eigenvalues changed: free of the eigenvectors' signs and order."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * change(np.clip(values, 0, None))) @ vectors.T)

@@ -1,6 +1,6 @@
 """`fourier`: random cosines of a vector or table row, whose inner products are a Gaussian kernel (Rahimi, Recht 2007).
 
-Columns are scaled by bounds that the task states, never by anybody's data.
+Columns are scaled by bounds that the task states, never by any client's data.
 """
 
 import math
@@ -53,7 +53,7 @@ class Fourier:
         return self.features
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Rows (n, k), or anything of k numbers a sample, to (n, d), each √d long."""
+        """Map rows (n, k), or anything of k numbers a sample, to (n, d), each √d long."""
         if not isinstance(inputs, Tensor) or inputs.shape[1:].numel() != len(self.low):
             shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
             raise DataError(f"the space fourier takes vectors of {len(self.low)} numbers, not inputs of shape {shape}")
@@ -106,7 +106,7 @@ class Rotations:
 
 
 def _hadamard(size: int) -> Tensor:
-    """The orthogonal matrix of ±1/√size (Sylvester's)."""
+    """Return the orthogonal matrix of ±1/√size (Sylvester's)."""
     matrix = torch.ones(1, 1)
     while len(matrix) < size:
         matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])

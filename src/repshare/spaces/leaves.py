@@ -13,7 +13,7 @@ from repshare.spaces import numbers
 
 SHAPES = 120  # in an image, the last on top
 SMALLEST, LARGEST = 1.5, 20.0  # radii in pixels; their density falls with the third power
-FINER = 2  # pixels are averages over so many along each edge
+FINER = 2  # pixels are averages over this many along each edge
 
 
 def draw_leaves(count: int, shape: tuple[int, int, int], seed: int) -> NDArray[np.float32]:

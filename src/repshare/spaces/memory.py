@@ -19,7 +19,7 @@ class Embedded(NamedTuple):
 
 
 class Memory:
-    """What spaces made of whole batches of inputs in this process; the oldest are forgotten first.
+    """A cache of the vectors of whole batches of inputs in this process; the oldest are forgotten first.
 
     Batches are remembered as a whole: the last bits of a vector may depend on the batch that it was computed in, and
     must not depend on what happened to be remembered.
@@ -31,7 +31,7 @@ class Memory:
         self._batches: dict[tuple[str, bytes], Embedded] = {}
 
     def embed(self, space: Space, inputs: Tensor) -> Tensor:
-        """What the space makes of these inputs (n, …): (n, d)."""
+        """Return the space's vectors of these inputs (n, …): (n, d)."""
         digest = hashlib.blake2b(repr(inputs.shape).encode(), digest_size=16)
         digest.update(inputs.cpu().contiguous().numpy().data)
         key = fingerprint(space), digest.digest()

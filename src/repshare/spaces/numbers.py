@@ -19,7 +19,7 @@ def _raw(count: int, *path: int | str) -> NDArray[np.uint64]:
 
 
 def normal(shape: tuple[int, ...], *path: int | str) -> NDArray[np.float32]:
-    """Numbers of mean 0 and variance 1, close to normal (Irwin and Hall's), for this path."""
+    """Return numbers of mean 0 and variance 1, close to normal (Irwin and Hall's), for this path."""
     count = int(np.prod(shape))
     parts = _raw(count * TERMS // 4, *path).astype("<u8").view("<u2").reshape(count, TERMS)
     total = parts.sum(axis=1, dtype=np.int64)  # 0 … 12 · 65,535
@@ -27,6 +27,6 @@ def normal(shape: tuple[int, ...], *path: int | str) -> NDArray[np.float32]:
 
 
 def uniform(shape: tuple[int, ...], *path: int | str) -> NDArray[np.float32]:
-    """Numbers from 0 to 1, multiples of 2⁻²⁴, for this path."""
+    """Return numbers from 0 to 1, multiples of 2⁻²⁴, for this path."""
     words = _raw(int(np.prod(shape)), *path) >> np.uint64(40)
     return (words.astype(np.float64) / 2**24).astype(np.float32).reshape(shape)

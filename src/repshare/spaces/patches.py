@@ -106,7 +106,7 @@ class Patches:
         return torch.cat([F.normalize(group) for group in groups], dim=1) / math.sqrt(len(groups))
 
     def _groups(self, images: Tensor) -> list[Tensor]:
-        """The two layers' vectors (n, …), each of length 1."""
+        """Return the two layers' vectors (n, …), each of length 1."""
         images = images - images.mean(dim=(1, 2, 3), keepdim=True)  # no filter sees it, and sums stay small
         images = images.contiguous(memory_format=torch.channels_last)
         groups = [torch.cat([_average(bank.answer(images), self.grid) for bank in self._banks], dim=1)]

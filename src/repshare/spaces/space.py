@@ -1,7 +1,7 @@
 """A common space: a fixed feature map ψ that all clients of a task compute alike.
 
 A map is a frozen dataclass: its fields are its description, which is all that a task says of it. Nothing in a map is
-learnt, and none of it comes from anybody's data or from the relay.
+learnt, and none of it comes from any client's data or from the relay.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from repshare.errors import ConfigError
 
 
 class Space(Protocol):
-    """Inputs to vectors of `dimension` numbers, none longer than √`dimension`, so that numbers are about 1."""
+    """Maps inputs to vectors of `dimension` numbers, none longer than √`dimension`, so that numbers are about 1."""
 
     name: ClassVar[str]
 
@@ -26,36 +26,49 @@ class Space(Protocol):
         """d, the length of a vector in numbers."""
 
     def __call__(self, inputs: Any) -> Tensor:
-        """A batch (n, …) to vectors (n, d) in fp32, on the inputs' device. Raises DataError where it does not fit."""
+        """Map a batch (n, …) to vectors (n, d) in fp32, on its device. Raises DataError where it does not fit."""
 
 
 def lengthen(vectors: Tensor) -> Tensor:
-    """Each of the rows √d long; what is all zero stays so."""
+    """Return each of the rows with length √d; what is all zero stays so."""
     lengths = vectors.norm(dim=1, keepdim=True).clamp_min(1e-12)
     return torch.mul(vectors, math.sqrt(vectors.shape[1]) / lengths)
 
 
 def describe(space: Space) -> dict[str, Any]:
-    """What a task says of the space, in JSON's types: equal descriptions, equal vectors."""
+    """Return what a task says of the space, in JSON's types: equal descriptions, equal vectors.
+
+    Args:
+        space: The space.
+    """
     told = {field.name: getattr(space, field.name) for field in fields(space) if field.compare}  # type: ignore[arg-type]
     return {"space": space.name, **{name: _as_json(value) for name, value in told.items()}}
 
 
 def _as_json(value: Any) -> Any:
-    """The same for 1 and 1.0, which are equal as a setting."""
+    """Return the same for 1 and 1.0, which are equal as a setting."""
     if isinstance(value, tuple):
         return [_as_json(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def fingerprint(space: Space) -> str:
-    """The space's name and 16 digits of its description: what releases and teachers carry."""
+    """Return the space's name and 16 digits of its description: what releases and teachers carry.
+
+    Args:
+        space: The space.
+    """
     digest = hashlib.sha256(json.dumps(describe(space), sort_keys=True).encode()).hexdigest()
     return f"{space.name}-{digest[:16]}"
 
 
 def compare(there: dict[str, Any], here: dict[str, Any]) -> None:
-    """Raise ConfigError, naming both sides, unless two descriptions are of the same space."""
+    """Raise ConfigError, naming both sides, unless two descriptions are of the same space.
+
+    Args:
+        there: The task's description.
+        here: This client's description.
+    """
     for key in {**there, **here}:
         if there.get(key) != here.get(key):
             raise ConfigError(f"the task's space has {key} {there.get(key)!r}, this client's {here.get(key)!r}")

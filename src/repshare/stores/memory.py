@@ -14,6 +14,11 @@ class MemoryStore:
     """A dictionary, one transaction at a time."""
 
     def __init__(self, name: str = "") -> None:
+        """Create an empty store.
+
+        Args:
+            name: The name by which messages call the store.
+        """
         self.name = name
         self._kept: dict[str, tuple[bytes, int]] = {}  # with its checksum
         self._alone = threading.Lock()

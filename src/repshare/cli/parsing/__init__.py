@@ -1,1 +1,1 @@
-"""From a command's function to its options, its help and its errors."""
+"""A command's function turned into its options, its help and its errors."""

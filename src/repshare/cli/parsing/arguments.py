@@ -32,7 +32,7 @@ def refuse(message: str, program: str) -> NoReturn:
 
 
 def suggest(word: str, known: Collection[str]) -> str:
-    """The nearest of the known words, as a question; nothing if none is near."""
+    """Return the nearest of the known words, as a question; nothing if none is near."""
     near = _nearest(word.strip("-").replace("_", "-").lower(), {name.lstrip("-"): name for name in known})
     return f": did you mean {near}?" if near else "."
 
@@ -58,7 +58,7 @@ def _check(options: list[Option], arguments: Sequence[str]) -> None:
 
 
 def _match(options: list[Option], arguments: Sequence[str]) -> list[Given]:
-    """The options that are given, with their values."""
+    """Return the options that are given, with their values."""
     known = {flag: option for option in options if not option.positional for flag in (option.flag, *option.aliases)}
     places = [option for option in options if option.positional]
     given: list[Given] = []

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from repshare.cli.parsing.options import Option
 
+COMMON = "common options"
 Layout = tuple[tuple[str, str], ...]  # a title, and the names of its options
 
 STORE: Layout = (("where the relay keeps its data", "db redis audit-log"),)
@@ -26,25 +27,25 @@ SIMULATED: Layout = (
 )
 LAYOUTS: dict[str, Layout] = {
     "compare": (
-        ("common options", "dataset clients rounds methods model partition alpha seeds name resume json"),
+        (COMMON, "dataset clients rounds methods model partition alpha seeds name resume json"),
         *SIMULATED,
     ),
-    "run": (("common options", "dataset clients rounds model partition alpha seeds name resume json"), *SIMULATED),
+    "run": ((COMMON, "dataset clients rounds model partition alpha seeds name resume json"), *SIMULATED),
     "join": (
-        ("common options", "task token-file rounds state dry-run restart json"),
+        (COMMON, "task token-file rounds state dry-run restart json"),
         ("connection", "ca cert key plain-http timeout patience"),
         ("a relay without tokens", "name task-name"),
         ("secure sums", "group signing-key threshold step-patience"),
         *SHARED,
     ),
     "peer": (
-        ("common options", "task name key trust listen connect rounds state dry-run restart json"),
+        (COMMON, "task name key trust listen connect rounds state dry-run restart json"),
         ("finding and trusting peers", "task-name multicast first-use timeout memory linger"),
         ("TLS", "ca cert cert-key mutual"),
         *SHARED,
     ),
     "relay serve": (
-        ("common options", "host port db certificate key insecure task classes dimension"),
+        (COMMON, "host port db certificate key insecure task classes dimension"),
         ("access", "client-ca behind-proxy public-page"),
         ("the task's other values", "norm-bound minimum-count weighted aggregation max-age named-peers"),
         ("limits", "rate max-bytes connections body-seconds head-seconds read-seconds"),
@@ -54,7 +55,7 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def grouped(command: str, options: Iterable[Option]) -> dict[str, list[Option]]:
-    """The options by title. Those that have none come first, under `options`."""
+    """Return the options by title. Those that have none come first, under `options`."""
     left = {option.name: option for option in options if not option.positional}
     groups = {
         title: [left.pop(name) for name in names.split() if name in left]

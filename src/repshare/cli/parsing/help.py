@@ -1,4 +1,4 @@
-"""What `--help` prints: the list of commands, and a command's options."""
+"""The help that `--help` prints: the list of commands, and a command's options."""
 
 import inspect
 import shutil
@@ -6,15 +6,18 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from repshare.cli.parsing.groups import grouped
+from repshare.cli.parsing.groups import COMMON, grouped
 from repshare.cli.parsing.options import Option, options_of
 
 WIDEST = 100
 INDENT = 26  # where an option's description begins
 
 
-def describe(program: str, command: Callable[..., Any]) -> str:
-    """A command's help: what it does, examples, its options by title."""
+def describe(program: str, command: Callable[..., Any], *, everything: bool) -> str:
+    """Return a command's help: what it does, examples, its options by title.
+
+    If it has common options, the others are only named, unless `everything` is asked for.
+    """
     options = options_of(command)
     places = [option for option in options if option.positional]
     needed = [f"{option.flag} {option.metavar}" for option in options if option.required and not option.positional]
@@ -22,8 +25,22 @@ def describe(program: str, command: Callable[..., Any]) -> str:
     parts = ["\n".join(_wrap(usage, "", "       ")), *_description(inspect.getdoc(command) or "")]
     groups = {"arguments": places} if places else {}
     groups |= grouped(program.removeprefix("repshare "), options)
-    parts += ["\n".join([f"{title}:", *_lines(held)]) for title, held in groups.items()]
+    brief = {} if everything or COMMON not in groups else _after(groups, COMMON)
+    parts += ["\n".join([f"{title}:", *_lines(held)]) for title, held in groups.items() if title not in brief]
+    if brief:
+        parts.append("\n".join([f"more options, which `{program} --help-all` describes:", *_names(brief)]))
     return "\n\n".join(parts)
+
+
+def _after(groups: dict[str, list[Option]], title: str) -> dict[str, list[Option]]:
+    """Return the groups that follow this one."""
+    return dict(list(groups.items())[list(groups).index(title) + 1 :])
+
+
+def _names(groups: dict[str, list[Option]]) -> Iterator[str]:
+    """Yield each title with the names of its options."""
+    for title, held in groups.items():
+        yield from _wrap(f"{title}: {' '.join(option.flag for option in held)}", "  ", "      ")
 
 
 def _description(documentation: str) -> Iterator[str]:
@@ -53,7 +70,7 @@ def _lines(options: Iterable[Option]) -> Iterator[str]:
 
 
 def _parts(option: Option) -> list[str]:
-    """The description; a line that begins with one of the choices stays one."""
+    """Return the description in parts; a line that begins with one of the choices stays one."""
     choices = option.kind if isinstance(option.kind, tuple) else ()
     first, *others = _told(option).splitlines()
     parts = [first]
@@ -66,7 +83,7 @@ def _parts(option: Option) -> list[str]:
 
 
 def _told(option: Option) -> str:
-    """The description, with the default in it once."""
+    """Return the description, with the default in it once."""
     if option.required and not option.positional:
         return f"{option.help} Required."
     shown = _shown(option.default)
@@ -76,7 +93,7 @@ def _told(option: Option) -> str:
 
 
 def _shown(default: Any) -> str:
-    """A default as it is written on the command line; nothing for what is off or not there."""
+    """Return a default as it is written on the command line; nothing for what is off or not there."""
     if default is None or isinstance(default, bool):
         return ""
     if isinstance(default, tuple):

@@ -39,12 +39,12 @@ class Option(NamedTuple):
 
     @property
     def flag(self) -> str:
-        """As it is written on the command line. What is on by default can only be switched off."""
+        """The option as it is written on the command line. What is on by default can only be switched off."""
         return f"--no-{self.name}" if self.default is True else f"--{self.name}"
 
     @property
     def metavar(self) -> str:
-        """What stands for the value; nothing for a switch."""
+        """The word that stands for the value; nothing for a switch."""
         if self.kind is bool:
             return ""
         if isinstance(self.kind, tuple) and not (self.positional and len(self.kind) > 5):
@@ -53,12 +53,12 @@ class Option(NamedTuple):
 
     @property
     def required(self) -> bool:
-        """Whether the command cannot do without it."""
+        """Return whether the command cannot do without it."""
         return self.default is REQUIRED
 
 
 def options_of(command: Callable[..., Any]) -> list[Option]:
-    """All options of a command; those of its dataclasses stand where the dataclass does."""
+    """Return all options of a command; those of its dataclasses stand where the dataclass does."""
     hints = get_type_hints(command, include_extras=True)
     told = _parameter_helps(inspect.getdoc(command) or "")
     found: list[Option] = []
@@ -108,7 +108,7 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
 
 
 def _field_helps(made: type) -> dict[str, str]:
-    """The text below each field of a dataclass."""
+    """Return the text below each field of a dataclass."""
     definition = ast.parse(textwrap.dedent(inspect.getsource(made))).body[0]
     assert isinstance(definition, ast.ClassDef)
     helps, last = {}, ""
@@ -121,7 +121,7 @@ def _field_helps(made: type) -> dict[str, str]:
 
 
 def _parameter_helps(documentation: str) -> dict[str, str]:
-    """What the section Args says of each parameter."""
+    """Return the lines of the section Args by parameter."""
     helps: dict[str, str] = {}
     for line in documentation.partition("\nArgs:\n")[2].splitlines():
         name, colon, text = line.strip().partition(": ")

@@ -12,7 +12,7 @@ from repshare.relay.routes.clients import BODY, TAKING, check_client
 from repshare.relay.schemas import BYTES, CLIENT, GUARDED, TASK, MeetingNumber, Nothing, answers
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
-from repshare.secure.meetings import MOST_MEMBERS, STEPS
+from repshare.secure import MOST_MEMBERS, STEPS
 from repshare.sharing import wire
 from repshare.sharing.task import Task
 
