@@ -328,7 +328,11 @@ def test_long_helps_begin_with_the_common_options_and_leave_none_without_a_title
 def test_defaults_are_shown_as_they_are_typed(capsys):
     _, shown, _ = call(capsys, "compare", "--help")
     words = " ".join(shown.split())
-    assert "--methods METHOD ... Methods to compare: any of CL, IL, FL, FD, RS, CA, CS, SL, FC. Default: CL IL" in words
+    assert (
+        "--methods METHOD ... Methods to compare: any of the list above, or your own as file.py:NAME. Default: "
+        in words
+    )
+    assert "file.py:NAME. Default: CL IL FL FD RS CA CS. --model" in words
     assert "--clients N Number of clients that the data is divided among. Default: 5." in words
     assert "--rounds N Number of communication rounds. Default: the paper's number for the dataset, else 20." in words
 

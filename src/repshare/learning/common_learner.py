@@ -54,19 +54,20 @@ class Common(NamedTuple):
 class CommonLearner(Learner):
     """A client's samples in the space, with their dual variables, beside its network."""
 
+    no_loss = "a common classifier is not trained in batches"
+
     def __init__(
         self,
         model: nn.Module,
         samples: Samples,
         policy: Policy,
         *,
-        name: str,
         seed: int,
-        head: str | None = None,
         common: Common,
         alone: bool = False,
+        **given: Any,
     ) -> None:
-        super().__init__(model, samples, policy, name=name, seed=seed, head=head)
+        super().__init__(model, samples, policy, seed=seed, **given)
         started = time.perf_counter()
         self.common, self.made = common, _examine(common.space, samples)
         classes = self.network.classes

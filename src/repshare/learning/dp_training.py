@@ -31,6 +31,8 @@ from repshare.privacy.end_to_end import WholeGuard
 class PrivateLearner(Learner):
     """A learner whose weights are differentially private, given that its starting weights knew nothing of the data."""
 
+    no_loss = "with end_to_end, nothing says that this loss looks at each sample alone"
+
     def __init__(self, model: nn.Module, *arguments: Any, **options: Any) -> None:
         super().__init__(make_private(model), *arguments, **options)
         for parameter in self.network.model.parameters():

@@ -35,6 +35,8 @@ class Mixture(NamedTuple):
 class PairedLearner(CommonLearner):
     """Dual variables in the common space, and a network that trains on all samples that are not held out."""
 
+    no_loss = ""  # the network is
+
     def __init__(self, model: Any, samples: Samples, *arguments: Any, **options: Any) -> None:
         super().__init__(model, samples, *arguments, **options)
         if not len(self.held_rows):

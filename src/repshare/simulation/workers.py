@@ -75,8 +75,7 @@ class Worker:
 
     def __init__(self, plan: Plan, folder: Path, versions: Mapping[int, Version], resident: int = RESIDENT) -> None:
         torch.set_num_threads(1)
-        method = find_method(plan.run.method)
-        self.plan, self.method, self.resident = plan, method.settle(method, plan.run.setting), resident
+        self.plan, self.method, self.resident = plan, find_method(plan.run.method, plan.run.setting), resident
         self.train = (torch.from_numpy(plan.train_images), torch.from_numpy(plan.train_labels))
         self.test = Samples((plan.test_images, plan.test_labels), device=plan.run.setting.device)
         self.common: Common | None = None

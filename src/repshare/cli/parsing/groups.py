@@ -19,6 +19,7 @@ SHARED: Layout = (
 )  # fmt: skip
 SIMULATED: Layout = (
     ("data", "samples classes-per-client ratio data-folder fallback"),
+    ("methods' own options", "method-options"),
     *SHARED,
     ("faults and attacks", "participation dropout late-joiners leavers stragglers attackers attack"),
     ("topology (no server)", "topology degree link-chance"),
