@@ -159,7 +159,10 @@ class Learner:
         terms = self.terms(batch.features, batch.logits, batch.labels)
         loss = self._weigh(terms)
         if self.loss is not None:
-            loss = loss + self.loss(self, batch)
+            own = self.loss(self, batch)
+            if not isinstance(own, Tensor) or own.numel() != 1:
+                raise ConfigError(f"a method's own loss must be one number, not {getattr(own, 'shape', own)!r}")
+            loss = loss + own.squeeze()
         loss.backward()  # type: ignore[no-untyped-call]
         return terms, loss, batch.logits
 

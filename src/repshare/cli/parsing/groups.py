@@ -19,7 +19,6 @@ SHARED: Layout = (
 )  # fmt: skip
 SIMULATED: Layout = (
     ("data", "samples classes-per-client ratio data-folder fallback"),
-    ("methods' own options", "method-options"),
     *SHARED,
     ("faults and attacks", "participation dropout late-joiners leavers stragglers attackers attack"),
     ("topology (no server)", "topology degree link-chance"),
@@ -27,10 +26,16 @@ SIMULATED: Layout = (
 )
 LAYOUTS: dict[str, Layout] = {
     "compare": (
-        ("common options", "dataset clients rounds methods model partition alpha seeds name resume json"),
+        (
+            "common options",
+            "dataset clients rounds methods method-options model partition alpha seeds name resume json",
+        ),
         *SIMULATED,
     ),
-    "run": (("common options", "dataset clients rounds model partition alpha seeds name resume json"), *SIMULATED),
+    "run": (
+        ("common options", "dataset clients rounds method-options model partition alpha seeds name resume json"),
+        *SIMULATED,
+    ),
     "join": (
         ("common options", "task token-file rounds state dry-run restart json"),
         ("connection", "ca cert key plain-http timeout patience"),
