@@ -352,7 +352,7 @@ def test_defaults_are_shown_as_they_are_typed(capsys):
         "--methods METHOD ... Methods to compare: any of the list above, or your own as file.py:NAME. Default: "
         in words
     )
-    assert "file.py:NAME. Default: CL IL FL FD RS CA CS. --model" in words
+    assert "file.py:NAME. Default: CL IL FL FD RS CA CS. --method-options" in words
     assert "--clients N Number of clients that the data is divided among. Default: 5." in words
     assert "--rounds N Number of communication rounds. Default: the paper's number for the dataset, else 20." in words
 
