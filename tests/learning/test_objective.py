@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from repshare.learning.discriminator import External
 from repshare.learning.objective import (
+    External,
     Lesson,
     contrast,
     cross_entropy,

@@ -10,9 +10,10 @@ from torch.utils.data import Dataset, TensorDataset
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, Malformed, ModelError
 from repshare.learning.lesson import lay_out
+from repshare.learning.measures import Score
 from repshare.learning.models import LeNet5
 from repshare.learning.samples import Samples
-from repshare.learning.training import Learner, Score
+from repshare.learning.training import Learner
 from repshare.sharing.representations import Teacher, nothing, stack
 
 

@@ -16,9 +16,10 @@ from repshare.config import Policy
 from repshare.errors import ConfigError, DataError
 from repshare.learning.common import Dual, Linear, Loss
 from repshare.learning.features import ROWS, Made, passes_on
+from repshare.learning.measures import Losses, Score, View, count_hits
 from repshare.learning.randomness import numpy_stream
 from repshare.learning.samples import EVALUATION_BATCH, Samples
-from repshare.learning.training import Learner, Losses, Score, View, count_hits
+from repshare.learning.training import Learner
 from repshare.sharing.task import Task, make_common_task
 from repshare.spaces import Backbone, Space, fingerprint
 from repshare.spaces.memory import Memory

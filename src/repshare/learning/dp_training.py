@@ -22,9 +22,10 @@ from torch.nn import functional as F
 
 from repshare.errors import CheckpointError, ConfigError, ModelError
 from repshare.learning import objective
+from repshare.learning.measures import Averages, Losses
 from repshare.learning.objective import Terms
 from repshare.learning.randomness import derive, secret_stream, torch_stream
-from repshare.learning.training import Averages, Learner, Losses
+from repshare.learning.training import Learner
 from repshare.privacy.end_to_end import WholeGuard
 
 

@@ -7,61 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, ModelError
 from repshare.learning import features, objective
-from repshare.learning.discriminator import make_discriminator
+from repshare.learning.measures import Averages, Losses, Score, View, count_hits
 from repshare.learning.models import Network, split
 from repshare.learning.objective import Lesson, Terms
 from repshare.learning.optimizers import OPTIMIZERS, Descent
 from repshare.learning.randomness import derive, numpy_stream, torch_stream
 from repshare.learning.samples import EVALUATION_BATCH, Samples
 from repshare.sharing.representations import Floats, Integers, Protection
-
-
-class Losses(NamedTuple):
-    """Means over the samples of one round's local training, taken as each batch was seen."""
-
-    ce: float
-    kd: float | None
-    disc: float | None
-    bound: float | None  # log K − L_disc, in nats
-    accuracy: float
-    gap: float | None = None  # of a common classifier: the own samples' part of the duality gap
-    held_out: float | None = None  # its accuracy on held-out samples, from 0 to 1
-    held_out_alone: float | None = None  # that of a classifier of the own samples alone
-    doubt: str | None = None  # what on held-out samples speaks against the others
-
-
-class Score(NamedTuple):
-    """How many samples of each class a model got right, and how many there were."""
-
-    right: Integers  # (C,)
-    totals: Integers  # (C,)
-
-    @property
-    def accuracy(self) -> float:
-        """From 0 to 1."""
-        return int(self.right.sum()) / int(self.totals.sum())
-
-    def weighted(self, classes: Integers) -> float | None:
-        """Accuracy, had there been so many samples of each class; None where none of those could be tested."""
-        tested = (self.totals > 0) & (classes > 0)
-        if not tested.any():
-            return None
-        return float(np.average(self.right[tested] / self.totals[tested], weights=classes[tested]))
-
-
-class View(NamedTuple):
-    """How one client sees some samples: its features of them, and its linear head."""
-
-    features: Floats  # (n, d')
-    weight: Floats  # (C, d')
-    bias: Floats  # (C,)  zeros where the head has none
 
 
 class Batch(NamedTuple):
@@ -111,7 +69,7 @@ class Learner:
         self.norm_bound = math.inf  # what others agreed no vector is longer than
         self.left_out = Counter[str]()  # what was not finite in this round's training, and changed nothing
         self.preparation = 0.0  # seconds of work before the first round that are its own
-        self.discriminator = make_discriminator(policy, self.network, derive(seed, name, "discriminator"))
+        self.discriminator = self._make_discriminator(seed)
         trained = [*model.parameters(), *self.discriminator.parameters()]
         self.optimizer = OPTIMIZERS[policy.optimizer](trained, lr=policy.learning_rate, fused=True)
         self.descent = Descent(self.optimizer)
@@ -270,6 +228,12 @@ class Learner:
             raise ValueError(f"it has a lesson of {tuple(lesson.means.shape)}, not of {wanted}")
         return lesson
 
+    def _make_discriminator(self, seed: int) -> nn.Module:
+        make, like = objective.DISCRIMINATORS[self.policy.discriminator], self.network.head.weight
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(seed, self.name, "discriminator"))
+            return make(self.network.dimension).to(like)
+
     def _outputs(self, samples: Samples) -> "list[tuple[tuple[Tensor, Tensor], Tensor]]":
         self.network.model.eval()
         with torch.inference_mode():
@@ -291,12 +255,6 @@ class Learner:
         return observations[chosen.to(observations.device)]  # (n, C, d)
 
 
-def count_hits(chosen: Tensor, labels: Tensor, classes: int) -> Score:
-    """The score of having chosen these classes for samples of those."""
-    right, totals = (torch.bincount(each, minlength=classes) for each in (labels[chosen == labels], labels))
-    return Score(right.numpy(), totals.numpy())
-
-
 def _check_policy(policy: Policy, samples: int, classes: int) -> None:
     """What may be shared is chosen by index, and a wrong index must not share something else."""
     for name, chosen, count in (
@@ -306,29 +264,3 @@ def _check_policy(policy: Policy, samples: int, classes: int) -> None:
         wrong = [index for index in chosen or () if not 0 <= index < count]
         if wrong:
             raise ConfigError(f"{name} has {wrong[0]}, but there are only 0 to {count - 1}")
-
-
-class Averages:
-    """Means over samples of what each batch reports. Values are read at the end: reading one waits for it on a GPU."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, list[tuple[Tensor, int]]] = {}
-
-    def add(self, terms: Terms, logits: Tensor, labels: Tensor) -> None:
-        """Note a batch."""
-        for name, value in zip(Terms._fields, terms, strict=True):
-            if value is not None:
-                self._seen.setdefault(name, []).append((value.detach(), len(labels)))
-        right = (logits.detach().argmax(1) == labels).sum()
-        self._seen.setdefault("accuracy", []).append((right / len(labels), len(labels)))
-
-    def result(self) -> Losses:
-        """The means."""
-        return Losses(**{name: self._mean(name) for name in Losses._fields})  # type: ignore[arg-type]
-
-    def _mean(self, name: str) -> float | None:
-        seen = self._seen.get(name)
-        if not seen:
-            return None
-        finite = [(float(value), count) for value, count in seen if value.isfinite()]
-        return sum(value * count for value, count in finite) / sum(count for _, count in finite) if finite else math.nan

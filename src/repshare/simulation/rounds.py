@@ -17,8 +17,8 @@ from repshare.config import Run, Setting
 from repshare.data import Splits
 from repshare.errors import Refused
 from repshare.exchange.local import Server
+from repshare.learning.measures import Score
 from repshare.learning.randomness import derive
-from repshare.learning.training import Score
 from repshare.methods import find_method
 from repshare.sharing import wire
 from repshare.simulation.attacks import FACTORS, choose_attackers, poison

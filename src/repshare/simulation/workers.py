@@ -10,9 +10,9 @@ import torch
 from repshare.board import Wants
 from repshare.client import Client, Record
 from repshare.learning.common_learner import Common
+from repshare.learning.measures import Score, View
 from repshare.learning.randomness import derive
 from repshare.learning.samples import Samples
-from repshare.learning.training import Score, View
 from repshare.methods import find_method
 from repshare.simulation.checkpoint import States, Version
 from repshare.simulation.plan import Plan, build_model, make_common
