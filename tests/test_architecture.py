@@ -97,6 +97,24 @@ def test_tests_are_in_the_folders_of_what_they_test():
     assert [path for path in tests if path.parent not in folders] == []
 
 
+def test_what_is_read_first_knows_no_method():
+    """Nor how a method trains otherwise: that is in the method's own file, or in a learner of its own."""
+    source = (SOURCE / "learning/training.py").read_text()
+    words = "FD SL FL RS CS CA DP DP-SGD opacus epsilon external shares_logits across dp_training common_learner"
+    assert [word for word in words.split() if re.search(rf"\b{word}\b", source)] == []
+
+
+def test_a_method_has_a_handful_of_fields():
+    (made,) = (
+        node
+        for node in ast.walk(ast.parse((SOURCE / "methods/method.py").read_text()))
+        if isinstance(node, ast.ClassDef) and node.name == "Method"
+    )
+    names = [field.target.id for field in made.body if isinstance(field, ast.AnnAssign)]
+    assert names[2:6] == ["share", "serve", "absorb", "loss"]
+    assert len(names) <= 10
+
+
 BETWEEN = ["sharing.representations", "sharing.wire", "stores", "board", "relay.app", "relay.server"]
 
 

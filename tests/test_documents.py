@@ -57,6 +57,19 @@ def test_the_example_of_ones_own_data_and_model_runs(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(("example", "most_lines"), [("fedprox.py:FEDPROX", 40), ("own_loss.py:CONTRAST", 45)])
+def test_the_examples_of_ones_own_method_run_as_they_say(example, most_lines, tmp_path):
+    path = ROOT / "examples" / example.partition(":")[0]
+    assert len(path.read_text().splitlines()) <= most_lines
+    (command,) = re.findall(r"^repshare (compare .*)$", path.read_text(), re.MULTILINE)
+    assert f"examples/{example}" in command
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    small = ["--dataset", "digits", "--clients", "2", "--rounds", "2", "--samples", "100", "--inline"]
+    done = run_warm(*command.split(), *small, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert example.partition(":")[2] in done.stdout
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_within_the_project_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):

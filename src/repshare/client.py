@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -16,12 +16,12 @@ from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Counting, Exchange
 from repshare.learning import features
-from repshare.learning.common_learner import Common, CommonLearner
-from repshare.learning.pairing import PairedLearner
+from repshare.learning.common_learner import Common
+from repshare.learning.measures import Losses
 from repshare.learning.randomness import derive, numpy_stream
 from repshare.learning.samples import Labelled, Samples
 from repshare.learning.states import copy_state, find_broken
-from repshare.learning.training import Learner, Losses
+from repshare.learning.training import Learner
 from repshare.methods import RS, Method
 from repshare.spaces import choose
 
@@ -124,11 +124,9 @@ class Client:
         self.policy = method.adapt(policy or Policy())
         samples = data if isinstance(data, Samples) else Samples(data, device=device)
         self.learner = self._make_learner(model, samples, head, common)
-        self.learner.shares_logits, self.learner.norm_bound = method.shares_logits, norm_bound
-        if not self.policy.share_inputs and method.shares_features:
+        self.learner.norm_bound = norm_bound
+        if not self.policy.share_inputs and method.share is not None and method.models != "one":
             features.check(self.learner.made, type(model).__name__)
-        if method.begin is not None:
-            method.begin(self.learner, seed)
         self.test = Samples(test, device=device) if test is not None and not isinstance(test, Samples) else test
         if self.test is not None:
             self.test.check_labels(self.learner.network.classes)
@@ -172,8 +170,7 @@ class Client:
         up = self._publish()
         if counting is not None:
             up, down = counting.sent - sent, counting.received - received
-        if self.learner.across is not None:  # what is collected and published is then the server's own
-            up, down = self.learner.across.crossed()
+        up, down = self.learner.crossed() or (up, down)
         seconds = time.perf_counter() - started + self.learner.preparation
         self.learner.preparation = 0.0
         return Record(
@@ -282,17 +279,12 @@ class Client:
         return self.round_number % self.policy.release_every == 0 and (most is None or self.released < most)
 
     def _make_learner(self, model: nn.Module, samples: Samples, head: str | None, common: Common | None) -> Learner:
+        given: dict[str, Any] = {"name": self.name, "seed": self.seed, "head": head}
+        given |= {"loss": self.method.loss, "options": self.method.options}
         if self.method.in_space:
             common = common or Common(choose((), samples.batch(torch.arange(1))[0], 0))
-            alone = self.method.share is None
-            options = {"name": self.name, "seed": self.seed, "head": head}
-            make = CommonLearner if self.policy.pair == "no" else PairedLearner
-            return make(model, samples, self.policy, **options, common=common, alone=alone)  # type: ignore[arg-type]
-        if not self.policy.end_to_end or self.method.share is None:  # of one who shares nothing, nothing shows
-            return Learner(model, samples, self.policy, name=self.name, seed=self.seed, head=head)
-        from repshare.learning.dp_training import PrivateLearner
-
-        return PrivateLearner(model, samples, self.policy, name=self.name, seed=self.seed, head=head)
+            given |= {"common": common, "alone": self.method.share is None}
+        return self.method.choose_learner(self.policy)(model, samples, self.policy, **given)
 
     def _make_guard(self, levels: Sequence[Level] | None) -> "Guard | None":
         policy, learner = self.policy, self.learner

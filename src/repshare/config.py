@@ -3,10 +3,13 @@
 A line of a description is a sentence, or several. The help adds the default, unless the description says it.
 """
 
+import difflib
 import math
 import sys
-from dataclasses import dataclass, field
-from typing import Literal, get_args, get_type_hints
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, fields
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from repshare.errors import ConfigError
 
@@ -222,6 +225,8 @@ class Setting:
     """Number of rounds between tests. There is always one after the last round."""
     device: str = "cpu"
     """PyTorch device on which models are trained."""
+    method_options: tuple[str, ...] = ()
+    """Options of methods, as METHOD.option=value. The list of methods above shows those of the methods given."""
     policy: Policy = field(default_factory=Policy)
     """Every client's policy."""
 
@@ -261,11 +266,43 @@ class Run:
     """One method on one split: on CPUs, with the same seed it gives the same bits."""
 
     method: str
-    """The method's letters."""
+    """Its letters, or `file.py:NAME`: by that, worker processes find it too."""
     seed: int
     """The seed of the split, the starting weights and all random streams."""
     setting: Setting
     """What all methods of a comparison have in common."""
+
+
+def parse_options(owner: str, kind: type[Any], words: Sequence[str], hidden: Collection[str] = ()) -> dict[str, Any]:
+    """Options as name=value, by the types of a dataclass's fields."""
+    hints = get_type_hints(kind)
+    known = {each.name: each.default for each in fields(kind) if each.name not in hidden}
+    chosen = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        if name not in known or not text:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"{owner} has no option {word!r}: use {', '.join(f'{each}=…' for each in known)}{hint}")
+        try:
+            chosen[name] = _read(hints[name], text)
+        except (ValueError, KeyError, StopIteration) as error:
+            raise ConfigError(f"{name} cannot be {text!r}: its default is {known[name]!r}") from error
+    return chosen
+
+
+def _read(kind: Any, text: str) -> Any:
+    """A value of this type: a number, a word, true or false, one of some, or several of a kind."""
+    kinds = get_args(kind)
+    if kind is bool:
+        return {"true": True, "false": False}[text.lower()]
+    if get_origin(kind) is Literal:
+        return next(each for each in kinds if str(each) == text)
+    if get_origin(kind) is tuple:
+        return tuple(_read(kinds[0], each) for each in text.split(","))
+    if NoneType in kinds:
+        return None if text == "None" else _read(kinds[0], text)
+    return kind(text)
 
 
 def _within(config: object, name: str, least: float, most: float) -> None:

@@ -4,20 +4,29 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from repshare.errors import ConfigError
 
 
 def is_reference(text: str) -> bool:
-    """Return whether this names a function in a file, rather than something built in."""
+    """Return whether this names something in a file, rather than something built in."""
     return ".py:" in text
 
 
 def find_function(reference: str) -> Callable[..., Any]:
-    """Return the function that `path/to/file.py:function` names. Runs the file, as `python file.py` would."""
-    place, _, name = reference.rpartition(":")
-    path = Path(place)
+    """Return the function that `path/to/file.py:function` names."""
+    path, _, name = reference.rpartition(":")
+    function = getattr(run_file(reference), name, None)
+    if not callable(function):
+        raise ConfigError(f"{reference}: {path} has no function {name!r}")
+    return function  # type: ignore[no-any-return]
+
+
+def run_file(reference: str) -> ModuleType:
+    """Return the module that `path/to/file.py:name` names something in. Runs the file, as `python file.py` would."""
+    path = Path(reference.rpartition(":")[0])
     if not path.is_file():
         raise ConfigError(f"{reference}: there is no file {path}")
     name_of_module = f"repshare_own_{path.stem}"
@@ -34,10 +43,7 @@ def find_function(reference: str) -> Callable[..., Any]:
         raise ConfigError(f"{reference}: {path} could not be run: {in_one_line(error)}") from error
     finally:
         sys.path.pop(0)
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise ConfigError(f"{reference}: {path} has no function {name!r}")
-    return function  # type: ignore[no-any-return]
+    return module
 
 
 def in_one_line(error: BaseException) -> str:

@@ -130,8 +130,15 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
 
 
 OWN = """
+from dataclasses import dataclass
 import numpy as np
+from repshare.methods import RS, Method
 from torch import nn
+
+@dataclass(frozen=True)
+class Options:
+    width: float = 1.0
+    'How wide it is.'
 
 def rows(n=60):
     rng = np.random.default_rng(0)
@@ -151,6 +158,10 @@ def nan():
 
 def headless(channels, classes):
     return nn.Sequential(nn.Conv2d(channels, classes, 8), nn.Flatten())
+
+NOTHING = Method("NOTHING", "shares nothing")
+RS2 = RS._replace(name="RS2", options=Options())
+TAKEN = Method("RS", "a name that is taken")
 
 def exits(channels, classes):
     raise SystemExit(0)
@@ -176,6 +187,15 @@ def test_own_data_and_own_model_work_from_the_command_line(tmp_path):
         (["--model", "lenet6"], "unknown model 'lenet6'"),
         (["--methods", "IL", "XX"], "unknown method 'XX'"),
         (["--methods"], "methods are missing"),
+        (["--methods", "own.py"], "unknown method 'own.py': choose CL, IL, FL, FD, RS, CA, CS, SL, FC, or your own as"),
+        (["--methods", "IL", "none.py:MINE"], "none.py:MINE: there is no file none.py"),
+        (["--methods", "own.py:MINE"], "there is no 'MINE'; the methods in this file are NOTHING, RS2, TAKEN"),
+        (["--methods", "own.py:narrow"], "narrow is a function; the methods in this file are NOTHING"),
+        (["--methods", "own.py:TAKEN"], "own.py:TAKEN is called RS, as a method here is: give it another name"),
+        (["--methods", "own.py:RS2", "--method-options", "RS2.widht=3"], "use width=…; did you mean width?"),
+        (["--methods", "own.py:RS2", "--method-options", "RS2.width=x"], "width cannot be 'x': its default is 1.0"),
+        (["--methods", "own.py:RS2", "--method-options", "width=2"], "'width=2' is no METHOD.option=value"),
+        (["--methods", "IL", "own.py:NOTHING", "--method-options", "NOTHING.width=2"], "NOTHING has no options"),
         (["--runs", "own.py"], "own.py/"),
         (["--model", "own.py:exits"], "could not be built"),
         (["--model", "own.py:narrow", "--dimension", "9"], "leave --dimension 9 out"),
@@ -343,9 +363,55 @@ def test_long_helps_begin_with_the_common_options_and_leave_none_without_a_title
 def test_defaults_are_shown_as_they_are_typed(capsys):
     _, shown, _ = call(capsys, "compare", "--help-all")
     words = " ".join(shown.split())
-    assert "--methods METHOD ... Methods to compare: any of CL, IL, FL, FD, RS, CA, CS, SL, FC. Default: CL IL" in words
+    assert (
+        "--methods METHOD ... Methods to compare: any of the list above, or your own as file.py:NAME. Default: "
+        in words
+    )
+    assert "file.py:NAME. Default: CL IL FL FD RS CA CS. --method-options" in words
     assert "--clients N Number of clients that the data is divided among. Default: 5." in words
     assert "--rounds N Number of communication rounds. Default: the paper's number for the dataset, else 20." in words
+
+
+@pytest.mark.parametrize("name", ["compare", "run"])
+def test_the_help_lists_every_method_by_itself(capsys, name):
+    from repshare.methods import METHODS
+
+    listed = re.search(r"^methods:\n((?:  .*\n)+)", call(capsys, name, "--help")[1], re.MULTILINE).group(1)
+    assert [line.split(maxsplit=1) for line in listed.splitlines()] == [[m.name, m.title] for m in METHODS.values()]
+
+
+def test_the_help_shows_an_own_method_with_its_options(tmp_path, monkeypatch, capsys):
+    (tmp_path / "own.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    for before in (["compare", "--dataset", "own.py:good", "--methods", "IL"], ["run"]):
+        code, shown, _ = call(capsys, *before, "own.py:RS2", "--help")
+        assert code == 0
+        assert re.search(
+            r"^  RS2 +representation sharing .*\n    RS2.width=1.0 +How wide it is.\n", shown, re.MULTILINE
+        )
+    code, _, error = call(capsys, "run", "own.py:NOBODY", "--help")
+    assert (code, error.count("\n")) == (2, 1)
+    assert "there is no 'NOBODY'" in error
+
+
+def test_an_own_method_runs_from_the_command_line_and_goes_on_where_it_stopped(tmp_path):
+    example = Path(__file__).parents[2] / "examples/fedprox.py"
+    (tmp_path / "mine.py").write_text(example.read_text())
+    arguments = ["compare", *TINY, "--methods", "FL", "mine.py:FEDPROX", "--method-options", "FEDPROX.mu=0.5"]
+    seen = {}
+    for name, where in (("inline", ["--inline"]), ("two", ["--workers", "2"])):
+        done = repshare(*arguments, "--name", name, *where, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "FEDPROX  FedAvg, kept close" in done.stdout
+        seen[name] = records(tmp_path / "runs" / name)
+    assert seen["inline"] == seen["two"]
+    assert {line["method"] for line in seen["two"]} == {"FL", "FEDPROX"}
+    described = json.loads((tmp_path / "runs/two/run.json").read_text())
+    assert described["methods"] == ["FL", "mine.py:FEDPROX"]
+    assert described["setting"]["method_options"] == ["FEDPROX.mu=0.5"]
+    other = repshare(*arguments[:-1], "FEDPROX.mu=0.6", "--name", "two", "--resume", cwd=tmp_path)
+    assert (other.returncode, "method_options ['FEDPROX.mu=0.5'] there" in other.stderr) == (2, True)
+    assert repshare(*arguments, "--name", "two", "--resume", cwd=tmp_path).returncode == 0
 
 
 def test_the_version_is_told(capsys):

@@ -15,7 +15,7 @@ from repshare.experiments.ablation import gains
 from repshare.experiments.estimate import estimate, in_words
 from repshare.experiments.experiment import what_was_seen
 from repshare.experiments.tsne import neighbourhood
-from repshare.learning.training import View
+from repshare.learning.measures import View
 from repshare.results.records import Folder, Journal
 from repshare.results.terminal import table_markdown
 from repshare.simulation import Inline, resolve

@@ -10,9 +10,10 @@ from torch.utils.data import Dataset, TensorDataset
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, Malformed, ModelError
 from repshare.learning.lesson import lay_out
+from repshare.learning.measures import Score
 from repshare.learning.models import LeNet5
 from repshare.learning.samples import Samples
-from repshare.learning.training import Learner, Score
+from repshare.learning.training import Learner
 from repshare.sharing.representations import Teacher, nothing, stack
 
 
@@ -241,10 +242,10 @@ def test_every_choice_about_training_shows_in_the_weights(few, change):
 
 def test_an_external_discriminator_learns_and_goes_on_from_its_state(few):
     whole, before = (learner(few, Policy(discriminator="external")) for _ in range(2))
-    start = whole.external.student.weight.detach().clone()
+    start = whole.discriminator.student.weight.detach().clone()
     for each in (whole, before):
         each.train()  # alone at first: the discriminator has nothing to learn from yet
-        assert torch.equal(each.external.student.weight, start)
+        assert torch.equal(each.discriminator.student.weight, start)
         each.lesson = lay_out(teacher(np.random.default_rng(0)), each)
         losses = [each.train().disc for _ in range(3)]
         assert losses[-1] < losses[0]
@@ -252,7 +253,7 @@ def test_an_external_discriminator_learns_and_goes_on_from_its_state(few):
     after.load_state(before.state())
     for each in (whole, after):
         each.train()
-    assert torch.equal(whole.external.teacher.weight, after.external.teacher.weight)
+    assert torch.equal(whole.discriminator.teacher.weight, after.discriminator.teacher.weight)
     assert torch.equal(weights(whole), weights(after))
 
 

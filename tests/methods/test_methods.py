@@ -6,7 +6,7 @@ from repshare import Client, LeNet5, LocalExchange, Task
 from repshare.board import Wants
 from repshare.config import Setting
 from repshare.errors import ConfigError, Malformed, Refused
-from repshare.learning.models import ResNet9
+from repshare.learning.models import ResNet9, split
 from repshare.methods import FC, FL, IL, SL, find_method
 from repshare.methods.fedavg import read_weights
 from repshare.sharing import fixed_point, wire
@@ -17,6 +17,10 @@ TASK = Task(10, 84)
 def lenet(seed=0):
     torch.manual_seed(seed)
     return LeNet5()
+
+
+def network(seed=0):
+    return split(lenet(seed), torch.zeros(1, 1, 28, 28))
 
 
 def clients(data, server, names, seeds=None):
@@ -50,7 +54,7 @@ def in_step(parties, server, rounds):
 
 
 def test_the_average_of_two_identical_clients_equals_one_client_bit_for_bit(data):
-    start = read_weights(lenet())
+    start = network()
     finals = []
     for count in (1, 2):
         server = FL.serve(TASK, start)
@@ -68,7 +72,7 @@ def test_the_average_weighs_clients_by_their_samples():
 
 
 def test_clients_start_from_common_weights_unless_told_otherwise(data):
-    start = read_weights(lenet(7))
+    start = network(7)
     server = FL.serve(TASK, start)
     (client,) = clients(data, server, "a")
     FL.absorb(client.learner, server.teach("a", Wants(0, 0)))
@@ -94,7 +98,7 @@ def test_batch_statistics_are_averaged_too():
 
 
 def test_weights_of_another_architecture_are_refused():
-    server = FL.serve(TASK, read_weights(lenet()))
+    server = FL.serve(TASK, network())
     with pytest.raises(Refused, match="another architecture"):
         server.accept("b", wire.encode_weights(read_weights(ResNet9()), round=1, samples=1))
 
@@ -133,7 +137,7 @@ def test_fixed_codes_are_the_same_for_everyone_and_teach_without_a_word(data):
 
 
 def test_a_setting_says_how_large_codes_are(data):
-    method = FC.settle(FC, Setting(code_size=0.25))
+    method = find_method("FC", Setting(code_size=0.25))
     client = Client(lenet(), data, name="a", method=method)
     assert client.learner.lesson.means.abs().unique().tolist() == [0.25]
     with pytest.raises(ConfigError, match="code_size must be at least 0"):

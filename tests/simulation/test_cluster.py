@@ -40,14 +40,14 @@ def test_two_nodes_give_the_same_bits_as_one_process(two_nodes, splits, tmp_path
     assert len([node for node in two_nodes.nodes() if node["Alive"]]) == 2
     with Inline() as inline, Cluster() as cluster:
         assert cluster.count == 2
-        for method in ("FL", "RS"):
+        for method in (f"{Path(__file__).parents[2]}/examples/fedprox.py:FEDPROX", "FL", "RS"):
             run = Run(method, 0, SMALL)
             whole = plain(simulate(run, splits, inline))
             assert plain(simulate(run, splits, cluster)) == whole
         first = plain([next(simulate(run, splits, cluster, Checkpoint(tmp_path / "c", run)))])
         rest = plain(simulate(run, splits, inline, Checkpoint(tmp_path / "c", run)))
         assert first + rest == whole
-        assert len([*Path(cluster._scratch.name).iterdir()]) == 1  # of three runs
+        assert len([*Path(cluster._scratch.name).iterdir()]) == 1  # of four runs
 
 
 def test_errors_and_deaths_on_the_cluster_are_told(two_nodes, splits):

@@ -278,7 +278,7 @@ def test_every_client_and_seed_starts_from_weights_of_its_own(splits):
 
 def test_the_common_start_of_fedavg_follows_the_seed(splits):
     first, other = (common_start(make_plan(Run("FL", seed, SMALL), splits)) for seed in (0, 1))
-    assert not (first["head.weight"] == other["head.weight"]).any()
+    assert not (first.head.weight == other.head.weight).any()
 
 
 def test_images_are_normalised_by_the_samples_that_are_used(splits):

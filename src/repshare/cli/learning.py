@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from repshare.cli.interrupts import interruptible
 from repshare.cli.privacy import cautions
 from repshare.config import Setting
 from repshare.errors import ConfigError, DataError
+from repshare.imports import is_reference, missing
 
 if TYPE_CHECKING:
     from repshare.data import Splits
@@ -64,19 +65,16 @@ def compare(
 ) -> None:
     """Compare methods on the same split and seeds: a table, a figure, and all records.
 
-    CL: all data in one place. IL: every client learns alone. FL: clients share weights (FedAvg). FD: clients share
-    mean logits. RS: clients share mean representations (the paper's method). CS: clients share class averages in a
-    common space, and need few rounds. CA: the common space alone, as a control. SL: split learning. FC: clients learn
-    fixed class codes and share nothing, as a control.
-
     repshare compare --dataset digits --clients 3 --rounds 10
 
     repshare compare --methods IL RS --partition dirichlet --alpha 0.5 --seeds 3
 
+    repshare compare --methods FL examples/fedprox.py:FEDPROX --method-options FEDPROX.mu=0.1
+
     Args:
         setting: What all methods have in common.
         output: Where results go.
-        methods: Methods to compare: any of CL, IL, FL, FD, RS, CA, CS, SL, FC.
+        methods: Methods to compare: any of the list above, or your own as file.py:NAME.
         seeds: Number of seeds. Each has its own split and starting weights.
         fallback: Dataset to use, with a warning, if the first cannot be downloaded.
     """
@@ -84,30 +82,52 @@ def compare(
 
 
 def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: Output, seeds: int = 1) -> None:
-    """Run one method: CL, IL, FL, FD, RS, CA, CS, SL or FC. See `repshare compare --help` for what they are.
+    """Run one method.
 
     repshare run RS --dataset mnist --clients 10
 
     repshare run FL --independent-starts
 
     Args:
-        method: One of CL, IL, FL, FD, RS, CA, CS, SL, FC.
+        method: One of the list above, or your own as file.py:NAME.
         setting: What to run it on.
         output: Where results go.
         seeds: Number of seeds. Each has its own split and starting weights.
     """
-    _compare(f"run-{method}", setting, output, (method,), seeds, None)
+    _compare(f"run-{method.rpartition(':')[2]}", setting, output, (method,), seeds, None)
+
+
+def list_methods(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """For the help: the methods there are, those of the user's own that the arguments name, and the options of each."""
+    from repshare.cli.parsing.options import field_helps
+
+    try:
+        from repshare.methods import METHODS, find_method
+    except ModuleNotFoundError as error:
+        yield "?", f"{missing(error)}."
+        return
+    methods, named = [*METHODS.values()], True  # by position, for `run`
+    for argument in arguments:
+        if argument.startswith("-"):
+            named = argument == "--methods"
+        elif named and is_reference(argument):
+            methods.append(find_method(argument))
+    for method in methods:
+        yield method.name, method.title
+        helps = {} if method.options is None else field_helps(type(method.options))
+        for name, told in helps.items():
+            yield f"  {method.name}.{name}={getattr(method.options, name)}", told
 
 
 def _compare(
     command: str, setting: Setting, output: Output, methods: Sequence[str], seeds: int, fallback: str | None
 ) -> None:
     from repshare import experiments
-    from repshare.methods import METHODS
     from repshare.results import plots, terminal
     from repshare.results.records import Folder
 
     check_seeds(seeds)
+    titles = {method.name: method.title for method in experiments.choose_methods(methods, setting).values()}
     console = Console(stderr=output.json)
     splits, setting = load(setting, fallback, console)
     for warning in cautions(setting.policy):
@@ -121,7 +141,7 @@ def _compare(
         done = 0
         work = experiments.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
         for run, round, _ in until_asked(work):
-            bar.update(task, completed=done + round, description=f"{run.method}, seed {run.seed}")
+            bar.update(task, completed=done + round, description=f"{experiments.name_of(run)}, seed {run.seed}")
             done += round if round == run.setting.rounds else 0
     setting, lines = runs[0].setting, folder.records.read()
     summaries = experiments.summaries(lines)
@@ -133,7 +153,7 @@ def _compare(
         most = max(run.setting.rounds or 0 for run in runs)
         heading = f"{title}, {most} rounds: test accuracy at the end"
         console.print(terminal.comparison(summaries, lines, heading))
-        console.print(terminal.legend({name: METHODS[name].title for name in summaries}, seeds))
+        console.print(terminal.legend({name: titles[name] for name in summaries}, seeds))
     plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {setting.rounds} rounds")
     plots.draw_partition(experiments.who_has_what(runs[0], splits), folder.path / "partition.png", title)
     for what, file in (("figure", "figure.png"), ("who has what", "partition.png"), ("records", "records.jsonl")):

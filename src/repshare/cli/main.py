@@ -19,12 +19,12 @@ class Command(NamedTuple):
 
     summary: str
     home: str
+    methods: str = ""
+    """Where the list of methods in its help comes from, if it has one."""
 
     def load(self) -> Callable[..., Any]:
         """Return the function that carries it out."""
-        module, _, name = self.home.partition(":")
-        loaded: Callable[..., Any] = getattr(import_module(f"repshare.cli.{module}"), name)
-        return loaded
+        return _import(self.home)
 
 
 class CommandGroup(NamedTuple):
@@ -34,7 +34,14 @@ class CommandGroup(NamedTuple):
     commands: "Commands"
 
 
+def _import(home: str) -> Callable[..., Any]:
+    module, _, name = home.partition(":")
+    loaded: Callable[..., Any] = getattr(import_module(f"repshare.cli.{module}"), name)
+    return loaded
+
+
 Commands = Mapping[str, Command | CommandGroup]
+METHODS = "learning:list_methods"
 
 KEYS: Commands = {
     "new": Command("Make a key, and print its public half.", "peer:new"),
@@ -62,8 +69,10 @@ RELAY: Commands = {
 }
 COMMANDS: Commands = {
     "demo": Command("Watch clients with different networks learn together.", "demo.command:demo"),
-    "compare": Command("Compare methods on the same data: a table, a figure, all records.", "learning:compare"),
-    "run": Command("Run one method.", "learning:run"),
+    "compare": Command(
+        "Compare methods on the same data: a table, a figure, all records.", "learning:compare", METHODS
+    ),
+    "run": Command("Run one method.", "learning:run", METHODS),
     "report": Command("Write one HTML file about recorded runs.", "report:report"),
     "reproduce": Command("Reproduce the paper's tables and figures, and further studies.", "reproduce:reproduce"),
     "data": Command("List the datasets, or download them.", "data:data"),
@@ -115,7 +124,7 @@ def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
     elif isinstance(chosen, CommandGroup):
         _carry_out(f"{program} {first}", chosen, rest)
     elif chosen is not None:
-        _call(f"{program} {first}", chosen.load(), rest)
+        _call(f"{program} {first}", chosen, rest)
     elif first == "--version":
         print(f"repshare {__version__}")
     elif first == "--tyro-write-completion":
@@ -135,13 +144,15 @@ def overview(program: str, group: CommandGroup) -> str:
     return "\n".join(lines) + (MORE if program == "repshare" else "")
 
 
-def _call(program: str, command: Callable[..., Any], arguments: list[str]) -> None:
+def _call(program: str, chosen: Command, arguments: list[str]) -> None:
     from repshare.cli.parsing.arguments import check_arguments
 
+    command = chosen.load()
     if any(word in arguments for word in ("-h", "--help", "--help-all")):
         from repshare.cli.parsing.help import describe
 
-        print(describe(program, command, everything="--help-all" in arguments))
+        methods = _import(chosen.methods)(arguments) if chosen.methods else ()
+        print(describe(program, command, methods, everything="--help-all" in arguments))
         sys.exit(0)
     check_arguments(program, command, arguments)
     import tyro

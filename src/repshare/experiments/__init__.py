@@ -2,7 +2,16 @@
 
 from repshare.experiments.ablation import ABLATION
 from repshare.experiments.bound import BOUND
-from repshare.experiments.comparison import Progress, carry_out, describe, plan_comparison, summaries, who_has_what
+from repshare.experiments.comparison import (
+    Progress,
+    carry_out,
+    choose_methods,
+    describe,
+    name_of,
+    plan_comparison,
+    summaries,
+    who_has_what,
+)
 from repshare.experiments.curves import CURVES
 from repshare.experiments.experiment import Cell, Experiment, arrange, choose, fill, missing
 from repshare.experiments.partners import PARTNERS
@@ -39,9 +48,11 @@ __all__ = [
     "arrange",
     "carry_out",
     "choose",
+    "choose_methods",
     "describe",
     "fill",
     "missing",
+    "name_of",
     "plan_comparison",
     "summaries",
     "who_has_what",

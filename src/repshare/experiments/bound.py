@@ -18,9 +18,9 @@ from torch import Tensor
 from repshare.config import Policy, Run, Setting
 from repshare.data import Splits
 from repshare.experiments.experiment import Cell, Experiment, what_was_seen
+from repshare.learning.measures import View
 from repshare.learning.objective import contrast, information_bound
 from repshare.learning.randomness import numpy_stream
-from repshare.learning.training import View
 from repshare.results.plots import COLOURS, DASHES, label_ends, save, tidy
 from repshare.results.records import Line
 from repshare.sharing.representations import Floats, Integers

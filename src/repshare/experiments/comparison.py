@@ -11,8 +11,9 @@ from repshare.client import Record
 from repshare.config import Run, Setting
 from repshare.data import Splits, histogram
 from repshare.errors import ConfigError
+from repshare.imports import is_reference
 from repshare.learning.randomness import numpy_stream
-from repshare.methods import METHODS, find_method
+from repshare.methods import METHODS, Method, find_method
 from repshare.results.records import Folder, Journal, Line, Summary, summarise
 from repshare.simulation import Checkpoint, Workers, following, resolve, simulate
 from repshare.simulation.checkpoint import States
@@ -30,18 +31,36 @@ class Progress(NamedTuple):
 
 def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits: Splits) -> list[Run]:
     """Every method on the same splits and seeds. Raises on anything that could not be carried out."""
-    setting = resolve(setting, len(splits.train.labels))
-    names = list(dict.fromkeys(find_method(name).name for name in methods))
-    if not names:
-        raise ConfigError(f"methods are missing: choose from {', '.join(METHODS)}")
-    runs = [make_run(name, seed, setting) for seed in range(seeds) for name in names]
-    for run in runs[: len(names)]:
+    setting, chosen = resolve(setting, len(splits.train.labels)), choose_methods(methods, setting)
+    runs = [make_run(name, seed, setting) for seed in range(seeds) for name in chosen]
+    for run in runs[: len(chosen)]:
         agree(make_plan(run, splits))
     for run in runs:
-        if not find_method(run.method).pools_data and not is_ever_tested(run.setting, run.seed):
+        if find_method(run.method).models != "pooled" and not is_ever_tested(run.setting, run.seed):
             why = f"seed {run.seed}: nobody is there whenever a test is due"
             raise ConfigError(f"{why}; more clients, more tests or fewer absences, please")
     return runs
+
+
+def choose_methods(methods: Sequence[str], setting: Setting) -> dict[str, Method]:
+    """The methods, by what a run calls them, with their options. Raises on any that is unknown, or not the only one."""
+    found = {each if is_reference(each) else each.upper(): find_method(each, setting) for each in methods}
+    if not found:
+        raise ConfigError(f"methods are missing: choose from {', '.join(METHODS)}, or your own as file.py:NAME")
+    names = [method.name.upper() for method in found.values()]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"two methods are called {twice[0]}: give one of them another name")
+    for option in setting.method_options:
+        name, dot, _ = option.partition(".")
+        if not dot or name.upper() not in names:
+            told = ", ".join(method.name for method in found.values())
+            raise ConfigError(f"{option!r} is no METHOD.option=value: the methods of this comparison are {told}")
+    return found
+
+
+def name_of(run: Run) -> str:
+    """What records, tables and figures call the run's method."""
+    return find_method(run.method).name
 
 
 def who_has_what(run: Run, splits: Splits) -> NDArray[np.int64]:
@@ -69,12 +88,13 @@ def carry_out(
     """
     finished = folder.finished()
     for run in runs:
-        if (run.method, run.seed) in finished:
+        called = name_of(run)
+        if (called, run.seed) in finished:
             yield Progress(run, run.setting.rounds or 0, [])
             continue
-        name = f"{run.method}-{run.seed}"
+        name = f"{called}-{run.seed}"
         yield from go_on(run, splits, folder, name, folder.records, workers, checkpoint_every)
-        folder.finish(run.method, run.seed)
+        folder.finish(called, run.seed)
         checkpoints(folder, name).clear()
 
 
@@ -89,12 +109,12 @@ def go_on(
 ) -> Generator[Progress]:
     """Simulate from the last checkpoint, with the journal holding this run's records up to there."""
     checkpoint = Checkpoint(checkpoints(folder, name).folder, run)
-    own, done = (run.method, run.seed), checkpoint.manifest.round
+    own, done = (name_of(run), run.seed), checkpoint.manifest.round
     lines = journal.read()
     journal.keep_only(line for line in lines if (line["method"], line["seed"]) != own or line["round"] <= done)
     with following(simulate(run, splits, workers, checkpoint, checkpoint_every=checkpoint_every)) as rounds:
         for number, records in enumerate(rounds, start=done + 1):
-            journal.add({"method": run.method, "seed": run.seed, **asdict(record)} for record in records)
+            journal.add({"method": own[0], "seed": run.seed, **asdict(record)} for record in records)
             yield Progress(run, number, records)
 
 

@@ -38,7 +38,7 @@ def estimate(cells: Sequence[Cell], load: Load, workers: int) -> float:
         model = (setting.dataset, setting.model)
         if model not in paces:
             paces[model] = _time(make_plan(cell.run, splits))
-        at_once = 1 if find_method(cell.run.method).pools_data else min(workers, setting.clients)
+        at_once = 1 if find_method(cell.run.method).models == "pooled" else min(workers, setting.clients)
         total += _seconds(cell.run, splits, paces[model]) / at_once
     return total
 
@@ -55,9 +55,9 @@ def _seconds(run: Run, splits: Splits, pace: Pace) -> float:
     method, setting = find_method(run.method), run.setting
     rounds, samples = setting.rounds or 0, setting.samples or 0
     trained = rounds * samples * setting.policy.epochs
-    represented = rounds * samples if method.share is not None and not method.one_model else 0
+    represented = rounds * samples if method.share is not None and method.models != "one" else 0
     tests = math.ceil(rounds / setting.eval_every)
-    tested = tests * len(splits.test.labels) * (1 if method.one_model or method.pools_data else setting.clients)
+    tested = tests * len(splits.test.labels) * (1 if method.models in ("one", "pooled") else setting.clients)
     return trained * pace.training + (represented + tested) * pace.looking
 
 

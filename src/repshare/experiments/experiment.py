@@ -9,7 +9,7 @@ from repshare.config import Compute, Run, Setting
 from repshare.data import Splits
 from repshare.errors import ConfigError
 from repshare.experiments.comparison import checkpoints, go_on
-from repshare.learning.training import View
+from repshare.learning.measures import View
 from repshare.results.records import Folder, Journal, Line, summarise
 from repshare.simulation import Workers, following
 

@@ -107,7 +107,7 @@ def _policy(row: Row, setting: Setting) -> Policy:
 
 def sizes(row: Row) -> tuple[int, ...]:
     """The numbers of clients for which a row has an entry."""
-    return SIZES[:1] if find_method(row.method).pools_data else SIZES
+    return SIZES[:1] if find_method(row.method).models == "pooled" else SIZES
 
 
 def show(rows: Sequence[Row], lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:

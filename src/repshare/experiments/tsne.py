@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from repshare.config import Run, Setting
 from repshare.data import Splits
 from repshare.experiments.experiment import Cell, Experiment, what_was_seen
-from repshare.learning.training import View
+from repshare.learning.measures import View
 from repshare.results.plots import save
 from repshare.results.records import Line
 

@@ -16,9 +16,10 @@ from repshare.config import Policy
 from repshare.errors import ConfigError, DataError
 from repshare.learning.common import Dual, Linear, Loss
 from repshare.learning.features import ROWS, Made, passes_on
+from repshare.learning.measures import Losses, Score, View, count_hits
 from repshare.learning.randomness import numpy_stream
 from repshare.learning.samples import EVALUATION_BATCH, Samples
-from repshare.learning.training import Learner, Losses, Score, View, count_hits
+from repshare.learning.training import Learner
 from repshare.sharing.task import Task, make_common_task
 from repshare.spaces import Backbone, Space, fingerprint
 from repshare.spaces.memory import Memory
@@ -60,19 +61,20 @@ class Common(NamedTuple):
 class CommonLearner(Learner):
     """A client's samples in the space, with their dual variables, beside its network."""
 
+    no_loss = "a common classifier is not trained in batches"
+
     def __init__(
         self,
         model: nn.Module,
         samples: Samples,
         policy: Policy,
         *,
-        name: str,
         seed: int,
-        head: str | None = None,
         common: Common,
         alone: bool = False,
+        **given: Any,
     ) -> None:
-        super().__init__(model, samples, policy, name=name, seed=seed, head=head)
+        super().__init__(model, samples, policy, seed=seed, **given)
         started = time.perf_counter()
         self.common, self.made = common, _examine(common.space, samples)
         classes = self.network.classes

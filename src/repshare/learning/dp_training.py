@@ -22,14 +22,17 @@ from torch.nn import functional as F
 
 from repshare.errors import CheckpointError, ConfigError, ModelError
 from repshare.learning import objective
+from repshare.learning.measures import Averages, Losses
 from repshare.learning.objective import Terms
 from repshare.learning.randomness import derive, secret_stream, torch_stream
-from repshare.learning.training import Averages, Learner, Losses
+from repshare.learning.training import Learner
 from repshare.privacy.end_to_end import WholeGuard
 
 
 class PrivateLearner(Learner):
     """A learner whose weights are differentially private, given that its starting weights knew nothing of the data."""
+
+    no_loss = "with end_to_end, nothing says that this loss looks at each sample alone"
 
     def __init__(self, model: nn.Module, *arguments: Any, **options: Any) -> None:
         super().__init__(make_private(model), *arguments, **options)

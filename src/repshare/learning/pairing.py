@@ -13,8 +13,9 @@ from torch.nn import functional as F
 
 from repshare.errors import ConfigError
 from repshare.learning.common_learner import CommonLearner
+from repshare.learning.measures import Losses, Score, count_hits
 from repshare.learning.samples import Samples
-from repshare.learning.training import Learner, Losses, Score, count_hits
+from repshare.learning.training import Learner
 
 SHARES = tuple(tenth / 10 for tenth in range(11))  # m
 SCALES = (1.0, 3.0, 10.0, 30.0)  # s, for squared loss, whose scores are no logarithms
@@ -34,6 +35,8 @@ class Mixture(NamedTuple):
 
 class PairedLearner(CommonLearner):
     """Dual variables in the common space, and a network that trains on all samples that are not held out."""
+
+    no_loss = ""  # the network is
 
     def __init__(self, model: Any, samples: Samples, *arguments: Any, **options: Any) -> None:
         super().__init__(model, samples, *arguments, **options)

@@ -3,78 +3,41 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, ModelError
 from repshare.learning import features, objective
-from repshare.learning.models import split
-from repshare.learning.objective import Contrast, External, Lesson, Terms
+from repshare.learning.measures import Averages, Losses, Score, View, count_hits
+from repshare.learning.models import Network, split
+from repshare.learning.objective import Lesson, Terms
 from repshare.learning.optimizers import OPTIMIZERS, Descent
 from repshare.learning.randomness import derive, numpy_stream, torch_stream
 from repshare.learning.samples import EVALUATION_BATCH, Samples
 from repshare.sharing.representations import Floats, Integers, Protection
 
 
-class Losses(NamedTuple):
-    """Means over the samples of one round's local training, taken as each batch was seen."""
+class Batch(NamedTuple):
+    """A batch of training as a method's own loss sees it."""
 
-    ce: float
-    kd: float | None
-    disc: float | None
-    bound: float | None  # log K − L_disc, in nats
-    accuracy: float
-    gap: float | None = None  # of a common classifier: the own samples' part of the duality gap
-    held_out: float | None = None  # its accuracy on held-out samples, from 0 to 1
-    held_out_alone: float | None = None  # that of a classifier of the own samples alone
-    doubt: str | None = None  # what on held-out samples speaks against the others
+    inputs: Any
+    labels: Tensor  # (n,)
+    features: Tensor  # (n, d')
+    logits: Tensor  # (n, C)
 
 
-class Score(NamedTuple):
-    """How many samples of each class a model got right, and how many there were."""
-
-    right: Integers  # (C,)
-    totals: Integers  # (C,)
-
-    @property
-    def accuracy(self) -> float:
-        """From 0 to 1."""
-        return int(self.right.sum()) / int(self.totals.sum())
-
-    def weighted(self, classes: Integers) -> float | None:
-        """Accuracy, had there been so many samples of each class; None where none of those could be tested."""
-        tested = (self.totals > 0) & (classes > 0)
-        if not tested.any():
-            return None
-        return float(np.average(self.right[tested] / self.totals[tested], weights=classes[tested]))
-
-
-class View(NamedTuple):
-    """How one client sees some samples: its features of them, and its linear head."""
-
-    features: Floats  # (n, d')
-    weight: Floats  # (C, d')
-    bias: Floats  # (C,)  zeros where the head has none
-
-
-class Across(Protocol):
-    """The other half of a network whose head is elsewhere."""
-
-    def gradients(self, features: Tensor, labels: Tensor) -> tuple[Terms, Tensor]:
-        """Leave both halves with their gradients of a batch; its loss and logits."""
-
-    def crossed(self) -> tuple[int, int]:
-        """Bytes up and down since this was last asked."""
+Loss = Callable[["Learner", Batch], Tensor]  # one number, added to the batch's loss
 
 
 class Learner:
     """One client's network, optimizer, data and random streams: all that local training needs."""
+
+    no_loss: ClassVar[str] = ""  # why a method cannot add a term to the loss, if it cannot
 
     def __init__(
         self,
@@ -85,7 +48,10 @@ class Learner:
         name: str,
         seed: int,
         head: str | None = None,
+        loss: Loss | None = None,
+        options: Any = None,
     ) -> None:
+        """`loss` and `options` are a method's: a term that it adds to the loss, and its own dataclass of options."""
         example, _ = samples.batch(torch.arange(min(features.ROWS, len(samples))))
         self.network = split(model.to(samples.device), example, head)
         self.made = features.examine(self.network, example)  # what stands for a sample, and so what is averaged
@@ -96,16 +62,15 @@ class Learner:
         for parameter in model.parameters():
             if parameter.ndim == 4:  # as the images: convolutions are faster with the channels last
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-        self.samples, self.policy, self.name = samples, policy, name
-        self.shares_logits = False  # FD distils logits where the paper distils features
-        self.guard: Protection | None = None  # with one, releases are differentially private
+        self.samples, self.policy, self.name, self.loss, self.options = samples, policy, name, loss, options
+        self.remembered: dict[str, Tensor] = {}  # what a method keeps from round to round
+        self.guard: Protection | None = None  # what makes releases instead, if anything
         self.lesson: Lesson | None = None
         self.norm_bound = math.inf  # what others agreed no vector is longer than
         self.left_out = Counter[str]()  # what was not finite in this round's training, and changed nothing
-        self.across: Across | None = None  # split learning has the head at the server
         self.preparation = 0.0  # seconds of work before the first round that are its own
-        self.external = self._external(seed) if policy.discriminator == "external" else None
-        trained = [*model.parameters(), *(self.external.parameters() if self.external else ())]
+        self.discriminator = self._make_discriminator(seed)
+        trained = [*model.parameters(), *self.discriminator.parameters()]
         self.optimizer = OPTIMIZERS[policy.optimizer](trained, lr=policy.learning_rate, fused=True)
         self.descent = Descent(self.optimizer)
         self.batches = torch_stream(seed, name, "batches")
@@ -116,10 +81,18 @@ class Learner:
     @property
     def dimension(self) -> int:
         """The length of what this client represents a sample by."""
-        return self.network.classes if self.shares_logits else self.network.dimension
+        return self.width(self.network)
+
+    @staticmethod
+    def width(network: Network) -> int:
+        """The same for clients with this network."""
+        return network.dimension
 
     def train(self) -> Losses:
-        """Local epochs of gradient descent on L = L_CE + λ_KD · L_KD + λ_disc · L_disc + λ_length · L_length."""
+        """Local epochs of gradient descent on L = L_CE + λ_KD · L_KD + λ_disc · L_disc + λ_length · L_length.
+
+        A method may add a term of its own.
+        """
         averages = Averages()
         self.network.model.train()
         self.optimizer.zero_grad()  # whoever made the model may have left some
@@ -135,15 +108,21 @@ class Learner:
             features, logits = self._forward(inputs)
         except ValueError as error:  # batch normalisation says so of a single value
             raise DataError(f"{self.name} cannot train on a batch of {len(labels)}: {error}") from error
-        if self.across is not None:
-            terms, logits = self.across.gradients(features, labels)
-            loss = terms.ce
-        else:
-            terms = self.terms(features, logits, labels)
-            loss = self._weigh(terms)
-            loss.backward()  # type: ignore[no-untyped-call]
+        terms, loss, logits = self._backward(Batch(inputs, labels, features, logits))
         self._descend(loss)
         return terms, logits
+
+    def _backward(self, batch: Batch) -> tuple[Terms, Tensor, Tensor]:
+        """Leave the gradients of a batch with the weights; its terms, its loss and its logits."""
+        terms = self.terms(batch.features, batch.logits, batch.labels)
+        loss = self._weigh(terms)
+        if self.loss is not None:
+            own = self.loss(self, batch)
+            if not isinstance(own, Tensor) or own.numel() != 1:
+                raise ConfigError(f"a method's own loss must be one number, not {getattr(own, 'shape', own)!r}")
+            loss = loss + own.squeeze()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return terms, loss, batch.logits
 
     def _descend(self, loss: Tensor) -> None:
         if not self.descent.step(loss.detach()):
@@ -182,20 +161,15 @@ class Learner:
         if not len(lesson.observations):
             return Terms(ce, kd, length=length)
         with torch.set_grad_enabled(self.policy.lambda_disc > 0):
-            pairs = self._contrast(features, logits, labels, lesson)
+            observed = self._pair(lesson.observations, len(labels))  # (n or 1, C, d)
+            judged = self.discriminator(self.network.head, features, logits, observed, lesson.has_observation)
+            pairs = objective.pair_up(judged, labels, lesson.has_observation)
             disc = objective.discrimination(pairs, summed=summed)
         return Terms(ce, kd, disc, objective.information_bound(pairs, labels), length)
 
-    def _contrast(self, features: Tensor, logits: Tensor, labels: Tensor, lesson: Lesson) -> Contrast:
-        observed, there = self._pair(lesson.observations, len(labels)), lesson.has_observation  # (n or 1, C, d)
-        if self.external is None:
-            return objective.contrast(logits, self.network.head(observed), labels, there)
-        judged = self.external(features[:, None, :], observed, negatives=int(there.sum()) - 1)
-        return objective.pair_up(judged, labels, there)
-
     def represented(self, features: Tensor, logits: Tensor) -> Tensor:
-        """What stands for a sample: its features, or for FD its logits."""
-        return logits if self.shares_logits else features
+        """What stands for a sample: its features."""
+        return features
 
     def represent(self) -> tuple[Floats, Integers]:
         """A vector (d,) for every sample, and its label; nothing random takes part."""
@@ -204,6 +178,10 @@ class Learner:
 
     def publish(self) -> None:
         """What was shared last has arrived."""
+
+    def crossed(self) -> tuple[int, int] | None:
+        """Bytes up and down since this was last asked, where it is training that sends and receives."""
+        return None
 
     def evaluate(self, samples: Samples) -> Score:
         """How well the model does on these samples."""
@@ -227,7 +205,8 @@ class Learner:
             "pairing": self.pairing.get_state(),
             "averaging": json.dumps(self.averaging.bit_generator.state),
             "noise": self.noise.get_state(),
-            **({"external": self.external.state_dict()} if self.external else {}),
+            **({"discriminator": own} if (own := self.discriminator.state_dict()) else {}),
+            **({"remembered": self.remembered} if self.remembered else {}),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -239,8 +218,8 @@ class Learner:
         self.pairing.set_state(state["pairing"])
         self.averaging.bit_generator.state = json.loads(state["averaging"])
         self.noise.set_state(state["noise"])
-        if self.external:
-            self.external.load_state_dict(state["external"])
+        self.discriminator.load_state_dict(state.get("discriminator", {}))
+        self.remembered = dict(state.get("remembered", {}))
 
     def _check(self, lesson: Lesson) -> Lesson:
         """Refuse a lesson of another model."""
@@ -249,10 +228,11 @@ class Learner:
             raise ValueError(f"it has a lesson of {tuple(lesson.means.shape)}, not of {wanted}")
         return lesson
 
-    def _external(self, seed: int) -> External:
+    def _make_discriminator(self, seed: int) -> nn.Module:
+        make, like = objective.DISCRIMINATORS[self.policy.discriminator], self.network.head.weight
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(seed, self.name, "discriminator"))
-            return External(self.network.dimension).to(self.network.head.weight)
+            return make(self.network.dimension).to(like)
 
     def _outputs(self, samples: Samples) -> "list[tuple[tuple[Tensor, Tensor], Tensor]]":
         self.network.model.eval()
@@ -275,12 +255,6 @@ class Learner:
         return observations[chosen.to(observations.device)]  # (n, C, d)
 
 
-def count_hits(chosen: Tensor, labels: Tensor, classes: int) -> Score:
-    """The score of having chosen these classes for samples of those."""
-    right, totals = (torch.bincount(each, minlength=classes) for each in (labels[chosen == labels], labels))
-    return Score(right.numpy(), totals.numpy())
-
-
 def _check_policy(policy: Policy, samples: int, classes: int) -> None:
     """What may be shared is chosen by index, and a wrong index must not share something else."""
     for name, chosen, count in (
@@ -290,29 +264,3 @@ def _check_policy(policy: Policy, samples: int, classes: int) -> None:
         wrong = [index for index in chosen or () if not 0 <= index < count]
         if wrong:
             raise ConfigError(f"{name} has {wrong[0]}, but there are only 0 to {count - 1}")
-
-
-class Averages:
-    """Means over samples of what each batch reports. Values are read at the end: reading one waits for it on a GPU."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, list[tuple[Tensor, int]]] = {}
-
-    def add(self, terms: Terms, logits: Tensor, labels: Tensor) -> None:
-        """Note a batch."""
-        for name, value in zip(Terms._fields, terms, strict=True):
-            if value is not None:
-                self._seen.setdefault(name, []).append((value.detach(), len(labels)))
-        right = (logits.detach().argmax(1) == labels).sum()
-        self._seen.setdefault("accuracy", []).append((right / len(labels), len(labels)))
-
-    def result(self) -> Losses:
-        """The means."""
-        return Losses(**{name: self._mean(name) for name in Losses._fields})  # type: ignore[arg-type]
-
-    def _mean(self, name: str) -> float | None:
-        seen = self._seen.get(name)
-        if not seen:
-            return None
-        finite = [(float(value), count) for value, count in seen if value.isfinite()]
-        return sum(value * count for value, count in finite) / sum(count for _, count in finite) if finite else math.nan

@@ -1,6 +1,17 @@
-"""The ways to learn together, and alone, by their letters."""
+"""The ways to learn together, and alone, by their letters. Every `Method` in a file of this folder is one of them."""
 
+import pkgutil
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from repshare.config import Setting, parse_options
 from repshare.errors import ConfigError
+from repshare.imports import in_one_line, is_reference, run_file
 from repshare.methods.centralized import CL
 from repshare.methods.codes import FC
 from repshare.methods.common import CA, CS
@@ -11,17 +22,72 @@ from repshare.methods.method import Method
 from repshare.methods.sharing import RS
 from repshare.methods.split import SL
 
-METHODS: dict[str, Method] = {method.name: method for method in (CL, IL, FL, FD, RS, CA, CS, SL, FC)}
-
 __all__ = ["CA", "CL", "CS", "FC", "FD", "FL", "IL", "METHODS", "RS", "SL", "Method", "find_method"]
 
 
-def find_method(name: str) -> Method:
-    """Return the method with these letters.
+def _discover() -> Iterator[Method]:
+    yield from (CL, IL, FL, FD, RS, CA, CS, SL, FC)  # the paper's table begins like this
+    for file in pkgutil.iter_modules(__path__):
+        module = import_module(f"{__name__}.{file.name}")
+        yield from (value for value in vars(module).values() if isinstance(value, Method))
+
+
+METHODS: dict[str, Method] = {method.name: method for method in _discover()}
+
+
+def find_method(name: str, setting: Setting | None = None) -> Method:
+    """Return the method of these letters, or the one that `file.py:NAME` names.
 
     Args:
-        name: Such as "RS", in upper or lower case.
+        name: Such as "RS", in upper or lower case, or `file.py:NAME`.
+        setting: Where its options are taken from. Default: its own.
     """
-    if name.upper() not in METHODS:
-        raise ConfigError(f"unknown method {name!r}: choose {', '.join(METHODS)}")
-    return METHODS[name.upper()]
+    if is_reference(name):
+        path = Path(name.rpartition(":")[0])
+        changed = path.stat().st_mtime_ns if path.is_file() else 0
+        method = _load(name, path.absolute(), changed)
+    elif name.upper() in METHODS:
+        method = METHODS[name.upper()]
+    else:
+        raise ConfigError(f"unknown method {name!r}: choose {', '.join(METHODS)}, or your own as file.py:NAME")
+    return method if setting is None else method._replace(options=_settle(method, setting))
+
+
+@lru_cache
+def _load(reference: str, path: Path, changed: int) -> Method:
+    """A user's own method. The file is run once in each process, and again when it or its place has changed."""
+    module, name = run_file(reference), reference.rpartition(":")[2]
+    method = getattr(module, name, None)
+    if not isinstance(method, Method):
+        there = [each for each, value in vars(module).items() if isinstance(value, Method) and each not in METHODS]
+        found = f"{name} is a {type(method).__name__}" if hasattr(module, name) else f"there is no {name!r}"
+        raise ConfigError(f"{reference}: {found}; the methods in this file are {', '.join(there) or 'none'}")
+    if not re.fullmatch(r"[\w+-]{1,20}", method.name):
+        raise ConfigError(f"{reference} is called {method.name!r}: use 1 to 20 letters, digits, _, + and -")
+    if method.name.upper() in METHODS:
+        raise ConfigError(f"{reference} is called {method.name}, as a method here is: give it another name")
+    if method.options is not None and (not is_dataclass(method.options) or isinstance(method.options, type)):
+        raise ConfigError(f"{reference} has options that are not a value of a dataclass: {method.options!r}")
+    return method
+
+
+def _settle(method: Method, setting: Setting) -> Any:
+    """The options that a setting has for a method here, and those given as NAME.option=value."""
+    before = [option.partition(".") for option in setting.method_options]
+    words = [word for name, _, word in before if name.upper() == method.name.upper()]
+    if method.options is None:
+        if words:
+            raise ConfigError(f"{method.name} has no options: leave {words[0]} out")
+        return None
+    given = {}
+    if METHODS.get(method.name) is method:
+        given = {
+            each.name: getattr(setting, each.name) for each in fields(method.options) if hasattr(setting, each.name)
+        }
+    given |= parse_options(method.name, type(method.options), words)
+    try:
+        return replace(method.options, **given)
+    except ConfigError:
+        raise
+    except (ValueError, TypeError) as error:  # its author's check
+        raise ConfigError(f"the options of {method.name} are refused: {in_one_line(error)}") from error

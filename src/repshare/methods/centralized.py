@@ -2,4 +2,4 @@
 
 from repshare.methods.method import Method
 
-CL = Method("CL", "centralized learning", pools_data=True)
+CL = Method("CL", "centralized learning", models="pooled")

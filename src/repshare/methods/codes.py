@@ -4,8 +4,8 @@ Everyone draws the same code for each class from the shared seed, ±`code_size` 
 as RS pulls to global means. Nothing is communicated: whatever this gains over learning alone is no collaboration.
 """
 
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,14 +17,23 @@ from repshare.learning.training import Learner
 from repshare.methods.method import Method
 
 
-def begin(learner: Learner, seed: int, size: float = Setting.code_size) -> None:
-    """Take the codes for a lesson that never changes."""
-    classes, dimension = learner.network.classes, learner.dimension
-    codes = numpy_stream(seed, "codes").choice([-size, size], (classes, dimension)).astype(np.float32)
-    like = learner.network.head.weight
-    nobody = torch.zeros(classes, dtype=torch.bool, device=like.device)
-    observations = torch.zeros(0, classes, dimension, device=like.device, dtype=like.dtype)
-    learner.lesson = Lesson(torch.from_numpy(codes).to(like), ~nobody, observations, nobody)
+@dataclass(frozen=True)
+class Options:
+    """The setting's."""
+
+    code_size: float = Setting.code_size
+
+
+class CodeLearner(Learner):
+    """A learner that takes the codes for a lesson that never changes."""
+
+    def __init__(self, *arguments: Any, seed: int, **given: Any) -> None:
+        super().__init__(*arguments, seed=seed, **given)
+        classes, size, like = self.network.classes, self.options.code_size, self.network.head.weight
+        codes = numpy_stream(seed, "codes").choice([-size, size], (classes, self.dimension)).astype(np.float32)
+        nobody = torch.zeros(classes, dtype=torch.bool, device=like.device)
+        observations = torch.zeros(0, classes, self.dimension, device=like.device, dtype=like.dtype)
+        self.lesson = Lesson(torch.from_numpy(codes).to(like), ~nobody, observations, nobody)
 
 
 def adapt(policy: Policy) -> Policy:
@@ -32,9 +41,4 @@ def adapt(policy: Policy) -> Policy:
     return replace(policy, lambda_disc=0.0, m_up=0, m_down=0)
 
 
-def settle(method: Method, setting: Setting) -> Method:
-    """With codes of the setting's size."""
-    return method._replace(begin=partial(begin, size=setting.code_size))
-
-
-FC = Method("FC", "fixed codes (a control: no communication)", adapt=adapt, begin=begin, settle=settle)
+FC = Method("FC", "fixed codes (a control: no communication)", options=Options(), learner=CodeLearner, adapt=adapt)

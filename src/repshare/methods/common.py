@@ -6,16 +6,15 @@ much as the common classifier still needs it. The board adds them up, and the to
 
 from dataclasses import replace
 
-from repshare.board import Board
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.learning.common_learner import CommonLearner
 from repshare.learning.training import Learner
-from repshare.methods.method import Method, Weights
+from repshare.methods.method import Method
+from repshare.methods.sharing import serve
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, as_release, read_total
 from repshare.sharing.representations import Release, nothing
-from repshare.sharing.task import Task
 
 
 def share(learner: Learner, round: int) -> bytes:
@@ -25,11 +24,6 @@ def share(learner: Learner, round: int) -> bytes:
     if len(own.dual.labels) >= policy.fewest:
         release = as_release(own.dual.part(), round, own.common.name)
     return wire.encode_release(release, policy.common_precision)
-
-
-def serve(task: Task, _: Weights | None) -> Board:
-    """A board in memory."""
-    return Board(task)
 
 
 def absorb(learner: Learner, body: bytes) -> None:
@@ -58,5 +52,5 @@ def _common(learner: Learner) -> CommonLearner:
     return learner
 
 
-CS = Method("CS", "sharing in a common space", share, serve, absorb, adapt=adapt, in_space=True)
-CA = Method("CA", "the common space alone (a control: nothing is shared)", adapt=adapt_alone, in_space=True)
+CS = Method("CS", "sharing in a common space", share, serve, absorb, learner=CommonLearner, adapt=adapt, models="part")
+CA = Method("CA", "the common space alone (a control: nothing is shared)", learner=CommonLearner, adapt=adapt_alone)

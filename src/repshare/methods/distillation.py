@@ -1,10 +1,32 @@
 """FD: federated distillation (Jeong et al., 2018): as the paper's method, with logits and without observations."""
 
 from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
 
 from repshare.config import Policy
+from repshare.learning.models import Network
+from repshare.learning.training import Learner
 from repshare.methods.method import Method
 from repshare.methods.sharing import absorb, serve, share
+
+
+class LogitLearner(Learner):
+    """A learner in which logits stand for a sample."""
+
+    def __init__(self, *arguments: Any, **given: Any) -> None:
+        super().__init__(*arguments, **given)
+        self.made = self.made._replace(is_inputs=False, source="the logits")
+
+    @staticmethod
+    def width(network: Network) -> int:
+        """One number for each class."""
+        return network.classes
+
+    def represented(self, features: Tensor, logits: Tensor) -> Tensor:
+        """What stands for a sample: its logits."""
+        return logits
 
 
 def adapt(policy: Policy) -> Policy:
@@ -12,4 +34,4 @@ def adapt(policy: Policy) -> Policy:
     return replace(policy, lambda_disc=0.0, m_up=0, m_down=0)
 
 
-FD = Method("FD", "federated distillation (logits)", share, serve, absorb, adapt=adapt, shares_logits=True)
+FD = Method("FD", "federated distillation (logits)", share, serve, absorb, learner=LogitLearner, adapt=adapt)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 from repshare.board import Wants
 from repshare.config import Policy
 from repshare.errors import ConfigError, Malformed, Refused
+from repshare.learning.models import Network
 from repshare.learning.training import Learner
-from repshare.methods.method import Method, Weights
+from repshare.methods.method import Method
 from repshare.sharing import fixed_point, wire
 from repshare.sharing.task import Task
+
+Weights = Mapping[str, NDArray[Any]]
 
 
 def share(learner: Learner, round: int) -> bytes:
@@ -84,12 +87,21 @@ def _together(a: Sum, b: Sum, client: str) -> Sum:
 class Average:
     """The average of the newest round's weights; it grows with the clients that have sent theirs."""
 
-    def __init__(self, initial: Weights | None) -> None:
+    add_up = staticmethod(add_up)
+
+    def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
+        """Begin with the weights of this network, if any."""
+        initial = None if start is None else read_weights(self.part(start))
         self._sum: Sum | None = None
         if initial:
             self._sum = Sum(0, 1, {name: fixed_point.weigh(array, 1) for name, array in initial.items()}, initial)
         self._body: bytes | None = None
         self._counted: set[tuple[str, int]] = set()  # who has sent which round: repeating it changes nothing
+
+    @staticmethod
+    def part(network: Network) -> torch.nn.Module:
+        """What of a network is averaged."""
+        return network.model
 
     def accept(self, client: str, body: bytes) -> None:
         """Add one client's weights. The first of a new round starts the sum anew; an older round is refused."""
@@ -133,11 +145,6 @@ class Average:
         self._sum, self._body = (Sum(round, samples, totals, like) if like else None), None
 
 
-def serve(_: Task, initial: Weights | None) -> Average:
-    """An average that starts from these weights, if any."""
-    return Average(initial)
-
-
 def in_the_open(method: str, policy: Policy) -> Policy:
     """Everything there is, every round: what makes releases private is for averages only."""
     if policy.epsilon is not None or policy.release_every > 1:
@@ -145,14 +152,4 @@ def in_the_open(method: str, policy: Policy) -> Policy:
     return policy
 
 
-FL = Method(
-    "FL",
-    "federated averaging",
-    share,
-    serve,
-    absorb,
-    add_up=add_up,
-    adapt=partial(in_the_open, "FL"),
-    server_part=lambda network: network.model,
-    one_model=True,
-)
+FL = Method("FL", "federated averaging", share, Average, absorb, adapt=partial(in_the_open, "FL"), models="one")

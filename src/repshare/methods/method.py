@@ -1,18 +1,16 @@
-"""What a method is: what a client shares, what is made of it, and what the client does with that."""
+"""What a method is: what a client shares, what the server makes of it, what the client does with that, and its loss."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from numpy.typing import NDArray
-from torch import nn
-
-from repshare.config import Policy, Setting
+from repshare.config import Policy
+from repshare.errors import ConfigError
 from repshare.exchange.local import Server
+from repshare.learning.common_learner import CommonLearner
 from repshare.learning.models import Network
-from repshare.learning.training import Learner
+from repshare.learning.pairing import PairedLearner
+from repshare.learning.training import Learner, Loss
 from repshare.sharing.task import Task
-
-Weights = Mapping[str, NDArray[Any]]
 
 
 class Method(NamedTuple):
@@ -21,33 +19,42 @@ class Method(NamedTuple):
     name: str
     """Its letters in the paper's table."""
     title: str
-    """Its name in tables and figures."""
+    """What they stand for."""
     share: Callable[[Learner, int], bytes] | None = None
     """What leaves a client after round r."""
-    serve: Callable[[Task, Weights | None], Server] | None = None
-    """What the other end makes of it; given initial weights where clients start from common ones."""
+    serve: Callable[[Task, Network | None, Any], Server] | None = None
+    """What the server makes of it; given the network that clients start from, if it is one, and the options."""
     absorb: Callable[[Learner, bytes], None] | None = None
     """What a client does with what comes back."""
-    add_up: Callable[[Mapping[str, bytes]], Any] | None = None
-    """How what several clients share becomes one thing that the server's `accept_sum` takes, if it can."""
+    loss: Loss | None = None
+    """A term that is added to the loss of each batch."""
+    options: Any = None
+    """Its own options: a frozen dataclass, with a docstring under each field. A learner has them as `options`."""
+    learner: type[Learner] = Learner
+    """How a client trains, where it is not Algorithm 2."""
     adapt: Callable[[Policy], Policy] = lambda policy: policy
     """The part of a policy that this method knows."""
-    begin: Callable[[Learner, int], None] | None = None
-    """What a client is given before its first round, and the seed that all of them know."""
-    settle: Callable[["Method", Setting], "Method"] = lambda method, setting: method
-    """The method as a simulation's setting has it."""
-    server_part: Callable[[Network], nn.Module] | None = None
-    """The part of a network that the server has, too: what it hands out before the first round, and what is tested."""
-    shares_logits: bool = False
-    """Whether a sample stands by its logits rather than its features."""
-    one_model: bool = False
-    """Whether clients must have the same architecture; the average is then what is tested."""
-    in_space: bool = False
-    """Whether clients learn dual variables in a common space, beside their networks."""
-    pools_data: bool = False
-    """Whether one client has everyone's data."""
+    models: Literal["own", "one", "part", "pooled"] = "own"
+    """What is tested. own: each client's model. one: the server's, which all clients have. part: each client's, with
+    the part that the server has of it. pooled: that of one client, which has everyone's data."""
 
     @property
-    def shares_features(self) -> bool:
-        """Whether something of samples' representations leaves a client: not where it is weights, logits or nothing."""
-        return self.share is not None and not self.shares_logits and not self.one_model
+    def in_space(self) -> bool:
+        """Whether clients learn dual variables in a common space, beside their networks."""
+        return issubclass(self.learner, CommonLearner)
+
+    @property
+    def add_up(self) -> Callable[[Mapping[str, bytes]], Any] | None:
+        """How what several clients share becomes one thing that the server's `accept_sum` takes, if its class can."""
+        return getattr(self.serve, "add_up", None)
+
+    def choose_learner(self, policy: Policy) -> type[Learner]:
+        """How a client with this policy trains."""
+        chosen = PairedLearner if self.in_space and policy.pair != "no" else self.learner
+        if policy.end_to_end and self.share is not None:  # of one who shares nothing, nothing shows
+            from repshare.learning.dp_training import PrivateLearner
+
+            chosen = type(f"Private{chosen.__name__}", (PrivateLearner, chosen), {})
+        if self.loss is not None and chosen.no_loss:
+            raise ConfigError(f"{self.name} adds a loss of its own, but {chosen.no_loss}")
+        return chosen

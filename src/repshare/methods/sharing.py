@@ -1,9 +1,12 @@
 """RS: the paper's method. Class means and observations of features go out, global means and others' come back."""
 
+from typing import Any
+
 from repshare.board import Board
 from repshare.learning.lesson import lay_out
+from repshare.learning.models import Network
 from repshare.learning.training import Learner
-from repshare.methods.method import Method, Weights
+from repshare.methods.method import Method
 from repshare.sharing import wire
 from repshare.sharing.representations import make_release
 from repshare.sharing.task import Task
@@ -28,7 +31,7 @@ def share(learner: Learner, round: int) -> bytes:
     return wire.encode_release(release, policy.precision)
 
 
-def serve(task: Task, _: Weights | None) -> Board:
+def serve(task: Task, start: Network | None = None, options: Any = None) -> Board:
     """A board in memory."""
     return Board(task)
 

@@ -6,14 +6,16 @@ the round is over it averages the copies. What a client has of the network never
 """
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from repshare.config import Policy
+from repshare.learning.models import Network
 from repshare.learning.objective import Terms, cross_entropy
-from repshare.learning.training import Learner
-from repshare.methods.fedavg import add_up, in_the_open, read_weights, serve, take_over
+from repshare.learning.training import Batch, Learner
+from repshare.methods.fedavg import Average, in_the_open, read_weights, take_over
 from repshare.methods.method import Method
 from repshare.sharing import wire
 
@@ -24,14 +26,14 @@ class Cut:
     def __init__(self, head: nn.Linear) -> None:
         self.head, self.up, self.down = head, 0, 0
 
-    def gradients(self, features: Tensor, labels: Tensor) -> tuple[Terms, Tensor]:
-        """Send a batch across; leave both halves with their gradients."""
+    def gradients(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Send a batch across; leave both halves with their gradients. Its loss and logits."""
         sent = wire.encode_batch(features.detach().float().cpu().numpy(), labels.cpu().numpy())
         received, loss, logits = self._answer(sent)
         self.up, self.down = self.up + len(sent), self.down + len(received)
         gradient, _ = wire.decode_batch(received)
         features.backward(torch.from_numpy(gradient).to(features))  # type: ignore[no-untyped-call]
-        return Terms(loss), logits
+        return loss, logits
 
     def crossed(self) -> tuple[int, int]:
         """Bytes up and down since this was last asked."""
@@ -48,9 +50,31 @@ class Cut:
         return wire.encode_batch(features.grad.float().cpu().numpy()), loss, logits  # type: ignore[union-attr]
 
 
-def begin(learner: Learner, _: int) -> None:
-    """Leave the head to the server."""
-    learner.across = Cut(learner.network.head)
+class SplitLearner(Learner):
+    """A learner that leaves its head, and so the loss, to the server."""
+
+    no_loss = "in split learning the server has the loss"
+
+    def __init__(self, *arguments: Any, **given: Any) -> None:
+        super().__init__(*arguments, **given)
+        self.cut = Cut(self.network.head)
+
+    def _backward(self, batch: Batch) -> tuple[Terms, Tensor, Tensor]:
+        loss, logits = self.cut.gradients(batch.features, batch.labels)
+        return Terms(loss), loss, logits
+
+    def crossed(self) -> tuple[int, int]:
+        """Bytes up and down since this was last asked: what is collected and published is the server's own."""
+        return self.cut.crossed()
+
+
+class HeadAverage(Average):
+    """The average of the server's copies of the head."""
+
+    @staticmethod
+    def part(network: Network) -> nn.Module:
+        """What of a network is averaged."""
+        return network.head
 
 
 def share(learner: Learner, round: int) -> bytes:
@@ -69,14 +93,4 @@ def adapt(policy: Policy) -> Policy:
     return replace(policy, lambda_kd=0.0, lambda_disc=0.0, lambda_length=0.0, m_up=0, m_down=0)
 
 
-SL = Method(
-    "SL",
-    "split learning",
-    share,
-    serve,
-    absorb,
-    add_up=add_up,
-    adapt=adapt,
-    begin=begin,
-    server_part=lambda network: network.head,
-)
+SL = Method("SL", "split learning", share, HeadAverage, absorb, learner=SplitLearner, adapt=adapt, models="part")

@@ -74,7 +74,8 @@ def _clients(lines: Sequence[Line], method: str) -> int:
 
 def legend(titles: Mapping[str, str], seeds: int) -> str:
     """What the rows and columns of a comparison mean."""
-    rows = [f"  [bold]{name}[/]  {title}" for name, title in titles.items()]
+    width = max(map(len, titles))
+    rows = [f"  [bold]{name:<{width}}[/]  {escape(title)}" for name, title in titles.items()]
     columns = ["accuracy   in percent; ±: standard deviation over clients"]
     columns += ["up, down   what a client sends and receives in a round"]
     columns += ["in all     both, in all its rounds"]

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from repshare.config import Run
+from repshare.config import Run, Setting
 from repshare.errors import CheckpointError
 from repshare.files import write_atomically
 
@@ -113,6 +113,8 @@ class Checkpoint:
             versions = {int(client): Version(*version) for client, version in held["clients"].items()}
             server = Version(*held["server"]) if held["server"] else None
             round, run = int(held["round"]), held["run"]
+            usual = json.loads(json.dumps(asdict(Setting())))
+            run["setting"] = {**usual, **run["setting"]}  # an earlier version did not know of all there is
         except FileNotFoundError:
             self.states.clear()  # states that no manifest speaks of
             return Manifest(0, None, {})

@@ -17,8 +17,6 @@ from repshare.learning.common_learner import Common
 from repshare.learning.models import Network, build, split
 from repshare.learning.randomness import derive, numpy_stream
 from repshare.methods import find_method
-from repshare.methods.fedavg import read_weights
-from repshare.methods.method import Weights
 from repshare.sharing.task import Task
 from repshare.simulation.attacks import FACTORS, choose_attackers, spoil
 from repshare.spaces import choose
@@ -138,7 +136,7 @@ def make_plan(run: Run, splits: Splits) -> Plan:
     """Take the first samples, normalise by one mean and one deviation over all training pixels, deal them out."""
     splits = splits.first(run.setting.samples).normalised()
     parts = deal(run.setting, splits.train.labels, numpy_stream(run.seed, "partition"))
-    if find_method(run.method).pools_data:
+    if find_method(run.method).models == "pooled":
         parts = [np.sort(np.concatenate(parts))]
     starts = np.cumsum([0, *map(len, parts)])
     plan = Plan(run, splits.classes, *splits.train, *splits.test, np.concatenate(parts), starts)  # type: ignore[arg-type]
@@ -178,8 +176,9 @@ def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) 
 
 def agree(plan: Plan) -> Task:
     """The task that all clients' models fit, or what is in the way of one."""
-    method, setting = find_method(plan.run.method), plan.run.setting
-    method.adapt(setting.policy)
+    setting = plan.run.setting
+    method = find_method(plan.run.method, setting)
+    method.choose_learner(method.adapt(setting.policy))
     names = [plan.model(client) for client in range(plan.clients)]
     everyone = {plan.name(client) for client in range(setting.clients)}  # also where one has everyone's data
     if strangers := set(setting.policy.peers or ()) - everyone:
@@ -190,20 +189,20 @@ def agree(plan: Plan) -> Task:
         torch.empty(0, device=setting.device)
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(f"device {setting.device!r} cannot be used: {in_one_line(error)}") from error
-    if method.one_model and len(set(names)) > 1:
+    if method.models == "one" and len(set(names)) > 1:
         raise ConfigError(f"{method.name} averages weights, so it needs one model, not {', '.join(setting.model)}")
-    widths = {name: _network(plan, name, seed=0).dimension for name in dict.fromkeys(names)}
-    if len(set(widths.values())) > 1 and not method.shares_logits and not method.in_space:
-        listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
-        raise ConfigError(f"clients' representations have different lengths: {listed}; give one with --dimension")
+    networks = {name: _network(plan, name, seed=0) for name in dict.fromkeys(names)}
     if method.in_space:
         return _agree_in_space(plan)
-    dimension = plan.classes if method.shares_logits else widths[names[0]]
-    if setting.attackers and method.server_part is not None and setting.attack in FACTORS:
+    widths = {name: method.learner.width(network) for name, network in networks.items()}
+    if len(set(widths.values())) > 1:
+        listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
+        raise ConfigError(f"clients' representations have different lengths: {listed}; give one with --dimension")
+    if setting.attackers and method.models in ("one", "part") and setting.attack in FACTORS:
         raise ConfigError(f"attackers lie about representations: {method.name} shares none, leave it out")
     return Task(
         plan.classes,
-        dimension,
+        widths[names[0]],
         setting.norm_bound,
         weighted=setting.weighted,
         aggregation=setting.aggregation,
@@ -220,11 +219,9 @@ def _agree_in_space(plan: Plan) -> Task:
     return make_common(plan.run, plan.train_images[:1]).task(plan.classes)
 
 
-def common_start(plan: Plan) -> Weights:
-    """The weights that a server hands out before the first round."""
-    network = _network(plan, plan.model(0), derive(plan.run.seed, "server", "model"))
-    part = find_method(plan.run.method).server_part
-    return read_weights(network.model if part is None else part(network))
+def common_start(plan: Plan) -> Network:
+    """The network that a server hands out, or a part of, before the first round."""
+    return _network(plan, plan.model(0), derive(plan.run.seed, "server", "model"))
 
 
 def build_model(plan: Plan, name: str, seed: int) -> nn.Module:

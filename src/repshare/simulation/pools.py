@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 
 from repshare.errors import RepshareError, WorkerFailed
-from repshare.learning.training import Score, View
+from repshare.learning.measures import Score, View
 from repshare.simulation.checkpoint import Version
 from repshare.simulation.plan import Plan, map_plan, write_plan
 from repshare.simulation.workers import RESIDENT, Bodies, Report, Worker

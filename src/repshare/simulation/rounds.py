@@ -17,8 +17,8 @@ from repshare.config import Run, Setting
 from repshare.data import Splits
 from repshare.errors import Refused
 from repshare.exchange.local import Server
+from repshare.learning.measures import Score
 from repshare.learning.randomness import derive
-from repshare.learning.training import Score
 from repshare.methods import find_method
 from repshare.sharing import wire
 from repshare.simulation.attacks import FACTORS, choose_attackers, poison
@@ -92,10 +92,10 @@ class Simulation:
     def __init__(self, run: Run, splits: Splits, workers: Workers, checkpoint: Checkpoint | None) -> None:
         run = replace(run, setting=resolve(run.setting, len(splits.train.labels)))
         self.run, self.workers, self.checkpoint = run, workers, checkpoint
-        self.method, self.plan = find_method(run.method), make_plan(run, splits)
+        self.method, self.plan = find_method(run.method, run.setting), make_plan(run, splits)
         self.server = self._open()
         # One client with everyone's data is always there: it is what the others are measured against.
-        self.attended = Setting(rounds=run.setting.rounds) if self.method.pools_data else run.setting
+        self.attended = Setting(rounds=run.setting.rounds) if self.method.models == "pooled" else run.setting
         self.attackers = choose_attackers(run.setting, run.seed, self.plan.clients)
         self.done = 0
         self.graph = self._connect()
@@ -150,9 +150,9 @@ class Simulation:
         task = agree(self.plan)
         if self.method.serve is None:
             return None
-        apart = self.method.one_model and self.run.setting.independent_starts
-        common = self.method.server_part is not None and not apart
-        return self.method.serve(task, common_start(self.plan) if common else None)
+        models, apart = self.method.models, self.run.setting.independent_starts
+        common = models == "part" or (models == "one" and not apart)
+        return self.method.serve(task, common_start(self.plan) if common else None, self.method.options)
 
     def _connect(self) -> Graph | None:
         """Who is whose neighbour, if clients do without a server."""
@@ -207,12 +207,12 @@ class Simulation:
             raise Refused(f"round {self.done + 1}, {self.plan.name(client)}: {error}") from error
 
     def _test(self, present: tuple[int, ...], records: list[Record]) -> list[Record]:
-        if self.method.one_model and self.server is not None and present:
+        if self.method.models == "one" and self.server is not None and present:
             # All will go on from the average: test that, once.
             client = present[0]
             score = self.workers.evaluate({client: self.server.teach(self.plan.name(client), Wants(0, 0))})[client]
             scores = dict.fromkeys(present, score)
-        elif (self.method.server_part is not None or self.method.in_space) and self.server is not None:
+        elif self.method.models == "part" and self.server is not None:
             bodies = {client: self.server.teach(self.plan.name(client), self._wants(client, 0)) for client in present}
             scores = self.workers.evaluate(bodies)
         else:

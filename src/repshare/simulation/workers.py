@@ -10,9 +10,9 @@ import torch
 from repshare.board import Wants
 from repshare.client import Client, Record
 from repshare.learning.common_learner import Common
+from repshare.learning.measures import Score, View
 from repshare.learning.randomness import derive
 from repshare.learning.samples import Samples
-from repshare.learning.training import Score, View
 from repshare.methods import find_method
 from repshare.simulation.checkpoint import States, Version
 from repshare.simulation.plan import Plan, build_model, make_common
@@ -75,8 +75,7 @@ class Worker:
 
     def __init__(self, plan: Plan, folder: Path, versions: Mapping[int, Version], resident: int = RESIDENT) -> None:
         torch.set_num_threads(1)
-        method = find_method(plan.run.method)
-        self.plan, self.method, self.resident = plan, method.settle(method, plan.run.setting), resident
+        self.plan, self.method, self.resident = plan, find_method(plan.run.method, plan.run.setting), resident
         self.train = (torch.from_numpy(plan.train_images), torch.from_numpy(plan.train_labels))
         self.test = Samples((plan.test_images, plan.test_labels), device=plan.run.setting.device)
         self.common: Common | None = None

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import Field, fields
 from typing import Any
 
 from torch import Tensor
 
+from repshare.config import parse_options
 from repshare.errors import ConfigError
 from repshare.imports import is_reference
 from repshare.spaces.backbone import Backbone, hash_weights, measure
@@ -56,7 +56,7 @@ def choose(words: Sequence[str], example: Any, seed: int) -> Space:
         usual: dict[str, Any] = {"low": (-BOUND,) * columns, "high": (BOUND,) * columns}
     else:
         usual = {"shape": shape, **_usual(*shape)}
-    return SPACES[name](**{**usual, "seed": seed, **_parse(SPACES[name], options)})  # type: ignore[no-any-return]
+    return SPACES[name](**{**usual, "seed": seed, **parse_options(name, SPACES[name], options, GIVEN)})  # type: ignore[no-any-return]
 
 
 def read(description: dict[str, Any], *, module: str = "") -> Space:
@@ -93,28 +93,3 @@ def _usual(channels: int, height: int, width: int) -> dict[str, Any]:
         return {}
     photographs = {"sizes": (5, 8), "filters": 112, "threshold": 0.5, "epsilon": 0.16, "whiten": True}
     return {**photographs, "deep": 384, "mirror": True, "fourier": 16384, "width": 0.8}
-
-
-def _parse(kind: type[Any], options: Sequence[str]) -> dict[str, Any]:
-    """Options as name=value, by the types of the space's fields."""
-    known: dict[str, Field[Any]] = {field.name: field for field in fields(kind) if field.name not in GIVEN}
-    chosen = {}
-    for option in options:
-        name, _, value = option.partition("=")
-        if name not in known or not value:
-            raise ConfigError(f"{kind.name} has no option {option!r}: use {', '.join(f'{each}=…' for each in known)}")
-        try:
-            chosen[name] = _value(known[name].default, value)
-        except ValueError as error:
-            raise ConfigError(f"{name} cannot be {value!r}: its default is {known[name].default!r}") from error
-    return chosen
-
-
-def _value(default: Any, text: str) -> Any:
-    if isinstance(default, bool):
-        if text.lower() not in ("true", "false"):
-            raise ValueError(text)
-        return text.lower() == "true"
-    if isinstance(default, tuple):
-        return tuple(int(each) for each in text.split(","))
-    return type(default)(text)

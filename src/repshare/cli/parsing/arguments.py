@@ -43,7 +43,7 @@ def _nearest(word: str, known: dict[str, str]) -> str | None:
         lambda name: len(word) > 2 and name.startswith(word),
         lambda name: len(word) > 2 and word in name.split("-"),
     ):
-        for name in known:
+        for name in sorted(known, key=len):
             if is_near(name):
                 return known[name]
     found = difflib.get_close_matches(word, known, n=1)

@@ -27,10 +27,13 @@ SIMULATED: Layout = (
 )
 LAYOUTS: dict[str, Layout] = {
     "compare": (
-        (COMMON, "dataset clients rounds methods model partition alpha seeds name resume json"),
+        (COMMON, "dataset clients rounds methods method-options model partition alpha seeds name resume json"),
         *SIMULATED,
     ),
-    "run": ((COMMON, "dataset clients rounds model partition alpha seeds name resume json"), *SIMULATED),
+    "run": (
+        (COMMON, "dataset clients rounds method-options model partition alpha seeds name resume json"),
+        *SIMULATED,
+    ),
     "join": (
         (COMMON, "task token-file rounds state dry-run restart json"),
         ("connection", "ca cert key plain-http timeout patience"),

@@ -13,8 +13,10 @@ WIDEST = 100
 INDENT = 26  # where an option's description begins
 
 
-def describe(program: str, command: Callable[..., Any], *, everything: bool) -> str:
-    """Return a command's help: what it does, examples, its options by title.
+def describe(
+    program: str, command: Callable[..., Any], methods: Iterable[tuple[str, str]] = (), *, everything: bool
+) -> str:
+    """Return a command's help: what it does, examples, the methods it knows, its options by title.
 
     If it has common options, the others are only named, unless `everything` is asked for.
     """
@@ -23,6 +25,8 @@ def describe(program: str, command: Callable[..., Any], *, everything: bool) -> 
     needed = [f"{option.flag} {option.metavar}" for option in options if option.required and not option.positional]
     usage = " ".join(["usage:", program, *(option.metavar for option in places), *needed, "[OPTIONS]"])
     parts = ["\n".join(_wrap(usage, "", "       ")), *_description(inspect.getdoc(command) or "")]
+    if rows := [line for name, text in methods for line in _entry(name, [text])]:
+        parts.append("\n".join(["methods:", *rows]))
     groups = {"arguments": places} if places else {}
     groups |= grouped(program.removeprefix("repshare "), options)
     brief = {} if everything or COMMON not in groups else _after(groups, COMMON)
@@ -61,12 +65,16 @@ def _description(documentation: str) -> Iterator[str]:
 def _lines(options: Iterable[Option]) -> Iterator[str]:
     for option in options:
         called = option.metavar if option.positional else f"{option.flag} {option.metavar}".rstrip()
-        first, *others = [each for part in _parts(option) for each in _wrap(part, " " * INDENT)]
-        if len(called) + 2 < INDENT:
-            yield f"  {called:<{INDENT - 2}}{first.lstrip()}"
-        else:
-            yield from (f"  {called}", first)
-        yield from others
+        yield from _entry(called, _parts(option))
+
+
+def _entry(called: str, parts: Iterable[str]) -> Iterator[str]:
+    first, *others = [each for part in parts for each in _wrap(part, " " * INDENT)]
+    if len(called) + 2 < INDENT:
+        yield f"  {called:<{INDENT - 2}}{first.lstrip()}"
+    else:
+        yield from (f"  {called}", first)
+    yield from others
 
 
 def _parts(option: Option) -> list[str]:

@@ -20,7 +20,7 @@ METAVARS = {
     "connect": "ADDRESS", "redis": "URL", "timeout": "SECONDS", "patience": "SECONDS", "step-patience": "SECONDS",
     "linger": "SECONDS", "pace": "SECONDS", "max-age": "SECONDS", "body-seconds": "SECONDS",
     "head-seconds": "SECONDS", "read-seconds": "SECONDS", "away-seconds": "SECONDS", "share-classes": "CLASS",
-    "share-samples": "INDEX", "db": "FILE", "audit-log": "FILE",
+    "share-samples": "INDEX", "method-options": "OPTION", "db": "FILE", "audit-log": "FILE",
 }  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def _read(name: str, hint: Any, default: Any, told: str) -> Iterator[Option]:
 
 
 def _read_fields(made: Any) -> Iterator[Option]:
-    hints, told = get_type_hints(made, include_extras=True), _field_helps(made)
+    hints, told = get_type_hints(made, include_extras=True), field_helps(made)
     for field in fields(made):
         default = REQUIRED if field.default is MISSING else field.default
         yield from _read(field.name, hints[field.name], default, told.get(field.name, ""))
@@ -107,7 +107,7 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
     return left, True
 
 
-def _field_helps(made: type) -> dict[str, str]:
+def field_helps(made: type) -> dict[str, str]:
     """Return the text below each field of a dataclass."""
     definition = ast.parse(textwrap.dedent(inspect.getsource(made))).body[0]
     assert isinstance(definition, ast.ClassDef)
