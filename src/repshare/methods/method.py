@@ -49,7 +49,11 @@ class Method(NamedTuple):
         return getattr(self.serve, "add_up", None)
 
     def choose_learner(self, policy: Policy) -> type[Learner]:
-        """How a client with this policy trains."""
+        """Return how a client with this policy trains.
+
+        Args:
+            policy: The client's.
+        """
         chosen = PairedLearner if self.in_space and policy.pair != "no" else self.learner
         if policy.end_to_end and self.share is not None:  # of one who shares nothing, nothing shows
             from repshare.learning.dp_training import PrivateLearner
