@@ -82,7 +82,7 @@ def test_who_lost_a_state_is_told_that_its_ledger_is_lost_too(digits, tmp_path, 
     first, second = (make_client(digits, policy) for _ in range(2))
     list(first.rounds(2))
     second.exchange = first.exchange
-    state = State(tmp_path / "new", second, Membership("task", "a", 10, 84))
+    state = State(tmp_path / "new", second, Membership("task", "a", Task(10, 84)))
     state.restore()
     with pytest.raises(Outdated, match="--restart withdraws") as caught:
         next(take_part(state))

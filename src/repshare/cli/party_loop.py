@@ -175,10 +175,10 @@ def _combine(party: "Party", given: Policy, least: int) -> Policy:
 
 
 def _opening(client: "Client", membership: "Membership", folder: Path) -> str:
-    learner = client.learner
+    learner, task = client.learner, membership.agreed
     goes_on = f", going on after round {client.round_number}" if client.round_number else ""
     return (
-        f"{client.name} in {membership.task} ({membership.classes} classes, d' = {membership.dimension}) with "
+        f"{client.name} in {membership.task} ({task.classes} classes, d' = {task.dimension}) with "
         f"{type(learner.network.model).__name__} and {len(learner.samples):,} samples{goes_on}; state in {folder}"
     )
 

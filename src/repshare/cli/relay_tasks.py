@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from repshare.config import Aggregation
 from repshare.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 VARIABLE = "REPSHARE_REDIS"
 AUDIT_VARIABLE = "REPSHARE_AUDIT_LOG"
 Name = Annotated[str, tyro.conf.Positional]
-Aggregation = Literal["mean", "median", "trimmed", "geometric"]
 
 
 @dataclass(frozen=True)

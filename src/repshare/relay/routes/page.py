@@ -4,11 +4,9 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from enum import Enum
-from typing import Any
 
 import anyio.to_thread
 from fastapi import FastAPI, Request, Response
-from pydantic import ValidationError
 from starlette.responses import StreamingResponse
 
 from repshare.errors import RepshareError
@@ -17,7 +15,7 @@ from repshare.relay.page.document import Shared, make_view
 from repshare.relay.page.projection import Floats, make_map
 from repshare.relay.problems import Problem
 from repshare.relay.routes.clients import check_client
-from repshare.relay.schemas import CLIENT, GUARDED, TASK, Nothing, Report, answers
+from repshare.relay.schemas import CLIENT, GUARDED, TASK, Nothing, Report, answers, parse
 from repshare.relay.service import Service
 from repshare.relay.tasks import Open
 
@@ -95,7 +93,8 @@ def _add_reports(app: FastAPI, service: Service) -> None:
         there = await service.open(path["task"])
         check_client(service, grant, path["client"])
         async with service.receive(request, there, MOST_REPORT_BYTES) as body:
-            await service.run(histories.record, there.notes, path["client"], _parse(body))
+            told = parse(Report, body).model_dump(exclude_none=True)
+            await service.run(histories.record, there.notes, path["client"], told)
         service.seen.note(path["task"], path["client"])
         return Response(b"{}", media_type="application/json")
 
@@ -187,16 +186,6 @@ async def _enter(service: Service, request: Request) -> Open:
     name = request.path_params["task"]
     await service.enter_page(request, name)
     return await service.open(name)
-
-
-def _parse(body: bytes) -> dict[str, Any]:
-    try:
-        return Report.model_validate_json(body).model_dump(exclude_none=True)
-    except ValidationError as error:
-        told = [(each["type"], ".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()]
-        if told[0][0] == "json_invalid":
-            raise Problem("malformed", told[0][2][:500]) from None
-        raise Problem("invalid", "; ".join(f"{where}: {what}" for _, where, what in told)[:1000]) from None
 
 
 _LATER = {"Retry-After": "10"}
