@@ -69,8 +69,8 @@ def make_app(database: Database, options: Options, audit: AuditLog | None = None
 def _answer_with_problems(app: Application, service: Service) -> None:
     async def answer(request: Request, error: Exception) -> Response:
         problem = from_error(error)
-        if problem.kind == "method":
-            problem.headers["Allow"] = ", ".join(sorted(_methods(app, request)))
+        if problem.kind == "method" and (methods := _methods(app, request)):
+            problem.headers["Allow"] = ", ".join(sorted(methods))
         service.refused(request, problem)
         return respond(problem)
 

@@ -7,7 +7,7 @@ from enum import Enum
 
 import anyio.to_thread
 from fastapi import FastAPI, Request, Response
-from starlette.responses import StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, StreamingResponse
 
 from repshare.errors import RepshareError
 from repshare.relay.page import histories, site, snapshots
@@ -37,35 +37,29 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 def _add_files(app: FastAPI, service: Service) -> None:
-    description: site.File | None = None  # of the API, once somebody has asked for it
+    files, needs_token = (
+        site.Files(directory=site.FOLDER),
+        not (service.options.insecure or service.options.public_page),
+    )
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-    async def front(request: Request) -> Response:
-        options = service.options
-        needs_token = not (options.insecure or options.public_page)
-        return site.respond(await anyio.to_thread.run_sync(lambda: site.front(needs_token=needs_token)), request)
+    async def front() -> Response:
+        made = await anyio.to_thread.run_sync(lambda: site.make_front(needs_token=needs_token))
+        return HTMLResponse(made, headers=site.HEADERS)
 
     @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
     async def docs(request: Request) -> Response:
-        file = await anyio.to_thread.run_sync(site.find, "api.html")
-        if file is None:
-            raise site.missing("api.html")
-        return site.respond(file, request)
+        return await files.get_response("api.html", request.scope)
 
     @app.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
-    async def described(request: Request) -> Response:
-        nonlocal description
-        if description is None:
-            description = site.as_file(json.dumps(app.openapi()).encode(), ".json")
-        return site.respond(description, request)
+    async def described() -> Response:
+        return JSONResponse(app.openapi(), headers=site.HEADERS)
 
-    @app.api_route("/static/{name}", methods=["GET", "HEAD"], include_in_schema=False)
-    async def static(request: Request) -> Response:
-        name = request.path_params["name"]
-        file = await anyio.to_thread.run_sync(site.find, name)
-        if file is None:
-            raise site.missing(name)
-        return site.respond(file, request)
+    @app.api_route("/static/plotly.js", methods=["GET", "HEAD"], include_in_schema=False)
+    async def plotly(request: Request) -> Response:
+        return site.send_plotly(await anyio.to_thread.run_sync(site.find_plotly), request)
+
+    app.mount("/static", files)
 
 
 def _add_reports(app: FastAPI, service: Service) -> None:
