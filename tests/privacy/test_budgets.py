@@ -20,12 +20,13 @@ from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
 from repshare.party.state import State, take_part
 from repshare.privacy.ledger import read_ledger
-from repshare.secure.exchange import LocalMeeting, SecureExchange
+from repshare.secure.exchange import SecureExchange
 from repshare.secure.meetings import Meetings
 from repshare.sharing import wire
 from soak import budgets
 from soak.budgets import OPEN
 from support.interrupted_clients import WHERE
+from support.meetings import LocalMeeting
 from support.processes import Process, RelayProcess, records, run
 from support.warm import run_warm
 

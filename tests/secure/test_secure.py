@@ -20,13 +20,14 @@ from repshare.party.party import load_party
 from repshare.relay.auth import Access, Grant
 from repshare.relay.tasks import Tasks
 from repshare.secure import masking
-from repshare.secure.exchange import LocalMeeting, RelayMeeting, SecureExchange
+from repshare.secure.exchange import RelayMeeting, SecureExchange
 from repshare.secure.masking import Member, split
 from repshare.secure.meetings import Meetings
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack
 from repshare.sharing.task import Task
 from repshare.stores import open_database
+from support.meetings import LocalMeeting
 from support.processes import RelayProcess, eventually, records
 
 PARTY = Path(__file__).parents[2] / "examples/party.py"

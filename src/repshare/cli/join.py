@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
-from repshare.cli.party_loop import Work, carry_on, default_folder, make_client, say, show_preview, tell_warnings
+from repshare.cli.party_loop import Work, carry_on, default_folder, make_client, show_preview, tell_warnings
 from repshare.config import Policy
 from repshare.errors import ConfigError, ExchangeError
 from repshare.files import others_may_read
+from repshare.results.terminal import say
 
 if TYPE_CHECKING:
     from repshare.client import Client, Record

@@ -10,9 +10,10 @@ import tyro
 from rich.console import Console
 
 from repshare.cli.interrupts import pause
-from repshare.cli.party_loop import Work, carry_on, default_folder, make_client, say, show_preview, tell_warnings
+from repshare.cli.party_loop import Work, carry_on, default_folder, make_client, show_preview, tell_warnings
 from repshare.config import Aggregation, Policy
 from repshare.errors import ConfigError
+from repshare.results.terminal import say
 
 
 @dataclass(frozen=True)

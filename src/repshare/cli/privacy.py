@@ -1,17 +1,15 @@
 """Privacy: what a budget means before it is spent, and what has been spent of it."""
 
-import json as jsonlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from repshare.config import Policy
 from repshare.errors import ConfigError
+from repshare.results.terminal import make_table, print_json, say
 
 
 @dataclass(frozen=True)
@@ -67,20 +65,20 @@ def plan(
     if figure is not None:
         draw_outlook(policy, class_sizes, dimension, clients, figure)
     if json:
-        print(jsonlib.dumps({**outlook._asdict(), "classes": [each._asdict() for each in outlook.classes]}, indent=2))
+        print_json({**outlook._asdict(), "classes": [each._asdict() for each in outlook.classes]})
         return
     console = Console()
-    table = Table(title="error ÷ longest possible mean", title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("samples of a class", "a class mean", f"the mean of {clients} clients", "an observation"):
-        table.add_column(name, justify="right")
-    for each in outlook.classes:
-        table.add_row(f"{each.size:,}", *(f"{x:.2g}" for x in (each.mean, each.together, each.observation)))
+    heads = f"samples of a class|a class mean|the mean of {clients} clients|an observation"
+    rows = [
+        [f"{each.size:,}", *(f"{x:.2g}" for x in (each.mean, each.together, each.observation))]
+        for each in outlook.classes
+    ]
     noise = f"noise of deviation {outlook.deviation:.4g} on each number of a class sum"
-    _say(console, f"{noise} ({outlook.noise:.4g} times what one sample can move it; clip {outlook.clip:.4g})")
-    console.print(table)
-    _say(console, "release-only: this protects samples given the model, not what training put into the model")
+    say(console, f"{noise} ({outlook.noise:.4g} times what one sample can move it; clip {outlook.clip:.4g})")
+    console.print(make_table(heads, rows, "error ÷ longest possible mean"))
+    say(console, "release-only: this protects samples given the model, not what training put into the model")
     if figure is not None:
-        _say(console, f"figure {figure}")
+        say(console, f"figure {figure}")
 
 
 def ledger(
@@ -106,20 +104,18 @@ def ledger(
         for entry in paid
     ]
     if json:
-        print(jsonlib.dumps({**about, "releases": told}, indent=2))
+        print_json({**about, "releases": told})
         return
     console = Console()
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("release", "round", "noise multiplier", "ε so far", "with δ"):
-        table.add_column(name, justify="right")
-    for number, entry in enumerate(told, start=1):
-        numbers = f"{entry['noise']:.4g}", f"{entry['epsilon']:.4g}", _delta(entry)
-        table.add_row(str(number), str(entry["round"]), *numbers)
-    console.print(table)
+    rows = [
+        [str(number), str(entry["round"]), f"{entry['noise']:.4g}", f"{entry['epsilon']:.4g}", _delta(entry)]
+        for number, entry in enumerate(told, start=1)
+    ]
+    console.print(make_table("release|round|noise multiplier|ε so far|with δ", rows))
     spent = f"{told[-1]['epsilon']:.4g} with δ = {_delta(told[-1])}" if told else "0"
     whose = "at most, for each" if about["adjacency"] == "add-remove" else "for each"
     mode = about.get("mode", "release-only")
-    _say(console, f"{len(told)} releases charged: ε = {spent} {whose} of {about['samples']:,} samples, {mode}")
+    say(console, f"{len(told)} releases charged: ε = {spent} {whose} of {about['samples']:,} samples, {mode}")
 
 
 def cautions(policy: Policy) -> list[str]:
@@ -150,7 +146,3 @@ def _noise(entry: dict[str, object]) -> object:
 def _delta(entry: dict[str, Any]) -> str:
     """Earlier versions did not write it down: it was the policy's of that time."""
     return "?" if entry["delta"] is None else f"{entry['delta']:g}"
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,6 +1,5 @@
 """Create, list, export, import and delete tasks: the collaborations that go through a relay."""
 
-import json as jsonlib
 import os
 import sys
 import time
@@ -14,6 +13,7 @@ import tyro
 
 from repshare.config import Aggregation
 from repshare.errors import ConfigError
+from repshare.results.terminal import print_json
 
 if TYPE_CHECKING:
     from repshare.relay.monitoring.audit_log import AuditLog
@@ -239,8 +239,3 @@ def opened(place: Place) -> "Iterator[Database]":
         yield database
     finally:
         database.close()
-
-
-def print_json(document: Any) -> None:
-    """One JSON document on standard output."""
-    print(jsonlib.dumps(document, indent=2))

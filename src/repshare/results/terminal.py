@@ -1,10 +1,12 @@
 """What the terminal shows: progress, tables, and the same tables as Markdown."""
 
+import json
 import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -40,30 +42,42 @@ def progress(console: Console, unit: str = "rounds") -> Progress:
     )
 
 
+def say(console: Console, text: str, style: str = "") -> None:
+    """A line on the terminal, as it is."""
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    """One document on standard output."""
+    print(json.dumps(document, indent=2))
+
+
+def make_table(heads: str, rows: Iterable[Sequence[str]] = (), title: str = "", caption: str = "") -> Table:
+    """A table with these headings, divided by |. A column of words begins with <, the others are of numbers."""
+    table = Table(
+        title=title or None, caption=caption or None, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
+    )
+    for head in heads.split("|"):
+        table.add_column(head.removeprefix("<"), justify="left" if head.startswith("<") else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: str) -> Table:
     """One row for each method."""
-    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("method")
-    table.add_column("accuracy", justify="right", no_wrap=True)
-    table.add_column("±", justify="right")
-    table.add_column("by round", min_width=CURVE_WIDTH)
-    table.add_column("up", justify="right")
-    table.add_column("down", justify="right")
-    table.add_column("in all", justify="right")
-    table.add_column("compute", justify="right")
+    table = make_table("<method|accuracy|±|<by round|up|down|in all|compute", title=escape(title))
     best = max(summary.accuracy for method, summary in summaries.items() if method != "CL" or len(summaries) == 1)
     for method, summary in summaries.items():
-        style = "bold" if summary.accuracy == best else ""
+        both = (summary.bytes_up + summary.bytes_down) / _clients(lines, method)
         table.add_row(
             f"[bold]{method}[/]",
             plus_minus(summary.accuracy, summary.std_over_seeds),
             f"{summary.std_over_clients:.2f}",
             curve([line for line in lines if line["method"] == method]),
-            traffic(summary.bytes_up / summary.client_rounds),
-            traffic(summary.bytes_down / summary.client_rounds),
-            traffic((summary.bytes_up + summary.bytes_down) / _clients(lines, method)),
+            *map(traffic, (summary.bytes_up / summary.client_rounds, summary.bytes_down / summary.client_rounds, both)),
             f"{summary.seconds:.0f} s",
-            style=style,
+            style="bold" if summary.accuracy == best else "",
         )
     return table
 
@@ -135,24 +149,3 @@ def table_markdown(dataset: str, lines: Sequence[Line], published: Published) ->
         + "\n\n"
         + markdown(["", *(f"N = {size}" for size in sizes)], rows)
     )
-
-
-def data_table(rows: Mapping[str, Mapping[str, str]]) -> Table:
-    """What data sets there are."""
-    table = Table()
-    table.add_column("data set", style="bold")
-    for heading in next(iter(rows.values())):
-        table.add_column(heading)
-    for name, row in rows.items():
-        table.add_row(name, *row.values())
-    return table
-
-
-def release_table(rows: Mapping[str, Sequence[str]], title: str) -> Table:
-    """What a release consists of, class by class."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("class", "samples here", "class mean", "observations, each"):
-        table.add_column(heading, justify="right")
-    for label, row in rows.items():
-        table.add_row(label, *row)
-    return table

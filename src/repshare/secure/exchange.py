@@ -17,7 +17,7 @@ from repshare.errors import ConfigError, Refused, Unreachable
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import RelayExchange
 from repshare.secure.masking import Group, Member, Vector, add_up
-from repshare.secure.meetings import STEPS, Meetings
+from repshare.secure.meetings import STEPS
 from repshare.sharing import fixed_point, wire
 from repshare.sharing.representations import Teacher, nothing
 from repshare.sharing.task import Task
@@ -40,25 +40,6 @@ class Meeting(Protocol):
 
     def get(self, number: int, step: int) -> dict[str, bytes] | None:
         """What everyone said in a step, or None while it is not over."""
-
-
-class LocalMeeting:
-    """Meetings in the same process."""
-
-    def __init__(self, meetings: Meetings, members: tuple[str, ...], name: str, patience: float) -> None:
-        self.meetings, self.members, self.name, self.patience = meetings, members, name, patience
-
-    def number(self) -> int:
-        """Of the meeting that one can still come to."""
-        return self.meetings.number(self.members)
-
-    def put(self, number: int, step: int, body: bytes) -> None:
-        """Say something in a step."""
-        self.meetings.put(self.members, number, step, self.name, body, self.patience)
-
-    def get(self, number: int, step: int) -> dict[str, bytes] | None:
-        """What everyone said in a step."""
-        return self.meetings.get(self.members, number, step)
 
 
 class RelayMeeting:
