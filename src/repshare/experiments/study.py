@@ -69,8 +69,16 @@ class Study(NamedTuple):
     clients, that is, the same data."""
 
 
-def make_experiment(name: str, title: str, study: Study) -> Experiment:
-    """The study as an experiment."""
+def make_experiment(
+    name: str,
+    title: str,
+    variants: Sequence[Variant],
+    panels: Sequence[Panel],
+    ordered: bool = True,
+    kinds: tuple[str, ...] = (),
+) -> Experiment:
+    """A study as an experiment: see `Study`."""
+    study = Study(tuple(variants), tuple(panels), ordered, kinds)
     return Experiment(name, title, partial(plan, study), partial(show, study), partial(condense, study), seeds=SEEDS)
 
 
