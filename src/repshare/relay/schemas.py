@@ -178,6 +178,13 @@ def name(place: str, what: str, *, required: bool = True, inside: str = "path") 
     return {"name": place, "in": inside, "required": required, "description": what, "schema": schema}
 
 
+def describe_number(key: str, most: float, what: str, default: int | None = None) -> dict[str, Any]:
+    """The description of a parameter in a query that is a number, whole if `most` is, from 0 on."""
+    schema = {"type": "integer" if isinstance(most, int) else "number", "minimum": 0, "maximum": most}
+    schema |= {} if default is None else {"default": default}
+    return {"name": key, "in": "query", "description": what, "schema": schema}
+
+
 TASK = name("task", "the task's name")
 CLIENT = name("client", "the client's name")
 

@@ -12,7 +12,6 @@ from starlette.responses import HTMLResponse, JSONResponse, StreamingResponse
 from repshare.errors import RepshareError
 from repshare.relay.page import histories, site, snapshots
 from repshare.relay.page.document import Shared, make_view
-from repshare.relay.page.projection import Floats, make_map
 from repshare.relay.problems import Problem
 from repshare.relay.routes.clients import check_client
 from repshare.relay.schemas import CLIENT, GUARDED, TASK, Nothing, Report, answers, parse
@@ -94,12 +93,12 @@ def _add_reports(app: FastAPI, service: Service) -> None:
 
 
 def _add_documents(app: FastAPI, service: Service) -> None:
-    shared, planes = Shared(FRESH_SECONDS), dict[str, Floats | None]()
+    shared, planes = Shared(FRESH_SECONDS), dict[str, snapshots.Floats | None]()
 
     def draw(there: Open) -> bytes:
         task = there.board.task
         index, pictures = snapshots.read_frames(there.notes, task)
-        document, plane = make_map(index, pictures, planes.get(there.entry.identity))
+        document, plane = snapshots.make_map(index, pictures, planes.get(there.entry.identity))
         planes[there.entry.identity] = plane
         document["changes"] = index.changes
         document["room"] = snapshots.places(task)
