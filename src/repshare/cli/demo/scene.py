@@ -90,7 +90,7 @@ class Scene:
             self._processes.start(name, ["-m", "repshare", *self._join(name)], environment)
         shares = {name: asdict(cast.share(place)) for place, name in enumerate(cast.names)}
         alone = [str(self._alone.path), str(cast.rounds), str(cast.pace), json.dumps(shares)]
-        self._processes.start(ALONE, ["-m", "repshare.cli.demo.alone", *alone], ONE_THREAD)
+        self._processes.start(ALONE, ["-m", "repshare.cli.demo.party", *alone], ONE_THREAD)
 
     def watch(self) -> Iterator[list[Rounds]]:
         """How far everyone is, again and again until all are done. Raises WorkerFailed if one does not end well."""
