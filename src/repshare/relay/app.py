@@ -17,7 +17,6 @@ import repshare
 from repshare.errors import RepshareError, StoreError
 from repshare.relay.monitoring.audit_log import AuditLog
 from repshare.relay.monitoring.logs import say
-from repshare.relay.monitoring.metrics import Measured
 from repshare.relay.options import Options, is_loopback
 from repshare.relay.page.recorder import expire, keep_notes
 from repshare.relay.problems import Problem, from_error, respond
@@ -61,7 +60,6 @@ def make_app(database: Database, options: Options, audit: AuditLog | None = None
     for part in (clients, secure, tasks, page, health):
         part.add_routes(app, service)
     _answer_with_problems(app, service)
-    app.add_middleware(Measured, metrics=service.metrics)
     app.openapi = lambda: _describe(app, options)  # type: ignore[method-assign]
     return app
 
