@@ -135,7 +135,7 @@ def test_a_relay_refuses_single_samples_unless_told_otherwise(tmp_path, monkeypa
     common = ["join", relay.url, "--task", f"{PARTY}:alice", "--name", "a", "--rounds", 1]
     try:
         with RelayExchange(relay.url, "usual", client="a") as exchange:
-            assert exchange.describe().minimum_count == 2
+            assert exchange.describe().agreed.minimum_count == 2
             with pytest.raises(Refused, match="an average of 1 samples; the task wants 2"):
                 exchange.publish(single)
         with RelayExchange(relay.url, "open", client="b") as exchange:

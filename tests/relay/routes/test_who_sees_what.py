@@ -257,7 +257,7 @@ def by_name(tmp_path_factory):
 
 def test_where_the_task_allows_it_three_named_clients_that_share_a_class_are_answered_for(by_name):
     with RelayExchange(by_name.url, token=by_name.tokens[EVE]) as exchange:
-        assert exchange.describe().named_peers == 3
+        assert exchange.describe().agreed.named_peers == 3
     taught = teach(by_name, peers=[NORTH, SOUTH, EAST], observations=1000)
     assert taught.means.labels.tolist() == [0, 1]  # two of them share class 2
     assert set(taught.observations.labels.tolist()) == {0, 1}
