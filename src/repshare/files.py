@@ -1,17 +1,26 @@
 """Files that are there whole or not at all, and files that only their owner may read."""
 
 import os
+import stat
 from pathlib import Path
 from typing import IO, Any
 
 OWNER_ONLY = 0o600
+PART = ".part"  # the end of the name of a file that is being written
 
 
 def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:
-    """Put the content there whole, or leave what was there. `private`: only the owner may read it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Put the content there whole, or leave what was there.
+
+    `private`: only the owner may read it. Otherwise a file that was there keeps its mode.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{PART}")
     try:
-        with open_private(temporary, "wb") if private else temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)  # left by a killed process; or a link, through which nothing is written
+        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with os.fdopen(os.open(temporary, how, OWNER_ONLY if private else 0o666), "wb") as file:
+            if not private and path.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())

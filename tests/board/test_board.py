@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repshare.board import Board, Wants, buffers, longest_release, robust
+from repshare.board import Board, Wants, longest_release, robust
 from repshare.board.robust import SAMPLED
 from repshare.board.totals import read_totals
 from repshare.errors import ConfigError, Malformed, Outdated, Refused, RepshareError
@@ -103,13 +103,6 @@ def test_every_other_observation_is_drawn_sometimes_and_none_twice_at_once():
         assert len(set(drawn)) == 4
         seen |= set(drawn)
     assert seen == {(number, k) for number in (1, 2, 3) for k in range(2)}
-
-
-@given(st.integers(0, 2**64 - 1), st.integers(1, 60), st.integers(0, 5))
-def test_drawing_fast_draws_what_python_draws(seed, size, wanted):
-    fast, slow = random.Random(seed), random.Random(seed)
-    for _ in range(20):
-        assert buffers.sample(fast, size, min(size, wanted)) == slow.sample(range(size), min(size, wanted))
 
 
 def test_the_same_seed_draws_the_same():

@@ -152,7 +152,7 @@ def test_alone_is_what_joining_without_learning_from_others_gives(tmp_path):
     shares = json.dumps({"bob": {"dataset": "digits", "place": 1, "samples": 20, "seed": 3}})
     alone = tmp_path / "alone" / "records.jsonl"
     alone.parent.mkdir()
-    command = [sys.executable, "-m", "repshare.cli.demo.alone", str(alone), "3", "0", shares]
+    command = [sys.executable, "-m", "repshare.cli.demo.party", str(alone), "3", "0", shares]
     subprocess.run(command, check=True, timeout=120)
 
     def learnt(folder):

@@ -193,7 +193,7 @@ def test_a_trust_file_is_not_written_through_a_link_laid_beside_it(tmp_path):
     path, victim = tmp_path / "trust.jsonl", tmp_path / "victim"
     victim.write_text("precious")
     Trust(path).add("alice", ALICE.public)
-    for name in ("trust.jsonl.new", ".trust.jsonl.new"):
+    for name in ("trust.jsonl.new", f".trust.jsonl.{os.getpid()}.part"):
         (tmp_path / name).symlink_to(victim)
     Trust(path).add("eve", EVE.public)
     assert victim.read_text() == "precious"

@@ -16,6 +16,7 @@ from repshare.errors import ConfigError, Malformed, Outdated, Refused, Unreachab
 from repshare.exchange import http
 from repshare.exchange.http import Connection
 from repshare.exchange.relay import Membership, RelayExchange
+from repshare.sharing.task import Task
 
 TOKEN = "secret-of-alice"
 WANTS = Wants(observations=1, seed=7)
@@ -370,8 +371,10 @@ def test_a_relay_says_what_its_task_has_agreed_on_as_far_as_its_version_does():
         with Scripted(reply(200, json.dumps(said).encode(), "application/json")) as server:
             return relay(server).describe()
 
-    assert describe(me | told) == Membership("digits", "alice", 10, 84, 5, 20.0, weighted=False, aggregation="median")
-    assert describe(me) == Membership("digits", "alice", 10, 84)
+    assert describe(me | told) == Membership(
+        "digits", "alice", Task(10, 84, 20.0, 5, weighted=False, aggregation="median")
+    )
+    assert describe(me) == Membership("digits", "alice", Task(10, 84))
     for name, wrong in (("weighted", 1), ("norm_bound", "20"), ("norm_bound", 10**400), ("minimum_count", True)):
         with pytest.raises(Malformed, match=name):
             describe(me | {name: wrong})

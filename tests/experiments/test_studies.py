@@ -42,7 +42,7 @@ def test_every_variant_of_a_study_is_shown(name):
 
 
 def test_a_study_is_carried_out_and_drawn_to_the_same_bytes_twice(tmp_path, splits):
-    experiment = make_experiment("small", "a small one", SMALL)
+    experiment = make_experiment("small", "a small one", *SMALL)
     setting = resolve(Setting(dataset="digits", samples=60, rounds=2), len(splits.train.labels))
     folder = Folder(tmp_path / "small", experiment.describe(setting), resume=True)
     with Inline() as workers:

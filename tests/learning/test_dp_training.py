@@ -350,7 +350,7 @@ PLAIN = {"epsilon": None, "end_to_end": False}
 
 def kept(folder, **policy):
     """A small client whose folder is ready to go on from."""
-    state = State(folder, small(**policy), Membership("task", "a", 2, 4))
+    state = State(folder, small(**policy), Membership("task", "a", Task(2, 4)))
     state.restore()
     return state
 
@@ -371,7 +371,7 @@ def test_a_model_that_no_ledger_speaks_of_is_not_gone_on_with_end_to_end(tmp_pat
     for name in ("plain", "lost"):
         with pytest.raises(ConfigError, match="--restart"):
             kept(tmp_path / name)
-        state = State(tmp_path / name, small(), Membership("task", "a", 2, 4))
+        state = State(tmp_path / name, small(), Membership("task", "a", Task(2, 4)))
         state.clear()
         state.restore()
         assert state.client.round_number == 0

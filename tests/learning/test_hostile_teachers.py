@@ -18,9 +18,10 @@ from repshare.party.state import State, take_part
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, Part, as_release
 from repshare.sharing.representations import Teacher, stack
+from repshare.sharing.task import Task
 from repshare.spaces import choose
 
-DIGITS = Membership("digits", "alice", 10, 84)
+DIGITS = Membership("digits", "alice", Task(10, 84))
 
 
 class Lying:

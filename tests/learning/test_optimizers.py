@@ -49,14 +49,6 @@ def test_steps_are_the_optimizers_own_to_the_last_bit(optimizer):
     assert_same(both)
 
 
-def test_adams_arithmetic_is_called_directly_from_the_second_step_on(monkeypatch):
-    both = pair()
-    step_both(both, 0)
-    monkeypatch.setattr(both[3].optimizer, "step", lambda: pytest.fail("PyTorch's own step was taken"))
-    step_both(both, 1)
-    assert_same(both)
-
-
 def test_a_step_leaves_no_gradients():
     _, _, model, descent = both = pair()
     for seed in range(2):

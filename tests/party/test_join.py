@@ -33,7 +33,7 @@ from repshare.stores import open_database
 from support.processes import Process, RelayProcess, eventually, records, run
 
 PARTY = Path(__file__).parents[2] / "examples/party.py"
-DIGITS = Membership("digits", "alice", 10, 84)
+DIGITS = Membership("digits", "alice", Task(10, 84))
 
 
 @pytest.fixture
@@ -419,7 +419,7 @@ def test_what_cannot_work_is_said_in_one_line_before_anything_is_written(options
 
 
 def test_no_name_that_a_relay_gives_leads_out_of_the_folder():
-    assert default_folder(Membership("my task", "../../etc/x", 10, 84)) == Path("repshare-my-task-..-..-etc-x")
+    assert default_folder(Membership("my task", "../../etc/x", Task(10, 84))) == Path("repshare-my-task-..-..-etc-x")
 
 
 def test_an_open_relay_is_joined_by_name_and_flags_come_before_the_files_policy(tmp_path, started, party, capsys):

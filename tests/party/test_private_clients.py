@@ -82,7 +82,7 @@ def test_who_lost_a_state_is_told_that_its_ledger_is_lost_too(digits, tmp_path, 
     first, second = (make_client(digits, policy) for _ in range(2))
     list(first.rounds(2))
     second.exchange = first.exchange
-    state = State(tmp_path / "new", second, Membership("task", "a", 10, 84))
+    state = State(tmp_path / "new", second, Membership("task", "a", Task(10, 84)))
     state.restore()
     with pytest.raises(Outdated, match="--restart withdraws") as caught:
         next(take_part(state))
@@ -135,7 +135,7 @@ def test_a_relay_refuses_single_samples_unless_told_otherwise(tmp_path, monkeypa
     common = ["join", relay.url, "--task", f"{PARTY}:alice", "--name", "a", "--rounds", 1]
     try:
         with RelayExchange(relay.url, "usual", client="a") as exchange:
-            assert exchange.describe().minimum_count == 2
+            assert exchange.describe().agreed.minimum_count == 2
             with pytest.raises(Refused, match="an average of 1 samples; the task wants 2"):
                 exchange.publish(single)
         with RelayExchange(relay.url, "open", client="b") as exchange:

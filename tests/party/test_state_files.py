@@ -14,10 +14,11 @@ from repshare import Client, LeNet5
 from repshare.errors import CheckpointError, RepshareError
 from repshare.exchange.relay import Membership
 from repshare.party.state import State, take_part
+from repshare.sharing.task import Task
 from support.processes import RelayProcess, run
 
 PARTY = Path(__file__).parents[2] / "examples/party.py"
-DIGITS = Membership("digits", "alice", 10, 84)
+DIGITS = Membership("digits", "alice", Task(10, 84))
 
 
 def make_client():

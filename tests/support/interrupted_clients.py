@@ -91,7 +91,7 @@ def main():
         owner, name, at = WHERE[point]
         owner = owner or type(exchange)
         setattr(owner, name, killed(getattr(owner, name), at, lambda: client.round_number == int(number)))
-    state = State(Path(folder), client, Membership("digits", "alice", 10, 84))
+    state = State(Path(folder), client, Membership("digits", "alice", Task(10, 84)))
     with state.folder:
         state.restore()
         for record in take_part(state, int(rounds)):

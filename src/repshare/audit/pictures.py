@@ -4,11 +4,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
-
 from repshare.audit.campaign import Gallery, Line
+from repshare.results.plots import panels
 
-matplotlib.use("Agg")
 COLOURS = {"worst": "#D55E00", "real": "#0072B2"}  # Okabe and Ito's
 MARKS = {"worst": "o", "real": "s"}
 NAMES = {"worst": "worst case", "real": "real samples, worst pair"}
@@ -17,10 +15,7 @@ LEAST = 0.1  # ε below this is drawn here
 
 def draw_bounds(lines: Sequence[Line], path: Path, title: str) -> None:
     """ε that attacks prove, and ε that is accounted: no mark may be above its bar."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
-    axes = figure.add_subplot()
+    figure, (axes,) = panels(7.2, 4.4)
     noisy = [line for line in lines if math.isfinite(line["accounted"])]
     budgets = sorted({line["epsilon"] for line in noisy})
     for place, epsilon in enumerate(budgets):
@@ -45,13 +40,11 @@ def draw_bounds(lines: Sequence[Line], path: Path, title: str) -> None:
 
 def draw_galleries(galleries: Sequence[Gallery], path: Path, title: str) -> None:
     """Draw a row for each kind of release, a column for each class."""
-    from matplotlib.figure import Figure
-
     columns = len(galleries[0].images)
     limits = float(galleries[0].images.min()), float(galleries[0].images.max())
-    figure = Figure(figsize=(2.4 + 0.72 * columns, 0.5 + 0.78 * len(galleries)), layout="constrained")
-    grid = figure.subplots(len(galleries), columns, squeeze=False)
-    for row, gallery in zip(grid, galleries, strict=True):
+    figure, grid = panels(2.4 + 0.72 * columns, 0.5 + 0.78 * len(galleries), len(galleries), columns)
+    for place, gallery in enumerate(galleries):
+        row = grid[place * columns : (place + 1) * columns]
         for axes, image in zip(row, gallery.images, strict=True):
             axes.imshow(image.mean(dim=0).numpy(), cmap="gray", vmin=limits[0], vmax=limits[1])
             axes.set_xticks([])

@@ -4,19 +4,18 @@ import json as jsonlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from repshare.audit.grid import Grid
 from repshare.cli.interrupts import interruptible
-from repshare.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    from repshare.data import Splits
+from repshare.cli.learning import load
+from repshare.config import Setting
+from repshare.errors import ConfigError
+from repshare.results.terminal import make_table, print_json, say
 
 
 def audit(
@@ -58,7 +57,8 @@ def audit(
     from repshare.results import terminal
 
     console = Console(stderr=json)
-    splits = _load(dataset, data_folder, fallback, console).normalised()
+    splits, _ = load(Setting(dataset=dataset, data_folder=data_folder), fallback, console)
+    splits = splits.normalised()
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -80,30 +80,24 @@ def audit(
     pictures.draw_bounds(lines, output / "audit.png", f"{Path(dataset).name}, {grid.releases} releases: {broken}")
     pictures.draw_galleries(galleries, output / "inversion.png", f"{Path(dataset).name}: inputs from releases")
     if json:
-        print(jsonlib.dumps(document, indent=2))
+        print_json(document)
         return
     console.print(membership_table(lines, grid.releases))
     console.print(inversion_table(found, size))
     _conclude(lines, console)
     for what, name in (("figure", "audit.png"), ("reconstructions", "inversion.png"), ("figures", "audit.json")):
-        console.print(f"{what:<16}{output / name}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"{what:<16}{output / name}")
 
 
 def membership_table(lines: Sequence[dict[str, Any]], releases: int) -> Table:
     """Make a table with a row for each attack."""
-    title = f"whose sample is in it? After {releases} releases"
     caption = "class: its samples; TPR: at 1 % false positives; ε ≥: proved, whatever the mechanism"
-    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("case", "class", "n_avg", "AUC", "TPR", "ε ≥", "if Gaussian", "accounted"):
-        table.add_column(name, justify="left" if name == "case" else "right")
+    heads = "<case|class|n_avg|AUC|TPR|ε ≥|if Gaussian|accounted"
+    table = make_table(heads, title=f"whose sample is in it? After {releases} releases", caption=caption)
     for line in lines:
         low, high = line["gaussian"]
         table.add_row(
-            line["case"],
-            f"{line['size']}",
-            f"{line['n_avg']}",
-            f"{line['auc']:.3f}",
-            f"{line['tpr']:.1%}",
+            *(line["case"], f"{line['size']}", f"{line['n_avg']}", f"{line['auc']:.3f}", f"{line['tpr']:.1%}"),
             f"{line['proved']:.2f}",
             f"{low:.2f} … " + ("∞" if math.isinf(high) else f"{high:.2f}"),
             "no noise" if math.isinf(line["accounted"]) else f"{line['accounted']:.2f}",
@@ -114,25 +108,17 @@ def membership_table(lines: Sequence[dict[str, Any]], releases: int) -> Table:
 
 def inversion_table(lines: Sequence[dict[str, Any]], size: int) -> Table:
     """Make a table with a row for each kind of release."""
-    title = f"what does it look like? Classes of {size}"
     caption = (
         "missed: of the features; error: of pixels, squared, in variances; found: the nearest of the class's images is "
         "one that was averaged"
     )
-    table = Table(title=title, caption=caption, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("averaged", "ε", "missed", "error", "from others", "found", "by chance"):
-        table.add_column(name, justify="right")
+    rows = []
     for line in lines:
-        table.add_row(
-            f"{line['averaged']}",
-            "no noise" if line["epsilon"] is None else f"{line['epsilon']:g}",
-            f"{line['missed']:.0%}",
-            f"{line['error']:.2f}",
-            f"{line['elsewhere']:.2f}",
-            f"{line['found']:.0%}",
-            f"{line['chance']:.1%}",
-        )
-    return table
+        noise = "no noise" if line["epsilon"] is None else f"{line['epsilon']:g}"
+        errors = f"{line['missed']:.0%}", f"{line['error']:.2f}", f"{line['elsewhere']:.2f}"
+        rows.append([f"{line['averaged']}", noise, *errors, f"{line['found']:.0%}", f"{line['chance']:.1%}"])
+    heads = "averaged|ε|missed|error|from others|found|by chance"
+    return make_table(heads, rows, f"what does it look like? Classes of {size}", caption)
 
 
 def is_broken(line: dict[str, Any]) -> bool:
@@ -151,15 +137,3 @@ def _finite(line: dict[str, Any]) -> dict[str, Any]:
     """Return the number as JSON can hold it: None for what has no bound."""
     bounds = [None if math.isinf(end) else end for end in line["gaussian"]]
     return {**line, "accounted": None if math.isinf(line["accounted"]) else line["accounted"], "gaussian": bounds}
-
-
-def _load(dataset: str, data_folder: str | None, fallback: str | None, console: Console) -> "Splits":
-    from repshare.data import load
-
-    try:
-        return load(dataset, folder=Path(data_folder).expanduser() if data_folder else None, progress=True)
-    except DataError as error:
-        if fallback is None:
-            raise
-        console.print(f"{error}\nUsing {fallback} instead of {dataset}.", style="yellow", highlight=False, markup=False)
-        return load(fallback)

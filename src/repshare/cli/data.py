@@ -1,6 +1,5 @@
 """`repshare data`: the data sets."""
 
-from json import dumps
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -40,20 +39,17 @@ def data(
         for name in names or DATASETS:
             splits = load(name, folder=folder, progress=True)
             console.print(f"{name}: {len(splits.train.labels):,} training, {len(splits.test.labels):,} test samples")
-    rows = {
-        name: {
+    rows = {}
+    for name, content in DATASETS.items():
+        kept = "in the cache" if cache.location(name).exists() else "not fetched yet"
+        rows[name] = {
             "image": " × ".join(map(str, content.shape)),
             "training": f"{sum(content.train_histogram):,}",
             "test": f"{sum(content.test_histogram):,}",
-            "where": "built in"
-            if name == "digits"
-            else "in the cache"
-            if cache.location(name).exists()
-            else "not fetched yet",
+            "where": "built in" if name == "digits" else kept,
         }
-        for name, content in DATASETS.items()
-    }
     if json:
-        print(dumps(rows, indent=2))
+        terminal.print_json(rows)
     elif action == "list":
-        console.print(terminal.data_table(rows))
+        heads = "|".join(f"<{head}" for head in ("data set", *next(iter(rows.values()))))
+        console.print(terminal.make_table(heads, [[f"[bold]{name}[/]", *row.values()] for name, row in rows.items()]))

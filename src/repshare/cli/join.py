@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
-from repshare.cli.party_loop import Work, carry_on, default_folder, make_client, say, show_preview, tell_warnings
+from repshare.cli.party_loop import Work, carry_on, default_folder, make_client, show_preview, tell_warnings
 from repshare.config import Policy
 from repshare.errors import ConfigError, ExchangeError
 from repshare.files import others_may_read
+from repshare.results.terminal import say
 
 if TYPE_CHECKING:
     from repshare.client import Client, Record
@@ -105,9 +106,8 @@ def join(
         return
     with closing(_connect(url, access)) as exchange:
         membership = exchange.describe()
-        client = make_client(
-            task, membership.client, work, policy, least=membership.minimum_count, norm_bound=membership.norm_bound
-        )
+        least, longest = membership.agreed.minimum_count, membership.agreed.norm_bound
+        client = make_client(task, membership.client, work, policy, least=least, norm_bound=longest)
         client.exchange = _secure(exchange, membership, secrecy, client.policy) if secrecy.group else exchange
         tell_warnings(console, "repshare.secure")
         _run(client, membership, exchange, work, console)
@@ -139,7 +139,7 @@ def _secure(relay: "RelayExchange", membership: "Membership", secrecy: Secrecy, 
         raise ConfigError(f"there is no trust file {secrecy.group}: see repshare keys trust")
     members = dict(Trust(secrecy.group))
     return SecureExchange(
-        membership.agreed(),
+        membership.agreed,
         membership.client,
         RelayMeeting(relay, tuple(members), secrecy.step_patience),
         task_name=membership.task,

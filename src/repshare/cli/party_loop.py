@@ -4,7 +4,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +16,7 @@ from repshare.cli.privacy import cautions
 from repshare.config import Policy
 from repshare.errors import ConfigError, ExchangeError
 from repshare.results import terminal
+from repshare.results.terminal import say
 
 if TYPE_CHECKING:
     from repshare.client import Client, Record
@@ -175,10 +176,10 @@ def _combine(party: "Party", given: Policy, least: int) -> Policy:
 
 
 def _opening(client: "Client", membership: "Membership", folder: Path) -> str:
-    learner = client.learner
+    learner, task = client.learner, membership.agreed
     resuming = f", resuming after round {client.round_number}" if client.round_number else ""
     return (
-        f"{client.name} in {membership.task} ({membership.classes} classes, d' = {membership.dimension}) with "
+        f"{client.name} in {membership.task} ({task.classes} classes, d' = {task.dimension}) with "
         f"{type(learner.network.model).__name__} and {len(learner.samples):,} samples{resuming}; state in {folder}"
     )
 
@@ -220,10 +221,11 @@ def show_preview(
 
     shown = {**preview(client, masked=masked), "also": list(also)}
     if as_json:
-        print(json.dumps(shown, indent=2))
+        terminal.print_json(shown)
         return
     title = "what enters the sum in a round" if masked else "what leaves in a round"
-    console.print(terminal.release_table(_rows(shown["classes"]), title))
+    heads = "class|samples here|class mean|observations, each"
+    console.print(terminal.make_table(heads, _rows(shown["classes"]), title))
     vectors, size = f"{shown['vectors']} vectors of {shown['dimension']} numbers", f"{shown['bytes']:,} bytes a round"
     if masked:
         say(console, f"{vectors} are added up with the others'. What leaves, of all classes alike:")
@@ -251,14 +253,12 @@ def _warnings(client: "Client") -> list[str]:
     return found
 
 
-def _rows(classes: Mapping[int, Mapping[str, Any]]) -> dict[str, tuple[str, str, str]]:
-    rows = {}
+def _rows(classes: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
     for label, held in classes.items():
         over = held["observations_over"]
         mean = f"1 over {_samples(held['mean_over'])}" if held["mean_over"] else "–"
         observed = f"{len(over)} over {_samples(over[0])}" if over else "–"
-        rows[str(label)] = (f"{held['samples']}", mean, observed)
-    return rows
+        yield str(label), f"{held['samples']}", mean, observed
 
 
 def _samples(count: int) -> str:
@@ -282,8 +282,3 @@ def tell_warnings(console: Console, logger_name: str) -> None:
     logger = logging.getLogger(logger_name)
     logger.handlers = [_Telling(console)]
     logger.propagate = False
-
-
-def say(console: Console, text: str, style: str = "") -> None:
-    """Print a line on the terminal, as it is."""
-    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)

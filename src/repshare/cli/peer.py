@@ -10,9 +10,10 @@ import tyro
 from rich.console import Console
 
 from repshare.cli.interrupts import pause
-from repshare.cli.party_loop import Work, carry_on, default_folder, make_client, say, show_preview, tell_warnings
+from repshare.cli.party_loop import Work, carry_on, default_folder, make_client, show_preview, tell_warnings
 from repshare.config import Aggregation, Policy
 from repshare.errors import ConfigError
+from repshare.results.terminal import say
 
 
 @dataclass(frozen=True)
@@ -104,9 +105,9 @@ def peer(
         show_preview(client, console, as_json=work.json, also=["the signature, the public key and the names"])
         return
     network = client.learner.network
-    membership = Membership(place.task_name, place.name, network.classes, network.dimension)
     bound = client.learner.norm_bound = place.norm_bound or usual_norm_bound(network.dimension)
     agreed = Task(network.classes, network.dimension, norm_bound=bound, aggregation=place.aggregation)
+    membership = Membership(place.task_name, place.name, agreed)
     key, trust = Key.read(place.key), Trust(place.trust, first_use=place.first_use)
     state = State(work.state or default_folder(membership), client, membership)
     tell_warnings(console, "repshare.peer")

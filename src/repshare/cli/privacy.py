@@ -1,17 +1,20 @@
 """Privacy: what a budget means before it is spent, and what has been spent of it."""
 
-import json as jsonlib
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from repshare.config import Policy
 from repshare.errors import ConfigError
+from repshare.results.terminal import make_table, print_json, say
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+RANGE = 30.0  # the figure goes from this many times less to this many times more than ε
+POINTS = 9
 
 
 @dataclass(frozen=True)
@@ -59,28 +62,57 @@ def plan(
         figure: File for a figure of the error against ε. None writes no figure.
         json: Print one JSON document on standard output, and nothing else there.
     """
-    from repshare.privacy.planning import draw_outlook, foresee
+    from repshare.privacy.planning import foresee
 
     given = asdict(budget)
     policy = Policy(planned_releases=given.pop("releases"), **given)
     outlook = foresee(policy, class_sizes, dimension, clients)
     if figure is not None:
-        draw_outlook(policy, class_sizes, dimension, clients, figure)
+        _draw(policy, class_sizes, dimension, clients, figure)
     if json:
-        print(jsonlib.dumps({**outlook._asdict(), "classes": [each._asdict() for each in outlook.classes]}, indent=2))
+        print_json({**outlook._asdict(), "classes": [each._asdict() for each in outlook.classes]})
         return
     console = Console()
-    table = Table(title="error ÷ longest possible mean", title_justify="left", box=box.SIMPLE_HEAD)
-    for name in ("samples of a class", "a class mean", f"the mean of {clients} clients", "an observation"):
-        table.add_column(name, justify="right")
-    for each in outlook.classes:
-        table.add_row(f"{each.size:,}", *(f"{x:.2g}" for x in (each.mean, each.together, each.observation)))
+    heads = f"samples of a class|a class mean|the mean of {clients} clients|an observation"
+    rows = [
+        [f"{each.size:,}", *(f"{x:.2g}" for x in (each.mean, each.together, each.observation))]
+        for each in outlook.classes
+    ]
     noise = f"noise of deviation {outlook.deviation:.4g} on each number of a class sum"
-    _say(console, f"{noise} ({outlook.noise:.4g} times what one sample can move it; clip {outlook.clip:.4g})")
-    console.print(table)
-    _say(console, "release-only: this protects samples given the model, not what training put into the model")
+    say(console, f"{noise} ({outlook.noise:.4g} times what one sample can move it; clip {outlook.clip:.4g})")
+    console.print(make_table(heads, rows, "error ÷ longest possible mean"))
+    say(console, "release-only: this protects samples given the model, not what training put into the model")
     if figure is not None:
-        _say(console, f"figure {figure}")
+        say(console, f"figure {figure}")
+
+
+def _draw(policy: Policy, sizes: Sequence[int], dimension: int, clients: int, path: Path) -> None:
+    """The error of class means against ε, a curve for each class size."""
+    from repshare.privacy.planning import foresee
+    from repshare.results.plots import panels, tidy
+
+    chosen = policy.epsilon or 1.0
+    epsilons = [chosen * RANGE ** (2 * i / (POINTS - 1) - 1) for i in range(POINTS)]
+    outlooks = [foresee(replace(policy, epsilon=epsilon), sizes, dimension, clients) for epsilon in epsilons]
+    figure, (axes,) = panels(7.6, 4.8)
+    axes.axhspan(1, 1e9, color="#777777", alpha=0.12, linewidth=0)
+    axes.axvline(chosen, color="#777777", linewidth=1)
+    for place, expected in enumerate(outlooks[0].classes):
+        colour, label = COLOURS[place % len(COLOURS)], f"{expected.size:,} samples of a class"
+        errors = [(each.classes[place].mean, each.classes[place].together) for each in outlooks]
+        one, together = zip(*errors, strict=True)
+        axes.plot(epsilons, one, color=colour, marker="o", markersize=4, label=label)
+        axes.plot(epsilons, together, color=colour, linestyle="--", linewidth=1.2)
+    low = min(outlook.classes[-1].together for outlook in outlooks)
+    high = max(outlook.classes[0].mean for outlook in outlooks)
+    axes.set(xscale="log", yscale="log", ylim=(low / 2, max(high * 2, 4)))
+    axes.text(epsilons[0], max(high * 2, 4) / 1.3, " more noise than mean", va="top", color="#444444")
+    axes.annotate(f" ε = {chosen:g}", (chosen, low / 2), (0, 4), textcoords="offset points", color="#444444")
+    spent = f"ε of {policy.planned_releases} releases together (δ = {policy.delta:g}, {policy.adjacency})"
+    tidy(axes, "", spent, "error of a class mean ÷ the longest it can be")
+    axes.set_title(f"solid: one client's mean; dashed: the mean of {clients} clients' means", fontsize=10)
+    axes.legend(frameon=False, loc="lower left")
+    figure.savefig(path, dpi=150)
 
 
 def ledger(
@@ -106,20 +138,18 @@ def ledger(
         for entry in paid
     ]
     if json:
-        print(jsonlib.dumps({**about, "releases": told}, indent=2))
+        print_json({**about, "releases": told})
         return
     console = Console()
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("release", "round", "noise multiplier", "ε so far", "with δ"):
-        table.add_column(name, justify="right")
-    for number, entry in enumerate(told, start=1):
-        numbers = f"{entry['noise']:.4g}", f"{entry['epsilon']:.4g}", _delta(entry)
-        table.add_row(str(number), str(entry["round"]), *numbers)
-    console.print(table)
+    rows = [
+        [str(number), str(entry["round"]), f"{entry['noise']:.4g}", f"{entry['epsilon']:.4g}", _delta(entry)]
+        for number, entry in enumerate(told, start=1)
+    ]
+    console.print(make_table("release|round|noise multiplier|ε so far|with δ", rows))
     spent = f"{told[-1]['epsilon']:.4g} with δ = {_delta(told[-1])}" if told else "0"
     whose = "at most, for each" if about["adjacency"] == "add-remove" else "for each"
     mode = about.get("mode", "release-only")
-    _say(console, f"{len(told)} releases charged: ε = {spent} {whose} of {about['samples']:,} samples, {mode}")
+    say(console, f"{len(told)} releases charged: ε = {spent} {whose} of {about['samples']:,} samples, {mode}")
 
 
 def cautions(policy: Policy) -> list[str]:
@@ -150,7 +180,3 @@ def _noise(entry: dict[str, object]) -> object:
 def _delta(entry: dict[str, Any]) -> str:
     """Earlier versions did not write it down: it was the policy's of that time."""
     return "?" if entry["delta"] is None else f"{entry['delta']:g}"
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)

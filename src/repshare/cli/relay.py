@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from repshare.cli.relay_tasks import DatabaseOptions, Name, Values, create_task, opened, print_json
+from repshare.cli.relay_tasks import DatabaseOptions, Name, Values, create_task, opened
 from repshare.errors import ConfigError, StoreError
 from repshare.relay.options import Address, Options
+from repshare.results.terminal import print_json
 
 
 def serve(

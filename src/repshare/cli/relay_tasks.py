@@ -1,6 +1,5 @@
 """Create, list, export, import and delete tasks: the collaborations that go through a relay."""
 
-import json as jsonlib
 import os
 import sys
 import time
@@ -8,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from repshare.config import Aggregation
 from repshare.errors import ConfigError
+from repshare.results.terminal import print_json
 
 if TYPE_CHECKING:
     from repshare.relay.monitoring.audit_log import AuditLog
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 VARIABLE = "REPSHARE_REDIS"
 AUDIT_VARIABLE = "REPSHARE_AUDIT_LOG"
 Name = Annotated[str, tyro.conf.Positional]
-Aggregation = Literal["mean", "median", "trimmed", "geometric"]
 
 
 @dataclass(frozen=True)
@@ -239,8 +239,3 @@ def opened(place: DatabaseOptions) -> "Iterator[Database]":
         yield database
     finally:
         database.close()
-
-
-def print_json(document: Any) -> None:
-    """Print one JSON document on standard output."""
-    print(jsonlib.dumps(document, indent=2))

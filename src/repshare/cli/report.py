@@ -7,6 +7,7 @@ import tyro
 from rich.console import Console
 
 from repshare.errors import ConfigError
+from repshare.results.terminal import say
 
 
 def report(
@@ -35,5 +36,4 @@ def report(
         write_atomically(output, made)
     except OSError as error:
         raise ConfigError(f"{output} cannot be written: {error.strerror}") from error
-    said = f"{output} ({len(made.encode()) / 1e6:.1f} MB, opens offline)"
-    Console().print(said, highlight=False, markup=False, soft_wrap=True)
+    say(Console(), f"{output} ({len(made.encode()) / 1e6:.1f} MB, opens offline)")

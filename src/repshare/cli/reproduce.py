@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 
 from repshare.cli.interrupts import interruptible
-from repshare.cli.learning import Output, check_seeds, load, make_workers, print_json
+from repshare.cli.learning import Output, check_seeds, load, make_workers
 from repshare.config import Compute, Setting
 from repshare.errors import ConfigError
 
@@ -118,8 +118,8 @@ def reproduce(
         lines = [line for line in held if line.get("seed", 0) < seeds]
         files = experiment.show(lines, folder.path, setting)
     if json:
-        print_json({"experiment": what, "setting": experiment.describe(setting)["setting"], "lines": lines})
+        terminal.print_json({"experiment": what, "setting": experiment.describe(setting)["setting"], "lines": lines})
     for file in files:
         if file.suffix == ".md" and not json:
             console.print(file.read_text(), highlight=False, markup=False)
-        console.print(str(file), highlight=False, markup=False, soft_wrap=True)
+        terminal.say(console, str(file))

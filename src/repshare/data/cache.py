@@ -1,7 +1,6 @@
 """Verified data sets kept on this machine: one file each, written whole or not at all."""
 
 import os
-import tempfile
 import time
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from safetensors.numpy import load_file, save
 
 from repshare.data.contents import Arrays, verify
 from repshare.errors import DataError
+from repshare.files import PART, write_atomically
 
 ORPHAN_SECONDS = 3600.0  # a part this old belongs to a process that was killed while writing
 
@@ -49,20 +49,11 @@ def write(name: str, arrays: Arrays) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_orphans(path.parent)
     content = save({field: np.ascontiguousarray(array) for field, array in arrays._asdict().items()})
-    handle, part_name = tempfile.mkstemp(".part", f"{name}.", path.parent)
-    part = Path(part_name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_atomically(path, content)
 
 
 def _remove_orphans(folder: Path) -> None:
-    for part in folder.glob("*.part"):
+    for part in folder.glob(f"*{PART}"):
         try:
             if time.time() - part.stat().st_mtime > ORPHAN_SECONDS:
                 part.unlink()

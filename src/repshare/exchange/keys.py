@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from repshare.errors import ConfigError, Outdated, Refused
+from repshare.files import write_atomically
 from repshare.sharing import wire
 from repshare.sharing.wire import Signed
 from repshare.stores import MemoryStore, Store, Transaction
@@ -273,13 +273,7 @@ def _append(path: Path, line: str) -> None:
         with contextlib.suppress(ValueError):
             json.loads(cut)
             whole = before  # whoever wrote it by hand only left the end of the line out
-        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
-        file, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # never through a link laid there
-        with os.fdopen(file, "w") as text:
-            text.write("".join(f"{each}\n" for each in [*whole.splitlines(), line]))
-            text.flush()
-            os.fchmod(text.fileno(), mode)
-            os.fsync(text.fileno())
-        Path(new).replace(path)
+        text = "".join(f"{each}\n" for each in [*whole.splitlines(), line])
+        write_atomically(path, text, private=not path.exists())
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"{path} cannot be written: {getattr(error, 'strerror', 'not text')}") from error

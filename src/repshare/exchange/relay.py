@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, cast, get_type_hints
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 from repshare.board import Wants
-from repshare.config import Aggregation
 from repshare.errors import ConfigError, Malformed
 from repshare.exchange.http import PATIENCE_SECONDS, REPLY_LIMIT, TIMEOUT_SECONDS, Connection, Reply
 from repshare.sharing.task import Task
@@ -16,6 +16,7 @@ from repshare.sharing.task import Task
 LONGEST_NAME = 64  # characters, all printable: it becomes part of a path and goes to the terminal
 TEACHER = "application/octet-stream"
 OVERHEAD, BESIDE = 64 * 1024, 32  # bytes of a teacher around its rows, and of a row beside its vector
+USUAL = asdict(Task(2, 1, max_age=1.0, space=""))  # a value of each field's type
 KINDS: dict[type, str] = {int: "whole number", float: "number", bool: "true or false", str: "word"}
 
 
@@ -24,25 +25,7 @@ class Membership(NamedTuple):
 
     task: str
     client: str
-    classes: int
-    dimension: int
-    minimum_count: int = 1  # averages over fewer samples are refused
-    norm_bound: float = 1000.0  # longer vectors are refused
-    weighted: bool = True
-    aggregation: str = "mean"
-    named_peers: int = 0  # how many named peers must share a class; 0: nobody can be asked for by name
-
-    def agreed(self) -> Task:
-        """The task itself."""
-        return Task(
-            self.classes,
-            self.dimension,
-            norm_bound=self.norm_bound,
-            minimum_count=self.minimum_count,
-            weighted=self.weighted,
-            aggregation=cast(Aggregation, self.aggregation),
-            named_peers=self.named_peers,
-        )
+    agreed: Task
 
 
 class RelayExchange:
@@ -179,20 +162,15 @@ class RelayExchange:
             if ours is not None and given != ours:
                 raise ConfigError(f"the token is for the {name} {given!r}, not for {ours!r}")
         self.task, self.client = str(said["task"]), str(said["client"])
-        kinds = {name: kind for name, kind in get_type_hints(Membership).items() if name not in ("task", "client")}
-        for name in Membership._field_defaults.keys() - reply.json().keys():
-            del kinds[name]  # a relay of an older version does not say it
-        self._membership = Membership(
-            self.task, self.client, **{name: _value(reply, name, kinds[name]) for name in kinds}
-        )
+        self._membership = Membership(self.task, self.client, _agreed(reply))
         return self._membership
 
     def _longest_teacher(self, wants: Wants) -> int:
         """Bytes that a teacher takes at most, once it is known what the task is."""
         if self._membership is None:
             return REPLY_LIMIT
-        rows = self._membership.classes * (1 + wants.observations)
-        return min(REPLY_LIMIT, OVERHEAD + rows * (4 * self._membership.dimension + BESIDE))
+        rows = self._membership.agreed.classes * (1 + wants.observations)
+        return min(REPLY_LIMIT, OVERHEAD + rows * (4 * self._membership.agreed.dimension + BESIDE))
 
     def _query(self, wants: Wants) -> dict[str, Any]:
         query: dict[str, Any] = {"observations": wants.observations, "seed": wants.seed}
@@ -222,6 +200,19 @@ class RelayExchange:
 
     def _own_name(self) -> str:
         return self.describe().client if self.client is None else self.client
+
+
+def _agreed(reply: Reply) -> Task:
+    """The task that a relay describes. One of an older version does not say all of it: the rest is as usual."""
+    said, values = reply.json(), dict[str, Any]()
+    for field in fields(Task):
+        missing = field.name not in said and field.default is not MISSING
+        if not missing and not (field.default is None and said.get(field.name) is None):
+            values[field.name] = _value(reply, field.name, type(USUAL[field.name]))
+    try:
+        return Task(**values)
+    except ConfigError as error:
+        raise Malformed(f"the relay's task is none: {error}") from error
 
 
 def _whole(reply: Reply, name: str) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from repshare.config import Policy, Run, Setting
 from repshare.experiments.experiment import Cell, Experiment
-from repshare.results.plots import COLOURS, save
+from repshare.results.plots import COLOURS, panels, save
 from repshare.results.records import Line
 
 KD = (0.0, 1.0, 10.0, 100.0)
@@ -44,13 +44,11 @@ def gains(lines: Sequence[Line]) -> dict[tuple[float, float], tuple[float, float
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """A heat map; the point that all other experiments use has a frame."""
     from matplotlib.colors import TwoSlopeNorm
-    from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
     by_point, chosen = gains(lines), Policy()
     grid = np.array([[by_point.get((kd, disc), (np.nan,))[0] for disc in DISC] for kd in KD])
-    figure = Figure(figsize=(6.2, 5.2), layout="constrained")
-    axes = figure.add_subplot()
+    figure, (axes,) = panels(6.2, 5.2)
     low, high = min(float(np.nanmin(grid)), -5.0), max(float(np.nanmax(grid)), 5.0)
     picture = axes.imshow(grid, cmap="PuOr", norm=TwoSlopeNorm(0, low, high), aspect="auto")
     for (row, column), gain in np.ndenumerate(grid):

@@ -21,8 +21,8 @@ from repshare.experiments.experiment import Cell, Experiment, what_was_seen
 from repshare.learning.measures import View
 from repshare.learning.objective import contrast, information_bound
 from repshare.learning.randomness import numpy_stream
-from repshare.results.plots import COLOURS, DASHES, label_ends, save, tidy
-from repshare.results.records import Line
+from repshare.results.plots import COLOURS, DASHES, label_ends, panels, save, tidy
+from repshare.results.records import Line, find
 from repshare.sharing.representations import Floats, Integers
 
 TESTS = 2000
@@ -105,19 +105,15 @@ def condense(lines: Sequence[Line]) -> list[Line]:
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """Two panels: the paper's discriminator, and the one that reads an observation with its maker's head."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10.5, 4.6), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
+    figure, systems = panels(10.5, 4.6, 1, 2, sharey=True)
     titles = {"paper": "ĥ of the client itself (the paper's)", "makers": "ĥ that reads t with its maker's head"}
-    for axes, (name, title) in zip(panels, titles.items(), strict=True):
+    for axes, (name, title) in zip(systems, titles.items(), strict=True):
         ends = []
         for curve in dict.fromkeys(line["curve"] for line in lines):
-            own = [line for line in lines if line["curve"] == curve and line[name] is not None]
-            if not own:
+            own = {number: find(lines, name, curve=curve, round=number) for number in LOOKS}
+            rounds, at = [number for number in own if own[number]], [each for each in own.values() if each]
+            if not at:
                 continue
-            rounds = sorted({line["round"] for line in own})
-            at = [[line[name] for line in own if line["round"] == number] for number in rounds]
             method, plain = CURVES[curve][0], curve in COLOURS
             mean = [statistics.fmean(each) for each in at]
             style = DASHES[method] if plain else "--"
@@ -129,7 +125,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
         tidy(axes, title, "communication round", "")
         axes.axhline(math.log(CLASSES - 1), color="black", linewidth=0.8, linestyle=":")
         label_ends(axes, ends, digits=2)
-    panels[0].set_ylabel("log K − L_disc on test samples [nats]")
+    systems[0].set_ylabel("log K − L_disc on test samples [nats]")
     seeds = len({line["seed"] for line in lines})
     shaded = f"mean of {seeds} seeds, shaded from least to most; " if seeds > 1 else ""
     figure.suptitle(f"{setting.dataset}, 5 clients; {shaded}dotted: log K, the most it can be")

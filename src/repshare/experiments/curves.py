@@ -12,7 +12,7 @@ import numpy as np
 from repshare.config import Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.methods import find_method
-from repshare.results.plots import COLOURS, DASHES, label_ends, save, tidy
+from repshare.results.plots import COLOURS, DASHES, label_ends, panels, save, tidy
 from repshare.results.records import Line
 from repshare.simulation.plan import make_run
 
@@ -48,26 +48,23 @@ def condense(lines: Sequence[Line]) -> list[Line]:
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """A panel for each method, and one with all of them."""
-    from matplotlib.figure import Figure
-
     methods = [method for method in METHODS if any(line["method"] == method for line in lines)]
-    figure = Figure(figsize=(10.5, 6.4), layout="constrained")
-    panels = figure.subplots(2, 3, sharex=True, sharey=True).flatten().tolist()
+    figure, systems = panels(10.5, 6.4, 2, 3, sharex=True, sharey=True)
     ends = []
-    for method, axes in zip(methods, panels, strict=False):
+    for method, axes in zip(methods, systems, strict=False):
         for part, dashes in PARTS.items():
             _draw(axes, [line for line in lines if line["method"] == method], part, COLOURS[method], dashes)
         tidy(axes, f"{method}: {find_method(method).title.split(' (')[0]}", "", "")
         axes.legend(frameon=False, loc="lower right")
-    for axes in panels[len(methods) : -1]:  # of methods that are not done yet
+    for axes in systems[len(methods) : -1]:  # of methods that are not done yet
         axes.set_visible(False)
     for method in methods:
         own = [line for line in lines if line["method"] == method]
         ends.append(
-            (method, COLOURS[method], *_draw(panels[-1], own, "test", COLOURS[method], DASHES[method], shaded=False))
+            (method, COLOURS[method], *_draw(systems[-1], own, "test", COLOURS[method], DASHES[method], shaded=False))
         )
-    tidy(panels[-1], "all, test accuracy", "", "")
-    label_ends(panels[-1], ends)
+    tidy(systems[-1], "all, test accuracy", "", "")
+    label_ends(systems[-1], ends)
     seeds = len({line["seed"] for line in lines})
     several = f"mean of {seeds} seeds; " if seeds > 1 else ""
     figure.suptitle(f"{setting.dataset}, 5 clients; {several}shaded: standard deviation over clients")

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from repshare.config import Attack, Policy, Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.files import write_atomically
-from repshare.results.plots import COLOURS, save, tidy
-from repshare.results.records import Line, summarise
+from repshare.results.plots import COLOURS, panels, save, tidy
+from repshare.results.records import Line, entry, find, summarise
+from repshare.results.terminal import markdown
 from repshare.simulation.attacks import choose_attackers
 from repshare.simulation.plan import make_run
 
@@ -96,70 +97,55 @@ def condense_honest(setting: Setting, seed: int, lines: Sequence[Line]) -> list[
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """A table, and a bar for each method and kind of partner."""
-    write_atomically(folder / "table.md", markdown(lines, setting.dataset))
+    write_atomically(folder / "table.md", write_table(lines, setting.dataset))
     return [folder / "table.md", *draw(lines, folder, setting.dataset)]
 
 
-def _find(lines: Sequence[Line], row: str, partners: str, clients: int) -> list[float]:
-    wanted = row, partners, clients
-    return [line["accuracy"] for line in lines if (line["row"], line["partners"], line["clients"]) == wanted]
-
-
-def _entry(values: Sequence[float]) -> str:
-    if not values:
-        return ""
-    return f"{statistics.fmean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
-
-
-def markdown(lines: Sequence[Line], dataset: str) -> str:
+def write_table(lines: Sequence[Line], dataset: str) -> str:
     """Accuracy of the honest clients by method and partners, for each number of clients."""
     seeds = len({line["seed"] for line in lines})
-    columns = [kind.title for kind in KINDS] + [NOBODY, PENALTY]
-    parts = [
-        f"{dataset}: test accuracy of the honest clients after the last round [%], mean ± standard deviation over",
-        f"{seeds} seeds. Alone, RS, FD and FL are IL, and CS is CA.",
-        "",
-    ]
+    text = (
+        f"{dataset}: test accuracy of the honest clients after the last round [%], mean ± standard deviation over\n"
+        f"{seeds} seeds. Alone, RS, FD and FL are IL, and CS is CA.\n\n"
+    )
     for size in SIZES:
-        shown = [title for title in columns if any(_find(lines, way.title, title, size) for way in WAYS)]
-        shown += [NOBODY, PENALTY]
-        parts += [f"| N = {size} | " + " | ".join(shown) + " |", "|---|" + "---:|" * len(shown)]
+        here = [line for line in lines if line["clients"] == size]
+        shown = [kind.title for kind in KINDS if any(_find(here, way.title, kind.title) for way in WAYS)]
+        rows = []
         for way in WAYS:
-            entries = [_entry(_find(lines, way.title, title, size)) for title in shown[:-2]]
-            entries += [_entry(_find(lines, way.alone, title, size)) for title in shown[-2:]]
-            parts.append(f"| {way.title} | " + " | ".join(entries) + " |")
-        parts.append("")
-    told = [line for line in lines if line["row"] == WAYS[-1].title and line["clients"] == SIZES[-1]]
+            entries = [entry(_find(here, way.title, title)) for title in shown]
+            rows.append([way.title, *entries, *(entry(_find(here, way.alone, title)) for title in (NOBODY, PENALTY))])
+        text += markdown([f"N = {size}", *shown, NOBODY, PENALTY], rows) + "\n"
+    told = WAYS[-1].title, SIZES[-1]
     for kind in KINDS:
-        found = [line["doubting"] for line in told if line["partners"] == kind.title]
-        if found:
+        if found := find(lines, "doubting", row=told[0], clients=told[1], partners=kind.title):
             share = statistics.fmean(found)
-            parts.append(
-                f"- {WAYS[-1].title}, N = {SIZES[-1]}, {kind.title}: {share:.0%} of the honest doubt the others."
-            )
-    return "\n".join(parts) + "\n"
+            text += f"- {told[0]}, N = {told[1]}, {kind.title}: {share:.0%} of the honest doubt the others.\n"
+    return text
+
+
+def _find(lines: Sequence[Line], row: str, partners: str) -> list[float]:
+    return find(lines, "accuracy", row=row, partners=partners)
 
 
 def draw(lines: Sequence[Line], folder: Path, dataset: str) -> list[Path]:
     """A group of bars for each method, the paler the worse the partners; a line where it is without any."""
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
-    systems = figure.subplots(1, len(SIZES), sharey=True)
+    figure, systems = panels(11, 4.6, 1, len(SIZES), sharey=True)
     fades = {kind.title: 1 - 0.8 * turn / (len(KINDS) - 1) for turn, kind in enumerate(KINDS)}
     for axes, size in zip(systems, SIZES, strict=True):
-        ways = [way for way in WAYS if _find(lines, way.title, HONEST.title, size)]
-        kinds = [title for title in fades if any(_find(lines, way.title, title, size) for way in ways)]
+        here = [line for line in lines if line["clients"] == size]
+        ways = [way for way in WAYS if _find(here, way.title, HONEST.title)]
+        kinds = [title for title in fades if any(_find(here, way.title, title) for way in ways)]
+        wide = 0.8 / max(1, len(kinds))
         for place, way in enumerate(ways):
             for turn, title in enumerate(kinds):
-                values = _find(lines, way.title, title, size)
-                if values:
-                    at, spread = place + 0.8 * ((turn + 0.5) / len(kinds) - 0.5), statistics.pstdev(values)
-                    colour, wide = COLOURS[way.method], 0.8 / len(kinds)
-                    mean = statistics.fmean(values)
+                if values := _find(here, way.title, title):
+                    at = place + 0.8 * ((turn + 0.5) / len(kinds) - 0.5)
+                    mean, spread, colour = statistics.fmean(values), statistics.pstdev(values), COLOURS[way.method]
                     axes.bar(at, mean, wide, yerr=spread, color=colour, alpha=fades[title], capsize=2)
-            if alone := _find(lines, way.alone, NOBODY, size):
+            if alone := _find(here, way.alone, NOBODY):
                 axes.hlines(statistics.fmean(alone), place - 0.42, place + 0.42, color="black", linewidth=1.5)
         tidy(axes, f"N = {size}", "", "")
         axes.set_xticks(range(len(ways)), [way.title.replace(", ", ",\n") for way in ways])

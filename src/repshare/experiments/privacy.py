@@ -4,13 +4,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from repshare.config import Run, Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.files import write_atomically
-from repshare.results.plots import COLOURS, DASHES, label_ends, save, tidy
-from repshare.results.records import Line
+from repshare.results.plots import COLOURS, DASHES, draw_points, label_ends, panels, save, tidy
+from repshare.results.records import Line, entry, find
+from repshare.results.terminal import markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,6 +58,19 @@ ROWS = [
 ]
 
 
+LOOKS: dict[str, Any] = {
+    "RS, every round": "-",
+    "RS, one release": (0, (5, 1)),
+    "IL": DASHES["IL"],
+    "FC (fixed codes)": DASHES["FC"],
+    "FC (codes all zero)": (0, (1, 3)),
+}
+CURVES: dict[str, Any] = {
+    "release-only": {"marker": "o"},
+    "end to end": {"marker": "s", "linestyle": (0, (1, 1)), "markerfacecolor": "white"},
+}
+
+
 def plan(setting: Setting, seeds: int) -> list[Cell]:
     """Every way to learn with every amount of data, which has rounds of its own; seed by seed."""
     return [
@@ -76,97 +90,49 @@ def _make_setting(setting: Setting, amount: Amount, row: Row) -> Setting:
     samples, clients, rounds, release = amount
     policy = setting.policy
     if row.epsilon is not None:
-        policy = replace(
-            policy,
-            epsilon=row.epsilon,
-            end_to_end=row.end_to_end,
-            planned_releases=1,
-            release_every=release,
-            seeded_noise=True,
-        )
-    return replace(
-        setting,
-        samples=samples,
-        clients=clients,
-        rounds=rounds,
-        eval_every=rounds,
-        code_size=row.code_size,
-        policy=policy,
-    )
+        private = {"epsilon": row.epsilon, "end_to_end": row.end_to_end, "release_every": release}
+        policy = replace(policy, planned_releases=1, seeded_noise=True, **private)  # type: ignore[arg-type]
+    size = {"samples": samples, "clients": clients, "rounds": rounds, "eval_every": rounds}
+    return replace(setting, code_size=row.code_size, policy=policy, **size)  # type: ignore[arg-type]
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """A table, and a panel for each amount of data."""
-    from matplotlib.figure import Figure
-
     sizes = sorted({line["samples"] for line in lines})
-    text = [
-        f"| {setting.dataset} | " + " | ".join(f"{size:,} samples" for size in sizes) + " |",
-        "|---|" + "---:|" * len(sizes),
-    ]
-    rows = sorted(ROWS, key=lambda row: (row.end_to_end, row.epsilon in EPSILONS, row.epsilon or 0))
-    for row in rows:
-        found = [_accuracies(lines, size, row) for size in sizes]
-        text.append(f"| {row.title} | " + " | ".join(_said(accuracies) for accuracies in found) + " |")
-    write_atomically(folder / "table.md", "\n".join(text) + "\n")
-    figure = Figure(figsize=(1.2 + 6.0 * len(sizes), 4.4), layout="constrained")
-    panels = figure.subplots(1, len(sizes), squeeze=False)[0]
-    for size, axes in zip(sizes, panels, strict=True):
-        _draw(axes, lines, size)
+    rows = []
+    for row in sorted(ROWS, key=lambda row: (row.end_to_end, row.epsilon in EPSILONS, row.epsilon or 0)):
+        found = [find(lines, "accuracy", samples=size, row=row.title) for size in sizes]
+        rows.append([row.title, *(f"{entry(each)} ({len(each)})" if each else "" for each in found)])
+    write_atomically(folder / "table.md", markdown([setting.dataset, *(f"{size:,} samples" for size in sizes)], rows))
+    figure, systems = panels(1.2 + 6.0 * len(sizes), 4.4, 1, len(sizes))
+    for size, axes in zip(sizes, systems, strict=True):
+        _draw(axes, [line for line in lines if line["samples"] == size])
         (clients,) = (amount.clients for amount in AMOUNTS[setting.dataset] if amount.samples == size)
         about = f"about {size // clients // CLASSES} of a class each"
         tidy(axes, f"{clients} clients, {size:,} samples: {about}", "ε of the one release", "")
-    panels[0].set_ylabel("test accuracy [%], mean ± std over seeds")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    systems[0].set_ylabel("test accuracy [%], mean ± std over seeds")
+    figure.legend(*systems[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return [folder / "table.md", *save(figure, folder)]
 
 
-def _accuracies(lines: Sequence[Line], size: int, row: Row) -> list[float]:
-    return [line["accuracy"] for line in lines if line["samples"] == size and line["row"] == row.title]
-
-
-def _said(accuracies: Sequence[float]) -> str:
-    if not accuracies:
-        return ""
-    spread = f" ± {statistics.stdev(accuracies):.2f}" if len(accuracies) > 1 else ""
-    return f"{statistics.fmean(accuracies):.2f}{spread} ({len(accuracies)})"
-
-
-def _draw(axes: "Axes", lines: Sequence[Line], size: int) -> None:
+def _draw(axes: "Axes", lines: Sequence[Line]) -> None:
     """Private releases as curves over ε; the others, which have none, as lines across."""
-    looks = {
-        "RS, every round": "-",
-        "RS, one release": (0, (5, 1)),
-        "IL": DASHES["IL"],
-        "FC (fixed codes)": DASHES["FC"],
-        "FC (codes all zero)": (0, (1, 3)),
-    }
     edge, ends = 2 * max(EPSILONS), []
+    found = {row.title: find(lines, "accuracy", row=row.title) for row in ROWS}
     for row in ROWS:
-        found = _accuracies(lines, size, row)
-        if row.epsilon in EPSILONS or not found:
-            continue
-        mean, colour = statistics.fmean(found), COLOURS[row.method]
-        axes.axhline(mean, color=colour, linestyle=looks[row.title], linewidth=1.5)
-        ends.append((row.title.replace("one release", "once, no noise"), colour, edge, mean))
-    for end_to_end, label in ((False, "release-only"), (True, "end to end")):
-        curve = [row for row in ROWS if row.epsilon in EPSILONS and row.end_to_end == end_to_end]
-        _draw_curve(axes, label, {row.epsilon or 0: _accuracies(lines, size, row) for row in curve}, end_to_end)
+        if row.epsilon not in EPSILONS and found[row.title]:
+            mean, colour = statistics.fmean(found[row.title]), COLOURS[row.method]
+            axes.axhline(mean, color=colour, linestyle=LOOKS[row.title], linewidth=1.5)
+            ends.append((row.title.replace("one release", "once, no noise"), colour, edge, mean))
+    for label, look in CURVES.items():
+        own = [row for row in ROWS if row.epsilon in EPSILONS and row.end_to_end == (label == "end to end")]
+        points = {row.epsilon: found[row.title] for row in own if row.epsilon and found[row.title]}
+        draw_points(axes, points, color=COLOURS["RS"], label=f"RS, one private release, {label}", **look)
     axes.set_xscale("log")
     axes.set_xticks(sorted(EPSILONS), [f"{epsilon:g}" for epsilon in sorted(EPSILONS)])
     axes.set_xlim(min(EPSILONS) / 2, edge)
     axes.margins(y=0.12)
     label_ends(axes, ends)
-
-
-def _draw_curve(axes: "Axes", label: str, curve: dict[float, list[float]], end_to_end: bool) -> None:
-    there = {epsilon: found for epsilon, found in curve.items() if found}
-    means = [statistics.fmean(found) for found in there.values()]
-    spreads = [statistics.stdev(found) if len(found) > 1 else 0.0 for found in there.values()]
-    look = {"marker": "s", "linestyle": (0, (1, 1)), "markerfacecolor": "white"} if end_to_end else {"marker": "o"}
-    axes.errorbar(
-        list(there), means, spreads, color=COLOURS["RS"], capsize=3, label=f"RS, one private release, {label}", **look
-    )
 
 
 PRIVACY = Experiment(

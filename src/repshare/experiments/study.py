@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from repshare.config import Setting
 from repshare.experiments.experiment import Cell, Experiment, missing
 from repshare.files import write_atomically
-from repshare.results.plots import COLOURS, DASHES, MARKERS, save, tidy
-from repshare.results.records import Line, summarise
+from repshare.results.plots import COLOURS, DASHES, MARKERS, draw_points, panels, save, tidy
+from repshare.results.records import Line, entry, find, mean_std, summarise
+from repshare.results.terminal import markdown
 from repshare.simulation.plan import make_run
 
 if TYPE_CHECKING:
@@ -68,8 +69,16 @@ class Study(NamedTuple):
     clients, that is, the same data."""
 
 
-def make_experiment(name: str, title: str, study: Study) -> Experiment:
-    """The study as an experiment."""
+def make_experiment(
+    name: str,
+    title: str,
+    variants: Sequence[Variant],
+    panels: Sequence[Panel],
+    ordered: bool = True,
+    kinds: tuple[str, ...] = (),
+) -> Experiment:
+    """A study as an experiment: see `Study`."""
+    study = Study(tuple(variants), tuple(panels), ordered, kinds)
     return Experiment(name, title, partial(plan, study), partial(show, study), partial(condense, study), seeds=SEEDS)
 
 
@@ -116,12 +125,9 @@ def apart(lines: Sequence[Line], kinds: Sequence[str]) -> list[Line]:
 
 def show(study: Study, lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """A panel beside the other, and all numbers in a table."""
-    from matplotlib.figure import Figure
-
     cells = plan(study, setting, SEEDS)
     left, lines = missing(cells, lines), even(cells, lines)
-    figure = Figure(figsize=(3.4 + 3.6 * len(study.panels), 4.2), layout="constrained")
-    systems = figure.subplots(1, len(study.panels), squeeze=False)[0]
+    figure, systems = panels(3.4 + 3.6 * len(study.panels), 4.2, 1, len(study.panels))
     for axes, panel in zip(systems, study.panels, strict=True):
         draw(axes, study, panel, apart(lines, study.kinds))
     systems[0].set_ylabel(f"{setting.dataset}: test accuracy [%],\n{_over_seeds(lines)}")
@@ -147,18 +153,16 @@ def draw(axes: "Axes", study: Study, panel: Panel, lines: Sequence[Line]) -> Non
         letters, _, rest = method.partition(" ")
         style: dict[str, Any] = {"color": COLOURS[letters], "label": method}
         if method not in varied:
-            here = next((label for other, label in shown if other == method), None)
-            mean, spread = spread_of(lines, panel.field, method, here)
+            here = next(({"variant": label} for other, label in shown if other == method), {})
+            mean, spread = mean_std(find(lines, panel.field, method=method, **here))
             axes.axhline(mean, linestyle=DASHES[letters], linewidth=1.6, **style)
             axes.axhspan(mean - spread, mean + spread, color=COLOURS[letters], alpha=0.12, linewidth=0)
             continue
-        held = [label for label in places if _values(lines, panel.field, method, label)]
         shift = APART * (varied.index(method) - (len(varied) - 1) / 2)
-        points = [spread_of(lines, panel.field, method, label) for label in held]
-        axes.errorbar(
-            [places.index(label) + shift for label in held],
-            [mean for mean, _ in points],
-            [spread for _, spread in points],
+        found = [find(lines, panel.field, method=method, variant=label) for label in places]
+        draw_points(
+            axes,
+            {place + shift: values for place, values in enumerate(found) if values},
             linestyle=DASHES[letters] if study.ordered else "none",
             marker=MARKERS[letters],
             markerfacecolor="white" if rest else None,
@@ -175,46 +179,23 @@ def write_table(study: Study, lines: Sequence[Line], setting: Setting) -> str:
     """All numbers as Markdown: a row for each variant and method."""
     fields = list(dict.fromkeys(["accuracy", *(panel.field for panel in study.panels)]))
     heads = {"accuracy": "on all classes", "own": "on what a client has", "unseen": "on what it lacks"}
-    text = (
-        f"{setting.dataset}: test accuracy after the last round [%], mean over clients, "
-        f"{_over_seeds(lines)}; what a client sends and receives in a round.\n\n"
-        f"| | method | {' | '.join(heads[field] for field in fields)} | up | down | seeds |\n"
-        f"|---|---|{'---:|' * (len(fields) + 3)}\n"
-    )
     by_row: dict[tuple[str, str], list[Line]] = {}
     for line in apart(lines, study.kinds):
         by_row.setdefault((line["variant"], line["method"]), []).append(line)
-    order = [variant.label for variant in study.variants]
+    order, rows = [variant.label for variant in study.variants], []
     for (label, method), own in sorted(by_row.items(), key=lambda row: order.index(row[0][0])):
-        numbers = [_percent(own, field) for field in fields]
-        traffic = [_kilobytes(own, way) for way in ("bytes_up", "bytes_down")]
-        text += f"| {' | '.join([label, method, *numbers, *traffic, str(len(own))])} |\n"
-    return text
-
-
-def spread_of(lines: Sequence[Line], field: str, method: str, label: str | None = None) -> tuple[float, float]:
-    """Mean and standard deviation over seeds, of one variant or of the only one."""
-    values = _values(lines, field, method, label)
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def _values(lines: Sequence[Line], field: str, method: str, label: str | None = None) -> list[float]:
-    of_method = [line for line in lines if line["method"] == method and line[field] is not None]
-    return [line[field] for line in of_method if label in (None, line["variant"])]
+        numbers = [entry(find(own, field)) or "–" for field in fields]
+        each = [
+            statistics.fmean(line[way] / line["client_rounds"] for line in own) for way in ("bytes_up", "bytes_down")
+        ]
+        rows.append([label, method, *numbers, *(f"{way / 1000:.1f} kB" if way else "–" for way in each), str(len(own))])
+    return (
+        f"{setting.dataset}: test accuracy after the last round [%], mean over clients, "
+        f"{_over_seeds(lines)}; what a client sends and receives in a round.\n\n"
+        + markdown(["", "method", *(heads[field] for field in fields), "up", "down", "seeds"], rows, words=2)
+    )
 
 
 def _over_seeds(lines: Sequence[Line]) -> str:
     seeds = len({line["seed"] for line in lines})
     return "one seed" if seeds == 1 else f"mean ± std over {seeds} seeds"
-
-
-def _percent(lines: Sequence[Line], field: str) -> str:
-    values = [line[field] for line in lines if line[field] is not None]
-    if not values:
-        return "–"
-    return f"{statistics.fmean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
-
-
-def _kilobytes(lines: Sequence[Line], way: str) -> str:
-    each = statistics.fmean(line[way] / line["client_rounds"] for line in lines)
-    return f"{each / 1000:.1f} kB" if each else "–"

@@ -1,7 +1,7 @@
 """What it costs to have no server: RS over several topologies beside a relay and learning alone, as a list of runs."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from repshare.config import Policy, Run, Setting, Topology
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.files import write_atomically
-from repshare.results.plots import COLOURS, save
-from repshare.results.records import Line
-from repshare.results.terminal import traffic
+from repshare.results.plots import COLOURS, draw_points, panels, save, tidy
+from repshare.results.records import Line, entry, find, mean_std
+from repshare.results.terminal import markdown
+from repshare.results.terminal import traffic as in_units
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,27 +75,29 @@ def _cell(way: Way, clients: int, seed: int, setting: Setting) -> Cell:
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """The study as Markdown, and as a figure."""
-    write_atomically(folder / "table.md", markdown(setting.dataset, lines))
+    lines = [{**line, "down": line["bytes_down"] / line["client_rounds"]} for line in lines]  # a client and round
+    write_atomically(folder / "table.md", write_table(setting.dataset, lines))
     return [folder / "table.md", *draw(setting.dataset, lines, folder)]
 
 
-def markdown(dataset: str, lines: Sequence[Line]) -> str:
+def write_table(dataset: str, lines: Sequence[Line]) -> str:
     """Accuracy, and what a client downloads in a round, by way and number of clients."""
     sizes = sorted({line["clients"] for line in lines})
-    heads = [f"N = {size}" for size in sizes] + [f"to the relay, N = {SIZE}"] + [f"down, N = {size}" for size in sizes]
-    parts = [
-        f"{dataset}: mean test accuracy over clients after the last round [%], ± standard deviation over {SEEDS} seeds",
-        "(in brackets how many, where they are fewer); the difference to the relay with the same seeds; and what a",
-        "client downloads in a round.",
-        "",
-        "| | " + " | ".join(heads) + " |",
-        "|---|" + "---:|" * len(heads),
-    ]
+    rows = []
     for way in WAYS:
-        cells = [[line for line in lines if (line["row"], line["clients"]) == (way.title, size)] for size in sizes]
-        entries = [*map(_accuracy, cells), _difference(way.title, lines), *map(_down, cells)]
-        parts.append(f"| {way.title} | " + " | ".join(entries) + " |")
-    return "\n".join(parts) + "\n"
+        found = [find(lines, "accuracy", row=way.title, clients=size) for size in sizes]
+        fewer = [f" ({len(each)})" if each and len(each) != SEEDS else "" for each in found]
+        down = [find(lines, "down", row=way.title, clients=size) for size in sizes]
+        accuracies = [entry(each) + few for each, few in zip(found, fewer, strict=True)]
+        moved = [in_units(statistics.fmean(each)) if each else "" for each in down]
+        rows.append([way.title, *accuracies, _difference(way.title, lines), *moved])
+    heads = [f"N = {size}" for size in sizes] + [f"to the relay, N = {SIZE}"] + [f"down, N = {size}" for size in sizes]
+    return (
+        f"{dataset}: mean test accuracy over clients after the last round [%], "
+        f"± standard deviation over {SEEDS} seeds\n"
+        "(in brackets how many, where they are fewer); the difference to the relay with the same seeds; and what a\n"
+        f"client downloads in a round.\n\n{markdown(['', *heads], rows)}"
+    )
 
 
 def _difference(title: str, lines: Sequence[Line]) -> str:
@@ -107,43 +110,24 @@ def _difference(title: str, lines: Sequence[Line]) -> str:
     return f"{statistics.fmean(differences):+.2f}" if differences and title != RELAY else ""
 
 
-def _accuracy(cell: Sequence[Line]) -> str:
-    accuracies = [line["accuracy"] for line in cell]
-    if not cell:
-        return ""
-    spread = f" ± {statistics.stdev(accuracies):.2f}" if len(cell) > 1 else ""
-    return f"{statistics.fmean(accuracies):.2f}{spread}" + (f" ({len(cell)})" if len(cell) != SEEDS else "")
-
-
-def _down(cell: Sequence[Line]) -> str:
-    return traffic(statistics.fmean(map(down, cell))) if cell else ""
-
-
-def down(line: Line) -> float:
-    """Bytes that a client downloads in a round."""
-    return float(line["bytes_down"] / line["client_rounds"])
-
-
 def draw(dataset: str, lines: Sequence[Line], folder: Path) -> list[Path]:
     """Accuracy by way at one size; accuracy, and what a client downloads, by the number of clients."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 4.4), layout="constrained")
-    ways, sizes, traffic = figure.subplots(1, 3, width_ratios=(1.25, 1, 1))
-    _draw_ways(ways, [line for line in lines if line["clients"] == SIZE])
-    for title in STYLES:
-        own = [line for line in lines if line["row"] == title]
-        _draw_sizes(sizes, title, own, lambda line: line["accuracy"])
-        if any(map(down, own)):
-            _draw_sizes(traffic, title, own, lambda line: down(line) / 1000)
-    sizes.set(xlabel="clients", ylabel="test accuracy [%]")
-    traffic.set(xlabel="clients", ylabel="kB down, a client and round", ylim=(0, None))
+    figure, (ways, sizes, traffic) = panels(11, 4.4, 1, 3, width_ratios=(1.25, 1, 1))
+    _draw_ways(ways, lines)
+    there = sorted({line["clients"] for line in lines})
+    for title, (colour, marker) in STYLES.items():
+        for axes, field, scale in ((sizes, "accuracy", 1), (traffic, "down", 1000)):
+            found = {size: find(lines, field, row=title, clients=size) for size in there}
+            points = {size: [value / scale for value in values] for size, values in found.items() if values}
+            if any(map(any, points.values())):
+                draw_points(axes, points, color=colour, marker=marker, label=title)
+    tidy(ways, "", f"test accuracy [%], {SIZE} clients", "")
+    tidy(sizes, "", "clients", "test accuracy [%]")
+    tidy(traffic, "", "clients", "kB down, a client and round")
+    traffic.set_ylim(0, None)
     figure.legend(*sizes.get_legend_handles_labels(), loc="outside lower right", ncols=len(STYLES), frameon=False)
     for axes in (sizes, traffic):
-        axes.set_xticks(sorted({line["clients"] for line in lines}))
-    for axes in (ways, sizes, traffic):
-        axes.grid(visible=True, alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xticks(there)
     figure.suptitle(
         f"{dataset}: learning together with a relay, without one, and alone; mean ± std over seeds", parse_math=False
     )
@@ -152,27 +136,15 @@ def draw(dataset: str, lines: Sequence[Line], folder: Path) -> list[Path]:
 
 def _draw_ways(axes: "Axes", lines: Sequence[Line]) -> None:
     """A dot for each way, relay and alone as lines to compare with."""
-    titles = [way.title for way in WAYS if any(line["row"] == way.title for line in lines)]
+    found = {way.title: find(lines, "accuracy", row=way.title, clients=SIZE) for way in WAYS}
+    titles = [title for title, values in found.items() if values]
     for place, title in enumerate(titles):
-        found = [line["accuracy"] for line in lines if line["row"] == title]
-        colour = STYLES.get(title, OTHER)[0]
-        spread = statistics.stdev(found) if len(found) > 1 else 0.0
-        axes.errorbar(statistics.fmean(found), place, xerr=spread, fmt="o", color=colour, capsize=3)
+        (mean, spread), colour = mean_std(found[title]), STYLES.get(title, OTHER)[0]
+        axes.errorbar(mean, place, xerr=spread, fmt="o", color=colour, capsize=3)
         if title in (ALONE, RELAY):
-            axes.axvline(statistics.fmean(found), color=colour, linewidth=0.8, linestyle="--")
+            axes.axvline(mean, color=colour, linewidth=0.8, linestyle="--")
     axes.set_yticks(range(len(titles)), titles)
     axes.invert_yaxis()
-    axes.set(xlabel=f"test accuracy [%], {SIZE} clients")
-
-
-def _draw_sizes(axes: "Axes", title: str, lines: Sequence[Line], of: Callable[[Line], float]) -> None:
-    sizes = sorted({line["clients"] for line in lines})
-    found = [[of(line) for line in lines if line["clients"] == size] for size in sizes]
-    spread = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in found]
-    colour, marker = STYLES[title]
-    axes.errorbar(
-        sizes, list(map(statistics.fmean, found)), yerr=spread, color=colour, marker=marker, capsize=3, label=title
-    )
 
 
 TOPOLOGIES = Experiment("topologies", "what it costs to have no server", plan, show, seeds=SEEDS)

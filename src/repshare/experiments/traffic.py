@@ -10,7 +10,7 @@ from repshare.config import Policy, Run, Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.files import write_atomically
 from repshare.learning.models import build
-from repshare.results.plots import COLOURS, save, tidy
+from repshare.results.plots import COLOURS, panels, save, tidy
 from repshare.results.records import Line
 from repshare.results.terminal import traffic as in_units
 from repshare.simulation import PAPER
@@ -86,10 +86,7 @@ def show(lines: Sequence[Line], folder: Path, _: Setting) -> list[Path]:
 
 
 def _draw(volumes: Sequence[Volume], folder: Path) -> list[Path]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.4, 4.4), layout="constrained")
-    axes = figure.add_subplot()
+    figure, (axes,) = panels(8.4, 4.4)
     datasets = list(dict.fromkeys(one.dataset for one in volumes))
     names = [f"{PAPER[dataset].model}\n{dataset}" for dataset in datasets]
     for place, method in enumerate(METHODS):

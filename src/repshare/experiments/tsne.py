@@ -11,7 +11,7 @@ from repshare.config import Run, Setting
 from repshare.data import Splits
 from repshare.experiments.experiment import Cell, Experiment, what_was_seen
 from repshare.learning.measures import View
-from repshare.results.plots import save
+from repshare.results.plots import panels, save
 from repshare.results.records import Line
 
 METHODS = ("IL", "FL", "RS")
@@ -56,19 +56,16 @@ def neighbourhood(both: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """Methods downwards, rounds to the right, of the first seed; client by colour, class by opacity."""
-    from matplotlib.figure import Figure
-
     lines = [line for line in lines if line["seed"] == 0]
     methods, rounds = (list(dict.fromkeys(line[name] for line in lines)) for name in ("method", "round"))
-    figure = Figure(figsize=(9.6, 9.8), layout="constrained")
-    panels = figure.subplots(len(methods), len(rounds), squeeze=False)
+    figure, systems = panels(9.6, 9.8, len(methods), len(rounds))
     for line in lines:
-        axes = panels[methods.index(line["method"]), rounds.index(line["round"])]
+        axes = systems[methods.index(line["method"]) * len(rounds) + rounds.index(line["round"])]
         labels = np.array(line["labels"])
         opacity = PALEST + (1 - PALEST) * labels / max(1, labels.max())
         both = np.array(line["points"]).reshape(len(CLIENTS), len(labels), 2)
         for points, colour, marker in zip(both, CLIENTS, "o^", strict=True):
-            axes.scatter(*points.T, s=11, c=colour, alpha=opacity, marker=marker, linewidths=0)
+            axes.scatter(points[:, 0], points[:, 1], s=11, c=colour, alpha=opacity, marker=marker, linewidths=0)
         axes.set(xticks=[], yticks=[])
         alike, mixed = neighbourhood(both, labels)
         axes.set_title(f"{line['method']}, round {line['round']}", fontweight="bold", fontsize=11)

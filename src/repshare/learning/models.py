@@ -14,7 +14,20 @@ from repshare.errors import ConfigError, ModelError
 from repshare.imports import find_function, in_one_line, is_reference
 
 
-class LeNet5(nn.Module):
+class Classifier(nn.Module):
+    """Layers that end in d' features, then one linear head."""
+
+    def __init__(self, classes: int, dimension: int, *layers: nn.Module) -> None:
+        super().__init__()
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Linear(dimension, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (n, channels, h, w) to logits (n, classes)."""
+        return self.head(self.features(images))  # type: ignore[no-any-return]
+
+
+class LeNet5(Classifier):
     """Three small convolutions: 30,986 parameters with one channel, ten classes and d' = 84.
 
     The paper's ReLU before each pooling stands after it here: the same function and the same gradients, to the last
@@ -29,56 +42,41 @@ class LeNet5(nn.Module):
             classes: Number of classes.
             dimension: d', the length of a representation.
         """
-        super().__init__()
-        self.features = nn.Sequential(
+        super().__init__(
+            classes, dimension,
             nn.Conv2d(channels, 6, 5, padding=2), Halving(), nn.ReLU(inplace=True),
             nn.Conv2d(6, 16, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(inplace=True),
             nn.Conv2d(16, 120, 3, padding=1), nn.ReLU(inplace=True),
             *_project(120, dimension),
         )  # fmt: skip
-        self.head = nn.Linear(dimension, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Images (n, channels, h, w) to logits (n, classes)."""
-        return self.head(self.features(images))  # type: ignore[no-any-return]
 
 
-class ConvNet(nn.Module):
+class ConvNet(Classifier):
     """Two convolutions and a dense layer: 16,486 parameters with one channel, ten classes and d' = 84."""
 
     def __init__(self, channels: int = 1, classes: int = 10, dimension: int = 84) -> None:
-        super().__init__()
-        self.features = nn.Sequential(
+        super().__init__(
+            classes, dimension,
             nn.Conv2d(channels, 16, 3, padding=1), nn.ReLU(),
             nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(),
             nn.AdaptiveAvgPool2d(2), nn.Flatten(),
             nn.Linear(128, dimension), nn.Tanh(),
         )  # fmt: skip
-        self.head = nn.Linear(dimension, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Images (n, channels, h, w) to logits (n, classes)."""
-        return self.head(self.features(images))  # type: ignore[no-any-return]
 
 
-class MLP(nn.Module):
+class MLP(Classifier):
     """Dense layers on an image of 8 × 8: 20,006 parameters with one channel, ten classes and d' = 84."""
 
     def __init__(self, channels: int = 1, classes: int = 10, dimension: int = 84) -> None:
-        super().__init__()
-        self.features = nn.Sequential(
+        super().__init__(
+            classes, dimension,
             nn.AdaptiveAvgPool2d(8), nn.Flatten(),
             nn.Linear(64 * channels, 128), nn.ReLU(),
             nn.Linear(128, dimension), nn.Tanh(),
         )  # fmt: skip
-        self.head = nn.Linear(dimension, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Images (n, channels, h, w) to logits (n, classes)."""
-        return self.head(self.features(images))  # type: ignore[no-any-return]
 
 
-class ResNet9(nn.Module):
+class ResNet9(Classifier):
     """Two residual blocks: 2,470,730 parameters with one channel, ten classes and d' = 128."""
 
     def __init__(self, channels: int = 1, classes: int = 10, dimension: int = 128) -> None:
@@ -89,8 +87,8 @@ class ResNet9(nn.Module):
             classes: Number of classes.
             dimension: d', the length of a representation.
         """
-        super().__init__()
-        self.features = nn.Sequential(
+        super().__init__(
+            classes, dimension,
             _convolution(channels, 64),
             _convolution(64, 128), nn.MaxPool2d(2),
             Residual(128, 128),
@@ -99,14 +97,9 @@ class ResNet9(nn.Module):
             Residual(256, 256), nn.MaxPool2d(2),
             *_project(256, dimension),
         )  # fmt: skip
-        self.head = nn.Linear(dimension, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Images (n, channels, h, w) to logits (n, classes)."""
-        return self.head(self.features(images))  # type: ignore[no-any-return]
 
 
-class ResNet18(nn.Module):
+class ResNet18(Classifier):
     """Eight residual blocks: 11,302,730 parameters with three channels, ten classes and d' = 256."""
 
     def __init__(self, channels: int = 3, classes: int = 10, dimension: int = 256) -> None:
@@ -117,8 +110,8 @@ class ResNet18(nn.Module):
             classes: Number of classes.
             dimension: d', the length of a representation.
         """
-        super().__init__()
-        self.features = nn.Sequential(
+        super().__init__(
+            classes, dimension,
             _convolution(channels, 64),
             Residual(64, 64), Residual(64, 64),
             Residual(64, 128, stride=2), Residual(128, 128),
@@ -126,11 +119,6 @@ class ResNet18(nn.Module):
             Residual(256, 512, stride=2), Residual(512, 512),
             *_project(512, dimension),
         )  # fmt: skip
-        self.head = nn.Linear(dimension, classes)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Images (n, channels, h, w) to logits (n, classes)."""
-        return self.head(self.features(images))  # type: ignore[no-any-return]
 
 
 class Residual(nn.Module):

@@ -53,10 +53,10 @@ def load_party(reference: str, seed: int) -> Party:
 def check_fit(client: Client, membership: Membership) -> None:
     """Refuse a model that cannot take part in the task, before it is trained."""
     network = client.learner.network
-    if (network.classes, network.dimension) != (membership.classes, membership.dimension):
+    if (network.classes, network.dimension) != (membership.agreed.classes, membership.agreed.dimension):
         raise ConfigError(
             f"the model has {network.classes} classes and d' = {network.dimension}, but the task {membership.task} "
-            f"has {membership.classes} classes and d' = {membership.dimension}"
+            f"has {membership.agreed.classes} classes and d' = {membership.agreed.dimension}"
         )
     check_peers(client, membership)
 
@@ -66,8 +66,8 @@ def check_peers(client: Client, membership: Membership) -> None:
     others = set(client.policy.peers or ()) - {client.name}
     if not others:
         return
-    if not membership.named_peers:
+    if not membership.agreed.named_peers:
         raise ConfigError(f"the task {membership.task} hands out nothing by name: leave --peers out of the policy")
-    if len(others) < membership.named_peers:
-        least = f"{membership.named_peers} named peers share"
+    if len(others) < membership.agreed.named_peers:
+        least = f"{membership.agreed.named_peers} named peers share"
         raise ConfigError(f"the task {membership.task} answers only for classes that {least}; --peers names fewer")

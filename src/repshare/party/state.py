@@ -194,7 +194,8 @@ def _spent(guard: "Guard") -> dict[str, Any]:
 def _describe(client: Client, membership: Membership) -> dict[str, Any]:
     """Return what must be the same for a state to be of use."""
     return {
-        **{name: getattr(membership, name) for name in ("task", "client", "classes", "dimension")},
+        **{name: getattr(membership, name) for name in ("task", "client")},
+        **{name: getattr(membership.agreed, name) for name in ("classes", "dimension")},
         "seed": client.seed,
         "model": _name(client),
         "optimizer": client.policy.optimizer,

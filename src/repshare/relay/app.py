@@ -17,7 +17,6 @@ import repshare
 from repshare.errors import RepshareError, StoreError
 from repshare.relay.monitoring.audit_log import AuditLog
 from repshare.relay.monitoring.logs import say
-from repshare.relay.monitoring.metrics import Measured
 from repshare.relay.options import Options, is_loopback
 from repshare.relay.page.recorder import expire, keep_notes
 from repshare.relay.problems import Problem, from_error, respond
@@ -61,7 +60,6 @@ def make_app(database: Database, options: Options, audit: AuditLog | None = None
     for part in (clients, secure, tasks, page, health):
         part.add_routes(app, service)
     _answer_with_problems(app, service)
-    app.add_middleware(Measured, metrics=service.metrics)
     app.openapi = lambda: _describe(app, options)  # type: ignore[method-assign]
     return app
 
@@ -69,8 +67,8 @@ def make_app(database: Database, options: Options, audit: AuditLog | None = None
 def _answer_with_problems(app: Application, service: Service) -> None:
     async def answer(request: Request, error: Exception) -> Response:
         problem = from_error(error)
-        if problem.kind == "method":
-            problem.headers["Allow"] = ", ".join(sorted(_methods(app, request)))
+        if problem.kind == "method" and (methods := _methods(app, request)):
+            problem.headers["Allow"] = ", ".join(sorted(methods))
         service.refused(request, problem)
         return respond(problem)
 

@@ -1,17 +1,18 @@
 """The shapes of the API's JSON, and how its answers are described in /openapi.json."""
 
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from repshare.config import Aggregation
 from repshare.relay.auth import CLIENT_PATTERN, PATTERN
-from repshare.relay.problems import KINDS, MEDIA_TYPE
+from repshare.relay.problems import KINDS, MEDIA_TYPE, Problem
 from repshare.relay.tasks import LONGEST_AGE_SECONDS, MOST_CLASSES, MOST_NUMBERS
 
 BYTES = "application/octet-stream"
 MOST_PEERS = 200  # that one question names
 DIGITS = {"classes": 10, "dimension": 84}
+Model = TypeVar("Model", bound=BaseModel)
 LARGEST = 1e9  # of a number that a client tells
 
 
@@ -65,21 +66,15 @@ class MeetingNumber(BaseModel):
     number: int
 
 
-class Me(BaseModel):
-    """Who a token is, and its task's fields if it has a task."""
-
-    role: str
-    client: str | None
-    task: str | None
-    classes: int | None = None
-    dimension: int | None = None
-    norm_bound: float | None = None
-    minimum_count: int | None = None
-    weighted: bool | None = None
-    aggregation: Aggregation | None = None
-    max_age: float | None = None
-    space: str | None = None
-    named_peers: int | None = None
+_OPTIONAL: Any = {name: (field.annotation | None, None) for name, field in TaskFields.model_fields.items()}  # type: ignore[operator]
+Me = create_model(
+    "Me",
+    __doc__="Who a token is, and its task's fields if it has a task.",
+    role=(str, ...),
+    client=(str | None, ...),
+    task=(str | None, ...),
+    **_OPTIONAL,
+)
 
 
 class Member(BaseModel):
@@ -166,10 +161,28 @@ class Health(BaseModel):
     status: str
 
 
+def parse(model: type[Model], body: bytes) -> Model:
+    """The JSON in a body as this model; or raises a Problem that says where it is none."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        told = [(each["type"], ".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()]
+        if told[0][0] == "json_invalid":
+            raise Problem("malformed", told[0][2][:500]) from None
+        raise Problem("invalid", "; ".join(f"{where}: {what}" for _, where, what in told)[:1000]) from None
+
+
 def name(place: str, what: str, *, required: bool = True, inside: str = "path") -> dict[str, Any]:
     """The description of a parameter that is a name."""
     schema = {"type": "string", "pattern": CLIENT_PATTERN if place == "client" else PATTERN}
     return {"name": place, "in": inside, "required": required, "description": what, "schema": schema}
+
+
+def describe_number(key: str, most: float, what: str, default: int | None = None) -> dict[str, Any]:
+    """The description of a parameter in a query that is a number, whole if `most` is, from 0 on."""
+    schema = {"type": "integer" if isinstance(most, int) else "number", "minimum": 0, "maximum": most}
+    schema |= {} if default is None else {"default": default}
+    return {"name": key, "in": "query", "description": what, "schema": schema}
 
 
 TASK = name("task", "the task's name")

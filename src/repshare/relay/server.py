@@ -31,6 +31,7 @@ MOST_GATHERED_BYTES = 65_536
 LAST_SECONDS = 0.5  # at a stop, for requests that are on their way over connections that look idle
 STOP_SECONDS = 40  # for requests under way; longer than a body may take
 BACKLOG = 2048
+MOST_FILES = 65_536
 SPARE_FILES = 64  # for the store, the log and what is imported late
 SWITCH_SECONDS = 0.0005  # between threads: those with little to do need not wait for one that makes a large answer
 
@@ -38,10 +39,10 @@ SWITCH_SECONDS = 0.0005  # between threads: those with little to do need not wai
 def serve(database: Database, options: Options, address: Address, audit: AuditLog | None = None) -> None:
     """Serve until SIGTERM or SIGINT; then finish what is under way and return."""
     address.check(insecure=options.insecure)
-    _raise_file_limit()
     sys.setswitchinterval(SWITCH_SECONDS)
+    options = _within_files(options)
     listener = _listen(address)
-    app = make_app(database, _within_files(options), audit)
+    app = make_app(database, options, audit)
     config = uvicorn.Config(
         app,
         http=Patient,
@@ -309,26 +310,21 @@ def _tls(address: Address) -> dict[str, Any]:
 
 
 def _within_files(options: Options) -> Options:
-    """No more connections than there can be files, and some to spare: what needs one then would fail without a word."""
+    """Raise the limit on files as far as the system allows: the usual 1,024 are few for a server.
+
+    No more connections than there can be files, and some to spare: what needs one then would fail without a word.
+    """
     if sys.platform == "win32":
         return options
     import resource
 
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, MOST_FILES) if hard != resource.RLIM_INFINITY else MOST_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
     if soft == resource.RLIM_INFINITY or options.connections <= soft - SPARE_FILES:
         return options
     connections = max(1, soft - SPARE_FILES)
     logs.say("fewer connections than wanted", logging.WARNING, connections=connections, files=soft)
     return replace(options, connections=connections)
-
-
-def _raise_file_limit() -> None:
-    """Let as many connections in as the system allows: the usual 1,024 files are few for a server."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = min(hard, 65_536) if hard != resource.RLIM_INFINITY else 65_536
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

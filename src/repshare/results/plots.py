@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.results.records import Line
+from repshare.results.records import Line, find, mean_std
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,46 +45,52 @@ DASHES = {
 MARKERS = {"CL": "_", "IL": "v", "FL": "s", "FD": "D", "RS": "o", "FC": "P", "SL": "X", "CS": "*", "CA": "^"}
 
 
+def panels(width: float, height: float, rows: int = 1, columns: int = 1, **shared: Any) -> "tuple[Figure, list[Axes]]":
+    """A figure of so many inches, and its systems of axes, row by row."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **shared).flatten().tolist()
+
+
 def draw_accuracy(lines: Sequence[Line], path: Path, title: str) -> None:
     """Test accuracy by round, a line for each method, shaded by the standard deviation over clients."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
-    axes = figure.add_subplot()
-    ends = [_draw_method(axes, method, lines) for method in dict.fromkeys(line["method"] for line in lines)]
-    label_ends(axes, [(method, COLOURS.get(method, "#777777"), x, y) for method, x, y in ends])
-    axes.set_title(title, parse_math=False)
-    axes.set(xlabel="communication round", ylabel="test accuracy [%], mean ± std over clients")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(visible=True, alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    figure, (axes,) = panels(7.2, 4.4)
+    draw_methods(axes, lines, "test_accuracy")
+    tidy(axes, title, "communication round", "test accuracy [%], mean ± std over clients")
     figure.savefig(path, dpi=150)
 
 
-def _draw_method(axes: "Axes", method: str, lines: Sequence[Line]) -> tuple[str, float, float]:
-    tested = [line for line in lines if line["method"] == method and line["test_accuracy"] is not None]
-    rounds = sorted({line["round"] for line in tested})
-    by_round = [[line for line in tested if line["round"] == round] for round in rounds]
-    means = np.array([statistics.fmean(100 * line["test_accuracy"] for line in at) for at in by_round])
-    spread = np.array([_spread_over_clients(at) for at in by_round])
-    colour = COLOURS.get(method, "#777777")
-    marker = "o" if len(rounds) == 1 else None
-    axes.plot(
-        rounds, means, color=colour, linestyle=DASHES.get(method, "-"), linewidth=1.8, marker=marker, label=method
-    )
-    axes.fill_between(rounds, means - spread, means + spread, color=colour, alpha=0.15, linewidth=0)
-    return method, rounds[-1], float(means[-1])
+def draw_methods(axes: "Axes", lines: Sequence[Line], measure: str, x: str = "round", digits: int = 1) -> None:
+    """A measure by round, a line for each method that has it, shaded by the standard deviation over clients."""
+    from matplotlib.ticker import MaxNLocator
+
+    scale, ends = 100 if measure.endswith("accuracy") else 1, []
+    for method in dict.fromkeys(line["method"] for line in lines):
+        own = [line for line in lines if line["method"] == method and line.get(measure) is not None]
+        if not own:
+            continue
+        places = sorted({line[x] for line in own})
+        at = [[line for line in own if line[x] == place] for place in places]
+        means = np.array([statistics.fmean(scale * line[measure] for line in here) for here in at])
+        spread = np.array([_spread_over_clients(here, measure, scale) for here in at])
+        colour, marker = COLOURS.get(method, "#777777"), "o" if len(places) == 1 else None
+        dashes = DASHES.get(method, "-")
+        axes.plot(places, means, color=colour, linestyle=dashes, linewidth=1.8, marker=marker)
+        axes.fill_between(places, means - spread, means + spread, color=colour, alpha=0.15, linewidth=0)
+        ends.append((method, colour, places[-1], float(means[-1])))
+    label_ends(axes, ends, digits)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _spread_over_clients(lines: Sequence[Line]) -> float:
+def _spread_over_clients(lines: Sequence[Line], measure: str, scale: float) -> float:
     seeds = {line["seed"] for line in lines}
     return statistics.fmean(
-        statistics.pstdev(100 * line["test_accuracy"] for line in lines if line["seed"] == seed) for seed in seeds
+        statistics.pstdev(scale * line[measure] for line in lines if line["seed"] == seed) for seed in seeds
     )
 
 
-def label_ends(axes: "Axes", ends: list[tuple[str, str, float, float]], digits: int = 1) -> None:
+def label_ends(axes: "Axes", ends: Sequence[tuple[str, str, float, float]], digits: int = 1) -> None:
     """Name each line (name, colour, x, y) where it ends, moved apart where two ends meet."""
     low, high = axes.get_ylim()
     gap, places = 0.055 * (high - low), list[float]()
@@ -95,17 +101,14 @@ def label_ends(axes: "Axes", ends: list[tuple[str, str, float, float]], digits: 
     for (name, colour, x, y), place in zip(ends, places, strict=True):
         axes.annotate(
             f"{name}  {y:.{digits}f}", (x, place + sunk), (8, 0), textcoords="offset points", va="center",
-            color=colour, fontweight="bold", annotation_clip=False,
+            color=colour, fontweight="bold", annotation_clip=False, parse_math=False,
         )  # fmt: skip
 
 
 def draw_partition(counts: NDArray[Any], path: Path, title: str) -> None:
     """Who has what: a cell for each client and class, the darker the more samples."""
-    from matplotlib.figure import Figure
-
     clients, classes = counts.shape  # (clients, classes)
-    figure = Figure(figsize=(1.6 + 0.45 * classes, 1.3 + 0.36 * min(clients, 40)), layout="constrained")
-    axes = figure.add_subplot()
+    figure, (axes,) = panels(1.6 + 0.45 * classes, 1.3 + 0.36 * min(clients, 40))
     axes.imshow(counts, cmap="Blues", vmin=0, vmax=max(counts.max(), 1), aspect="auto")
     if counts.size <= NUMBERED_CELLS:
         for (client, label), count in np.ndenumerate(counts):
@@ -135,30 +138,29 @@ def tidy(axes: "Axes", title: str, x: str, y: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def draw_points(axes: "Axes", points: Mapping[float, Sequence[float]], **style: Any) -> None:
+    """A point for each place: the mean of the values there, ± their standard deviation."""
+    means, spreads = zip(*map(mean_std, points.values()), strict=True)
+    axes.errorbar(list(points), means, spreads, **{"capsize": 3, **style})
+
+
 def draw_table(
     lines: Sequence[Line], folder: Path, dataset: str, published: Mapping[str, Mapping[int, float]]
 ) -> list[Path]:
     """Accuracy by number of clients: a line for each row of the table, crosses for what was published."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.4, 5.0), layout="constrained")
-    axes = figure.add_subplot()
+    figure, (axes,) = panels(8.4, 5.0)
     sizes, rows = sorted({line["clients"] for line in lines}), list(dict.fromkeys(line["row"] for line in lines))
     ends = []
     for number, row in enumerate(rows):
-        own = {
-            size: [line["accuracy"] for line in lines if (line["row"], line["clients"]) == (row, size)]
-            for size in sizes
-        }
-        held = {place: each for place, each in enumerate(own.values()) if each}
-        means = [statistics.fmean(each) for each in held.values()]
-        spread = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in held.values()]
+        held = {size: own for size in sizes if (own := find(lines, "accuracy", row=row, clients=size))}
         aside = 0.03 * (number - len(rows) / 2)  # so that error bars do not hide each other
         method, dashes = row.partition(" ")[0], ":" if row.endswith(("published)", "zero)")) else "-"
-        colour, x = COLOURS.get(method, "#777777"), [place + aside for place in held]
-        axes.errorbar(x, means, spread, linestyle=dashes, marker=MARKERS.get(method), capsize=3, color=colour)
-        known = [published.get(row, {}).get(sizes[place], np.nan) for place in held]
+        colour, x = COLOURS.get(method, "#777777"), [sizes.index(size) + aside for size in held]
+        points = dict(zip(x, held.values(), strict=True))
+        draw_points(axes, points, linestyle=dashes, marker=MARKERS.get(method), color=colour)
+        known = [published.get(row, {}).get(size, np.nan) for size in held]
         axes.plot(x, known, "x", color=colour, markersize=9)
+        means = [mean_std(own)[0] for own in held.values()]
         if method == "CL":  # does not depend on N
             axes.axhline(means[0], color=colour, linestyle=":", linewidth=1)
         ends.append((row, colour, len(sizes) - 0.8, means[-1]))

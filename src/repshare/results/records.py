@@ -121,6 +121,26 @@ class Folder:
             )
 
 
+def find(lines: Iterable[Line], field: str, **wanted: Any) -> list[float]:
+    """The values of a field, where there is any, in the lines that say all of this."""
+    return [line[field] for line in lines if wanted.items() <= line.items() and line[field] is not None]
+
+
+def mean_std(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and the standard deviation: 0 of a single value."""
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def plus_minus(mean: float, deviation: float | None) -> str:
+    """A mean ± its deviation, where there is one, as tables show it."""
+    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
+
+
+def entry(values: Sequence[float]) -> str:
+    """The mean of these values ± their standard deviation; nothing of no values."""
+    return plus_minus(mean_std(values)[0], mean_std(values)[1] if len(values) > 1 else None) if values else ""
+
+
 class Summary(NamedTuple):
     """One method's last test in each seed, over clients and seeds. Accuracies in percent."""
 

@@ -1,10 +1,12 @@
 """What the terminal shows: progress, tables, and the same tables as Markdown."""
 
+import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -19,7 +21,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from repshare.results.records import Line, Summary
+from repshare.results.records import Line, Summary, entry, find, plus_minus
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH = 10  # characters
@@ -40,30 +42,42 @@ def progress(console: Console, unit: str = "rounds") -> Progress:
     )
 
 
+def say(console: Console, text: str, style: str = "") -> None:
+    """A line on the terminal, as it is."""
+    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    """One document on standard output."""
+    print(json.dumps(document, indent=2))
+
+
+def make_table(heads: str, rows: Iterable[Sequence[str]] = (), title: str = "", caption: str = "") -> Table:
+    """A table with these headings, divided by |. A column of words begins with <, the others are of numbers."""
+    table = Table(
+        title=title or None, caption=caption or None, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
+    )
+    for head in heads.split("|"):
+        table.add_column(head.removeprefix("<"), justify="left" if head.startswith("<") else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: str) -> Table:
     """One row for each method."""
-    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD)
-    table.add_column("method")
-    table.add_column("accuracy", justify="right", no_wrap=True)
-    table.add_column("±", justify="right")
-    table.add_column("by round", min_width=CURVE_WIDTH)
-    table.add_column("up", justify="right")
-    table.add_column("down", justify="right")
-    table.add_column("in all", justify="right")
-    table.add_column("compute", justify="right")
+    table = make_table("<method|accuracy|±|<by round|up|down|in all|compute", title=escape(title))
     best = max(summary.accuracy for method, summary in summaries.items() if method != "CL" or len(summaries) == 1)
     for method, summary in summaries.items():
-        style = "bold" if summary.accuracy == best else ""
+        both = (summary.bytes_up + summary.bytes_down) / _clients(lines, method)
         table.add_row(
             f"[bold]{method}[/]",
-            _plus_minus(summary.accuracy, summary.std_over_seeds),
+            plus_minus(summary.accuracy, summary.std_over_seeds),
             f"{summary.std_over_clients:.2f}",
             curve([line for line in lines if line["method"] == method]),
-            traffic(summary.bytes_up / summary.client_rounds),
-            traffic(summary.bytes_down / summary.client_rounds),
-            traffic((summary.bytes_up + summary.bytes_down) / _clients(lines, method)),
+            *map(traffic, (summary.bytes_up / summary.client_rounds, summary.bytes_down / summary.client_rounds, both)),
             f"{summary.seconds:.0f} s",
-            style=style,
+            style="bold" if summary.accuracy == best else "",
         )
     return table
 
@@ -104,71 +118,35 @@ def traffic(bytes_: float) -> str:
     return f"{bytes_ / 1000**power:.3g} {('B', 'kB', 'MB', 'GB')[power]}"
 
 
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
+    """A table as Markdown; the first `words` columns are words, the others numbers."""
+    head = f"| {' | '.join(heads)} |".replace("|  |", "| |", 1)
+    rule = "|" + "---|" * words + "---:|" * (len(heads) - words)
+    return "\n".join([head, rule, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
 Published = Mapping[str, Mapping[int, float]]  # by row and number of clients
 
 
 def table_markdown(dataset: str, lines: Sequence[Line], published: Published) -> str:
     """The paper's table for one data set, the published numbers beside ours, as Markdown."""
-    sizes = _sizes(lines)
+    sizes = sorted({line["clients"] for line in lines})
     counts = Counter((line["row"], line["clients"]) for line in lines)
     fewest, most = min(counts.values()), max(counts.values())
     over = f"{most}" if fewest == most else f"{fewest} to {most}"
-    coarse = any(line.get("compute") == "bf16" for line in lines)
-    parts = [
+    coarse = {(line["row"], line["clients"]) for line in lines if line.get("compute") == "bf16"}
+    rows = []
+    for title in dict.fromkeys(line["row"] for line in lines):
+        shown = {size: entry(find(lines, "accuracy", row=title, clients=size)) for size in sizes}
+        for size in filter(shown.get, sizes):
+            shown[size] += " †" if (title, size) in coarse else ""
+            shown[size] += f" ({published[title][size]:.2f})" if size in published.get(title, {}) else ""
+        rows.append([title, *shown.values()])
+    return (
         f"{dataset}: mean test accuracy over clients after the last round [%], "
         + (f"± standard deviation over {over}\nseeds" if most > 1 else "one seed")
         + "; in brackets the published number. CL is one client with all the data."
-        + (" †: computed in bf16." if coarse else ""),
-        "",
-        "| | " + " | ".join(f"N = {size}" for size in sizes) + " |",
-        "|---|" + "---:|" * len(sizes),
-    ]
-    for title, row in _rows(lines):
-        entries = (_entry(title, row, size, published) for size in sizes)
-        parts.append(f"| {title} | " + " | ".join(entries) + " |")
-    return "\n".join(parts) + "\n"
-
-
-def _sizes(lines: Sequence[Line]) -> list[int]:
-    return sorted({line["clients"] for line in lines})
-
-
-def _rows(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
-    titles = dict.fromkeys(line["row"] for line in lines)
-    return [(title, [line for line in lines if line["row"] == title]) for title in titles]
-
-
-def _entry(title: str, row: Sequence[Line], size: int, published: Published) -> str:
-    entry = [line for line in row if line["clients"] == size]
-    accuracies = [line["accuracy"] for line in entry]
-    if not accuracies:
-        return ""
-    shown = _plus_minus(statistics.fmean(accuracies), statistics.stdev(accuracies) if len(accuracies) > 1 else None)
-    shown += " †" if any(line.get("compute") == "bf16" for line in entry) else ""
-    number = published.get(title, {}).get(size)
-    return shown if number is None else f"{shown} ({number:.2f})"
-
-
-def _plus_minus(mean: float, deviation: float | None) -> str:
-    return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
-
-
-def data_table(rows: Mapping[str, Mapping[str, str]]) -> Table:
-    """What data sets there are."""
-    table = Table()
-    table.add_column("data set", style="bold")
-    for heading in next(iter(rows.values())):
-        table.add_column(heading)
-    for name, row in rows.items():
-        table.add_row(name, *row.values())
-    return table
-
-
-def release_table(rows: Mapping[str, Sequence[str]], title: str) -> Table:
-    """What a release consists of, class by class."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("class", "samples here", "class mean", "observations, each"):
-        table.add_column(heading, justify="right")
-    for label, row in rows.items():
-        table.add_row(label, *row)
-    return table
+        + (" †: computed in bf16." if coarse else "")
+        + "\n\n"
+        + markdown(["", *(f"N = {size}" for size in sizes)], rows)
+    )

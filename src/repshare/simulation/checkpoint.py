@@ -5,7 +5,6 @@ replaced the one before; whatever happens earlier, the last good one is untouche
 """
 
 import json
-import os
 import shutil
 import zlib
 from collections.abc import Mapping
@@ -37,12 +36,8 @@ class States:
         path = self._path(client, round)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with path.open("wb") as file:
-                file.write(state)
-                file.flush()
-                os.fsync(file.fileno())
+            write_atomically(path, state)
         except OSError as error:
-            path.unlink(missing_ok=True)
             raise CheckpointError(
                 f"{path.name} could not be written: {error.strerror}; the last checkpoint is untouched"
             ) from error

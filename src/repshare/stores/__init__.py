@@ -1,9 +1,11 @@
 """Where a board keeps its state."""
 
+from pathlib import Path
+
+from repshare.imports import missing
 from repshare.stores.damage import decoding
 from repshare.stores.healing import Healed, Healing, drop_damaged, find_faults
 from repshare.stores.memory import MemoryDatabase, MemoryStore
-from repshare.stores.opening import open_database
 from repshare.stores.sqlite import SqliteDatabase
 from repshare.stores.store import Database, Kept, Store, Transaction, get_each, sound
 
@@ -24,3 +26,16 @@ __all__ = [
     "open_database",
     "sound",
 ]
+
+
+def open_database(place: str) -> Database:
+    """`memory`, `redis://…` (or `rediss://…`), or a file's path."""
+    if place == "memory":
+        return MemoryDatabase()
+    if place.startswith(("redis://", "rediss://")):
+        try:
+            from repshare.stores.redis import RedisDatabase
+        except ModuleNotFoundError as error:
+            raise missing(error) from error
+        return RedisDatabase(place)
+    return SqliteDatabase(Path(place))

@@ -22,6 +22,7 @@ from repshare.party.state import State, take_part
 from repshare.relay.page.histories import read_histories
 from repshare.relay.tasks import Tasks
 from repshare.sharing.representations import Release, Representations
+from repshare.sharing.task import Task
 from repshare.sharing.wire import decode_teacher, encode_release
 from repshare.stores import open_database
 from support.processes import eventually
@@ -256,7 +257,7 @@ def by_name(tmp_path_factory):
 
 def test_where_the_task_allows_it_three_named_clients_that_share_a_class_are_answered_for(by_name):
     with RelayExchange(by_name.url, token=by_name.tokens[EVE]) as exchange:
-        assert exchange.describe().named_peers == 3
+        assert exchange.describe().agreed.named_peers == 3
     taught = teach(by_name, peers=[NORTH, SOUTH, EAST], observations=1000)
     assert taught.means.labels.tolist() == [0, 1]  # two of them share class 2
     assert set(taught.observations.labels.tolist()) == {0, 1}
@@ -378,7 +379,7 @@ class Tap:
 def test_the_state_folder_has_the_weights_and_every_round(tmp_path):
     data = torch.rand(40, 1, 8, 8), torch.arange(40) % 10
     client = Client(LeNet5(), data, name=SOUTH)
-    (record,) = take_part(State(tmp_path / "state", client, Membership("digits", SOUTH, 10, 84)), 1)
+    (record,) = take_part(State(tmp_path / "state", client, Membership("digits", SOUTH, Task(10, 84))), 1)
     assert json.loads((tmp_path / "state/records.jsonl").read_text())["round"] == record.round == 1
     weight = client.learner.network.model.state_dict()["head.weight"].numpy().tobytes()
     assert weight in (tmp_path / "state/client.state").read_bytes()

@@ -1,7 +1,5 @@
 """`repshare demo`: a collaboration to look at, on this machine."""
 
-import json as jsonlib
-import shutil
 import statistics
 import sys
 import tempfile
@@ -15,6 +13,7 @@ from rich.live import Live
 
 from repshare.cli.interrupts import Interrupted
 from repshare.errors import ConfigError
+from repshare.results.terminal import print_json, say
 
 if TYPE_CHECKING:
     from repshare.cli.demo.scene import Cast, Rounds, Scene
@@ -69,15 +68,15 @@ def demo(
         with _folder(keep) as folder, Processes(folder, remove=keep is None) as processes:
             console.print("starting a relay …", style="dim")
             scene = Scene(cast, folder, processes)
-            console.print(f"live page    {scene.page}\n", soft_wrap=True, markup=False)
+            say(console, f"live page    {scene.page}\n")
             scene.begin()
             done = _watch(scene, console)
             _show(done, cast, console, as_json=json)
             if keep is not None:
                 scene.keep()
-                console.print(f"all files in {keep}: repshare report {keep / 'run'}", soft_wrap=True, markup=False)
+                say(console, f"all files in {keep}: repshare report {keep / 'run'}")
             if stay and sys.stdout.isatty():
-                console.print(f"the page stays at {scene.page} until Enter or Ctrl-C", soft_wrap=True, markup=False)
+                say(console, f"the page stays at {scene.page} until Enter or Ctrl-C")
                 sys.stdin.readline()
     except KeyboardInterrupt:
         raise Interrupted("stopped: every process of the demo has ended") from None
@@ -101,7 +100,7 @@ def _show(rounds: "list[Rounds]", cast: "Cast", console: Console, *, as_json: bo
     from repshare.cli.demo.view import final_table
 
     if as_json:
-        print(jsonlib.dumps(_document(rounds, cast), indent=2))
+        print_json(_document(rounds, cast))
         return
     console.print(final_table(rounds, cast))
     console.print("[bold]alone[/]      the same network, weights and images, with nobody to learn from")
@@ -134,11 +133,8 @@ def _document(rounds: "list[Rounds]", cast: "Cast") -> dict[str, Any]:
 def _folder(keep: Path | None) -> Iterator[Path]:
     """A folder for the length of a block, or one that stays."""
     if keep is None:
-        path = Path(tempfile.mkdtemp(prefix="repshare-demo-"))
-        try:
-            yield path
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
+        with tempfile.TemporaryDirectory(prefix="repshare-demo-", ignore_cleanup_errors=True) as path:
+            yield Path(path)
         return
     try:
         keep.mkdir(parents=True)

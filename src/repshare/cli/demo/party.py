@@ -1,10 +1,14 @@
-"""The parties of the demo: real images dealt among networks that differ. `repshare join --task …/party.py:party`."""
+"""The parties of the demo: real images dealt among networks that differ. `repshare join --task …/party.py:party`.
+
+`python -m repshare.cli.demo.party RECORDS ROUNDS PACE SHARES`: the same parties without each other.
+"""
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from repshare import LeNet5, Party, Policy, load
+from repshare.client import Client
 from repshare.learning.models import MLP, ConvNet
-from repshare.learning.randomness import numpy_stream
+from repshare.learning.randomness import derive, numpy_stream
+from repshare.results.records import Journal
 
 DIMENSION = 84  # d', which all of them agree on
 VARIABLE = "REPSHARE_DEMO"
@@ -100,3 +106,28 @@ def _meet(door: Path, share: Share) -> None:
     deadline = time.monotonic() + DOOR_SECONDS
     while len(list(door.glob("ready-*"))) < share.parties and time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+def learn_alone(journal: Journal, rounds: int, pace: float, shares: dict[str, Share]) -> None:
+    """Train each of them with the weights and batches that it has in company, but nobody to learn from."""
+    clients = [_make_client(name, share) for name, share in shares.items()]
+    for _ in range(rounds):
+        began = time.monotonic()
+        for client in clients:
+            journal.add([asdict(client.round())])
+        time.sleep(max(pace - (time.monotonic() - began), 0))
+
+
+def _make_client(name: str, share: Share) -> Client:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(share.seed, name, "model"))  # as `repshare join` does
+        party = make_party(share)
+    alone = replace(party.policy or Policy(), lambda_kd=0.0, lambda_disc=0.0)
+    return Client(party.model, party.data, name=name, policy=alone, test=party.test, seed=share.seed)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    records, rounds, pace, shares = sys.argv[1:]
+    parties = {name: Share(**share) for name, share in json.loads(shares).items()}
+    learn_alone(Journal(Path(records)), int(rounds), float(pace), parties)

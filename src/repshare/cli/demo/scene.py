@@ -7,13 +7,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from repshare.cli.demo.party import DIMENSION, Share, choose, network_of
 from repshare.cli.demo.processes import Processes
 from repshare.data import histogram, load
 from repshare.errors import ConfigError, WorkerFailed
 from repshare.relay.auth import Access, Grant
 from repshare.relay.tasks import Tasks
-from repshare.results.records import Folder, Line
+from repshare.results.plots import draw_partition
+from repshare.results.records import Folder, Journal, Line
 from repshare.sharing.task import Task
 from repshare.stores import open_database
 
@@ -62,31 +66,14 @@ class Rounds(NamedTuple):
     together: list[Line]
 
 
-class Growing:
-    """A file of records that grows, each line read once."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._lines, self._place = path, list[Line](), 0
-
-    def read(self) -> list[Line]:
-        """All whole lines so far."""
-        if self.path.exists():
-            with self.path.open("rb") as file:
-                file.seek(self._place)
-                new, end, _ = file.read().rpartition(b"\n")
-            self._lines += map(json.loads, new.splitlines())
-            self._place += len(new) + len(end)
-        return self._lines
-
-
 class Scene:
     """A relay and its clients, under way."""
 
     def __init__(self, cast: Cast, folder: Path, processes: Processes) -> None:
         """Start the relay; `begin` starts the clients."""
         self.cast, self.folder, self._processes = cast, folder, processes
-        self._alone = Growing(folder / "alone.jsonl")
-        self._own = {name: Growing(folder / name / "records.jsonl") for name in cast.names}
+        self._alone = Journal(folder / "alone.jsonl")
+        self._own = {name: Journal(folder / name / "records.jsonl") for name in cast.names}
         classes = _check_data(cast)
         token = _make_tokens(cast, classes, folder)
         place = ("--db", str(folder / "relay.db"), "--port", "0", "--log-level", "info")
@@ -102,15 +89,8 @@ class Scene:
             environment = {**ONE_THREAD, **cast.share(place, door).environment()}
             self._processes.start(name, ["-m", "repshare", *self._join(name)], environment)
         shares = {name: asdict(cast.share(place)) for place, name in enumerate(cast.names)}
-        alone = [
-            "-m",
-            "repshare.cli.demo.alone",
-            str(self._alone.path),
-            str(cast.rounds),
-            str(cast.pace),
-            json.dumps(shares),
-        ]
-        self._processes.start(ALONE, alone, ONE_THREAD)
+        alone = [str(self._alone.path), str(cast.rounds), str(cast.pace), json.dumps(shares)]
+        self._processes.start(ALONE, ["-m", "repshare.cli.demo.party", *alone], ONE_THREAD)
 
     def watch(self) -> Iterator[list[Rounds]]:
         """How far everyone is, again and again until all are done. Raises WorkerFailed if one does not end well."""
@@ -135,13 +115,9 @@ class Scene:
     def keep(self) -> None:
         """Write what happened as a run of two methods, for `repshare report`."""
         setting = {**asdict(self.cast), "model": [network_of(place) for place in range(self.cast.clients)]}
-        described = {
-            "methods": ["IL", "RS"],
-            "seeds": [self.cast.seed],
-            "setting": setting,
-            "counts": _count(self.cast),
-        }
+        described = {"methods": ["IL", "RS"], "seeds": [self.cast.seed], "setting": setting}
         folder = Folder(self.folder / "run", described, resume=True)
+        draw_partition(_count(self.cast), folder.path / "partition.png", self.cast.dataset)
         rounds = self.look()
         for method, own in (("IL", [each.alone for each in rounds]), ("RS", [each.together for each in rounds])):
             folder.records.add({"method": method, "seed": self.cast.seed, **line} for lines in own for line in lines)
@@ -167,11 +143,11 @@ class Scene:
         raise WorkerFailed(f"the relay did not begin to listen within {START_SECONDS:.0f} s")
 
 
-def _count(cast: Cast) -> list[list[int]]:
+def _count(cast: Cast) -> NDArray[np.int64]:
     """Who has what: samples by client and class."""
     train, _, classes = load(cast.dataset)
     parts = [choose(cast.share(place), len(train.labels)) for place in range(cast.clients)]
-    return histogram(train.labels, parts, classes).tolist()  # type: ignore[no-any-return]
+    return histogram(train.labels, parts, classes)
 
 
 def _check_data(cast: Cast) -> int:

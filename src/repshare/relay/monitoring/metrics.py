@@ -1,10 +1,8 @@
 """What happens in a relay, counted for Prometheus."""
 
-import time
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 
@@ -52,32 +50,3 @@ class Metrics:
     def show(self) -> bytes:
         """All counters, as Prometheus reads them."""
         return generate_latest(self._registry)
-
-
-class Measured:
-    """An ASGI application whose requests are counted. Plain ASGI: a wrapped stream would cost as much as a request."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and count it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        status, begun = 500, time.perf_counter()
-
-        async def note(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, note)
-        finally:
-            # Methods and routes from the outside are not made labels: anyone could invent a million of them.
-            route = scope.get("route")
-            known = getattr(route, "path", "none")
-            method = scope["method"] if known != "none" else "none"
-            self._metrics.answered(method, known, status, time.perf_counter() - begun)

@@ -12,8 +12,7 @@ import anyio.to_thread
 
 from repshare.board import Board
 from repshare.board.state import Member, read_members
-from repshare.relay.page.curves import make_curves
-from repshare.relay.page.histories import FIELDS, History, read_histories
+from repshare.relay.page.histories import FIELDS, History, make_curves, read_histories
 from repshare.relay.page.presence import Sight, read_sights, read_traffic
 from repshare.relay.page.snapshots import COUNTED, read_index, usual_round
 from repshare.stores import Store

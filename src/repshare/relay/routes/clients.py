@@ -15,7 +15,7 @@ from repshare.relay.limits import PART_BYTES
 from repshare.relay.page.recorder import forget
 from repshare.relay.problems import Problem
 from repshare.relay.routes.direct import Direct
-from repshare.relay.schemas import BYTES, CLIENT, GUARDED, MOST_PEERS, TASK, Version, answers, name
+from repshare.relay.schemas import BYTES, CLIENT, GUARDED, MOST_PEERS, TASK, Version, answers, describe_number, name
 from repshare.relay.service import Service
 from repshare.relay.tasks import Open
 
@@ -124,7 +124,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
         task = request.path_params["task"]
         await service.enter(request, ("client", "viewer", "admin"), task)
         query = _query(request)
-        since, wait = _number(query, "since", 0, 0, 2**63 - 1), _seconds(query)
+        since = _number(query, "since", 0, 0, 2**63 - 1)
+        wait = parse_seconds("wait", query.get("wait", ["20"])[-1], LONGEST_WAIT_SECONDS)
 
         async def look() -> int:
             there = await service.open(task)
@@ -161,7 +162,7 @@ def _question(service: Service, request: Request, grant: Grant, there: Open) -> 
         there.entry.task.check_peers(client, query.get("peers", ()))
     except Refused as error:
         raise Problem("forbidden", str(error)) from error
-    classes = {_parse("classes", text, 0, there.entry.task.classes - 1) for text in query.get("classes", ())}
+    classes = {parse_whole("classes", text, 0, there.entry.task.classes - 1) for text in query.get("classes", ())}
     wants = Wants(
         _number(query, "observations", 1, 0, MOST_OBSERVATIONS),
         _number(query, "seed", 0, 0, MOST_SEED),
@@ -189,24 +190,25 @@ def _query(request: Request) -> Query:
 
 
 def _number(query: Query, key: str, default: int, least: int, most: int) -> int:
-    return _parse(key, query[key][-1], least, most) if key in query else default
+    return parse_whole(key, query[key][-1], least, most) if key in query else default
 
 
-def _parse(key: str, text: str, least: int, most: int) -> int:
+def parse_whole(key: str, text: str, least: int, most: int) -> int:
+    """The number in a text, or raises a Problem."""
     if not (text.isascii() and text.isdigit() and len(text) <= 20 and least <= int(text) <= most):
         raise Problem("invalid", f"{key} must be a whole number from {least} to {most}, not {text[:30]!r}")
     return int(text)
 
 
-def _seconds(query: Query) -> float:
-    text = query.get("wait", ["20"])[-1]
+def parse_seconds(key: str, text: str, most: float) -> float:
+    """The seconds in a text, or raises a Problem."""
     try:
-        wait = float(text)
+        seconds = float(text)
     except ValueError:
-        wait = -1.0
-    if not 0 <= wait <= LONGEST_WAIT_SECONDS:
-        raise Problem("invalid", f"wait must be from 0 to {LONGEST_WAIT_SECONDS:g} seconds, not {text[:30]!r}")
-    return wait
+        seconds = -1.0
+    if not 0 <= seconds <= most:
+        raise Problem("invalid", f"{key} must be from 0 to {most:g} seconds, not {text[:30]!r}")
+    return seconds
 
 
 def _changed(service: Service, task: str, version: int) -> Response:
@@ -218,11 +220,6 @@ def _version(version: int) -> Response:
     return Response(b'{"version": %d}' % version, media_type="application/json")
 
 
-def _whole(key: str, default: int, most: int, what: str) -> dict[str, Any]:
-    schema = {"type": "integer", "minimum": 0, "maximum": most, "default": default}
-    return {"name": key, "in": "query", "description": what, "schema": schema}
-
-
 def _several(key: str, item: dict[str, Any], most: int, what: str) -> dict[str, Any]:
     schema = {"type": "array", "items": item, "maxItems": most}
     return {"name": key, "in": "query", "description": what, "schema": schema}
@@ -231,8 +228,8 @@ def _several(key: str, item: dict[str, Any], most: int, what: str) -> dict[str, 
 _TEXT = {"schema": {"type": "string"}}
 TAKING = ("too-slow", "outdated", "too-large", "refused", "busy")
 QUESTION = [
-    _whole("observations", 1, MOST_OBSERVATIONS, "M↓: observations of each class"),
-    _whole("seed", 0, MOST_SEED, "of the draw: the same one draws the same"),
+    describe_number("observations", MOST_OBSERVATIONS, "M↓: observations of each class", 1),
+    describe_number("seed", MOST_SEED, "of the draw: the same one draws the same", 0),
     _several(
         "peers", {"type": "string"}, MOST_PEERS, "clients to learn from, where the task allows it; default: everyone"
     ),
@@ -241,11 +238,6 @@ QUESTION = [
     {"name": "If-None-Match", "in": "header", "description": "an ETag", "schema": {"type": "string"}},
 ]
 WAITING = [
-    _whole("since", 0, 2**63 - 1, "the version that is known already"),
-    {
-        "name": "wait",
-        "in": "query",
-        "description": "seconds",
-        "schema": {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT_SECONDS, "default": 20},
-    },
+    describe_number("since", 2**63 - 1, "the version that is known already", 0),
+    describe_number("wait", LONGEST_WAIT_SECONDS, "seconds", 20),
 ]

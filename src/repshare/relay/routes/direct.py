@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 from fastapi import FastAPI, Request, Response
 from fastapi.routing import APIRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from repshare.relay.monitoring.metrics import Metrics
 
@@ -31,40 +31,44 @@ class Application(FastAPI):
         self._direct = [route for route in self.routes if isinstance(route, Direct)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request. What it holds in memory (`scope["held"]`) is let go when the answer has been sent."""
-        with ExitStack() as scope["held"]:
-            await self._answer_one(scope, receive, send)
-
-    async def _answer_one(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._check and scope["type"] == "http":
-            request = Request(scope, receive)
-            try:
-                self._check(request)
-            except Exception as error:
-                refusal = await self._answer(request, error)
-                await refusal(scope, receive, send)
-                return
-        route = self._find(scope) if scope["type"] == "http" else None
-        if route is None:
+        """Answer a request, and count it. What it holds in memory (`scope["held"]`) is let go when that is sent."""
+        if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        begun, request, status = time.perf_counter(), Request(scope, receive), 500
+        status, begun = 500, time.perf_counter()
+
+        async def note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
         try:
-            try:
-                response: Response = await route.endpoint(request)
-            except Exception as error:  # whatever it is, whoever asked gets an answer
-                response = await self._answer(request, error)
-                if response.status_code == 500:  # nobody foresaw it: the log needs to know where
-                    logging.getLogger(__name__).exception("an endpoint failed")
-            status = response.status_code
-            await response(scope, receive, send)
+            with ExitStack() as scope["held"]:
+                await self._answer_one(scope, receive, note)
         finally:
-            self._metrics.answered(scope["method"], route.path, status, time.perf_counter() - begun)
+            # Methods and routes from the outside are not made labels: anyone could invent a million of them.
+            known = getattr(scope.get("route"), "path", "none")
+            method = scope["method"] if known != "none" else "none"
+            self._metrics.answered(method, known, status, time.perf_counter() - begun)
+
+    async def _answer_one(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route, request, response = self._find(scope), Request(scope, receive), None
+        try:
+            if self._check is not None:
+                self._check(request)
+            if route is not None:
+                response = await route.endpoint(request)
+        except Exception as error:  # whatever it is, whoever asked gets an answer
+            response = await self._answer(request, error)
+            if response.status_code == 500:  # nobody foresaw it: the log needs to know where
+                logging.getLogger(__name__).exception("an endpoint failed")
+        await (super().__call__ if response is None else response)(scope, receive, send)
 
     def _find(self, scope: Scope) -> Direct | None:
         path, method = scope["path"], scope["method"]
         for route in self._direct:
             if route.methods and method in route.methods and (found := route.path_regex.match(path)):
-                scope["app"], scope["path_params"] = self, found.groupdict()
+                scope["app"], scope["route"], scope["path_params"] = self, route, found.groupdict()
                 return route
         return None

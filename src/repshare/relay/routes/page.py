@@ -4,20 +4,17 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from enum import Enum
-from typing import Any
 
 import anyio.to_thread
 from fastapi import FastAPI, Request, Response
-from pydantic import ValidationError
-from starlette.responses import StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, StreamingResponse
 
 from repshare.errors import RepshareError
 from repshare.relay.page import histories, site, snapshots
 from repshare.relay.page.document import Shared, make_view
-from repshare.relay.page.projection import Floats, make_map
 from repshare.relay.problems import Problem
 from repshare.relay.routes.clients import check_client
-from repshare.relay.schemas import CLIENT, GUARDED, TASK, Nothing, Report, answers
+from repshare.relay.schemas import CLIENT, GUARDED, TASK, Nothing, Report, answers, parse
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 from repshare.relay.tasks import Open
@@ -40,35 +37,29 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 def _add_files(app: FastAPI, service: Service) -> None:
-    description: site.File | None = None  # of the API, once somebody has asked for it
+    files, needs_token = (
+        site.Files(directory=site.FOLDER),
+        not (service.options.insecure or service.options.public_page),
+    )
 
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-    async def front(request: Request) -> Response:
-        options = service.options
-        needs_token = not (options.insecure or options.public_page)
-        return site.respond(await anyio.to_thread.run_sync(lambda: site.front(needs_token=needs_token)), request)
+    async def front() -> Response:
+        made = await anyio.to_thread.run_sync(lambda: site.make_front(needs_token=needs_token))
+        return HTMLResponse(made, headers=site.HEADERS)
 
     @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
     async def docs(request: Request) -> Response:
-        file = await anyio.to_thread.run_sync(site.find, "api.html")
-        if file is None:
-            raise site.missing("api.html")
-        return site.respond(file, request)
+        return await files.get_response("api.html", request.scope)
 
     @app.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
-    async def described(request: Request) -> Response:
-        nonlocal description
-        if description is None:
-            description = site.as_file(json.dumps(app.openapi()).encode(), ".json")
-        return site.respond(description, request)
+    async def described() -> Response:
+        return JSONResponse(app.openapi(), headers=site.HEADERS)
 
-    @app.api_route("/static/{name}", methods=["GET", "HEAD"], include_in_schema=False)
-    async def static(request: Request) -> Response:
-        name = request.path_params["name"]
-        file = await anyio.to_thread.run_sync(site.find, name)
-        if file is None:
-            raise site.missing(name)
-        return site.respond(file, request)
+    @app.api_route("/static/plotly.js", methods=["GET", "HEAD"], include_in_schema=False)
+    async def plotly(request: Request) -> Response:
+        return site.send_plotly(await anyio.to_thread.run_sync(site.find_plotly), request)
+
+    app.mount("/static", files)
 
 
 def _add_reports(app: FastAPI, service: Service) -> None:
@@ -96,18 +87,19 @@ def _add_reports(app: FastAPI, service: Service) -> None:
         there = await service.open(path["task"])
         check_client(service, grant, path["client"])
         async with service.receive(request, there, MOST_REPORT_BYTES) as body:
-            await service.run(histories.record, there.notes, path["client"], _parse(body))
+            told = parse(Report, body).model_dump(exclude_none=True)
+            await service.run(histories.record, there.notes, path["client"], told)
         service.seen.note(path["task"], path["client"])
         return Response(b"{}", media_type="application/json")
 
 
 def _add_documents(app: FastAPI, service: Service) -> None:
-    shared, planes = Shared(FRESH_SECONDS), dict[str, Floats | None]()
+    shared, planes = Shared(FRESH_SECONDS), dict[str, snapshots.Floats | None]()
 
     def draw(there: Open) -> bytes:
         task = there.board.task
         index, pictures = snapshots.read_frames(there.notes, task)
-        document, plane = make_map(index, pictures, planes.get(there.entry.identity))
+        document, plane = snapshots.make_map(index, pictures, planes.get(there.entry.identity))
         planes[there.entry.identity] = plane
         document["changes"] = index.changes
         document["room"] = snapshots.places(task)
@@ -188,16 +180,6 @@ async def _enter(service: Service, request: Request) -> Open:
     name = request.path_params["task"]
     await service.enter_page(request, name)
     return await service.open(name)
-
-
-def _parse(body: bytes) -> dict[str, Any]:
-    try:
-        return Report.model_validate_json(body).model_dump(exclude_none=True)
-    except ValidationError as error:
-        told = [(each["type"], ".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()]
-        if told[0][0] == "json_invalid":
-            raise Problem("malformed", told[0][2][:500]) from None
-        raise Problem("invalid", "; ".join(f"{where}: {what}" for _, where, what in told)[:1000]) from None
 
 
 _LATER = {"Retry-After": "10"}

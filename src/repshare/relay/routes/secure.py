@@ -1,15 +1,13 @@
 """Endpoints for groups that meet here for a secure sum: the relay keeps what they say, and can read only the total."""
 
-import math
 from enum import Enum
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
 from repshare.relay.auth import Grant, is_client_name
 from repshare.relay.problems import Problem
-from repshare.relay.routes.clients import BODY, TAKING, check_client
-from repshare.relay.schemas import BYTES, CLIENT, GUARDED, TASK, MeetingNumber, Nothing, answers
+from repshare.relay.routes.clients import BODY, TAKING, check_client, parse_seconds, parse_whole
+from repshare.relay.schemas import BYTES, CLIENT, GUARDED, TASK, MeetingNumber, Nothing, answers, describe_number
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 from repshare.secure import MOST_MEMBERS, STEPS
@@ -54,8 +52,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
         grant = await service.enter(request, ("client",), path["task"])
         there = await service.open(path["task"])
         check_client(service, grant, path["client"])
-        members, patience = _members(service, request, grant), _patience(request)
-        number, step = _whole(path["number"], MOST_NUMBER), _whole(path["step"], STEPS - 1)
+        patience = parse_seconds("patience", request.query_params.get("patience", "60"), LONGEST_PATIENCE_SECONDS)
+        members, (number, step) = _members(service, request, grant), _place(path)
         service.check_size(len(members) * _vector(there.entry.task), "a smaller group can meet")
         async with service.receive(request, there, _longest(there.entry.task, members, step)) as body:
             await service.run(there.meetings.put, members, number, step, path["client"], body, patience)
@@ -78,7 +76,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         path = request.path_params
         members = _members(service, request, await service.enter(request, ("client",), path["task"]))
         there = await service.open(path["task"])
-        place = _whole(path["number"], MOST_NUMBER), _whole(path["step"], STEPS - 1)
+        place = _place(path)
 
         def read() -> bytes | None:
             said = there.meetings.get(members, *place)
@@ -110,30 +108,14 @@ def _vector(task: Task) -> int:
     return 8 * task.classes * (task.dimension + 3)
 
 
-def _whole(text: str, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= most):
-        raise Problem("invalid", f"{text[:30]!r} must be a whole number from 0 to {most}")
-    return int(text)
+def _place(path: dict[str, str]) -> tuple[int, int]:
+    return parse_whole("number", path["number"], 0, MOST_NUMBER), parse_whole("step", path["step"], 0, STEPS - 1)
 
 
-def _patience(request: Request) -> float:
-    text = request.query_params.get("patience", "60")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds <= LONGEST_PATIENCE_SECONDS:
-        most = f"{LONGEST_PATIENCE_SECONDS:g}"
-        raise Problem("invalid", f"patience must be from 0 to {most} seconds, not {text[:30]!r}")
-    return seconds
-
-
-def _place(key: str, most: int, what: str) -> dict[str, Any]:
-    schema = {"type": "integer", "minimum": 0, "maximum": most}
-    return {"name": key, "in": "path", "required": True, "description": what, "schema": schema}
-
-
-PLACE = [_place("number", MOST_NUMBER, "the meeting's"), _place("step", STEPS - 1, "of the meeting")]
+PLACE = [
+    {**describe_number("number", MOST_NUMBER, "the meeting's"), "in": "path", "required": True},
+    {**describe_number("step", STEPS - 1, "of the meeting"), "in": "path", "required": True},
+]
 MEMBERS = {
     "name": "members",
     "in": "query",
@@ -147,9 +129,9 @@ MEMBERS = {
         "uniqueItems": True,
     },
 }
-PATIENCE = {
-    "name": "patience",
-    "in": "query",
-    "description": "seconds until a step is over without those who are missing; the first to come says how many",
-    "schema": {"type": "number", "minimum": 0, "maximum": LONGEST_PATIENCE_SECONDS, "default": 60},
-}
+PATIENCE = describe_number(
+    "patience",
+    LONGEST_PATIENCE_SECONDS,
+    "seconds until a step is over without those who are missing; the first to come says how many",
+    60,
+)

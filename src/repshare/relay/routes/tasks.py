@@ -6,14 +6,13 @@ from enum import Enum
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import FastAPI, Query, Request, Response
-from pydantic import ValidationError
 
 from repshare.board.state import Member
 from repshare.errors import Refused
 from repshare.relay.limits import read_body
 from repshare.relay.page.document import Shared
 from repshare.relay.problems import Problem
-from repshare.relay.schemas import GUARDED, TASK, Me, NamedTask, Status, TaskFields, TaskList, answers
+from repshare.relay.schemas import GUARDED, TASK, Me, NamedTask, Status, TaskFields, TaskList, answers, parse
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 from repshare.relay.tasks import Open, make_task
@@ -43,7 +42,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         name = request.path_params["task"]
         await service.enter(request, ("admin",), name)
         body = await read_body(request, MOST_DESCRIPTION_BYTES, service.options.body_seconds)
-        task = make_task(_fields(body).model_dump())
+        task = make_task(parse(TaskFields, body).model_dump())
         try:
             new = await service.run(service.tasks.create, name, task)
         except Refused as error:
@@ -152,16 +151,6 @@ def _own_row(there: Open, made: _Status, client: str) -> dict[str, str]:
 
 def _row(member: Member, score: float | None, *, outlier: bool) -> str:
     return json.dumps(member._asdict() | {"strangeness": score, "outlier": outlier})
-
-
-def _fields(body: bytes) -> TaskFields:
-    try:
-        return TaskFields.model_validate_json(body)
-    except ValidationError as error:
-        told = [(each["type"], ".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()]
-        if told[0][0] == "json_invalid":
-            raise Problem("malformed", told[0][2][:500]) from None
-        raise Problem("invalid", "; ".join(f"{where}: {what}" for _, where, what in told)[:1000]) from None
 
 
 def _body(model: type[TaskFields]) -> dict[str, Any]:
