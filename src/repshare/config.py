@@ -292,7 +292,7 @@ def parse_options(owner: str, kind: type[Any], words: Sequence[str], hidden: Col
 
 
 def _read(kind: Any, text: str) -> Any:
-    """A value of this type: a number, a word, true or false, one of some, or several of a kind."""
+    """Return a value of this type: a number, a word, true or false, one of some, or several of a kind."""
     kinds = get_args(kind)
     if kind is bool:
         return {"true": True, "false": False}[text.lower()]

@@ -44,7 +44,7 @@ MOST_COMPARED = 2**22  # numbers that outliers are found by: where there are mor
 
 
 class Wants(NamedTuple):
-    """What a client asks of a board. The seed makes the draw repeatable, wherever the board is."""
+    """A client's request to a board. The seed makes the draw repeatable, wherever the board is."""
 
     observations: int
     """M↓: number of observations of each class."""
@@ -59,7 +59,7 @@ class Wants(NamedTuple):
 
 
 class Status(NamedTuple):
-    """How a board stands."""
+    """The state of a board."""
 
     version: int
     clients: int
@@ -68,13 +68,13 @@ class Status(NamedTuple):
     """For each of those shown, how many times farther its means are from the others' than is usual."""
 
     def outliers(self) -> list[str]:
-        """Those shown whose releases are unlike the others'."""
+        """Return the names of those shown whose releases are unlike the others'."""
         pairs = zip(self.shown, self.strangeness, strict=True)
         return [member.name for member, score in pairs if score is not None and score > STRANGE]
 
 
 class _Draw(NamedTuple):
-    """Which observations a client will see."""
+    """The observations that a client will see."""
 
     books: Books
     slots: list[tuple[int, int]]  # class, place in its buffer
@@ -152,12 +152,12 @@ class Board:
         return self.store.transact(lambda state: Books(self.task, state, client).leave())
 
     def teach(self, client: str, wants: Wants) -> bytes:
-        """A teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
+        """Return a teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
         ((_, body),) = self.teach_all([(client, wants)])
         return body
 
     def teach_all(self, questions: Sequence[tuple[str, Wants]]) -> list[tuple[int, bytes]]:
-        """Each client's teacher, all of one state of the board, whose version is said with them."""
+        """Return each client's teacher, all from one state of the board, with that state's version."""
         for client, wants in questions:
             self.task.check_peers(client, wants.peers or ())
 
@@ -195,7 +195,7 @@ class Board:
         return wire.encode_teacher(teacher._replace(space=self.task.space), wants.precision)
 
     def version(self) -> int:
-        """A number that grows with every change."""
+        """Return a number that grows with every change."""
         return self.store.read(lambda state: read_head(self.task, state).version)
 
     def expire(self, limit: int = EXPIRED_AT_ONCE) -> list[str]:
@@ -215,7 +215,7 @@ class Board:
         return gone
 
     def status(self, limit: int = 100) -> Status:
-        """How the board stands, with up to `limit` of its clients."""
+        """Return the state of the board, with up to `limit` of its clients."""
 
         head, members = self.store.read(
             lambda state: (read_head(self.task, state), read_members(self.task, state, limit))
@@ -227,15 +227,15 @@ class Board:
         return Status(head.version, head.members, members, [scores.get(member.name) for member in members])
 
     def find(self, client: str) -> Member | None:
-        """What the board knows of this client; None if it has published nothing."""
+        """Return what the board knows of this client; None if it has published nothing."""
         return next(iter(self.store.read(lambda state: find_member(self.task, state, client))), None)
 
     def find_faults(self) -> dict[str, str]:
-        """What is damaged, or does not fit together: key -> what is wrong with it."""
+        """Return what is damaged, or does not fit together: key -> what is wrong with it."""
         return self.store.store.read(lambda state: repairs.survey(self.task, state)).faults
 
     def save(self) -> bytes:
-        """All that is kept, as bytes."""
+        """Return all that the board keeps, as bytes."""
         return wire.encode_items(self.store.items())
 
     def load(self, saved: bytes) -> None:
@@ -270,7 +270,7 @@ class Board:
     def _made_robust(
         self, version: int, teachers: list[Teacher], questions: Sequence[tuple[str, Wants]]
     ) -> list[Teacher]:
-        """The teachers with robust means in place of those over everyone."""
+        """Return the teachers with robust means in place of those over everyone."""
         everyones = [wants.peers is None for _, wants in questions]
         labels = [teacher.means.labels.tolist() for teacher, whole in zip(teachers, everyones, strict=True) if whole]
         found = self._robust.of(sorted({label for each in labels for label in each}), version)
@@ -307,7 +307,7 @@ class Board:
 
 
 def longest_release(task: Task) -> int:
-    """Bytes that a release of this task can have."""
+    """Return the bytes that a release of this task can have."""
     return wire.LONGEST_HEADER_BYTES + task.classes * (1 + MOST_OBSERVATIONS) * (4 * task.dimension + 12)
 
 
@@ -319,14 +319,14 @@ def _chosen(classes: Iterable[int], wants: Wants) -> list[int]:
 
 
 def _in_place(means: Representations, found: Mapping[int, Floats]) -> Representations:
-    """These means with the vectors that were found for their classes; without classes for which there is none."""
+    """Return these means with the vectors found for their classes; without classes for which there is none."""
     there = zip(means.labels.tolist(), means.counts.tolist(), strict=True)
     rows = [(found[label], label, count) for label, count in there if label in found]
     return stack(rows, means.vectors.shape[1])
 
 
 def _strangeness(means: list[Representations]) -> list[float | None]:
-    """For each client the median over its classes, where enough clients share one."""
+    """Return for each client the median over its classes, where enough clients share one."""
     scores: list[list[float]] = [[] for _ in means]
     if not means:
         return []

@@ -29,7 +29,7 @@ class Age:
         self._before, self._passed = clock(), 0.0
 
     def now(self, state: Transaction) -> float:
-        """Seconds so far."""
+        """Return the seconds so far."""
         kept = _read(state)
         with self._alone:
             clock = self._clock()
@@ -38,14 +38,14 @@ class Age:
             return self._passed
 
     def keep(self, state: Transaction, interval: float = 0.0) -> float:
-        """Seconds so far, written down if that is more than so long ago."""
+        """Return the seconds so far, written down if the last time was more than `interval` ago."""
         now = self.now(state)
         if now - _read(state) > min(interval, KEPT_SECONDS):
             write(state, now)
         return now
 
     def repair(self, state: Transaction) -> float:
-        """Seconds so far, also if they cannot be read."""
+        """Return the seconds so far, also if they cannot be read."""
         try:
             return self.now(state)
         except Damaged:
@@ -59,7 +59,7 @@ def write(state: Transaction, now: float) -> None:
 
 
 def over(since: float, seconds: float, now: float) -> bool:
-    """Whether so much time has passed. A moment yet to come is of a clock that was wrong."""
+    """Return whether this much time has passed. A moment yet to come is of a clock that was wrong."""
     return now >= since + seconds or since > now
 
 

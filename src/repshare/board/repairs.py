@@ -1,4 +1,4 @@
-"""What is wrong with a board, and how it is made whole again: from its releases, of which all else is made.
+"""Repairs of a board: what is wrong with it, and how it is rebuilt from its releases, of which all else is made.
 
 A release that cannot be read costs its client that release, and nobody else anything. All other damage costs nothing.
 """
@@ -31,7 +31,7 @@ from repshare.stores import Healed, Transaction, decoding, sound
 
 
 class Survey(NamedTuple):
-    """What stands on a board. Its clients are those whose releases can be read."""
+    """The contents of a board. Its clients are those whose releases can be read."""
 
     faults: dict[str, str]  # key -> what is wrong with it
     head: Head | None  # None: it cannot be read
@@ -153,7 +153,7 @@ def _places(state: Transaction, faults: dict[str, str], keys: set[str]) -> Itera
 def _check_rows(
     task: Task, state: Transaction, places: dict[str, Place], faults: dict[str, str], keys: set[str]
 ) -> set[str]:
-    """The clients whose rows are not all there, or not theirs alone."""
+    """Return the clients whose rows are not all there, or not theirs alone."""
     owners, misplaced = dict[str, str](), set[str]()
     for client, place in places.items():
         for key in buffers.keys_of([(buffer, slot) for buffer, own in place.slots.items() for slot in own]):
@@ -186,7 +186,7 @@ def _check_contents(task: Task, key: str, owner: bytes, contents: bytes) -> None
 def _check_queue(
     task: Task, state: Transaction, places: dict[str, Place], faults: dict[str, str], keys: set[str]
 ) -> dict[str, int]:
-    """Which client has which number in the queue."""
+    """Return which client has which number in the queue."""
     numbers = dict[str, int]()
     for key, kept in state.scan(queue_key("")):
         keys.add(key)
@@ -215,7 +215,7 @@ def _releases(task: Task, state: Transaction, faults: dict[str, str]) -> Iterato
 
 
 def _fits(task: Task, release: Release, place: Place) -> bool:
-    """Whether a client owns as many rows as it released."""
+    """Return whether a client owns as many rows as it released."""
     expected = Counter(release.observations.labels.tolist())
     if task.aggregation != "mean":
         expected.update(task.classes + label for label in release.means.labels.tolist())

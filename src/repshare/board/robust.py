@@ -33,7 +33,7 @@ class _Kept(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What clients share of a class."""
+    """Clients' rows of a class."""
 
     vectors: Floats  # (n, d)
     whole: bool  # of all clients
@@ -55,7 +55,7 @@ class RobustMeans:
         self._kept = _Kept(-1, {})
 
     def of(self, classes: Collection[int], version: int) -> dict[int, Floats]:
-        """The robust mean (d,) of each of these classes that somebody shares; `version` is the board's."""
+        """Return the robust mean (d,) of each of these classes that any client shares; `version` is the board's."""
         kept = self._kept if self._kept.version == version else _Kept(version, {})
         found = {label: kept.means[label] for label in classes if label in kept.means}
         missing = [label for label in classes if label not in found]
@@ -70,7 +70,7 @@ class RobustMeans:
         return found
 
     def _read(self, classes: Sequence[int], state: Transaction) -> tuple[int, dict[int, _Rows]]:
-        """The board's version, and the rows of each of these classes."""
+        """Return the board's version, and the rows of each of these classes."""
         head = read_head(self.task, state)
         rng = random.Random(head.version if self.repeatable else os.urandom(32))
         drawn: dict[int, list[tuple[int, int]]] = {}
@@ -90,7 +90,7 @@ class RobustMeans:
 
 
 def read_means(store: Store, members: Sequence[Member], classes: int) -> dict[str, Representations]:
-    """Each member's means of the first so many classes. A few at a time: whole releases are long."""
+    """Return each member's means of the first `classes` classes. A few at a time: whole releases are long."""
     found, part, size = dict[str, Representations](), list[str](), 0
 
     def work(state: Transaction) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Output:
-    """Where results go, and how the work is done: nothing here changes a result."""
+    """The place of results, and how the work is done: nothing here changes a result."""
 
     name: str | None = None
     """Name of the run: its folder in --runs. Default: the command, the dataset and the time."""
@@ -98,7 +98,7 @@ def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: 
 
 
 def list_methods(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """For the help: the methods there are, those of the user's own that the arguments name, and the options of each."""
+    """Yield, for the help, all methods, the user's own that the arguments name, and the options of each."""
     from repshare.cli.parsing.options import field_helps
 
     try:
@@ -214,5 +214,5 @@ def check_seeds(seeds: int) -> None:
 
 
 def print_json(document: Any) -> None:
-    """One document on standard output."""
+    """Print one document on standard output."""
     print(json.dumps(document, indent=2))

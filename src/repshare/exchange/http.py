@@ -39,7 +39,7 @@ class Reply(NamedTuple):
     body: bytes
 
     def json(self) -> dict[str, Any]:
-        """The JSON object in it, or Malformed."""
+        """Return the JSON object in it, or Malformed."""
         self.check_type("application/json")
         try:
             document = json.loads(self.body)
@@ -104,7 +104,7 @@ class Connection:
         wait: float = 0.0,
         limit: int = JSON_LIMIT,
     ) -> Reply:
-        """The relay's answer, of at most `limit` bytes. `wait` is how long it has been asked to think about it.
+        """Return the relay's answer, of at most `limit` bytes. `wait` is how long it has been asked to think about it.
 
         What may pass (no connection, no answer in time, 5xx, 429) is tried again until patience ends. Once it has
         ended there is one try at a time, and none for a while after a slow one, until the relay is back.
@@ -140,7 +140,7 @@ class Connection:
         raise Unreachable(f"{self.url}: {trouble} ({tried} in {now - started:.1f} s)") from trouble
 
     def _try(self, request: httpx.Request, left: float, wait: float, longest: int) -> Reply:
-        """One try; _Passing if it failed in a way that another may not."""
+        """Try once; _Passing if it failed in a way that another may not."""
         limit = min(self.timeout, max(left, LAST_TRY_SECONDS))
         request.extensions["timeout"] = httpx.Timeout(limit, read=limit + wait).as_dict()
         request.extensions["trace"] = self._notice
@@ -200,7 +200,7 @@ class Connection:
         raise Refused(reason)
 
     def _reason(self, reply: Reply) -> str:
-        """What went wrong in one printable line, whoever wrote it; without the token, if that was in it."""
+        """Return what went wrong in one printable line, whatever its source; without the token, if that was in it."""
         said = f"{reply.status} {http.client.responses.get(reply.status, '')}".strip()
         if 300 <= reply.status < 400:
             said = f"{said}: the relay is not here but at {reply.headers.get('Location', 'a place it does not name')}"
@@ -212,7 +212,7 @@ class Connection:
 
 
 class _Passing(Exception):
-    """What may be over at the next try, and after how many seconds the relay would like that."""
+    """A failure that may be over at the next try, and the seconds after which the relay would like that."""
 
     def __init__(self, said: str, *, after: float | None = None, final: bool = False) -> None:
         super().__init__(said)
@@ -220,7 +220,7 @@ class _Passing(Exception):
 
 
 def _check(url: str, token: str | None, *, plain_http: bool) -> bool:
-    """Whether the URL is https; ConfigError if it is not a relay's, or the token should not go there."""
+    """Return whether the URL is https; ConfigError if it is not a relay's, or the token should not go there."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

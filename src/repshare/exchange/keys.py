@@ -83,7 +83,7 @@ class Key:
             raise ConfigError(f"the key cannot be kept in {path}: {error.strerror}") from error
 
     def sign(self, message: bytes) -> bytes:
-        """This key's signature of a message."""
+        """Return this key's signature of a message."""
         return self._private.sign(message)
 
 
@@ -107,11 +107,11 @@ class Trust:
         return iter(sorted(self._keys.items()))
 
     def get(self, name: str) -> bytes | None:
-        """The key of this name, if it is known."""
+        """Return the key of this name, if it is known."""
         return self._keys.get(name)
 
     def welcomes(self, name: str) -> bool:
-        """Whether there is a key with which one could speak for this name."""
+        """Return whether there is a key with which one could speak for this name."""
         return self.first_use or name in self._keys
 
     def add(self, name: str, key: bytes) -> None:
@@ -132,7 +132,7 @@ class Trust:
         self._keys[name] = key
 
     def admit(self, name: str, key: bytes) -> None:
-        """Refused, unless this key may speak for this name."""
+        """Raise Refused unless this key may speak for this name."""
         if self._keys.get(name) == key:
             return
         if name not in self._keys and not self.first_use:
@@ -150,7 +150,7 @@ class Seen:
         self.store, self.clock = store or MemoryStore(), clock
 
     def check(self, signed: Signed) -> None:
-        """Outdated, if something newer of that client was seen; Refused, if its rounds began in the future."""
+        """Raise Outdated if something newer of that client was seen, Refused if its rounds began in the future."""
         ahead = signed.began / 1000 - self.clock()
         if ahead > AHEAD_SECONDS:
             raise Refused(f"its rounds began {ahead / 86400:,.1f} days from now: its clock is wrong, or ours")
@@ -181,7 +181,7 @@ def _when(signed: Signed) -> list[int]:
 
 
 def parse_public(text: str) -> bytes:
-    """A public key from 64 hexadecimal digits."""
+    """Return a public key from 64 hexadecimal digits."""
     with contextlib.suppress(ValueError):
         key = bytes.fromhex(text.strip())
         if len(key) == KEY_BYTES:
@@ -190,13 +190,13 @@ def parse_public(text: str) -> bytes:
 
 
 def seal(key: Key, task: str, client: str, release: bytes, challenge: bytes, *, began: int = 0) -> bytes:
-    """A signed answer to the question with this challenge, as bytes. No release: this client shares nothing now."""
+    """Return a signed answer to the question with this challenge. No release: this client shares nothing now."""
     unsigned = Signed(task, client, began, _round(release), release, key.public, b"")
     return wire.encode_signed(unsigned._replace(signature=key.sign(_message(unsigned, challenge))))
 
 
 def unseal(body: bytes, task: str, client: str, trust: Trust, challenge: bytes) -> Signed:
-    """The answer in these bytes, if it is this client's, for this task and question; Malformed or Refused otherwise."""
+    """Return the answer in these bytes. Raises Malformed or Refused if it is not this client's, for this question."""
     signed = wire.decode_signed(body)
     if signed.task != task:
         raise Refused(f"it is for the task {signed.task[:80]!r}, not for {task!r}")
@@ -214,7 +214,7 @@ def _round(release: bytes) -> int:
 
 
 def _verify(signed: Signed, challenge: bytes) -> None:
-    """Refused, unless this was signed for this question with the key that it names."""
+    """Raise Refused unless this was signed for this question with the key that it names."""
     try:
         Ed25519PublicKey.from_public_bytes(signed.key).verify(signed.signature, _message(signed, challenge))
     except (InvalidSignature, ValueError) as error:
@@ -222,14 +222,14 @@ def _verify(signed: Signed, challenge: bytes) -> None:
 
 
 def _message(signed: Signed, challenge: bytes) -> bytes:
-    """What is signed: no two answers and questions have the same message."""
+    """Return the message to sign: no two answers and questions have the same one."""
     digest = hashlib.sha256(signed.release).hexdigest()
     said = [signed.task, signed.client, signed.began, signed.round, challenge.hex(), digest]
     return CONTEXT + json.dumps(said).encode()
 
 
 def _read_private(path: Path) -> bytes:
-    """What is in a regular file that only its owner may read. It is opened once: nobody can exchange it in between."""
+    """Read a regular file that only its owner may read. It is opened once, so that it cannot be swapped in between."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe would keep us waiting
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):

@@ -53,7 +53,7 @@ class Tls:
 
 
 class Answer(NamedTuple):
-    """What came of asking a peer: bytes, maybe none; or why there are none; or that nothing more will come."""
+    """The result of asking a peer: bytes, maybe none; or why there are none; or that nothing more will come."""
 
     name: str
     body: bytes | None
@@ -97,7 +97,7 @@ class Network:
         threading.Thread(target=self._renew, daemon=True).start()
 
     def live(self) -> list[str]:
-        """The other peers that are there, sorted."""
+        """Return the other peers that are online, sorted."""
         with self._lock:
             return sorted(set(self._live) - {self.name})
 
@@ -227,7 +227,7 @@ class Question:
         timer.start()
 
     def answers(self) -> Iterator[Answer]:
-        """What comes, as it comes; it ends at the deadline."""
+        """Yield answers as they come, until the deadline."""
         while (left := self._deadline - time.monotonic()) > 0:
             try:
                 yield self._answers.get(timeout=left)
@@ -235,7 +235,7 @@ class Question:
                 return
 
     def close(self) -> None:
-        """Whatever still comes is not heard."""
+        """Ignore all further answers."""
         self._over.cancel()
 
     def _judge(self, name: str, reply: zenoh.Reply) -> Answer:
@@ -301,7 +301,7 @@ def _configure(listen: Sequence[str], connect: Sequence[str], *, multicast: bool
 
 
 def _with_port(endpoint: str) -> str:
-    """The same endpoint, with a port that is free in the place of port 0: Zenoh does not tell which one it took."""
+    """Return the endpoint with a free port in the place of port 0: Zenoh does not tell which one it took."""
     protocol, _, address = endpoint.partition("/")
     host, _, port = address.rpartition(":")
     if port != "0":

@@ -41,7 +41,7 @@ class _Met(NamedTuple):
 
 
 class _Own(NamedTuple):
-    """What this client answers with: its release, or no bytes."""
+    """The answer of this client: its release, or no bytes."""
 
     began: int  # milliseconds since 1970
     round: int
@@ -125,7 +125,7 @@ class PeerExchange:
 
     @property
     def listening(self) -> tuple[str, ...]:
-        """Where others can connect to this one."""
+        """The endpoints at which others can connect to this one."""
         return self.network.listening
 
     def live(self) -> list[str]:
@@ -172,7 +172,7 @@ class PeerExchange:
         return self._teach(fresh, wants)
 
     def _answer(self, challenge: bytes) -> bytes:
-        """The own release, or that there is none, signed for the one who asks just now."""
+        """Return this client's release, or that there is none, signed for the peer that asks just now."""
         own = self._own
         return seal(self.key, self.task_name, self.name, own.body, challenge, began=own.began)
 
@@ -184,7 +184,7 @@ class PeerExchange:
         return random.Random(wants.seed).sample(known, len(known))
 
     def _known(self, live: Sequence[str]) -> list[str]:
-        """Those of these whose answer could be taken. The others are not asked: they might keep one waiting."""
+        """Return those whose answer could be accepted. The others are not asked: they might keep us waiting."""
         strangers = {name for name in live if not self.trust.welcomes(name)}
         for name in sorted(strangers - self._strangers)[: MOST_STRANGERS - len(self._strangers)]:
             log.warning("%s: is there, but its key is not known: `repshare keys trust` makes it so", name)
@@ -192,7 +192,7 @@ class PeerExchange:
         return [name for name in live if name not in strangers]
 
     def _download(self, names: Sequence[str], wanted: int) -> tuple[dict[str, Release], list[str]]:
-        """The releases of the first so many of these that have a good one, and who failed to give one.
+        """Return the releases of the first `wanted` of these that have a good one, and who failed to give one.
 
         Where one has nothing to give, or nothing that can be taken, the next is asked, as long as there is time.
         """
@@ -223,7 +223,7 @@ class PeerExchange:
         return fresh, failed + sorted(pending)
 
     def _admit(self, name: str, body: bytes, challenge: bytes) -> Signed | None:
-        """A peer's answer, if it may come in."""
+        """Return a peer's answer, if it may come in."""
         try:
             signed = unseal(body, self.task_name, name, self.trust, challenge)
             if signed.release:
@@ -235,7 +235,7 @@ class PeerExchange:
         return signed
 
     def _teach(self, fresh: dict[str, Release], wants: Wants) -> bytes:
-        """The teacher that a board makes of what was downloaded, and of what is remembered."""
+        """Return the teacher that a board makes of what was downloaded, and of what is remembered."""
         if wants.peers == ():
             return wire.encode_teacher(Teacher(nothing(self.task.dimension), nothing(self.task.dimension)))
         # What was remembered counts less and less. Peers ask each other by name: nobody else is there to ask.
@@ -246,7 +246,7 @@ class PeerExchange:
         return board.teach(self.name, wants._replace(peers=tuple(among)))
 
     def _remembered(self, fresh: dict[str, Release], wants: Wants) -> dict[str, Release]:
-        """The fading class means of those met earlier who are not among the fresh ones."""
+        """Return the fading class means of those met earlier who are not among the fresh ones."""
         if not self.memory:
             return {}
         self._met = {name: _Met(release, age + 1) for name, (release, age) in self._met.items() if name not in fresh}
@@ -260,7 +260,7 @@ class PeerExchange:
         }
 
     def _recall(self) -> _Own:
-        """What was answered with before this process. Rounds that a wrong clock began in the future begin anew."""
+        """Return the answer from before this process. Rounds that a wrong clock began in the future start over."""
         kept, body = self.store.read(lambda state: state.get(["began", "release"]))
         began = _now() if kept is None else int(json.loads(kept))
         if kept is None or began > _now() + 1000 * AHEAD_SECONDS:
@@ -276,7 +276,7 @@ class PeerExchange:
 
 
 def _shared(answered: Mapping[str, Signed]) -> dict[str, bytes]:
-    """The releases of those who share one."""
+    """Return the releases of those who share one."""
     return {name: signed.release for name, signed in answered.items() if signed.release}
 
 

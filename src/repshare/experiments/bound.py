@@ -74,14 +74,14 @@ def look(cell: Cell, views: Mapping[int, View], splits: Splits) -> Line:
 
 
 def _draw(labels: Integers, label: int, n_avg: int, rng: np.random.Generator) -> Integers:
-    """Which samples are averaged into each observation of a class (OBSERVATIONS, n_avg); none if it has none."""
+    """Draw the samples of each observation of a class (OBSERVATIONS, n_avg); none if it has none."""
     members = np.flatnonzero(labels == label)
     size = min(n_avg, len(members))
     return np.array([rng.choice(members, size, replace=False) for _ in range(OBSERVATIONS if size else 0)])
 
 
 def _observe(features: Floats, drawn: Sequence[Integers]) -> Tensor:
-    """A client's observations (OBSERVATIONS, C, d'); zeros where there are none."""
+    """Return a client's observations (OBSERVATIONS, C, d'); zeros where there are none."""
     observed = torch.zeros(OBSERVATIONS, len(drawn), features.shape[1])
     for label, rows in enumerate(drawn):
         if len(rows):
@@ -94,7 +94,7 @@ def _logits(features: Tensor, view: View) -> Tensor:
 
 
 def condense(lines: Sequence[Line]) -> list[Line]:
-    """What was seen from outside, and what was logged in training in the same rounds, where it was."""
+    """Return what was seen from outside, and what was logged in training in the same rounds, where it was."""
     kept = []
     for line in what_was_seen(lines):
         logged = [each.get("bound") for each in lines if each["round"] == line["round"]]

@@ -22,14 +22,14 @@ LENGTH = 10.0  # λ_length of those who learn alone with short features
 
 
 class Partners(NamedTuple):
-    """What the partners of the honest clients are like."""
+    """The partners of the honest clients."""
 
     title: str
     liars: int  # of N clients; negative: all but so many
     attack: Attack = "flip"
 
     def change(self, setting: Setting) -> Setting:
-        """The setting with these partners."""
+        """Return the setting with these partners."""
         count = self.liars if self.liars >= 0 else setting.clients + self.liars
         return replace(setting, attackers=count / setting.clients, attack=self.attack)
 
@@ -65,7 +65,7 @@ WAYS = (
 
 
 def plan(setting: Setting, seeds: int) -> list[Cell]:
-    """Every method with every kind of partners, and alone; seed by seed, so that an interrupted study is even."""
+    """Plan every method with every kind of partners, and alone; seed by seed, so that an interrupted study is even."""
     cells = []
     for seed in range(seeds):
         for size in SIZES:
@@ -87,7 +87,7 @@ def _cell(row: str, partners: str, clients: int, seed: int, method: str, setting
 
 
 def condense_honest(setting: Setting, seed: int, lines: Sequence[Line]) -> list[Line]:
-    """The summary of the honest clients, and how many of them had a doubt about the others in the end."""
+    """Return the summary of the honest clients, and how many of them had a doubt about the others in the end."""
     liars = {f"client {client + 1}" for client in choose_attackers(setting, seed, setting.clients)}
     honest = [line for line in lines if line["client"] not in liars]
     last = [line for line in honest if line["round"] == max(each["round"] for each in honest)]
@@ -96,7 +96,7 @@ def condense_honest(setting: Setting, seed: int, lines: Sequence[Line]) -> list[
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """A table, and a bar for each method and kind of partner."""
+    """Make a table, and draw a bar for each method and kind of partner."""
     write_atomically(folder / "table.md", write_table(lines, setting.dataset))
     return [folder / "table.md", *draw(lines, folder, setting.dataset)]
 
@@ -129,7 +129,7 @@ def _find(lines: Sequence[Line], row: str, partners: str) -> list[float]:
 
 
 def draw(lines: Sequence[Line], folder: Path, dataset: str) -> list[Path]:
-    """A group of bars for each method, the paler the worse the partners; a line where it is without any."""
+    """Draw a group of bars for each method, the paler the worse the partners; a line where it is without any."""
     from matplotlib.patches import Patch
 
     figure, systems = panels(11, 4.6, 1, len(SIZES), sharey=True)

@@ -72,7 +72,7 @@ CURVES: dict[str, Any] = {
 
 
 def plan(setting: Setting, seeds: int) -> list[Cell]:
-    """Every way to learn with every amount of data, which has rounds of its own; seed by seed."""
+    """Plan every way to learn with every amount of data, which has rounds of its own; seed by seed."""
     return [
         Cell({"samples": own.samples, "row": row.title, "seed": seed}, Run(row.method, seed, own))
         for seed in range(seeds)
@@ -83,7 +83,7 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
 
 
 def _make_setting(setting: Setting, amount: Amount, row: Row) -> Setting:
-    """One release takes the whole budget; what others make of it stays the teacher to the end.
+    """Make a setting. One release takes the whole budget; what others make of it stays the teacher to the end.
 
     End to end, training has the noise of DP-SGD until then, and none after: nothing leaves any more.
     """
@@ -97,7 +97,7 @@ def _make_setting(setting: Setting, amount: Amount, row: Row) -> Setting:
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """A table, and a panel for each amount of data."""
+    """Make a table, and draw a panel for each amount of data."""
     sizes = sorted({line["samples"] for line in lines})
     rows = []
     for row in sorted(ROWS, key=lambda row: (row.end_to_end, row.epsilon in EPSILONS, row.epsilon or 0)):

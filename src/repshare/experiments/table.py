@@ -78,7 +78,7 @@ PUBLISHED = {  # by data set, row and number of clients
 
 
 def plan(rows: Sequence[Row], setting: Setting, seeds: int) -> list[Cell]:
-    """All rows, sizes and seeds; seed by seed, so that an interrupted table is even. Tested after the last round."""
+    """Plan all rows and sizes, seed by seed, so that an interrupted table is even. Tested after the last round."""
     setting = replace(setting, eval_every=setting.rounds or 1)
     cells = []
     for seed in range(seeds):
@@ -106,12 +106,12 @@ def _policy(row: Row, setting: Setting) -> Policy:
 
 
 def sizes(row: Row) -> tuple[int, ...]:
-    """The numbers of clients for which a row has an entry."""
+    """Return the numbers of clients for which a row has an entry."""
     return SIZES[:1] if find_method(row.method).models == "pooled" else SIZES
 
 
 def show(rows: Sequence[Row], lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """The table as Markdown, and as a figure."""
+    """Make the table as Markdown, and as a figure."""
     published = PUBLISHED.get(setting.dataset, {})
     order = {row.title: place for place, row in enumerate(rows)}
     lines = sorted(lines, key=lambda line: order[line["row"]])

@@ -1,4 +1,4 @@
-"""What it costs to have no server: RS over several topologies beside a relay and learning alone, as a list of runs."""
+"""The cost of having no server: RS over several topologies, compared with a relay and learning alone."""
 
 import statistics
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ OTHER = ("#777777", "o")
 
 
 def plan(setting: Setting, seeds: int) -> list[Cell]:
-    """All ways at one size, then some of them at others; seed by seed. Tested after the last round."""
+    """Plan all ways at one size, then some of them at others; seed by seed. Tested after the last round."""
     setting = replace(setting, eval_every=setting.rounds or 1)
     whole = [_cell(way, SIZE, seed, setting) for seed in range(seeds) for way in WAYS]
     part = [
@@ -74,7 +74,7 @@ def _cell(way: Way, clients: int, seed: int, setting: Setting) -> Cell:
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """The study as Markdown, and as a figure."""
+    """Make the study's Markdown and its figure."""
     lines = [{**line, "down": line["bytes_down"] / line["client_rounds"]} for line in lines]  # a client and round
     write_atomically(folder / "table.md", write_table(setting.dataset, lines))
     return [folder / "table.md", *draw(setting.dataset, lines, folder)]
@@ -101,7 +101,7 @@ def write_table(dataset: str, lines: Sequence[Line]) -> str:
 
 
 def _difference(title: str, lines: Sequence[Line]) -> str:
-    """How far this way is from the relay, seed by seed [points]."""
+    """Return how far this way is from the relay, seed by seed [points]."""
     own, relay = (
         {line["seed"]: line["accuracy"] for line in lines if (line["row"], line["clients"]) == (row, SIZE)}
         for row in (title, RELAY)
@@ -135,7 +135,7 @@ def draw(dataset: str, lines: Sequence[Line], folder: Path) -> list[Path]:
 
 
 def _draw_ways(axes: "Axes", lines: Sequence[Line]) -> None:
-    """A dot for each way, relay and alone as lines to compare with."""
+    """Draw a dot for each way, with relay and alone as lines to compare with."""
     found = {way.title: find(lines, "accuracy", row=way.title, clients=SIZE) for way in WAYS}
     titles = [title for title, values in found.items() if values]
     for place, title in enumerate(titles):

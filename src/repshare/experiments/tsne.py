@@ -1,4 +1,4 @@
-"""Where two clients put the same test images in their feature spaces, as t-SNE draws it, by round."""
+"""The feature spaces of two clients for the same test images, as t-SNE draws them, by round."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +46,7 @@ def look(cell: Cell, views: Mapping[int, View], splits: Splits) -> Line:
 
 
 def neighbourhood(both: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple[float, float]:
-    """Of a point's ten nearest: how many are of its class, and how many the other client's, over all points."""
+    """Return how many of a point's ten nearest are of its class, and how many the other client's, over all points."""
     points, whose = both.reshape(-1, 2), np.repeat([0, 1], len(labels))
     distances = np.square(points[:, None] - points[None]).sum(-1)
     np.fill_diagonal(distances, np.inf)

@@ -62,7 +62,7 @@ class Variables(NamedTuple):
 
 
 class _View(NamedTuple):
-    """What a client knows of all samples: from the total, or from its own samples alone."""
+    """A client's knowledge of all samples: from the total, or from its own samples alone."""
 
     total: Part
     centre: Tensor  # (d,)  μ
@@ -133,26 +133,26 @@ class Dual:
         return gap
 
     def part(self) -> Part:
-        """What leaves this client; `publish` says that it has."""
+        """Return what leaves this client; `publish` says that it has."""
         return self._average(self.improved)
 
     def publish(self) -> None:
-        """The part is in the total from now on."""
+        """Note that the part is in the total from now on."""
         self.published = self.improved
 
     def linear(self) -> Linear:
-        """The classifier in hand: everybody's, or the own samples' while there is nobody else."""
+        """Return the current classifier: all clients', or this client's own while there is no other client."""
         return self._linear(self._view(self.improved, reading=True))
 
     def by_itself(self) -> Linear:
-        """The classifier of the own samples alone, whatever anybody has shared."""
+        """Return the classifier of this client's samples alone, whatever others have shared."""
         alone, zeros = copy(self), torch.zeros_like(self.targets)  # the Gram matrix is the same
         alone.alone, alone.total, alone.published = True, None, Variables(zeros, zeros)
         alone.improve()
         return alone.linear()
 
     def state(self) -> dict[str, Any]:
-        """What another of the same samples needs to go on to the same bits."""
+        """Return what another of the same samples needs to continue to the same bits."""
         total = None
         if self.total is not None:
             total = [*(torch.from_numpy(np.array(array)) for array in self.total[:5]), *self.total[5:]]
@@ -200,7 +200,7 @@ class Dual:
         return Linear(weights.to(self.vectors), view.centre, view.offset.to(self.vectors))
 
     def _solve(self, view: _View, scores: Tensor, start: Tensor) -> Tensor:
-        """The α that the own samples would have, if all clients stepped alike."""
+        """Return the α that this client's samples would have, if all clients stepped alike."""
         gram = self._centred(view) * (view.samples / len(self.labels) / view.scale)
         alpha, curvature = start, CURVATURE[self.loss]
         for _ in range(1 if self.loss == "squared" else STEPS):
@@ -209,7 +209,7 @@ class Dual:
         return alpha
 
     def _factorise(self, view: _View, gram: Tensor, curvature: float) -> Tensor:
-        """The Cholesky factor of I + curvature · gram. It changes only when clients come, leave or change data."""
+        """Return the Cholesky factor of I + curvature · gram. It changes when clients join, leave or change data."""
         key = view.scale / view.samples, float(view.centre.double().square().sum())
         if self._factor is None or self._factor[0] != key:
             matrix = curvature * gram
@@ -223,7 +223,7 @@ class Dual:
         return self._gram - beside - beside.T + float(view.centre.double().square().sum())
 
     def _residual(self, scores: Tensor) -> Tensor:
-        """What the best α of each sample would be if its scores did not depend on it."""
+        """Return the best α of each sample, if its scores did not depend on it."""
         predicted = scores if self.loss == "squared" else scores.softmax(dim=1)
         return self.targets[: len(scores)] - predicted
 
@@ -242,7 +242,7 @@ class Dual:
         return float((likely * (likely.log() - scores.log_softmax(dim=1))).sum() / len(scores))
 
     def _vote(self) -> Tensor:
-        """Which samples a classifier of the others of them gets right, by candidate of shrinkage: (n, candidates).
+        """Return which samples a classifier of the others gets right, by candidate of shrinkage: (n, candidates).
 
         Of more than VOTERS samples, the first so many vote; the others repeat them in turn.
         """
@@ -262,7 +262,7 @@ class Dual:
 
 
 def _reconcile(total: Part, wanted: float, *, reading: bool) -> float:
-    """The ρ to scale a total by, which may be made of parts for another one.
+    """Return the ρ to scale a total by, which may be made of parts for another one.
 
     First releases alone are an average of clients' own classifiers, and are read as such. Whoever adds to some of them
     goes by the larger ρ, as everybody will then: a W that is too small does no harm.
@@ -277,7 +277,7 @@ def _reconcile(total: Part, wanted: float, *, reading: bool) -> float:
 
 
 def _elect(shares: NDArray[np.floating], samples: int) -> int:
-    """The largest shrinkage whose hits are not clearly fewer than the most: (candidates,) shares of all samples."""
+    """Return the largest shrinkage whose hits are not clearly below the best: (candidates,) shares of all samples."""
     most = float(shares.max())
     error = math.sqrt(max(most * (1 - most), 0.0) / samples) / 2  # of a difference on the same samples, roughly
     return int(np.flatnonzero(shares >= most - error)[-1])

@@ -77,7 +77,7 @@ class PrivateLearner(Learner):
         return averages.result()
 
     def state(self) -> dict[str, Any]:
-        """All that another learner of the same make needs; to the same bits, if noise is seeded."""
+        """Return all that another learner of the same kind needs to continue; to the same bits, if noise is seeded."""
         streams = {"secret": self.secret.get_state(), "noising": self.noising.get_state()} if self.seeded else {}
         return {**super().state(), "noisy": self._observed is not None, **streams}
 
@@ -127,7 +127,7 @@ class PrivateLearner(Learner):
         return self._private
 
     def _look(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
-        """Each sample's own gradient, left where Opacus finds it; and the means of the terms, for the record."""
+        """Leave each sample's own gradient where Opacus finds it; return the means of the terms, for the record."""
         head = self.network.head
         head.training = False  # Opacus cannot see what becomes of an output that another hook has kept,
         features, _ = self.network(_channels_first(inputs))
@@ -141,7 +141,7 @@ class PrivateLearner(Learner):
         return Terms(*means), logits  # type: ignore[arg-type]
 
     def _each(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
-        """The loss of each sample (n,), term by term, from the sample and the lesson alone."""
+        """Return the loss of each sample (n,), term by term, from the sample and the lesson alone."""
         ce = F.cross_entropy(logits, labels, reduction="none")
         fold = Tensor.sum if self.policy.summed else Tensor.mean
         length = fold(features.square(), dim=1) if self.policy.lambda_length else None
@@ -161,7 +161,7 @@ class PrivateLearner(Learner):
 
 
 def make_private(model: nn.Module) -> nn.Module:
-    """The model without what mixes samples: batch normalisation becomes group normalisation, in a copy."""
+    """Return the model without what mixes samples: batch normalisation becomes group normalisation, in a copy."""
     mixing = [type(layer).__name__ for layer in model.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
     if ModuleValidator.validate(model, strict=False):
         model = ModuleValidator.fix(model)
@@ -179,7 +179,7 @@ def make_private(model: nn.Module) -> nn.Module:
 
 
 def _leave_out_overflows(parameters: list[nn.Parameter]) -> int:
-    """A gradient of infinite length, which no factor shortens to a bound, counts as nothing. Gives their number."""
+    """Set gradients of infinite length, which no factor shortens to a bound, to zero. Return their number."""
     own: list[Tensor] = [parameter.grad_sample for parameter in parameters]  # type: ignore[attr-defined]  # (n, …)
     lengths = torch.stack([torch.linalg.vector_norm(gradients.reshape(len(gradients), -1), dim=1) for gradients in own])
     broken = ~lengths.square().sum(0).isfinite()

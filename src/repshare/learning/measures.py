@@ -1,4 +1,4 @@
-"""What is measured of a learner: its losses as it trains, its score on a test, how it sees samples."""
+"""Measures of a learner: its losses as it trains, its score on a test, its view of samples."""
 
 import math
 from typing import NamedTuple
@@ -26,14 +26,14 @@ class Losses(NamedTuple):
 
 
 class Score(NamedTuple):
-    """How many samples of each class a model got right, and how many there were."""
+    """The number of samples of each class that a model got right, and how many there were."""
 
     right: Integers  # (C,)
     totals: Integers  # (C,)
 
     @property
     def accuracy(self) -> float:
-        """From 0 to 1."""
+        """The accuracy, from 0 to 1."""
         return int(self.right.sum()) / int(self.totals.sum())
 
     def weighted(self, classes: Integers) -> float | None:
@@ -45,7 +45,7 @@ class Score(NamedTuple):
 
 
 class View(NamedTuple):
-    """How one client sees some samples: its features of them, and its linear head."""
+    """A client's view of some samples: its features of them, and its linear head."""
 
     features: Floats  # (n, d')
     weight: Floats  # (C, d')
@@ -53,7 +53,7 @@ class View(NamedTuple):
 
 
 def count_hits(chosen: Tensor, labels: Tensor, classes: int) -> Score:
-    """The score of having chosen these classes for samples of those."""
+    """Return the score of having chosen these classes for samples of those."""
     right, totals = (torch.bincount(each, minlength=classes) for each in (labels[chosen == labels], labels))
     return Score(right.numpy(), totals.numpy())
 
@@ -73,7 +73,7 @@ class Averages:
         self._seen.setdefault("accuracy", []).append((right / len(labels), len(labels)))
 
     def result(self) -> Losses:
-        """The means."""
+        """Return the means."""
         return Losses(**{name: self._mean(name) for name in Losses._fields})  # type: ignore[arg-type]
 
     def _mean(self, name: str) -> float | None:

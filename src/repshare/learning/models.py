@@ -299,7 +299,7 @@ def _shape(example: Any) -> str:
 
 
 def _call(model: nn.Module, inputs: Any) -> Any:
-    """The model's answer: the logits themselves, in a tuple, or in an object as Hugging Face's models give."""
+    """Return the model's answer: the logits themselves, in a tuple, or in an object as Hugging Face's models give."""
     answer = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
     answer = getattr(answer, "logits", answer)
     return answer[0] if isinstance(answer, tuple) and answer else answer

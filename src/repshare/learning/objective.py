@@ -1,4 +1,4 @@
-"""What a client minimises: one function for each equation of the paper.
+"""The objective that a client minimises: one function for each equation of the paper.
 
     L = L_CE + λ_KD · L_KD + λ_disc · L_disc
 
@@ -136,7 +136,7 @@ def contrast(student: Tensor, teacher: Tensor, labels: Tensor, has_observation: 
 
 
 def pair_up(judged: tuple[Tensor, Tensor], labels: Tensor, has_observation: Tensor) -> Contrast:
-    """The same by any discriminator, from its log ĥ and log(1 − ĥ), (n, C) each."""
+    """Return the same by any discriminator, from its log ĥ and log(1 − ĥ), (n, C) each."""
     log_same, log_other = judged
     own = F.one_hot(labels, log_same.shape[-1]).bool()  # (n, C)
     return Contrast(-torch.where(own, log_same, log_other), has_observation)

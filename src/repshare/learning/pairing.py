@@ -22,7 +22,7 @@ SCALES = (1.0, 3.0, 10.0, 30.0)  # s, for squared loss, whose scores are no loga
 
 
 class Mixture(NamedTuple):
-    """How a network and the common classifier are added up."""
+    """The weights with which a network and the common classifier are added up."""
 
     share: float  # m
     scale: float  # s
@@ -75,14 +75,14 @@ class PairedLearner(CommonLearner):
             self._descend(loss)
 
     def evaluate(self, samples: Samples) -> Score:
-        """How well the pair does on these samples; distilled, the network alone."""
+        """Count how many of these samples the pair gets right; distilled, the network alone."""
         logits = torch.cat([logits for (_, logits), _ in self._outputs(samples)])
         if self.policy.pair == "pair":
             logits = self.mixture(logits, self.classifier()(self.embed_once(samples)))
         return count_hits(logits.argmax(1).cpu(), samples.labels, self.network.classes)
 
     def state(self) -> dict[str, Any]:
-        """All that another learner of the same make needs to go on to the same bits."""
+        """Return all that another learner of the same kind needs to continue to the same bits."""
         return {**Learner.state(self), **CommonLearner.state(self), "mixture": tuple(self.mixture)}
 
     def load_state(self, state: dict[str, Any]) -> None:

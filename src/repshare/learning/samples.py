@@ -50,12 +50,12 @@ class Samples:
         return part
 
     def in_order(self, size: int) -> Iterator[tuple[Any, Tensor]]:
-        """All samples, `size` at a time."""
+        """Yield all samples, `size` at a time."""
         for indices in torch.split(torch.arange(len(self)), size):
             yield self.batch(indices)
 
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[tuple[Any, Tensor]]:
-        """All samples once in random order, `size` at a time."""
+        """Yield all samples once in random order, `size` at a time."""
         parts = list(torch.split(torch.randperm(len(self), generator=generator), size))
         if len(parts) > 1 and len(parts[-1]) == 1:  # batch normalisation cannot train on a single sample
             parts[-2:] = [torch.cat(parts[-2:])]

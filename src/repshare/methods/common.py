@@ -18,7 +18,7 @@ from repshare.sharing.representations import Release, nothing
 
 
 def share(learner: Learner, round: int) -> bytes:
-    """This client's part of the common classifier, or nothing while it is of too few samples."""
+    """Return this client's part of the common classifier, or nothing while it is of too few samples."""
     own, policy = _common(learner), learner.policy
     release = Release(round, nothing(own.dimension + BESIDE), nothing(own.dimension + BESIDE), space=own.common.name)
     if len(own.dual.labels) >= policy.fewest:
@@ -42,7 +42,7 @@ def adapt(policy: Policy) -> Policy:
 
 
 def adapt_alone(policy: Policy) -> Policy:
-    """The same without a network, and without samples held out: there is nobody to judge."""
+    """Return the same without a network, and without samples held out: there are no other clients to judge."""
     return replace(adapt(policy), pair="no", held_out=0.0)
 
 

@@ -21,11 +21,11 @@ class LogitLearner(Learner):
 
     @staticmethod
     def width(network: Network) -> int:
-        """One number for each class."""
+        """Return the number of classes: one number for each."""
         return network.classes
 
     def represented(self, features: Tensor, logits: Tensor) -> Tensor:
-        """What stands for a sample: its logits."""
+        """Return the vectors that stand for samples: their logits."""
         return logits
 
 

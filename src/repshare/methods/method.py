@@ -1,4 +1,4 @@
-"""What a method is: what a client shares, what the server makes of it, what the client does with that, and its loss."""
+"""A method: what a client shares, what the server makes of it, what the client does with that, and its loss."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -40,16 +40,16 @@ class Method(NamedTuple):
 
     @property
     def in_space(self) -> bool:
-        """Whether clients learn dual variables in a common space, beside their networks."""
+        """Return whether clients learn dual variables in a common space, next to their networks."""
         return issubclass(self.learner, CommonLearner)
 
     @property
     def add_up(self) -> Callable[[Mapping[str, bytes]], Any] | None:
-        """How what several clients share becomes one thing that the server's `accept_sum` takes, if its class can."""
+        """The function that combines several clients' bytes for the server's `accept_sum`, if its class has one."""
         return getattr(self.serve, "add_up", None)
 
     def choose_learner(self, policy: Policy) -> type[Learner]:
-        """Return how a client with this policy trains.
+        """Return the learner of a client with this policy.
 
         Args:
             policy: The client's.

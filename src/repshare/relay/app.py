@@ -30,7 +30,7 @@ EXPIRY_SECONDS = 1.0
 
 
 def make_app(database: Database, options: Options, audit: AuditLog | None = None) -> Application:
-    """A relay over this database. Its state is `app.state.service`; the database stays open when the app ends."""
+    """Make a relay over this database. Its state is `app.state.service`; the database stays open when the app ends."""
     service = Service(database, options, audit or AuditLog())
 
     @asynccontextmanager
@@ -95,7 +95,7 @@ def _methods(app: FastAPI, request: Request) -> set[str]:
 
 
 def _describe(app: FastAPI, options: Options) -> dict[str, Any]:
-    """The OpenAPI document, with what FastAPI cannot know: the token, and the shape of problems."""
+    """Return the OpenAPI document, with what FastAPI cannot know: the token, and the shape of problems."""
     if app.openapi_schema is None:
         document = deepcopy(
             get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)

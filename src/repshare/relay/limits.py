@@ -1,4 +1,4 @@
-"""How much and how fast: request rates, room for bodies and answers in memory, who must go where there is none."""
+"""Limits: request rates, memory for bodies and answers, and who must go where there is too little."""
 
 import asyncio
 import time
@@ -57,7 +57,7 @@ class Rates:
 
 
 class Room:
-    """For bodies and answers that are in memory at the same time: ROOM_BYTES, a quarter of that for one key."""
+    """The memory for bodies and answers at the same time: ROOM_BYTES, a quarter of that for one key."""
 
     def __init__(self, longest: int) -> None:
         """There is room for some of the longest, whatever that is."""
@@ -68,7 +68,7 @@ class Room:
 
     @contextmanager
     def hold(self, key: Hashable) -> Iterator[Take]:
-        """What takes so many bytes more, until the end of the block; or raises a Problem, if there is no room."""
+        """Yield a function that takes bytes until the end of the block; it raises a Problem if there is no room."""
         held = 0
 
         def take(size: int) -> None:
@@ -102,7 +102,7 @@ class Crowd(Generic[One]):
         self._sizes: Counter[str] = Counter()  # by address
 
     def add(self, one: One, address: str, size: int) -> list[One]:
-        """This one takes so much from now on: who must go instead. One alone may take any size."""
+        """Note how much this one takes from now on; return who must go instead. One alone may take any size."""
         self.remove(one)
         self._taking[one] = address, size
         self._sizes[address] += size
@@ -114,7 +114,7 @@ class Crowd(Generic[One]):
         return gone
 
     def remove(self, one: One) -> None:
-        """This one takes nothing any more, if it did."""
+        """Note that this one takes nothing any more, if it did."""
         address, size = self._taking.pop(one, ("", 0))
         self._sizes[address] -= size
         if not self._sizes[address]:
@@ -122,7 +122,7 @@ class Crowd(Generic[One]):
 
 
 async def read_body(request: Request, most_bytes: int, seconds: float, take: Take = lambda size: None) -> bytes:
-    """The request's body, read no further than `most_bytes` and no longer than `seconds`; `take` hears of each part."""
+    """Return the request's body, read up to `most_bytes` and for at most `seconds`; `take` is told each part's size."""
     announced = request.headers.get("content-length")
     if announced is not None and announced.isdigit() and int(announced) > most_bytes:
         raise Problem("too-large", f"a body of {int(announced):,} bytes; at most {most_bytes:,} are taken")

@@ -1,4 +1,4 @@
-"""How a relay serves."""
+"""The options of a relay."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from repshare.errors import ConfigError
 
 @dataclass(frozen=True)
 class Address:
-    """Where a relay listens, and how."""
+    """The address at which a relay listens."""
 
     host: str = "127.0.0.1"
     """Address to listen on. 0.0.0.0 means all addresses of this machine, and needs TLS or a proxy that does it."""
@@ -47,7 +47,7 @@ class Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach this address."""
+    """Return whether only this machine can reach this address."""
     if host == "localhost":
         return True
     try:
@@ -58,7 +58,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Options:
-    """What a relay takes, and from whom."""
+    """The limits of a relay, and whom it serves."""
 
     insecure: bool = False
     """Use no tokens: everyone may do everything. For trying it out on this machine only."""

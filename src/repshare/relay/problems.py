@@ -1,4 +1,4 @@
-"""What went wrong, as `application/problem+json` (RFC 9457)."""
+"""Errors as `application/problem+json` (RFC 9457)."""
 
 import json
 from collections.abc import Mapping
@@ -78,7 +78,7 @@ def from_error(error: Exception) -> Problem:
 
 
 def respond(problem: Problem) -> Response:
-    """A problem as a response."""
+    """Return a problem as a response."""
     status, title = KINDS[problem.kind]
     body = {
         "type": f"urn:repshare:problem:{problem.kind}",

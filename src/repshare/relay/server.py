@@ -124,19 +124,19 @@ class Patient(HttpToolsProtocol):
             self._let_go(self._service.heads.add(self, self._address, len(data) + self._counted), "too long heads")
 
     def on_message_begin(self) -> None:
-        """A head begins."""
+        """Note that a head begins."""
         if len(self.pipeline) >= MOST_PIPELINED:
             raise ValueError("too many requests at once")  # ends the connection
         super().on_message_begin()
         self._in_head, self._counted = True, 0
 
     def on_url(self, url: bytes) -> None:
-        """A part of the request's line."""
+        """Count a part of the request's line."""
         super().on_url(url)
         self._count(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
+        """Count a header."""
         super().on_header(name, value)
         self._count(len(name) + len(value) + 4)  # with what is between them
 
@@ -153,7 +153,7 @@ class Patient(HttpToolsProtocol):
             self.transport.abort()
 
     def on_headers_complete(self) -> None:
-        """A head is there."""
+        """Note that a head is complete."""
         super().on_headers_complete()
         self._in_head = False
         self._service.heads.remove(self)
@@ -163,7 +163,7 @@ class Patient(HttpToolsProtocol):
             super().shutdown()  # after this one's answer
 
     def on_body(self, body: bytes) -> None:
-        """A part of a body, which is limited elsewhere."""
+        """Take a part of a body, which is limited elsewhere."""
         super().on_body(body)
         self._head_bytes = 0
 
@@ -176,7 +176,7 @@ class Patient(HttpToolsProtocol):
             super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The end."""
+        """Forget the connection: it has ended."""
         self._stop_timer()
         self._nothing_waits()
         self._service.heads.remove(self)
@@ -184,7 +184,7 @@ class Patient(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """A part of an answer waits to be read."""
+        """Start a timer: a part of an answer waits to be read."""
         super().pause_writing()
         self._left = self.transport.get_write_buffer_size()
         self._await_reading()
@@ -204,7 +204,7 @@ class Patient(HttpToolsProtocol):
 
     @property
     def _address(self) -> str:
-        """Who asks: behind a proxy, whom that one names."""
+        """The address of the client: behind a proxy, the one that the proxy names."""
         client = self.cycle.scope["client"] if self.cycle else self.client
         return client[0] if client else ""
 

@@ -1,4 +1,4 @@
-"""What every endpoint of a relay works with: who asks, which task, how fast, and what was refused."""
+"""The service behind all endpoints of a relay: who asks, which task, how fast, and what was refused."""
 
 import logging
 import math
@@ -114,7 +114,7 @@ class Service:
             self._slow_down(self._who(request), cost)
 
     async def enter(self, request: Request, roles: tuple[Role, ...], task: str | None = None) -> Grant:
-        """Who asks, if one of these roles and of this task; and not too fast."""
+        """Authenticate the request: return its grant, if it has such a role for this task and is not too fast."""
         grant = await self._identify(request)
         request.scope["grant"] = grant
         request.scope["who"] = request.path_params.get("client") if self.options.insecure else grant
@@ -128,7 +128,7 @@ class Service:
         return grant
 
     async def enter_page(self, request: Request, task: str | None = None) -> Grant:
-        """Who asks, if one who may look: viewers, admins, and with --public-page everyone without a token."""
+        """Authenticate a viewer: viewers, admins, and with --public-page everyone without a token."""
         if not self.options.public_page or "authorization" in request.headers:
             return await self.enter(request, ("viewer", "admin"), task)
         request.scope["who"] = ("visitor", request.client.host if request.client else "")
@@ -136,7 +136,7 @@ class Service:
         return VISITOR
 
     async def open(self, name: str) -> Open:
-        """The task of this name and its board."""
+        """Return the task of this name and its board."""
         there = self.tasks.recall(name)
         if there is None and is_name(name):
             there = await self.run(self.tasks.find, name)
@@ -146,7 +146,7 @@ class Service:
 
     @asynccontextmanager
     async def receive(self, request: Request, there: Open, most_bytes: int) -> AsyncIterator[bytes]:
-        """A body for this task, held until the end of the block.
+        """Yield a body for this task, held until the end of the block.
 
         While it came, the task may have been deleted, or another created under its name.
         """

@@ -92,12 +92,12 @@ class Tasks:
         return self._registry.transact(work)
 
     def recall(self, name: str) -> Open | None:
-        """What `find` said a moment ago, without asking the database; None if it must be asked."""
+        """Return what `find` returned a moment ago, without asking the database; None if it must be asked."""
         there = self._open.get(name)
         return there if there and self._clock() <= there.until else None
 
     def find(self, name: str) -> Open | None:
-        """The task of this name and its board; None if there is none."""
+        """Return the task of this name and its board; None if there is none."""
         there = self._open.get(name)  # before the registry is read: what it no longer has then is gone for good
         entry = self._registry.read(lambda state: _read(state, name))
         if there is not None and (entry is None or entry.identity != there.entry.identity):
@@ -120,7 +120,7 @@ class Tasks:
         return there
 
     def _part(self, old: Entry, new: Entry | None) -> Entry | None:
-        """What is under the name of a task that the registry has no more: nothing, another, or the same put back."""
+        """Return what is under the name of a task that the registry lacks: nothing, another, or the same put back."""
         if self._deleted.read(lambda state: state.get([old.identity])) != [None]:
             self._clear(old)  # of what came in here after it was deleted, maybe elsewhere
             return new
@@ -131,14 +131,14 @@ class Tasks:
         return new
 
     def get(self, name: str) -> Open:
-        """The task of this name and its board. Raises ConfigError if there is none."""
+        """Return the task of this name and its board. Raises ConfigError if there is none."""
         there = self.find(name)
         if there is None:
             raise ConfigError(f"there is no task {name[:80]!r}")
         return there
 
     def entries(self) -> list[Entry]:
-        """All tasks that can be read, by name."""
+        """Return all tasks that can be read, by name."""
 
         def work(state: Transaction) -> list[Entry]:
             names = [key for key, _ in state.scan("")]
@@ -148,7 +148,7 @@ class Tasks:
         return self._registry.store.read(work)
 
     def find_faults(self) -> dict[str, str]:
-        """What of the registry cannot be read: key -> what is wrong with it."""
+        """Return what of the registry cannot be read: key -> what is wrong with it."""
 
         def work(state: Transaction) -> dict[str, str]:
             names = {key.removeprefix(COPY) for key, _ in state.scan("")}
@@ -176,7 +176,7 @@ class Tasks:
         self._clear(there.entry)  # of what came in meanwhile
 
     def export(self, name: str) -> bytes:
-        """A task and its board as bytes, for `import_task`."""
+        """Return a task and its board as bytes, for `import_task`."""
         there = self.get(name)
         description = {"name": name, **asdict(there.entry.task)}
         return wire.encode_items({"task": json.dumps(description).encode(), "board": there.board.save()})
@@ -220,7 +220,7 @@ class Tasks:
 
 
 def make_task(fields: Mapping[str, Any]) -> Task:
-    """A task with these fields; without a norm bound, with the usual one."""
+    """Return a task with these fields; without a norm bound, with the usual one."""
     bound = fields["norm_bound"] or usual_norm_bound(fields["dimension"], fields.get("space"))
     return Task(**{**fields, "norm_bound": bound})
 
@@ -246,7 +246,7 @@ def _check_size(task: Task) -> None:
 
 
 def _read_exported(exported: bytes) -> tuple[str, Task, dict[str, bytes]]:
-    """The name, the task and the board in what `export` gave, or Malformed."""
+    """Return the name, the task and the board in what `export` gave, or Malformed."""
     items = wire.decode_items(exported)
     try:
         described = json.loads(items["task"])
@@ -276,7 +276,7 @@ def _encode(entry: Entry) -> dict[str, bytes]:
 
 
 def _read(state: Transaction, name: str) -> Entry | None:
-    """A task as the registry has it; None if it has none."""
+    """Return a task as the registry has it; None if it has none."""
     kept, copy = state.get([name, COPY + name])
     if kept is None and copy is not None:
         raise Damaged(name, "only its copy is there")
@@ -284,7 +284,7 @@ def _read(state: Transaction, name: str) -> Entry | None:
 
 
 def _find(state: Transaction, name: str) -> Entry | None:
-    """The same from whatever there is; None if nothing of it can be read."""
+    """Return the same from what can be read of it; None if nothing can."""
     for kept in get_each(state, [name, COPY + name]):
         if isinstance(kept, bytes):
             with suppress(Damaged, ConfigError):

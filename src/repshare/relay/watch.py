@@ -18,7 +18,7 @@ class News:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """The number of requests that wait."""
         return sum(len(watch.waiting) for watch in self._watches.values())
 
     def tell(self, task: str) -> None:
@@ -33,7 +33,7 @@ class News:
             watch.release()
 
     async def wait(self, task: str, since: int, seconds: float, look: Look) -> int:
-        """The task's version: at once if it is not `since`, otherwise when it changes or the time is over."""
+        """Return the task's version: at once if it is not `since`, otherwise when it changes or the time is over."""
         now = await look()
         if now != since or seconds <= 0 or self.stopped:
             return now

@@ -44,7 +44,7 @@ class States:
         return Version(round, len(state), zlib.crc32(state))
 
     def read(self, client: str | int, version: Version) -> bytes:
-        """The state of this version, or CheckpointError if it is not what was written."""
+        """Return the state of this version, or CheckpointError if it is not what was written."""
         path = self._path(client, version.round)
         try:
             state = path.read_bytes()
@@ -71,7 +71,7 @@ class States:
 
 
 class Manifest(NamedTuple):
-    """What a checkpoint consists of."""
+    """The list of a checkpoint's parts."""
 
     round: int
     server: Version | None

@@ -34,13 +34,13 @@ KEPT_BYTES = 1 << 30
 
 
 def open_scratch() -> tempfile.TemporaryDirectory[str]:
-    """A folder for what runs need on disk. If its owner is killed, its name says whose it was."""
+    """Return a folder for what runs need on disk. If its owner is killed, its name says whose it was."""
     return tempfile.TemporaryDirectory(prefix="repshare-")
 
 
 @contextmanager
 def make_room(scratch: tempfile.TemporaryDirectory[str]) -> Iterator[Path]:
-    """A folder in there for the run that begins in this block. The one before it goes when this one has begun."""
+    """Yield a folder in there for the run that begins in this block. The previous one is removed after that."""
     before = [*Path(scratch.name).iterdir()]
     yield Path(tempfile.mkdtemp(dir=scratch.name))
     for folder in before:
@@ -72,7 +72,7 @@ class Inline:
             self._worker = Worker(plan, folder or room, versions, self.resident)
 
     def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
-        """This round of these clients."""
+        """Carry out this round of these clients."""
         return self._worker.round(number, teachers, apart)
 
     def evaluate(self, bodies: Bodies) -> dict[int, Score]:
@@ -80,7 +80,7 @@ class Inline:
         return self._worker.evaluate(bodies)
 
     def look(self) -> dict[int, View]:
-        """How every client sees the test samples."""
+        """Return every client's view of the test samples."""
         return self._worker.look(range(self._worker.plan.clients))
 
     def save(self) -> dict[int, Version]:
@@ -100,7 +100,7 @@ class Shared(ABC):
         self._hand_over(plan, folder, shares)
 
     def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
-        """This round of these clients, in parallel."""
+        """Carry out this round of these clients, in parallel."""
         reports = self._ask("round", [(number, share, apart) for share in self._shares(teachers)])
         records = {i: record for report in reports for i, record in report.records.items()}
         releases = {i: body for report in reports for i, body in report.releases.items()}
@@ -114,7 +114,7 @@ class Shared(ABC):
         return {index: together[index] for index in bodies}
 
     def look(self) -> dict[int, View]:
-        """How every client sees the test samples, in parallel."""
+        """Return every client's view of the test samples, computed in parallel."""
         shares = [(range(place, self._plan.clients, self.count),) for place in range(self.count)]
         together = {index: view for part in self._ask("look", shares) for index, view in part.items()}
         return dict(sorted(together.items()))
@@ -222,7 +222,7 @@ class Processes(Shared):
 
 
 def _choose_start() -> "SpawnContext | ForkServerContext":
-    """How workers start: on Linux as copies of a process that has imported what they need, which takes seconds, once.
+    """Return how workers start: on Linux as copies of a process that has imported what they need (seconds), once.
 
     Elsewhere what is imported may not bear to be copied, and each worker begins from nothing.
     """
@@ -255,7 +255,7 @@ def _keep_freed_memory() -> None:
 
 
 def _work(line: "Connection[Any, Any]", resident: int) -> None:
-    """A worker process's life: answer questions until the line is closed."""
+    """Run a worker process: answer questions until the connection is closed."""
     _keep_freed_memory()
     worker: Worker | None = None
     while True:

@@ -25,7 +25,7 @@ Bodies = Mapping[int, bytes | None]
 
 
 class Report(NamedTuple):
-    """What a round of some clients comes to."""
+    """The result of a round of some clients."""
 
     records: dict[int, Record]
     releases: dict[int, bytes]
@@ -40,13 +40,13 @@ class Workers(Protocol):
         """Make room for this plan's clients, in place of any before; some go on from states in the folder."""
 
     def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
-        """This round of these clients, with what each downloads; releases of some are kept out of the sums."""
+        """Carry out this round of these clients with what each downloads; some releases are kept out of the sums."""
 
     def evaluate(self, bodies: Bodies) -> dict[int, Score]:
-        """How each of these clients does on the test data, after it has taken in what it downloads, if anything."""
+        """Test each of these clients, after it has taken in what it downloads, if anything."""
 
     def look(self) -> dict[int, View]:
-        """How every client sees the test samples."""
+        """Return every client's view of the test samples."""
 
     def save(self) -> dict[int, Version]:
         """Write the state of every client that has changed since the last time."""
@@ -60,7 +60,7 @@ class Mailbox:
         self.outbox: bytes | None = None
 
     def collect(self, wants: Wants) -> bytes:
-        """What the simulator asked for in this client's place."""
+        """Return what the simulator asked for in this client's place."""
         if self.inbox is None:
             raise ValueError("nothing was put in")
         return self.inbox
@@ -88,7 +88,7 @@ class Worker:
         self._changed: set[int] = set()  # in memory, and not on disk as they are
 
     def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
-        """This round of these clients."""
+        """Carry out this round of these clients."""
         records, releases = {}, {}
         for index, teacher in teachers.items():
             records[index], body = self._one_round(index, number, teacher)
@@ -101,11 +101,11 @@ class Worker:
         return Report(records, {i: body for i, body in releases.items() if i in apart}, sums)
 
     def evaluate(self, bodies: Bodies) -> dict[int, Score]:
-        """How each of these clients does on the test data."""
+        """Test each of these clients."""
         return {index: self._test(index, body) for index, body in bodies.items()}
 
     def look(self, indices: Iterable[int]) -> dict[int, View]:
-        """How each of these clients sees the test samples."""
+        """Return each of these clients' view of the test samples."""
         return {index: self._client(index).learner.look(self.test) for index in indices}
 
     def save(self) -> dict[int, Version]:
@@ -131,7 +131,7 @@ class Worker:
         return client.learner.evaluate(self.test)
 
     def _client(self, index: int) -> Client:
-        """The client, out of memory, or from its state on disk, or new."""
+        """Return the client, out of memory, or from its state on disk, or new."""
         if index not in self._clients:
             client = self._build(index)
             if index in self._versions:

@@ -1,4 +1,4 @@
-"""Where a board keeps its state."""
+"""Stores, in which a board keeps its state."""
 
 from pathlib import Path
 

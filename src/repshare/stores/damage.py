@@ -10,12 +10,12 @@ ABOUT_FORM = (Malformed, ValueError, KeyError, IndexError, TypeError, AttributeE
 
 
 def checksum(store: str, key: str, value: bytes) -> int:
-    """Of a value and where it stands: it does not fit another key or another store. No protection against forgers."""
+    """Return the checksum of a value, its key and its store: it fits no other. No protection against forgers."""
     return zlib.crc32(value, zlib.crc32(f"{store}/{key}".encode()))
 
 
 def verify(store: str, key: str, value: bytes, kept: int | None) -> bytes | Damaged:
-    """The value, if it fits its checksum. Earlier versions kept none: what they wrote is taken as it is."""
+    """Return the value, if it fits its checksum. Earlier versions kept none: what they wrote is taken as it is."""
     if kept is None or kept == checksum(store, key, value):
         return value
     return Damaged(key, "its checksum does not fit")

@@ -88,7 +88,7 @@ class RedisDatabase:
         self.open = self.connection.register_script(OPEN)
 
     def store(self, name: str) -> "RedisStore":
-        """The store of this name."""
+        """Return the store of this name."""
         return RedisStore(self, name)
 
     def check(self) -> None:
@@ -98,7 +98,7 @@ class RedisDatabase:
             raise StoreError("Redis: what was written is not there")
 
     def inspect(self) -> list[str]:
-        """Whether this Redis keeps what it is given. Raises ConfigError if it may drop any of it."""
+        """Check that this Redis keeps what it is given. Raises ConfigError if it may drop any of it."""
         policy = self._setting("maxmemory-policy") or self._told("memory", "maxmemory_policy")
         log = self._setting("appendonly") or {"0": "no", "1": "yes"}.get(self._told("persistence", "aof_enabled"), "")
         sync = self._setting("appendfsync")
@@ -118,13 +118,13 @@ class RedisDatabase:
         return [f"Redis: {warning}" for warning, so in warnings.items() if so]
 
     def _setting(self, name: str) -> str:
-        """A value of its configuration; nothing where that may not be asked."""
+        """Return a value of its configuration; nothing where that may not be asked."""
         with _errors(), suppress(redis.ResponseError):
             return str(self.connection.config_get(name).get(name, ""))
         return ""
 
     def _told(self, section: str, name: str) -> str:
-        """What it tells of itself: less, but to more of those who ask."""
+        """Return what it tells of itself: less, but to more of those who ask."""
         with _errors(), suppress(redis.ResponseError):
             return str(self.connection.info(section).get(name, ""))
         return ""
@@ -169,7 +169,7 @@ class RedisStore:
         return self.transact(work)
 
     def items(self) -> Mapping[str, bytes]:
-        """Everything kept."""
+        """Return everything kept."""
         with _errors():
             kept: Any = self.database.connection.hgetall(self.hash)
         keys = [name[1:].decode() for name in kept if name[:1] == b"."]
@@ -177,7 +177,7 @@ class RedisStore:
         return {key: sound(self.verified(key, value, check)) for key, value, check in found}
 
     def verified(self, key: str, value: bytes, kept: bytes | None) -> bytes | Damaged:
-        """The value, if it fits what is kept as its checksum."""
+        """Return the value, if it fits what is kept as its checksum."""
         if kept is not None and not (kept.isascii() and kept.isdigit()):
             return Damaged(key, "its checksum is no number")
         return verify(self.name, key, value, None if kept is None else int(kept))
@@ -214,26 +214,26 @@ class RedisStore:
 
 
 class _Reading:
-    """What one transaction reads: all of one version."""
+    """The reads of one transaction: all of one version."""
 
     def __init__(self, store: RedisStore) -> None:
         self._store, self._connection = store, store.database.connection
         self._versions: list[bytes | None] = []
 
     def look(self) -> bytes | None:
-        """The version."""
+        """Return the version."""
         if not self._versions:
             self._ask([])
         return self._versions[0]
 
     def read(self, keys: Sequence[str]) -> list[Kept]:
-        """What stands under these keys."""
+        """Return the values of these keys."""
         found = self._ask([*map(_value, keys), *map(_checksum, keys)])
         each = zip(keys, found[: len(keys)], found[len(keys) :], strict=True)
         return [None if value is None else self._store.verified(key, value, kept) for key, value, kept in each]
 
     def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
-        """Everything whose key begins so."""
+        """Yield everything whose key begins with this."""
         self._ask([])
         names: Any = self._connection.hkeys(self._store.hash)
         self._ask([])

@@ -52,7 +52,7 @@ class SqliteDatabase:
         self._upgrade()
 
     def store(self, name: str) -> "SqliteStore":
-        """The store of this name."""
+        """Return the store of this name."""
         return SqliteStore(self, name)
 
     def check(self) -> None:
@@ -63,7 +63,7 @@ class SqliteDatabase:
             raise StoreError(f"{self.path}: what was written is not there")
 
     def inspect(self) -> list[str]:
-        """A file is as durable as its disk."""
+        """Return no warning: a file is as durable as its disk."""
         return []
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class SqliteDatabase:
 
     @contextmanager
     def begin(self, how: str = "IMMEDIATE", *, reading: bool = False) -> Iterator[sqlite3.Connection]:
-        """A transaction of SQLite's: kept if the block ends without an error."""
+        """Yield a transaction of SQLite's: kept if the block ends without an error."""
         with self._reader() if reading else self._writing.alone() as connection:
             try:
                 connection.execute(f"BEGIN {how}")
@@ -122,7 +122,7 @@ class _Connection:
 
     @contextmanager
     def alone(self) -> Iterator[sqlite3.Connection]:
-        """The connection, while nobody else has it."""
+        """Yield the connection, while no other thread has it."""
         with self._alone:
             yield self._connection
 
@@ -166,7 +166,7 @@ class SqliteStore:
             return work(self._changes(connection))
 
     def items(self) -> Mapping[str, bytes]:
-        """Everything kept."""
+        """Return everything kept."""
         return self.transact(collect)  # it may take long: those who only read go on beside it
 
     def clear(self) -> None:
@@ -215,5 +215,5 @@ class SqliteStore:
 
 
 def _range(prefix: str) -> tuple[str, str]:
-    """The keys that begin so: from the first one on, and below the second."""
+    """Return the bounds of the keys with this prefix: from the first one on, and below the second."""
     return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)

@@ -131,7 +131,7 @@ def _document(rounds: "list[Rounds]", cast: "Cast") -> dict[str, Any]:
 
 @contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
-    """A folder for the length of a block, or one that stays."""
+    """Yield a folder for the length of a block, or one that stays."""
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="repshare-demo-", ignore_cleanup_errors=True) as path:
             yield Path(path)

@@ -37,14 +37,14 @@ class Processes:
             )
 
     def running(self, name: str) -> bool:
-        """Whether it is still running. Raises WorkerFailed, with its last words, if it did not end well."""
+        """Return whether it is still running. Raises WorkerFailed, with its last lines, if it did not end well."""
         code = self._running[name].poll()
         if code:
             raise WorkerFailed(f"{name} ended with exit code {code}: {self._last_words(name)}")
         return code is None
 
     def log(self, name: str) -> Path:
-        """Where its output goes."""
+        """Return the file with its output."""
         return self.folder / f"{name}.log"
 
     def __enter__(self) -> Self:

@@ -26,7 +26,7 @@ MOST_FILES = 10
 
 
 class AuditLog:
-    """Where lines go: to a file, to standard output, or nowhere. Several processes may write to one file."""
+    """A log in a file, on standard output, or nowhere. Several processes may write to one file."""
 
     def __init__(self, place: str | None = None, clock: Callable[[], float] = time.time) -> None:
         """`place`: a file's path; `-` for standard output; None for nowhere."""

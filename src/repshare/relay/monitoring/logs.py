@@ -17,7 +17,7 @@ class JsonLines(logging.Formatter):
     """A record as a JSON object; what was given as `extra={"fields": …}` stands in it under its own names."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
@@ -35,7 +35,7 @@ def say(event: str, level: int = logging.INFO, **fields: Any) -> None:
 
 
 class Budget:
-    """How many lines a second each kind of cause may have in the log; the rest is counted, and said once a second."""
+    """The lines a second that each kind of cause may have in the log; the rest is counted, and logged once a second."""
 
     def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rates, self._left_out = Rates(per_second, burst, clock), Counter[str]()

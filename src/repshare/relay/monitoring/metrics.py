@@ -1,4 +1,4 @@
-"""What happens in a relay, counted for Prometheus."""
+"""Metrics of a relay, for Prometheus."""
 
 from collections.abc import Callable
 
@@ -48,5 +48,5 @@ class Metrics:
         self._expired.inc(releases)
 
     def show(self) -> bytes:
-        """All counters, as Prometheus reads them."""
+        """Return all counters, as Prometheus reads them."""
         return generate_latest(self._registry)

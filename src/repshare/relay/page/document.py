@@ -35,7 +35,7 @@ class Shared:
         self._alone = asyncio.Lock()
 
     async def get(self, key: tuple[str, str], make: Callable[[], Made]) -> Made:
-        """The document, made again if it is old. In a thread: clients are served in the meantime."""
+        """Return the document, made again if it is old. In a thread: clients are served in the meantime."""
         until, kept = self._made.get(key, (0.0, None))
         if time.monotonic() < until:
             return cast(Made, kept)
@@ -58,7 +58,7 @@ def _timed(make: Callable[[], Made]) -> tuple[Made, float]:
 def make_view(
     name: str, board: Board, notes: Store, refusals: Iterable[Mapping[str, Any]], away_seconds: float
 ) -> bytes:
-    """The document."""
+    """Return the document."""
     status = board.status(SHOWN)
     members = status.shown
     if status.clients > len(members):
@@ -117,7 +117,7 @@ def _member(
 
 
 def _online(sight: Sight | None, member: Member, now: float, away_seconds: float) -> bool:
-    """A date far ahead is as wrong as one long ago: of a clock that was set back since."""
+    """Return whether a client is online. A date far ahead is as wrong as an old one: the clock was set back since."""
     if sight is None:
         return abs(now - member.published) <= away_seconds
     return abs(now - sight.last) <= sight.away_after(away_seconds)
@@ -126,7 +126,7 @@ def _online(sight: Sight | None, member: Member, now: float, away_seconds: float
 def _traffic(
     notes: Store, members: list[Member], histories: Mapping[str, History], sights: Mapping[str, Sight]
 ) -> dict[str, Any]:
-    """Bytes so far; and for those clients that told how large their models are, beside what FedAvg would have cost."""
+    """Return bytes so far; and for clients that reported their models' size, what FedAvg would have cost."""
     up, down = read_traffic(notes)
     sizes = {client: int(history.said.get("model_bytes", 0)) for client, history in histories.items()}
     sized = [

@@ -1,4 +1,4 @@
-"""What a relay notes down for the page, besides its boards: who was seen, what was told, how the means moved."""
+"""The recorder of what the page shows in addition to boards: presence, reports, snapshots of the means."""
 
 import asyncio
 import logging

@@ -39,7 +39,7 @@ class Files(StaticFiles):
     def file_response(
         self, full_path: PathLike[str] | str, stat_result: stat_result, scope: Scope, status_code: int = 200
     ) -> Response:
-        """A file, or that it has not changed."""
+        """Return a file, or that it has not changed."""
         response = super().file_response(full_path, stat_result, scope, status_code)
         response.headers.update(HEADERS)
         return response
@@ -72,7 +72,7 @@ def _read_plotly() -> Plotly | None:
 
 @cache
 def make_front(*, needs_token: bool) -> str:
-    """The page itself: told whether to ask for a token, and where this version of plotly is."""
+    """Return the page itself: told whether to ask for a token, and where this version of plotly is."""
     plotly = find_plotly()
     # Under these ids plotly would add styles for kinds of figures that the page has not: those taken, it does not.
     own = set(re.findall(rb'getElementById\("([0-9a-f]{64})"\)', plotly.content)) if plotly else ()

@@ -34,7 +34,7 @@ Floats = NDArray[np.float32]
 
 
 class Index(NamedTuple):
-    """Which frames there are."""
+    """The list of snapshots."""
 
     rounds: list[int]  # ascending
     clients: list[str | None]  # whose means are in row 1, 2, …; None: nobody's
@@ -42,7 +42,7 @@ class Index(NamedTuple):
 
 
 class Means(NamedTuple):
-    """What a frame is made of."""
+    """The means in a snapshot."""
 
     round: int
     everyone: Representations
@@ -83,23 +83,23 @@ def snap(board: Board, notes: Store) -> bool:
 
 
 def usual_round(members: Sequence[Member]) -> int:
-    """The round that a task's clients are in: the median, so that no minority decides; 0 if nobody is there."""
+    """Return the round that a task's clients are in: the median, so that no minority decides; 0 if there are none."""
     return median_low(member.round for member in members) if members else 0
 
 
 def places(task: Task) -> int:
-    """For how many clients a frame has room; −1 if not even for the global means."""
+    """Return for how many clients a snapshot has room; −1 if not even for the global means."""
     return min(CLIENTS, NUMBERS // (min(task.classes, CLASSES) * task.dimension) - 1)
 
 
 def read_index(state: Transaction) -> Index:
-    """Which frames there are."""
+    """Return the list of snapshots."""
     (kept,) = state.get(["frames"])
     return Index(*json.loads(kept)) if kept else Index([], [])
 
 
 def read_frames(notes: Store, task: Task) -> tuple[Index, Halves]:
-    """All frames, (frames, 1 + clients, classes, d)."""
+    """Return all frames, (frames, 1 + clients, classes, d)."""
     classes = min(task.classes, CLASSES)
     index = notes.read(read_index)
     found = read_many(notes, "frame", map(str, index.rounds))
@@ -182,7 +182,7 @@ def _key(number: int) -> str:
 
 
 def make_map(index: Index, frames: Halves, before: Floats | None = None) -> tuple[dict[str, Any], Floats | None]:
-    """The map of these frames, and the plane it is drawn in: the next map is turned so that it continues this one.
+    """Return the map of these snapshots, and its plane: the next map is turned so that it continues this one.
 
     The plane is that of the last frame, so that one sees how its clusters came about.
     """
@@ -208,7 +208,7 @@ def make_map(index: Index, frames: Halves, before: Floats | None = None) -> tupl
 
 
 def _plane(points: Floats) -> tuple[Floats, float]:
-    """The two directions in which these points spread most, (d, 2), and their part of all the spread."""
+    """Return the two directions in which these points spread most, (d, 2), and their part of all the spread."""
     # By the smaller of the two Gram matrices, added up from small parts: a large product or an SVD is shared among
     # threads, which wait for each other where the machine has other things to do.
     tall = len(points) > points.shape[1]
@@ -224,7 +224,7 @@ def _plane(points: Floats) -> tuple[Floats, float]:
 
 
 def _turn(plane: Floats, before: Floats) -> Floats:
-    """The turn, or mirroring, within a plane that brings it nearest to the one before (Procrustes)."""
+    """Return the turn, or mirroring, within a plane that brings it nearest to the one before (Procrustes)."""
     left, _, right = np.linalg.svd(plane.T @ before)
     turn: Floats = (left @ right).astype(np.float32)
     return turn

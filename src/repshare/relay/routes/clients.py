@@ -173,7 +173,7 @@ def _question(service: Service, request: Request, grant: Grant, there: Open) -> 
 
 
 async def _expect(service: Service, there: Open, wants: Wants) -> sizes.Load:
-    """What making this teacher will take; where it cannot be much, the most that it can."""
+    """Return the bytes that making this teacher will take; where it cannot be much, the most that it can."""
     most = sizes.most_of_teacher(there.entry.task, wants)
     if wants.peers is None and most.bytes < PART_BYTES:
         return most
@@ -194,14 +194,14 @@ def _number(query: Query, key: str, default: int, least: int, most: int) -> int:
 
 
 def parse_whole(key: str, text: str, least: int, most: int) -> int:
-    """The number in a text, or raises a Problem."""
+    """Return the number in a text, or raise a Problem."""
     if not (text.isascii() and text.isdigit() and len(text) <= 20 and least <= int(text) <= most):
         raise Problem("invalid", f"{key} must be a whole number from {least} to {most}, not {text[:30]!r}")
     return int(text)
 
 
 def parse_seconds(key: str, text: str, most: float) -> float:
-    """The seconds in a text, or raises a Problem."""
+    """Return the seconds in a text, or raise a Problem."""
     try:
         seconds = float(text)
     except ValueError:

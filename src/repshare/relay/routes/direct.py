@@ -26,7 +26,7 @@ class Application(FastAPI):
     """FastAPI, with a short way to direct routes: what their endpoints raise is answered and counted like elsewhere."""
 
     def take_short_way(self, answer: Answer, metrics: Metrics, check: Callable[[Request], None] | None) -> None:
-        """From now on: `answer` makes the response to an error, and `check` raises one where nothing may be done."""
+        """Answer directly from now on: `answer` answers an error, and `check` raises one where nothing may be done."""
         self._answer, self._metrics, self._check = answer, metrics, check
         self._direct = [route for route in self.routes if isinstance(route, Direct)]
 

@@ -99,12 +99,12 @@ def _members(service: Service, request: Request, grant: Grant) -> list[str]:
 
 
 def _longest(task: Task, members: list[str], step: int) -> int:
-    """Bytes that a message in this step may have: see `masking`."""
+    """Return the bytes that a message in this step may have: see `masking`."""
     return (_vector(task) if step == VECTORS else 0) + MEMBER_BYTES * len(members)
 
 
 def _vector(task: Task) -> int:
-    """Bytes of a masked total."""
+    """Return the bytes of a masked total."""
     return 8 * task.classes * (task.dimension + 3)
 
 

@@ -127,7 +127,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 class _Status(NamedTuple):
-    """How a task stands, as JSON: putting it together again takes nearly no time."""
+    """The state of a task as JSON: putting it together again takes nearly no time."""
 
     fields: list[str]
     shown: dict[str, str]  # by client
@@ -142,7 +142,7 @@ def _status(there: Open, limit: int) -> _Status:
 
 
 def _own_row(there: Open, made: _Status, client: str) -> dict[str, str]:
-    """What a client is told of itself: also where it is not among those shown."""
+    """Return what a client is told of itself: also where it is not among those shown."""
     if client in made.shown:
         return {client: made.shown[client]}
     member = there.board.find(client)
