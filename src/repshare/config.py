@@ -274,7 +274,7 @@ class Run:
 
 
 def parse_options(owner: str, kind: type[Any], words: Sequence[str], hidden: Collection[str] = ()) -> dict[str, Any]:
-    """Options as name=value, by the types of a dataclass's fields."""
+    """Parse options given as name=value, by the types of a dataclass's fields."""
     hints = get_type_hints(kind)
     known = {each.name: each.default for each in fields(kind) if each.name not in hidden}
     chosen = {}

@@ -23,7 +23,7 @@ class Prior(NamedTuple):
     directions: Tensor  # (k, channels · h · w)
 
     def draw(self, coordinates: Tensor) -> Tensor:
-        """Inputs (n, channels, h, w) at these coordinates (n, k)."""
+        """Return inputs (n, channels, h, w) at these coordinates (n, k)."""
         return self.mean + (coordinates @ self.directions).view(-1, *self.mean.shape)
 
 
@@ -52,7 +52,7 @@ def look_at(images: NDArray[np.float32]) -> Prior:
 
 
 def invert(network: Network, targets: Floats, prior: Prior, steps: int = STEPS) -> Tensor:
-    """Plausible inputs (n, …) whose representations are as near to these (n, d) as gradient descent gets."""
+    """Return plausible inputs (n, …) whose representations are as near to these (n, d) as gradient descent gets."""
     network.model.eval()
     wanted = torch.from_numpy(targets)
     coordinates = torch.zeros(len(targets), len(prior.directions), requires_grad=True)

@@ -199,7 +199,7 @@ class Board:
         return self.store.read(lambda state: read_head(self.task, state).version)
 
     def expire(self, limit: int = EXPIRED_AT_ONCE) -> list[str]:
-        """Forget releases older than the task's max_age, at most so many, and say whose: nobody's, if none is left."""
+        """Forget releases older than the task's max_age, at most `limit`, and return whose: none, if none is left."""
         if self.task.max_age is None:
             return []
         interval, gone, more = SLACK / 4 * self.task.max_age, list[str](), True
@@ -239,7 +239,7 @@ class Board:
         return wire.encode_items(self.store.items())
 
     def load(self, saved: bytes) -> None:
-        """Put back what `save` gave."""
+        """Restore what `save` returned."""
         items = wire.decode_items(saved)
         self.store.transact(lambda state: state.set(items))
         self._robust.forget()
@@ -280,7 +280,7 @@ class Board:
         ]
 
     def _random(self, version: int, client: str, seed: int) -> random.Random:
-        """Randomness for one question about one version: always the same, and unforeseen without the key."""
+        """Return randomness for one question about one version: always the same, and unpredictable without the key."""
         if not self.key:
             return random.Random(seed)
         asked = f"{version}\n{client}\n{seed}".encode()

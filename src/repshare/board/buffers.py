@@ -88,7 +88,7 @@ def _resize(state: Transaction, client: str, place: Place, rows: Rows, sizes: ND
 
 
 def draw(place: Place, buffer: int, size: int, wanted: int, rng: random.Random) -> list[int]:
-    """Up to `wanted` different slots of a buffer, none of them in this place."""
+    """Draw up to `wanted` different slots of a buffer, none of them this client's."""
     own = place.slots.get(buffer, ())
     drawn = rng.sample(range(size), min(size, wanted + len(own)))
     apart = set(own) if len(own) > 1 else own
@@ -119,7 +119,7 @@ def read_ahead(state: Transaction, places: Sequence[Place], sizes: NDArray[np.in
 
 
 def keys_of(slots: Sequence[tuple[int, int]]) -> list[str]:
-    """Under which the contents of each (buffer, slot) are kept."""
+    """Return the keys of the contents of each (buffer, slot)."""
     return [f"row/{buffer}/{slot}" for buffer, slot in slots]
 
 
@@ -146,7 +146,7 @@ def _free(
 
 
 def place_key(client: str) -> str:
-    """Under which a client's place is kept."""
+    """Return the key of a client's slots."""
     return f"place/{client}"
 
 

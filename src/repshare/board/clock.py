@@ -1,4 +1,4 @@
-"""Time by which releases and meetings age: it passes while somebody looks after a store, whatever the wall clock says.
+"""Time by which releases and meetings age: it passes while a process looks after a store, whatever the wall clock says.
 
 Clocks are set, and some are wrong for years. So ages are not counted in dates: every process adds what has passed by
 its own monotonic clock to what stands in the store, and writes that down now and then. It never runs faster than real

@@ -46,7 +46,7 @@ class Head(NamedTuple):
 
     @property
     def queue(self) -> range:
-        """The numbers in the queue, of which some stand for nobody any more."""
+        """The numbers in the queue, some of which stand for no client any more."""
         return range(int(self.numbers[1]), int(self.numbers[2]))
 
     @property
@@ -170,7 +170,7 @@ class Books:
 
 
 def forget(task: Task, state: Transaction, now: float, limit: int) -> tuple[list[str], bool]:
-    """Remove clients that have published nothing for longer than max_age: who it was, and whether to go on.
+    """Remove clients that have published nothing for longer than max_age. Return which, and whether to continue.
 
     What is needed is read at once, whatever the number of classes: over a network, one by one takes so long that
     another always comes in between.
@@ -248,7 +248,7 @@ def read_place(state: Transaction, client: str) -> buffers.Place:
 
 
 def read_members(task: Task, state: Transaction, limit: int) -> list[Member]:
-    """Up to `limit` clients; fewer, where there are so many classes that this would be too much."""
+    """Return up to `limit` clients; fewer, where the number of classes makes that too much."""
     shown = range(min(read_head(task, state).members, limit, max(1, MOST_COUNTS // task.classes)))
     return _read_members(state, [(2 * task.classes, slot) for slot in shown])
 
@@ -323,10 +323,10 @@ def keys_of(client: str) -> list[str]:
 
 
 def release_key(client: str) -> str:
-    """Under which a client's release is kept."""
+    """Return the key of a client's release."""
     return f"release/{client}"
 
 
 def queue_key(number: int | str) -> str:
-    """Under which who has this number in the queue is kept."""
+    """Return the key of this number in the queue, under which its client is kept."""
     return f"queue/{number}"

@@ -81,7 +81,7 @@ class Totals(NamedTuple):
 
 
 def read_totals(kept: bytes | None, task: Task) -> Totals:
-    """Totals from bytes; of nobody, if there are none."""
+    """Return totals from bytes; those of no clients, if there are none."""
     shape = task.classes, task.dimension + 3
     if kept is None:
         return Totals(np.zeros(shape, np.int64))

@@ -193,7 +193,7 @@ def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Spl
 
 
 def make_workers(output: Output, clients: int) -> "AbstractContextManager[Workers]":
-    """Processes, a cluster, or this process, for so many clients."""
+    """Return workers for this number of clients: processes, a cluster, or this process."""
     from repshare.simulation import Inline, Processes
 
     if (output.workers or 0) > clients:

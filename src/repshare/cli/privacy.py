@@ -178,5 +178,5 @@ def _noise(entry: dict[str, object]) -> object:
 
 
 def _delta(entry: dict[str, Any]) -> str:
-    """Earlier versions did not write it down: it was the policy's of that time."""
+    """Return a record's δ. Earlier versions did not write it down: it was the policy's of that time."""
     return "?" if entry["delta"] is None else f"{entry['delta']:g}"

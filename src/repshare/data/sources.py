@@ -107,7 +107,7 @@ ORIGINS = {
 
 
 def from_folder(wanted: Wanted) -> Arrays:
-    """Files the user has, laid out as torchvision does or lying directly in the folder."""
+    """Return the user's files, laid out as torchvision does or directly in the folder."""
     if wanted.folder is None:
         raise DataError("none was named")
     layouts = ORIGINS[wanted.name].layouts

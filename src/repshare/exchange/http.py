@@ -90,7 +90,7 @@ class Connection:
         return f"Connection({self.url!r})"
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._http.close()
 
     def ask(
@@ -171,7 +171,7 @@ class Connection:
             self._stream = info["return_value"]
 
     def _hang_up(self, late: threading.Event) -> None:
-        """End the connection under whoever reads from it."""
+        """End the connection, also if another thread reads from it."""
         late.set()
         if self._stream is not None:
             with contextlib.suppress(OSError):  # it has ended by itself

@@ -18,7 +18,7 @@ class Server(Protocol):
         """Return all that is needed to continue to the same bits."""
 
     def load(self, saved: bytes) -> None:
-        """Go on from what `save` gave."""
+        """Continue from what `save` returned."""
 
 
 class LocalExchange:

@@ -119,7 +119,7 @@ class Network:
             self.session.close()
 
     def _declare(self) -> None:
-        """Say that this one is here and answers: first anew, then no more as before, so that there is no gap."""
+        """Declare that this peer is online and answers. The old declaration ends after it, so that there is no gap."""
         self._times += 1
         place, before = self._place(self.name), self._declared
         release, token = f"{place}/release/{self._times}", f"{place}/live/{self._times}"
@@ -138,7 +138,7 @@ class Network:
             query.reply(place, self._answer(challenge.to_bytes()))
 
     def _renew(self) -> None:
-        """Routers of Zenoh 1.10 may not tell their neighbours of one that was cut off and is back: say it again."""
+        """Declare again: routers of Zenoh 1.10 may not tell their neighbours of one that was cut off and is back."""
         while not self._over.wait(RENEW_SECONDS):
             with self._changing, suppress(zenoh.ZError):
                 if not self._over.is_set():
@@ -175,7 +175,7 @@ class Network:
 
 
 class Question:
-    """Peers asked beside each other, until a deadline, with a challenge that their answers must be signed with."""
+    """Peers asked in parallel, until a deadline, with a challenge that their answers must be signed with."""
 
     def __init__(self, session: zenoh.Session, place: Callable[[str], str], limit: int, deadline: float) -> None:
         self._session, self._place, self._limit, self._deadline = session, place, limit, deadline
@@ -318,7 +318,7 @@ def _with_port(endpoint: str) -> str:
 
 
 def _in_time(work: Callable[[], None]) -> None:
-    """Do this, or go on after a few seconds, whatever Zenoh does."""
+    """Do this, but give up after a few seconds, whatever Zenoh does."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(CLOSE_SECONDS)

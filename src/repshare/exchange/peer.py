@@ -34,7 +34,7 @@ log = logging.getLogger("repshare.peer")
 
 
 class _Met(NamedTuple):
-    """A release that a peer gave so many collects ago."""
+    """A release that a peer gave some collects ago."""
 
     release: Release
     age: int
@@ -281,14 +281,14 @@ def _shared(answered: Mapping[str, Signed]) -> dict[str, bytes]:
 
 
 def _ask(question: Question, rest: Iterator[str], pending: set[str], wanted: int) -> None:
-    """Ask on until so many answers are under way."""
+    """Ask until this many answers are under way."""
     while len(pending) < wanted and (name := next(rest, None)) is not None:
         pending.add(name)
         question.ask(name)
 
 
 def _fade(release: Release, share: float) -> Release:
-    """Class means that count as only this share of their samples; those that count as none are gone."""
+    """Return class means that count as only this share of their samples, without those that count as none."""
     counts = np.rint(release.means.counts * share).astype(np.int64)
     means = release.means._replace(counts=counts).part(counts > 0)
     return Release(release.round, means, nothing(means.vectors.shape[1]))

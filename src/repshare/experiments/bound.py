@@ -38,7 +38,7 @@ CURVES = {
 
 
 def plan(setting: Setting, seeds: int) -> list[Cell]:
-    """Five clients, looked at every few rounds."""
+    """Plan five clients, looked at every few rounds."""
     rounds = setting.rounds or 1
     looks = tuple(number for number in LOOKS if number <= rounds)
     setting = replace(setting, clients=5, eval_every=rounds)
@@ -50,7 +50,7 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
 
 
 def look(cell: Cell, views: Mapping[int, View], splits: Splits) -> Line:
-    """Means over clients, in nats: by the paper's discriminator, and by one that reads t with its maker's own head.
+    """Return means over clients, in nats: by the paper's discriminator, and one that reads t with its maker's own head.
 
     NaN where the two halves of the test samples have no class in common.
     """
@@ -104,7 +104,7 @@ def condense(lines: Sequence[Line]) -> list[Line]:
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """Two panels: the paper's discriminator, and the one that reads an observation with its maker's head."""
+    """Draw two panels: the paper's discriminator, and the one that reads an observation with its maker's head."""
     figure, systems = panels(10.5, 4.6, 1, 2, sharey=True)
     titles = {"paper": "ĥ of the client itself (the paper's)", "makers": "ĥ that reads t with its maker's head"}
     for axes, (name, title) in zip(systems, titles.items(), strict=True):

@@ -82,7 +82,7 @@ def describe(runs: Sequence[Run]) -> dict[str, Any]:
 def carry_out(
     runs: Sequence[Run], splits: Splits, folder: Folder, workers: Workers, *, checkpoint_every: int | None = None
 ) -> Generator[Progress]:
-    """Do the runs that the folder does not hold yet, writing each round's records as it ends.
+    """Carry out the runs that the folder does not hold yet, writing each round's records as it ends.
 
     A run that was interrupted goes on from its last checkpoint, and what was recorded after that is recorded again.
     """

@@ -24,7 +24,7 @@ PARTS = {"train": "--", "test": "-"}
 
 
 def plan(setting: Setting, seeds: int) -> list[Cell]:
-    """Five methods among five clients, tested every tenth round."""
+    """Plan five methods among five clients, tested every tenth round."""
     setting = replace(setting, clients=5, eval_every=10)
     return [
         Cell({"method": method, "seed": seed}, make_run(method, seed, setting))

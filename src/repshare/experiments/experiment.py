@@ -68,7 +68,7 @@ class Experiment(NamedTuple):
     look: Callable[[Cell, Mapping[int, View], Splits], Line] | None = None
     """What is kept of a look at the clients, each client's view of the first test samples."""
     seeds: int = 1
-    """How many, unless told otherwise."""
+    """The number of seeds, unless given."""
     datasets: tuple[str, ...] | None = None
     """Data sets that make sense. Default: any. None at all: the experiment chooses its own."""
     tests: int | None = None
@@ -90,7 +90,7 @@ Load = Callable[[str], Splits]
 def fill(
     experiment: Experiment, cells: Sequence[Cell], load: Load, folder: Folder, workers: Workers
 ) -> Generator[tuple[Cell, int]]:
-    """Do the cells that the folder does not hold yet. A cell's lines are all there, or none."""
+    """Compute the cells that the folder does not hold yet. A cell's lines are all there, or none."""
     for cell in cells:
         held = folder.records.read()
         if _holds(held, cell):

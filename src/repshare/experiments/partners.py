@@ -102,7 +102,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
 
 
 def write_table(lines: Sequence[Line], dataset: str) -> str:
-    """Accuracy of the honest clients by method and partners, for each number of clients."""
+    """Write the accuracy of the honest clients by method and partners, for each number of clients."""
     seeds = len({line["seed"] for line in lines})
     text = (
         f"{dataset}: test accuracy of the honest clients after the last round [%], mean ± standard deviation over\n"

@@ -1,4 +1,4 @@
-"""Accuracy against ε: what differentially private releases still teach, beside learning alone and sharing openly."""
+"""Accuracy against ε: what differentially private releases still teach, next to learning alone and sharing openly."""
 
 import statistics
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ FREELY = 1e6  # an ε that leaves no noise to speak of
 
 
 class Amount(NamedTuple):
-    """So much data among so many clients, and the round after which they release, once for all."""
+    """An amount of data among a number of clients, and the round after which they release, once for all."""
 
     samples: int
     clients: int
@@ -116,7 +116,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
 
 
 def _draw(axes: "Axes", lines: Sequence[Line]) -> None:
-    """Private releases as curves over ε; the others, which have none, as lines across."""
+    """Draw private releases as curves over ε; the others, which have none, as horizontal lines."""
     edge, ends = 2 * max(EPSILONS), []
     found = {row.title: find(lines, "accuracy", row=row.title) for row in ROWS}
     for row in ROWS:

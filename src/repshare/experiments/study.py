@@ -1,4 +1,4 @@
-"""A study beyond the paper: one thing varied, every method beside it, a figure of panels and a table."""
+"""A study beyond the paper: one thing varied for every method, a figure of panels and a table."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ class Variant(NamedTuple):
     methods: tuple[str, ...] = METHODS
     """What is run on it. A method that is run on one variant only does not depend on what is varied."""
     seeds: int | None = None
-    """At most so many, where a run takes long. Default: as many as the study has."""
+    """The most seeds, where a run takes long. Default: as many as the study has."""
 
     def change(self, setting: Setting) -> Setting:
         """Return the setting of its runs, tested after the last round only."""
@@ -109,7 +109,7 @@ def condense(study: Study, lines: Sequence[Line]) -> list[Line]:
 
 
 def apart(lines: Sequence[Line], kinds: Sequence[str]) -> list[Line]:
-    """Lines where kinds are together as lines of each kind; where one is alone, of the clients that have it there."""
+    """Return lines where kinds are together as lines of each kind; of one alone, as lines of the clients with it."""
     if not kinds:
         return list(lines)
     found = []
@@ -138,7 +138,7 @@ def show(study: Study, lines: Sequence[Line], folder: Path, setting: Setting) ->
 
 
 def even(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Line]:
-    """Only seeds of which everything is there, so that means are over the same splits; all lines before the first."""
+    """Return lines of complete seeds only, so that means are over the same splits; all lines before the first."""
     lacking = {cell.run.seed for cell in missing(cells, lines)}
     return [line for line in lines if line["seed"] not in lacking] or list(lines)
 

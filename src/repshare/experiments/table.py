@@ -1,4 +1,4 @@
-"""The paper's table beside the published numbers, with rows that it lacks: fair FL, fixed codes, a common space."""
+"""The paper's table next to the published numbers, with rows that it lacks: fair FL, fixed codes, a common space."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -98,7 +98,7 @@ def plan(rows: Sequence[Row], setting: Setting, seeds: int) -> list[Cell]:
 
 
 def _policy(row: Row, setting: Setting) -> Policy:
-    """With a network beside the common classifier: as many epochs as networks have elsewhere, in fewer rounds."""
+    """Return the policy of a network next to the common classifier: as many epochs as elsewhere, in fewer rounds."""
     if row.pair == "no":
         return setting.policy
     epochs = max(1, (setting.rounds or 1) // common_rounds(setting))

@@ -81,7 +81,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
 
 
 def write_table(dataset: str, lines: Sequence[Line]) -> str:
-    """Accuracy, and what a client downloads in a round, by way and number of clients."""
+    """Write the accuracy, and what a client downloads in a round, by way and number of clients."""
     sizes = sorted({line["clients"] for line in lines})
     rows = []
     for way in WAYS:
@@ -111,7 +111,7 @@ def _difference(title: str, lines: Sequence[Line]) -> str:
 
 
 def draw(dataset: str, lines: Sequence[Line], folder: Path) -> list[Path]:
-    """Accuracy by way at one size; accuracy, and what a client downloads, by the number of clients."""
+    """Draw accuracy by way at one size; accuracy, and what a client downloads, by the number of clients."""
     figure, (ways, sizes, traffic) = panels(11, 4.4, 1, 3, width_ratios=(1.25, 1, 1))
     _draw_ways(ways, lines)
     there = sorted({line["clients"] for line in lines})

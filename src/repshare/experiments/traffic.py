@@ -1,4 +1,4 @@
-"""Bytes that a client sends and receives in a round, counted, beside the paper's formulas and its ratios."""
+"""Bytes that a client sends and receives in a round, counted, next to the paper's formulas and its ratios."""
 
 import statistics
 from collections.abc import Sequence

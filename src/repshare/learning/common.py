@@ -47,7 +47,7 @@ class Linear(NamedTuple):
     offset: Tensor  # (C,)
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """Vectors (n, d) to scores (n, C)."""
+        """Map vectors (n, d) to scores (n, C)."""
         return vectors @ self.weights.T + (self.offset - self.weights @ self.centre)
 
 
@@ -86,7 +86,7 @@ class Dual:
         shrinkage: float | None = None,
         alone: bool = False,
     ) -> None:
-        """`shrinkage` is ρ / n; without one it is voted on. `alone`: nobody will be heard of."""
+        """`shrinkage` is ρ / n; without one it is voted on. `alone`: no other client will share anything."""
         if shrinkage is not None and not 0 < shrinkage < math.inf:
             raise ConfigError(f"shrinkage must be above 0 and finite, not {shrinkage}")
         self.vectors, self.labels, self.loss, self.fixed, self.alone = vectors, labels, loss, shrinkage, alone
@@ -100,14 +100,14 @@ class Dual:
         self._factor: tuple[tuple[float, float], Tensor] | None = None
 
     def absorb(self, total: Part | None) -> None:
-        """See this total from now on; None: nobody else has shared anything. Refuses one that makes no classifier."""
+        """Use this total from now on; None: no other client has shared any. Refuses one that makes no classifier."""
         before, self.total = self.total, total
         if total is not None and not all(tensor.isfinite().all() for tensor in self.linear()):
             self.total = before
             raise Malformed("the total makes a classifier that is not finite")
 
     def improve(self) -> float:
-        """Improve the own α against the total. Gives the own samples' part of the duality gap before, a sample.
+        """Improve this client's α against the total. Return its samples' part of the duality gap before, a sample.
 
         The step begins at the α that were published, which are those in the total: one that is never published is
         taken again. Where none can be made in floating-point numbers, α stay as they are, and the gap is infinite.
@@ -159,7 +159,7 @@ class Dual:
         return {"published": tuple(self.published), "improved": tuple(self.improved), "total": total}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from here."""
+        """Continue from this state."""
         self.published, self.improved = (Variables(*state[name]) for name in ("published", "improved"))
         self.total = None
         if state["total"] is not None:
@@ -218,7 +218,7 @@ class Dual:
         return self._factor[1]
 
     def _centred(self, view: _View) -> Tensor:
-        """Inner products of the own vectors, less the common centre (n, n)."""
+        """Return inner products of this client's vectors, less the common centre (n, n)."""
         beside = _multiply(self.vectors, view.centre[None])
         return self._gram - beside - beside.T + float(view.centre.double().square().sum())
 
@@ -228,14 +228,14 @@ class Dual:
         return self.targets[: len(scores)] - predicted
 
     def _within_bounds(self, alpha: Tensor) -> Tensor:
-        """Squared loss: no weight is above the most that may leave. Logistic loss: y − α is a distribution."""
+        """Bound α. Squared loss: no weight is above the most that may leave. Logistic loss: y − α is a distribution."""
         if self.loss == "squared":
             return alpha.clamp(-MOST_WEIGHT, MOST_WEIGHT)
         likely = (self.targets - alpha).clamp_min(0)
         return self.targets - likely / likely.sum(dim=1, keepdim=True)
 
     def _gap(self, scores: Tensor, alpha: Tensor) -> float:
-        """Fenchel and Young's: 0 where each α is the best for its scores."""
+        """Return the gap of Fenchel and Young: 0 where each α is the best for its scores."""
         if self.loss == "squared":
             return float((self._residual(scores) - alpha).square().sum() / 2 / len(scores))
         likely = (self.targets - alpha).clamp_min(1e-300)
@@ -284,7 +284,7 @@ def _elect(shares: NDArray[np.floating], samples: int) -> int:
 
 
 def _multiply(a: Tensor, b: Tensor) -> Tensor:
-    """a bᵀ in fp64, by pieces of columns in fp32: exact enough, and half the time."""
+    """Return a bᵀ in fp64, by pieces of columns in fp32: exact enough, and half the time."""
     product = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
     for left, right in zip(torch.split(a, PIECE, dim=1), torch.split(b, PIECE, dim=1), strict=True):
         product += left @ right.T

@@ -59,7 +59,7 @@ class Common(NamedTuple):
 
 
 class CommonLearner(Learner):
-    """A client's samples in the space, with their dual variables, beside its network."""
+    """A client's samples in the space, with their dual variables, next to its network."""
 
     no_loss = "a common classifier is not trained in batches"
 
@@ -96,7 +96,7 @@ class CommonLearner(Learner):
         return self.common.space.dimension
 
     def train(self) -> Losses:
-        """Improve the own samples' dual variables against the total that was collected last."""
+        """Improve this client's dual variables against the total that was collected last."""
         linear = self.dual.linear()
         scores = linear(self.dual.vectors)
         loss = nn.functional.cross_entropy(scores.double(), self.dual.labels)
@@ -143,7 +143,7 @@ class CommonLearner(Learner):
         return {"dual": self.dual.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from here."""
+        """Continue from this state."""
         self.dual.load_state(state["dual"])
 
     def embed_once(self, samples: Samples) -> Tensor:

@@ -52,7 +52,7 @@ class PrivateLearner(Learner):
         self._private: DPOptimizer | None = None
 
     def train(self) -> Losses:
-        """Local epochs of DP-SGD: as many steps as there would be batches. Without noise once nothing can leave."""
+        """Train local epochs of DP-SGD: as many steps as there would be batches. No noise once nothing can leave."""
         guard = self._guard()
         if guard.close():
             self._forget()
@@ -82,7 +82,7 @@ class PrivateLearner(Learner):
         return {**super().state(), "noisy": self._observed is not None, **streams}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from here. Noise that nobody can foresee is not drawn again."""
+        """Continue from this state. Noise that cannot be predicted is not drawn again."""
         if "noisy" not in state:
             raise CheckpointError(
                 f"{self.name} was trained without DP-SGD, or by a version that did not count its steps, so that no ε "
@@ -101,13 +101,13 @@ class PrivateLearner(Learner):
         return self.guard
 
     def _forget(self) -> None:
-        """Once, when noise ends."""
+        """Forget what only noise needs. Called once, when noise ends."""
         if self._observed is not None:
             self._look_away()
             self.optimizer.state = defaultdict(dict)  # Adam's averages are of noise: its steps would stay tiny for long
 
     def _look_away(self) -> None:
-        """Look at single samples' gradients no more; weights lie as they do in other learners."""
+        """Stop computing single samples' gradients; weights lie in memory as they do in other learners."""
         if self._observed is not None:
             self._observed.remove_hooks()
             self._observed = None
@@ -116,7 +116,7 @@ class PrivateLearner(Learner):
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
     def _prepare(self) -> DPOptimizer:
-        """Steps with the noise that the guard has planned for."""
+        """Prepare steps with the noise that the guard has planned for."""
         self._private = DPOptimizer(
             self.optimizer,
             noise_multiplier=self._guard().steps.noise,
@@ -189,7 +189,7 @@ def _leave_out_overflows(parameters: list[nn.Parameter]) -> int:
 
 
 def _channels_first(inputs: Any) -> Any:
-    """Images as Opacus expects them: where channels are last, it gives wrong gradients and does not say so."""
+    """Return images as Opacus expects them: where channels are last, it gives wrong gradients without an error."""
     if isinstance(inputs, Mapping):
         return {name: _channels_first(tensor) for name, tensor in inputs.items()}
     return inputs.clone(memory_format=torch.contiguous_format)
@@ -197,5 +197,5 @@ def _channels_first(inputs: Any) -> Any:
 
 @lru_cache
 def _note(text: str) -> None:
-    """Say it once."""
+    """Log it once."""
     logging.getLogger("repshare").warning(text)

@@ -37,7 +37,7 @@ class Score(NamedTuple):
         return int(self.right.sum()) / int(self.totals.sum())
 
     def weighted(self, classes: Integers) -> float | None:
-        """Accuracy, had there been so many samples of each class; None where none of those could be tested."""
+        """Return the accuracy for these numbers of samples of each class; None where none of those could be tested."""
         tested = (self.totals > 0) & (classes > 0)
         if not tested.any():
             return None

@@ -91,7 +91,7 @@ class Classifier(nn.Module):
 
 
 class External(nn.Module):
-    """A discriminator with weights of its own, as Tian et al. (2019) train one beside the classifier.
+    """A discriminator with weights of its own, as Tian et al. (2019) train one next to the classifier.
 
     ĥ(s, t) = σ(⟨g(s), g′(t)⟩ / T − log K), with two linear maps g and g′ onto the unit sphere.
     """

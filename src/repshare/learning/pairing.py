@@ -1,4 +1,4 @@
-"""A client's own network beside the common classifier: paired with it, or taught by the pair.
+"""A client's own network next to the common classifier: paired with it, or taught by the pair.
 
 A pair adds up what both say of a sample: log p = (1 − m) · log p_network + m · log softmax(s · scores), up to a
 constant, with m and s chosen on the own held-out samples. Distilled, the network learns the pair's answers at mixtures
@@ -28,7 +28,7 @@ class Mixture(NamedTuple):
     scale: float  # s
 
     def __call__(self, logits: Tensor, scores: Tensor) -> Tensor:
-        """Log-probabilities (n, C)."""
+        """Return log-probabilities (n, C)."""
         both = (1 - self.share) * logits.log_softmax(dim=1) + self.share * (self.scale * scores).log_softmax(dim=1)
         return both.log_softmax(dim=1)
 
@@ -86,7 +86,7 @@ class PairedLearner(CommonLearner):
         return {**Learner.state(self), **CommonLearner.state(self), "mixture": tuple(self.mixture)}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from here."""
+        """Continue from this state."""
         Learner.load_state(self, state)
         CommonLearner.load_state(self, state)
         self.mixture = Mixture(*state["mixture"])

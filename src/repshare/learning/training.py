@@ -89,7 +89,7 @@ class Learner:
         return network.dimension
 
     def train(self) -> Losses:
-        """Local epochs of gradient descent on L = L_CE + λ_KD · L_KD + λ_disc · L_disc + λ_length · L_length.
+        """Train local epochs of gradient descent on L = L_CE + λ_KD · L_KD + λ_disc · L_disc + λ_length · L_length.
 
         A method may add a term of its own.
         """
@@ -210,7 +210,7 @@ class Learner:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from here."""
+        """Continue from this state."""
         self.network.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.lesson = None if state["lesson"] is None else self._check(Lesson(*state["lesson"]))
@@ -240,7 +240,7 @@ class Learner:
             return [(self._forward(inputs), labels) for inputs, labels in samples.in_order(EVALUATION_BATCH)]
 
     def _forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Features and logits in fp32, whatever the network computes with."""
+        """Return features and logits in fp32, whatever the network computes with."""
         if self.policy.compute == "fp32":
             return self.network(inputs)
         with torch.autocast(self.samples.device.type, torch.bfloat16):

@@ -37,7 +37,7 @@ class CodeLearner(Learner):
 
 
 def adapt(policy: Policy) -> Policy:
-    """No discriminator: a fixed code is nobody's observation."""
+    """Use no discriminator: a fixed code is no client's observation."""
     return replace(policy, lambda_disc=0.0, m_up=0, m_down=0)
 
 

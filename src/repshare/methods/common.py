@@ -27,13 +27,13 @@ def share(learner: Learner, round: int) -> bytes:
 
 
 def absorb(learner: Learner, body: bytes) -> None:
-    """Go on from this total."""
+    """Continue from this total."""
     own = _common(learner)
     own.dual.absorb(read_total(wire.decode_teacher(body), own.network.classes, own.dimension, own.common.name))
 
 
 def adapt(policy: Policy) -> Policy:
-    """No observations, no distillation."""
+    """Use no observations and no distillation."""
     if policy.epsilon is not None:
         raise ConfigError("CS has no private releases yet: leave epsilon or CS out")
     if policy.peers is not None:

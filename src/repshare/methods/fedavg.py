@@ -26,12 +26,12 @@ def share(learner: Learner, round: int) -> bytes:
 
 
 def absorb(learner: Learner, body: bytes) -> None:
-    """Go on from the average."""
+    """Continue from the average."""
     take_over(learner.network.model, body)
 
 
 def take_over(module: torch.nn.Module, body: bytes) -> None:
-    """Let a module have these weights, if there are any."""
+    """Give a module these weights, if there are any."""
     weights, _, _ = wire.decode_weights(body)
     own = module.state_dict()
     if not weights:
@@ -104,7 +104,7 @@ class Average:
         return network.model
 
     def accept(self, client: str, body: bytes) -> None:
-        """Add one client's weights. The first of a new round starts the sum anew; an older round is refused."""
+        """Add one client's weights. The first of a new round starts a new sum; an older round is refused."""
         one = add_up({client: body})
         if one is not None and (client, one.round) not in self._counted:
             self.accept_sum(one, client)
@@ -136,7 +136,7 @@ class Average:
         return wire.encode_weights(arrays, round=kept.round, samples=kept.samples)
 
     def load(self, saved: bytes) -> None:
-        """Go on from what `save` gave."""
+        """Continue from what `save` returned."""
         arrays, round, samples = wire.decode_weights(saved)
         totals, like = (
             {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}

@@ -83,12 +83,12 @@ def share(learner: Learner, round: int) -> bytes:
 
 
 def absorb(learner: Learner, body: bytes) -> None:
-    """Let the server's copy be the average again."""
+    """Make the server's copy the average again."""
     take_over(learner.network.head, body)
 
 
 def adapt(policy: Policy) -> Policy:
-    """Cross-entropy alone. Every batch crosses as it is: no budget would cover it."""
+    """Use cross-entropy alone. Every batch crosses as it is: no budget would cover it."""
     policy = in_the_open("SL", policy)
     return replace(policy, lambda_kd=0.0, lambda_disc=0.0, lambda_length=0.0, m_up=0, m_down=0)
 

@@ -118,7 +118,7 @@ def _describe(app: FastAPI, options: Options) -> dict[str, Any]:
 
 
 def _require_client(method: dict[str, Any]) -> None:
-    """Without a token, a question must say who asks."""
+    """Require a client's name: without a token, a question must say who asks."""
     for parameter in method.get("parameters", ()):
         if parameter["name"] == "client":
             parameter["required"] = True
@@ -146,7 +146,7 @@ def _going_on() -> Iterator[None]:
 
 
 async def _tell_left_out(service: Service) -> None:
-    """Say once a second how many lines of the log were left out."""
+    """Log once a second how many lines were left out."""
     while True:
         await asyncio.sleep(1)
         service.lines.flush()

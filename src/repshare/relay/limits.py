@@ -30,7 +30,7 @@ class Rates:
         self._buckets: dict[Hashable, tuple[float, float]] = {}  # what is left, and when that was so
 
     def take(self, key: Hashable, cost: float = 1.0) -> float:
-        """Use so many; 0 if they were there, otherwise the seconds until they will be.
+        """Use this many; return 0 if they were available, otherwise the seconds until they will be.
 
         A full bucket lets any request in. One that costs more than is there leaves a debt, of no more than
         LONGEST_DEBT bursts, to be paid before the next.
@@ -60,7 +60,7 @@ class Room:
     """The memory for bodies and answers at the same time: ROOM_BYTES, a quarter of that for one key."""
 
     def __init__(self, longest: int) -> None:
-        """There is room for some of the longest, whatever that is."""
+        """Make room for several of the longest, whatever that is."""
         self._most = max(ROOM_BYTES, 8 * longest)
         self.each = self._most // 4
         self._taken: Counter[Hashable] = Counter()

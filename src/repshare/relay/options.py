@@ -77,7 +77,7 @@ class Options:
     public_page: bool = False
     """Show the relay's page to everyone who can reach it, without a token."""
     away_seconds: float = 30.0
-    """Silence after which the page shows a client as away; at least three times its usual time between releases."""
+    """Silence after which the page shows a client as offline; at least three times its usual time between releases."""
 
     def __post_init__(self) -> None:
         seconds = [(f"{what}_seconds", 0.001) for what in ("body", "head", "read", "away")]

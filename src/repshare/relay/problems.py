@@ -51,7 +51,7 @@ class Problem(Exception):
 
 
 def from_error(error: Exception) -> Problem:
-    """Any error as the problem that a client is told of."""
+    """Return any error as the problem that a client is told of."""
     match error:
         case Problem():
             return error

@@ -94,7 +94,7 @@ class Server(uvicorn.Server):
 
 
 class Patient(HttpToolsProtocol):
-    """A connection that is closed when a request's head does not arrive in time or does not end, or nobody reads.
+    """A connection that is closed when a request's head does not arrive in time or end, or its answer is not read.
 
     uvicorn itself waits for ever for the first request, for the rest of a head once a byte of it is there, and for
     answers to be read.
@@ -192,7 +192,7 @@ class Patient(HttpToolsProtocol):
             one.abandon()
 
     def resume_writing(self) -> None:
-        """It was read."""
+        """Stop the timer: the answer was read."""
         self._nothing_waits()
         super().resume_writing()
 

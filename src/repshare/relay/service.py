@@ -102,14 +102,14 @@ class Service:
             held.enter_context(self._room.hold(self._who(request)))(load.bytes)
 
     def check_size(self, size: int, instead: str) -> None:
-        """Raise a Problem if no answer may ever take so many bytes."""
+        """Raise a Problem if no answer may ever take this many bytes."""
         if size > self._room.each:
             raise Problem(
                 "refused", f"the answer would take {size:,} bytes; at most {self._room.each:,} may: {instead}"
             )
 
     def spend(self, request: Request, load: Load) -> None:
-        """Let a request cost more of its token's rate the more it takes."""
+        """Charge a request to its token's rate: the more it takes, the more it costs."""
         if cost := load.bytes // PART_BYTES + load.rows // PART_ROWS:
             self._slow_down(self._who(request), cost)
 

@@ -160,7 +160,7 @@ class Tasks:
         return self._registry.store.read(work)
 
     def repair(self, fault: Damaged) -> Healed:
-        """Put what is damaged in the registry right, from the copies; a task of which there is none left goes."""
+        """Repair what is damaged in the registry from the copies; a task without one is removed."""
         healed = self._registry.heal(fault)
         self._registry.store.transact(lambda state: state.delete(find_faults(state)))
         return healed
@@ -226,7 +226,7 @@ def make_task(fields: Mapping[str, Any]) -> Task:
 
 
 def differences(there: Task, wanted: Task) -> str:
-    """In which values two tasks differ, for people."""
+    """Return the values in which two tasks differ, for people."""
     here, new = asdict(there), asdict(wanted)
     return ", ".join(f"{key} {here[key]} there, {new[key]} wanted" for key in here if here[key] != new[key])
 

@@ -22,12 +22,12 @@ class News:
         return sum(len(watch.waiting) for watch in self._watches.values())
 
     def tell(self, task: str) -> None:
-        """Something has changed here: let the watcher look at once."""
+        """Note that something has changed here: let the watcher look at once."""
         if watch := self._watches.get(task):
             watch.changed.set()
 
     def stop(self) -> None:
-        """Let everyone go, and nobody wait again."""
+        """Answer all who wait, and let none wait again."""
         self.stopped = True
         for watch in self._watches.values():
             watch.release()
@@ -75,7 +75,7 @@ class _Watch:
         return not self.waiting
 
     def release(self) -> None:
-        """Let everyone go with the version that they have."""
+        """Answer all who wait with the version that they have."""
         for future, since in self.waiting.items():
             if not future.done():
                 future.set_result(since)

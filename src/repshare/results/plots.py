@@ -147,7 +147,7 @@ def draw_points(axes: "Axes", points: Mapping[float, Sequence[float]], **style: 
 def draw_table(
     lines: Sequence[Line], folder: Path, dataset: str, published: Mapping[str, Mapping[int, float]]
 ) -> list[Path]:
-    """Accuracy by number of clients: a line for each row of the table, crosses for what was published."""
+    """Draw accuracy by number of clients: a line for each row of the table, crosses for what was published."""
     figure, (axes,) = panels(8.4, 5.0)
     sizes, rows = sorted({line["clients"] for line in lines}), list(dict.fromkeys(line["row"] for line in lines))
     ends = []

@@ -100,7 +100,7 @@ def legend(titles: Mapping[str, str], seeds: int) -> str:
 
 
 def curve(lines: Sequence[Line]) -> str:
-    """Mean test accuracy over the rounds as a row of blocks, from 0 to 100 %."""
+    """Return the mean test accuracy over the rounds as a row of blocks, from 0 to 100 %."""
     tested = sorted((line for line in lines if line["test_accuracy"] is not None), key=lambda line: line["round"])
     means = [
         statistics.fmean(line["test_accuracy"] for line in at)

@@ -120,7 +120,7 @@ def make_run(method: str, seed: int, setting: Setting) -> Run:
 
 
 def common_rounds(setting: Setting) -> int:
-    """Rounds of CS."""
+    """Return the number of rounds of CS."""
     return setting.common_rounds or PAPER.get(setting.dataset, ELSEWHERE).common_rounds
 
 
@@ -162,7 +162,7 @@ def map_plan(run: Run, classes: int, folder: Path) -> Plan:
 
 
 def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Sample indices for each client, as the setting's partition says."""
+    """Return sample indices for each client, as the setting's partition says."""
     match setting.partition:
         case "uniform":
             return partition.uniform(labels, setting.clients, rng)

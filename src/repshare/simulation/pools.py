@@ -132,11 +132,11 @@ class Shared(ABC):
 
     @abstractmethod
     def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, Version]]) -> None:
-        """Let every worker have the plan, and its share of the states."""
+        """Give every worker the plan, and its share of the states."""
 
     @abstractmethod
     def _ask(self, verb: str, questions: list[tuple[Any, ...]]) -> list[Any]:
-        """Put a question to every worker at once, and wait for all answers."""
+        """Ask every worker at once, and wait for all answers."""
 
 
 class Processes(Shared):
@@ -235,7 +235,7 @@ def _choose_start() -> "SpawnContext | ForkServerContext":
 
 @contextmanager
 def _no_interrupt() -> Iterator[None]:
-    """Processes started in here do not hear Ctrl-C, from their first moment: the parent decides what it means."""
+    """Keep Ctrl-C from processes started in here, from their first moment: the parent decides what it means."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

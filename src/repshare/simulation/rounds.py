@@ -190,7 +190,7 @@ class Simulation:
         return sum(len(body or b"") for body in self.server.store.read(lambda state: state.get(keys)))
 
     def _deliver(self, number: int) -> None:
-        """Hand over what stragglers sent, client by client. A sum over one round has gone on without them."""
+        """Hand over what stragglers sent, client by client. A sum over one round was made without them."""
         arrived = {int(client): key for key in self._held for due, client in [key.split()] if int(due) <= number}
         for client, key in sorted(arrived.items()):
             release = self._held.pop(key)

@@ -22,7 +22,7 @@ class Attendance(NamedTuple):
     present: tuple[int, ...]
     """Clients that begin the round: they collect and train."""
     delays: dict[int, int]
-    """Those of them whose release arrives so many rounds later, and who are busy until then."""
+    """Those of them whose release arrives this number of rounds later, and who are busy until then."""
 
 
 def attend(setting: Setting, seed: int, clients: int) -> Iterator[Attendance]:

@@ -62,7 +62,7 @@ def _lattice(clients: int, degree: int) -> list[Edge]:
 
 
 def _mixed(edges: list[Edge], clients: int, rng: random.Random) -> list[Edge]:
-    """Links exchanged in pairs, a–b c–d to a–d c–b, which leaves everyone's number of neighbours as it was."""
+    """Exchange links in pairs, a–b c–d to a–d c–b, which leaves everyone's number of neighbours as it was."""
     for _ in range(TRIES):
         mixed, there = list(edges), set(edges)
         for _ in range(SWAPS * len(edges)):
@@ -80,7 +80,7 @@ def _mixed(edges: list[Edge], clients: int, rng: random.Random) -> list[Edge]:
 
 
 def _rewired(edges: list[Edge], clients: int, chance: float, rng: random.Random) -> list[Edge]:
-    """Some links moved to lead somewhere else, as Watts and Strogatz do."""
+    """Move some links to lead somewhere else, as Watts and Strogatz do."""
     there = set(edges)
     for a, b in edges:
         free = [other for other in range(clients) if other != a and _edge(a, other) not in there]

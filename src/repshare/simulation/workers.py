@@ -37,7 +37,7 @@ class Workers(Protocol):
     """Somewhere for clients to live. The bits of a run do not depend on which, nor on how many there are."""
 
     def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, Version]) -> None:
-        """Make room for this plan's clients, in place of any before; some go on from states in the folder."""
+        """Make room for this plan's clients, in place of any before; some continue from states in the folder."""
 
     def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
         """Carry out this round of these clients with what each downloads; some releases are kept out of the sums."""

@@ -86,7 +86,7 @@ def read(description: dict[str, Any], *, module: str = "") -> Space:
 
 
 def _usual(channels: int, height: int, width: int) -> dict[str, Any]:
-    """Chosen on training images that no experiment uses: docs/method.md says how."""
+    """Return the usual space. Chosen on training images that no experiment uses: docs/method.md says how."""
     if min(height, width) < SMALL:
         return {"sizes": (3, 4)}
     if channels == 1:

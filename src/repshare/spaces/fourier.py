@@ -88,7 +88,7 @@ class Rotations:
         self._left, self._right = _hadamard(self.rows), _hadamard(self.columns)
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """Vectors (n, inputs) to (n, features), for the kernel exp(−‖x − y‖² / 2)."""
+        """Map vectors (n, inputs) to (n, features), for the kernel exp(−‖x − y‖² / 2)."""
         return torch.cat([self._map(rows) for rows in torch.split(vectors, PIECE)])
 
     def _map(self, vectors: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ __all__ = [
 
 
 def open_database(place: str) -> Database:
-    """`memory`, `redis://…` (or `rediss://…`), or a file's path."""
+    """Open `memory`, `redis://…` (or `rediss://…`), or a file's path."""
     if place == "memory":
         return MemoryDatabase()
     if place.startswith(("redis://", "rediss://")):

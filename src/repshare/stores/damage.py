@@ -22,7 +22,7 @@ def verify(store: str, key: str, value: bytes, kept: int | None) -> bytes | Dama
 
 
 class decoding:  # noqa: N801  (used like a function; as one it would take four times as long)
-    """Turn any error about the form of a stored value into Damaged: it is never the fault of whoever asks."""
+    """Turn any error about the form of a stored value into Damaged: it is never the fault of the caller."""
 
     __slots__ = ("_key",)
 
@@ -33,6 +33,6 @@ class decoding:  # noqa: N801  (used like a function; as one it would take four 
         """Begin."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Say what is damaged, if anything is."""
+        """Raise Damaged, if anything is."""
         if isinstance(error, ABOUT_FORM):
             raise Damaged(self._key, f"{type(error).__name__}: {error}"[:200]) from error

@@ -1,4 +1,4 @@
-"""A store in which one damaged value stops nobody: what can be is made whole, and the work begins again."""
+"""A store in which one damaged value does not stop other clients: it is repaired if possible, and work is repeated."""
 
 import logging
 from collections.abc import Callable, Mapping

@@ -70,11 +70,11 @@ class _Reading:
         return all_sound(self._read(keys))
 
     def set(self, items: Mapping[str, bytes]) -> None:
-        """Not here."""
+        """Refuse: this only reads."""
         raise TypeError("this transaction only reads")
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Not here."""
+        """Refuse: this only reads."""
         raise TypeError("this transaction only reads")
 
     def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
@@ -95,7 +95,7 @@ class MemoryDatabase:
         return self._stores.setdefault(name, MemoryStore(name))
 
     def check(self) -> None:
-        """Memory is always there."""
+        """Do nothing: memory is always available."""
 
     def inspect(self) -> list[str]:
         """Return no warning: memory was asked for by name."""

@@ -130,7 +130,7 @@ class RedisDatabase:
         return ""
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self.connection.close()
 
 
@@ -208,7 +208,7 @@ class RedisStore:
             raise _Conflict
 
     def _close_door(self) -> bytes:
-        """Make all others wait; the key with which one may go on, or nothing if another was faster."""
+        """Make all others wait. Return the key with which to continue, or nothing if another was faster."""
         key = secrets.token_bytes(8)
         return key if self.database.connection.set(self.door, key, nx=True, px=int(1000 * DOOR_SECONDS)) else b""
 
@@ -253,7 +253,7 @@ class _Reading:
 
 
 def _where(url: str) -> str:
-    """Host and port of an address that makes no sense; never a password."""
+    """Return host and port of an address that makes no sense; never a password."""
     scheme, _, rest = url.partition("://")
     place = re.split("[/?#]", rest.rpartition("@")[2])[0]
     return f"{scheme}://…" if place.startswith(":") else f"{scheme}://{place}"

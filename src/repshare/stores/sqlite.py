@@ -67,7 +67,7 @@ class SqliteDatabase:
         return []
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         for connection in (self._writing, *self._reading):
             connection.close()
 
@@ -127,13 +127,13 @@ class _Connection:
             yield self._connection
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._alone:
             self._connection.close()
 
 
 def _make_private(path: Path) -> None:
-    """Make the file, if it is not there, for its owner alone. What SQLite makes beside it gets the same mode."""
+    """Make the file, if it does not exist, for its owner alone. What SQLite makes next to it gets the same mode."""
     with suppress(OSError):  # it is there already; or it cannot be made, which SQLite will say
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
@@ -161,7 +161,7 @@ class SqliteStore:
             return self._transact(work, "IMMEDIATE")
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do work that only reads, beside one that writes."""
+        """Do work that only reads, while another may write."""
         with self.database.begin("DEFERRED", reading=True) as connection:
             return work(self._changes(connection))
 

@@ -36,7 +36,7 @@ class Store(Protocol):
         """Do this work alone, all of it or nothing, durable on return; begin it again if another came in between."""
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do work that only reads: on one state, and without waiting for others that write, where that can be had."""
+        """Do work that only reads: on one state, and, where possible, without waiting for others that write."""
 
     def items(self) -> Mapping[str, bytes]:
         """Return everything kept."""
@@ -46,13 +46,13 @@ class Store(Protocol):
 
 
 class Database(Protocol):
-    """Stores by name. Raises StoreError when it is away or cannot write.
+    """Stores by name. Raises StoreError when it is unavailable or cannot write.
 
     A change that was under way is then made or not, but never in part: over a network, an answer can get lost.
     """
 
     slow: bool
-    """Whether it waits for more than this processor: better asked by the pile, from a thread of one's own."""
+    """It waits for more than this processor: better asked in batches, from a separate thread."""
 
     def store(self, name: str) -> Store:
         """Return the store of this name; it need not exist before."""
@@ -64,7 +64,7 @@ class Database(Protocol):
         """Return what to warn of before anything is entrusted to it. Raises ConfigError if nothing should be."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 def collect(state: Transaction) -> dict[str, bytes]:

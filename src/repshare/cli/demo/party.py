@@ -55,7 +55,7 @@ class ResNet(nn.Module):
         self.head = nn.Linear(DIMENSION, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (n, 1, h, w) to logits (n, classes)."""
+        """Map images (n, 1, h, w) to logits (n, classes)."""
         stem = self.stem(images)
         return self.head(self.project(torch.relu(stem + self.block(stem))))  # type: ignore[no-any-return]
 
@@ -101,7 +101,7 @@ def choose(share: Share, of: int) -> NDArray[np.int64]:
 
 
 def _meet(door: Path, share: Share) -> None:
-    """Wait for the others: nobody has to in earnest, but processes take seconds to start, and a demo is short."""
+    """Wait for the others. Real clients need not, but processes take seconds to start, and a demo is short."""
     (door / f"ready-{share.place}").touch()
     deadline = time.monotonic() + DOOR_SECONDS
     while len(list(door.glob("ready-*"))) < share.parties and time.monotonic() < deadline:
@@ -109,7 +109,7 @@ def _meet(door: Path, share: Share) -> None:
 
 
 def learn_alone(journal: Journal, rounds: int, pace: float, shares: dict[str, Share]) -> None:
-    """Train each of them with the weights and batches that it has in company, but nobody to learn from."""
+    """Train each of them with the same weights and batches as together, but without other clients to learn from."""
     clients = [_make_client(name, share) for name, share in shares.items()]
     for _ in range(rounds):
         began = time.monotonic()

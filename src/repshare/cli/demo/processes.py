@@ -1,4 +1,4 @@
-"""Processes that end with whoever started them: however that ends, and with all that they left in a folder."""
+"""Processes that end with the process that started them, however that ends, and with all they left in a folder."""
 
 import os
 import subprocess

@@ -151,7 +151,7 @@ def _count(cast: Cast) -> NDArray[np.int64]:
 
 
 def _check_data(cast: Cast) -> int:
-    """Have the data before anyone needs it; the number of classes."""
+    """Load the data before anyone needs it; return the number of classes."""
     splits = load(cast.dataset, progress=True)
     if cast.clients * cast.samples > len(splits.train.labels):
         wanted = f"{cast.clients} clients with {cast.samples} samples each"

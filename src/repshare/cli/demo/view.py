@@ -26,7 +26,7 @@ def live_table(rounds: Sequence[Rounds], cast: Cast) -> Table:
 
 
 def final_table(rounds: Sequence[Rounds], cast: Cast) -> Table:
-    """Alone and together, after the last round."""
+    """Return a table of the accuracy alone and together, after the last round."""
     title = f"{cast.dataset}, {cast.samples} images each, {cast.rounds} rounds: test accuracy at the end [%]"
     table = make_table("<client|<network|alone|together|gain|<by round|up|down", title=title)
     for each in rounds:

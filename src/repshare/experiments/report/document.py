@@ -211,7 +211,7 @@ def _show(value: Any) -> str:
 
 
 def _from_markdown(text: str) -> str:
-    """Paragraphs and tables, which is all that experiments write."""
+    """Convert paragraphs and tables, which is all that experiments write."""
     parts = []
     for paragraph in text.strip().split("\n\n"):
         rows = [line.strip().strip("|").split("|") for line in paragraph.splitlines()]

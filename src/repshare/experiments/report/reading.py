@@ -96,7 +96,7 @@ def _missing_rounds(path: Path, described: Mapping[str, Any], lines: Sequence[Li
 
 
 def _missing_cells(experiment: str, lines: Sequence[Line]) -> list[str]:
-    """Entries that the paper's table lacks; a study's own table says what it lacks."""
+    """Return the entries that the paper's table lacks; a study's own table says what it lacks."""
     if experiment != "table":
         return []
     held = {(line["row"], line["clients"], line["seed"]) for line in lines}

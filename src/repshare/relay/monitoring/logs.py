@@ -48,14 +48,14 @@ class Budget:
             self._left_out[who] += 1
 
     def flush(self) -> None:
-        """Say how many lines were left out since the last time."""
+        """Log how many lines were left out since the last time."""
         for who, lines in self._left_out.items():
             say("lines left out", logging.WARNING, lines=lines, of=who)
         self._left_out.clear()
 
 
 def set_up(level: str = "info") -> None:
-    """Let every log of this process, the server's own included, come as JSON on standard error."""
+    """Write every log of this process, the server's own included, as JSON on standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -138,7 +138,7 @@ def make_curves(histories: Mapping[str, History]) -> dict[str, Any]:
 
 
 def _grid(histories: list[History]) -> Floats:
-    """Rounds that somebody told of, at most POINTS of them, the last one included.
+    """Return rounds that clients reported, at most POINTS of them, the last one included.
 
     Not those far beyond where most clients are: a round is what a client says, and one that lies would stretch all
     curves.

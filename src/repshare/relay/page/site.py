@@ -54,7 +54,7 @@ class Plotly(NamedTuple):
 
 
 def find_plotly() -> Plotly | None:
-    """Plotly, if it is installed. Packed once: strangers may ask for it."""
+    """Return plotly, if it is installed. Packed once: strangers may ask for it."""
     with _alone:  # many who come first at the same time would all read and pack the same
         return _read_plotly()
 
@@ -87,7 +87,7 @@ def make_front(*, needs_token: bool) -> str:
 
 
 def send_plotly(plotly: Plotly | None, request: Request) -> Response:
-    """Plotly as a response. What is asked for with its version never changes; the rest is asked for again."""
+    """Return plotly as a response. What is asked for with its version never changes; the rest is asked for again."""
     if plotly is None:
         raise Problem("unknown", "the page's figures need plotly: pip install 'repshare[relay]'")
     headers = {**HEADERS, "ETag": f'"{plotly.tag}"', "Vary": "Accept-Encoding"}

@@ -138,7 +138,7 @@ def _read_means(board: Board, room: int) -> Means | None:
 
 
 def _seat(state: Transaction, index: Index, names: list[str], room: int, task: Task) -> None:
-    """Give everyone a place; who is gone gives its own up if it is needed."""
+    """Give every client a row; those of clients that left are reused if needed."""
     new = [name for name in names if name not in index.clients]
     free = room - len(index.clients) + index.clients.count(None)
     gone = [place for place, name in enumerate(index.clients) if name is not None and name not in names]
