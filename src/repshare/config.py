@@ -270,7 +270,7 @@ class Run:
     seed: int
     """The seed of the split, the starting weights and all random streams."""
     setting: Setting
-    """What all methods of a comparison have in common."""
+    """The values that all methods of a comparison have in common."""
 
 
 def parse_options(owner: str, kind: type[Any], words: Sequence[str], hidden: Collection[str] = ()) -> dict[str, Any]:

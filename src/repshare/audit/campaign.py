@@ -84,7 +84,7 @@ class Gallery(NamedTuple):
 
 
 def reconstruct(splits: Splits, subject: Subject, size: int, grid: Grid) -> Generator[Gallery]:
-    """Reconstruct inputs from a release of each class: from observations of ever more samples, the mean, noisy means."""
+    """Reconstruct inputs from a release of each class: observations of ever more samples, the mean, noisy means."""
     known = np.setdiff1d(np.arange(len(splits.train.labels)), subject.trained.rows)[-KNOWN:]
     prior = look_at(splits.train.images[known].astype(np.float32))
     network, classes = subject.trained.network, splits.classes

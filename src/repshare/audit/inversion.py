@@ -31,15 +31,15 @@ class Likeness(NamedTuple):
     """Measures how well reconstructions show whose features they were made from."""
 
     missed: float
-    """How far features stayed from those released, squared, of these squared: 0 if they were met."""
+    """The squared distance of features to those released, relative to the latter's square: 0 if they were met."""
     error: float
     """Mean squared difference from the samples that were averaged, in variances of the data."""
     elsewhere: float
     """The same from other samples of the class: what knowing the class alone gives."""
     found: float
-    """How often the nearest of all samples of the class, by pixels, is one that was averaged."""
+    """The share of cases in which the nearest of all samples of the class, by pixels, is one that was averaged."""
     chance: float
-    """How often it would be by chance."""
+    """That share by chance."""
 
 
 def look_at(images: NDArray[np.float32]) -> Prior:

@@ -19,7 +19,7 @@ from repshare.stores import Transaction, decoding
 
 IN_QUEUE = -1  # in place of a buffer's number: what follows is a place in the queue
 Rows = Mapping[int, Sequence[bytes]]
-"""What a client owns: buffer -> the contents of its rows."""
+"""A client's rows: buffer -> the contents of its rows."""
 
 
 class Place(NamedTuple):

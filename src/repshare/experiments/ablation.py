@@ -29,7 +29,7 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
 
 
 def gains(lines: Sequence[Line]) -> dict[tuple[float, float], tuple[float, float | None]]:
-    """Return points of accuracy above learning alone on the same split by (λ_KD, λ_disc): mean, deviation over seeds."""
+    """Return points of accuracy above learning alone on the same split by (λ_KD, λ_disc): mean and deviation."""
     alone = {line["seed"]: line["accuracy"] for line in lines if not line["lambda_kd"] and not line["lambda_disc"]}
     found: dict[tuple[float, float], list[float]] = {}
     for line in lines:

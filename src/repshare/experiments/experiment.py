@@ -18,12 +18,12 @@ class Cell(NamedTuple):
     """One run of an experiment."""
 
     key: Line
-    """What each of its lines says first: no other cell has the same."""
+    """The first fields of each of its lines: no other cell has the same."""
     run: Run
     looks: tuple[int, ...] = ()
     """Rounds after which its clients are looked at."""
     condense: Callable[[Sequence[Line]], list[Line]] | None = None
-    """What is kept of its records, where that depends on the cell. Default: the experiment's."""
+    """Reduce its records to what is kept, where that depends on the cell. Default: the experiment's."""
 
     def computed_in(self, compute: Compute) -> "Cell":
         """Return the same cell with networks of this precision. Its key stays: it is done once, in either."""
@@ -58,15 +58,15 @@ class Experiment(NamedTuple):
     name: str
     """Also of its folder."""
     title: str
-    """What it shows, for the help."""
+    """A title, for the help."""
     plan: Callable[[Setting, int], list[Cell]]
     """All cells for a setting and a number of seeds; more may be added later, to the same folder."""
     show: Callable[[Sequence[Line], Path, Setting], list[Path]]
     """Write figures and tables into the folder, from its lines alone; which files these are."""
     condense: Callable[[Sequence[Line]], list[Line]] = at_the_end
-    """What is kept of a run's records, and of what was seen of its clients."""
+    """Reduce a run's records, and what was seen of its clients, to what is kept."""
     look: Callable[[Cell, Mapping[int, View], Splits], Line] | None = None
-    """What is kept of a look at the clients, each client's view of the first test samples."""
+    """Reduce a look at the clients (each client's view of the first test samples) to what is kept."""
     seeds: int = 1
     """The number of seeds, unless given."""
     datasets: tuple[str, ...] | None = None

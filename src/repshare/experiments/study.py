@@ -29,13 +29,13 @@ class Variant(NamedTuple):
     """One value of what is varied."""
 
     label: str
-    """What it is called: no other variant of the study has the same."""
+    """The variant's name: no other variant of the study has the same."""
     setting: Mapping[str, Any] = {}
-    """How it differs from the paper's setting."""
+    """The differences from the paper's setting."""
     policy: Mapping[str, Any] = {}
-    """How it differs from the usual policy."""
+    """The differences from the usual policy."""
     methods: tuple[str, ...] = METHODS
-    """What is run on it. A method that is run on one variant only does not depend on what is varied."""
+    """The methods to run. A method that is run on one variant only does not depend on what is varied."""
     seeds: int | None = None
     """The most seeds, where a run takes long. Default: as many as the study has."""
 
@@ -52,9 +52,9 @@ class Panel(NamedTuple):
     title: str
     x: str
     ticks: Mapping[str, str]
-    """What its variants are called on the axis, from left to right, by their labels."""
+    """The names of its variants on the axis, from left to right, by their labels."""
     field: str = "accuracy"
-    """What of a line is shown: accuracy, own or unseen."""
+    """The field of a line to show: accuracy, own or unseen."""
 
 
 class Study(NamedTuple):
@@ -63,7 +63,7 @@ class Study(NamedTuple):
     variants: tuple[Variant, ...]
     panels: tuple[Panel, ...]
     ordered: bool = True
-    """Whether points are joined: there is something between two of them."""
+    """Join the points: there is something between two of them."""
     kinds: tuple[str, ...] = ()
     """Networks that were dealt out in turn where all are together: each is shown at the variant of its own, by the same
     clients, that is, the same data."""

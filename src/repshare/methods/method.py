@@ -19,23 +19,23 @@ class Method(NamedTuple):
     name: str
     """Its letters in the paper's table."""
     title: str
-    """What they stand for."""
+    """The words that they stand for."""
     share: Callable[[Learner, int], bytes] | None = None
-    """What leaves a client after round r."""
+    """Return what leaves a client after round r."""
     serve: Callable[[Task, Network | None, Any], Server] | None = None
-    """What the server makes of it; given the network that clients start from, if it is one, and the options."""
+    """Make the server, given the network that clients start from, if it is one, and the options."""
     absorb: Callable[[Learner, bytes], None] | None = None
-    """What a client does with what comes back."""
+    """Give a client what comes back."""
     loss: Loss | None = None
     """A term that is added to the loss of each batch."""
     options: Any = None
     """Its own options: a frozen dataclass, with a docstring under each field. A learner has them as `options`."""
     learner: type[Learner] = Learner
-    """How a client trains, where it is not Algorithm 2."""
+    """The learner of a client, where it does not train by Algorithm 2."""
     adapt: Callable[[Policy], Policy] = lambda policy: policy
     """The part of a policy that this method knows."""
     models: Literal["own", "one", "part", "pooled"] = "own"
-    """What is tested. own: each client's model. one: the server's, which all clients have. part: each client's, with
+    """The models to test. own: each client's model. one: the server's, which all clients have. part: each client's, with
     the part that the server has of it. pooled: that of one client, which has everyone's data."""
 
     @property

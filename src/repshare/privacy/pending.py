@@ -21,7 +21,7 @@ class Pending:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.body: bytes | None = None
-        """What was charged and not acknowledged; None: there is nothing to be sent again."""
+        """The bytes that were charged and not acknowledged; None: there is nothing to send again."""
         self._kept: tuple[bytes, Entry | None, int | None] = b"", None, None  # bytes, charge, round of acknowledgement
         self._mark: Mark | None = None
 

@@ -30,7 +30,7 @@ class Report(NamedTuple):
     records: dict[int, Record]
     releases: dict[int, bytes]
     sums: list[Any]
-    """What is added up instead, where the method can: one sum a worker."""
+    """Sums instead, where the method can add up: one a worker."""
 
 
 class Workers(Protocol):

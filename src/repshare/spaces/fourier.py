@@ -30,11 +30,11 @@ class Fourier:
     high: tuple[float, ...]
     """The largest value of each column."""
     seed: int = 0
-    """What the frequencies are drawn from."""
+    """The seed of the frequencies."""
     features: int = 2048
     """d: how many cosines. More are closer to the kernel."""
     width: float = 0.5
-    """How far two rows may differ and still be alike, where 1 is the distance of two random points in the bounds."""
+    """The distance up to which two rows are alike, where 1 is the distance of two random points in the bounds."""
 
     def __post_init__(self) -> None:
         if len(self.low) != len(self.high) or not self.low:

@@ -38,13 +38,13 @@ class Patches:
     shape: tuple[int, int, int]
     """Channels, height and width of an image."""
     seed: int = 0
-    """What the filters are drawn from."""
+    """The seed of the filters."""
     sizes: tuple[int, ...] = (5, 7, 9)
     """Edges of the filters, in pixels."""
     filters: int = 48
     """Filters of each size."""
     threshold: float = 1.0
-    """How like a filter a patch must be to count, in standard deviations of a random one."""
+    """The likeness to a filter from which a patch counts, in standard deviations of a random one."""
     epsilon: float = 0.1
     """Added to a patch's variance before it is divided by, so that flat patches stay quiet."""
     grid: int = 3

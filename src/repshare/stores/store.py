@@ -7,7 +7,7 @@ from repshare.errors import Damaged
 
 Result = TypeVar("Result")
 Kept = bytes | Damaged | None
-"""What stands under a key: a value, one that is not what was written, or nothing."""
+"""The value of a key: one that was written, one that is not what was written, or nothing."""
 
 
 class Transaction(Protocol):
