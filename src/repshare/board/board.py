@@ -20,8 +20,8 @@ from repshare.board.clock import Age
 from repshare.board.robust import RobustMeans, read_means
 from repshare.board.state import (
     SLACK,
+    BoardMember,
     Books,
-    Member,
     find_member,
     forget,
     keys_of,
@@ -58,12 +58,12 @@ class Wants(NamedTuple):
     """Number format of the answer."""
 
 
-class Status(NamedTuple):
+class BoardStatus(NamedTuple):
     """The state of a board."""
 
     version: int
     clients: int
-    shown: list[Member]
+    shown: list[BoardMember]
     strangeness: list[float | None]
     """For each of those shown, how many times farther its means are from the others' than is usual."""
 
@@ -214,7 +214,7 @@ class Board:
             gone, more = self.store.transact(work)
         return gone
 
-    def status(self, limit: int = 100) -> Status:
+    def status(self, limit: int = 100) -> BoardStatus:
         """Return the state of the board, with up to `limit` of its clients."""
 
         head, members = self.store.read(
@@ -224,9 +224,9 @@ class Board:
         classes = max(1, MOST_COMPARED // (self.task.dimension * max(1, len(compared))))
         means = read_means(self.store, compared, classes)
         scores = dict(zip(means, _strangeness(list(means.values())), strict=True))
-        return Status(head.version, head.members, members, [scores.get(member.name) for member in members])
+        return BoardStatus(head.version, head.members, members, [scores.get(member.name) for member in members])
 
-    def find(self, client: str) -> Member | None:
+    def find(self, client: str) -> BoardMember | None:
         """Return what the board knows of this client; None if it has published nothing."""
         return next(iter(self.store.read(lambda state: find_member(self.task, state, client))), None)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from repshare.board import buffers
 from repshare.board.aggregation import aggregate
-from repshare.board.state import Member, means_buffer, read_head, read_place, read_releases, read_rows
+from repshare.board.state import BoardMember, means_buffer, read_head, read_place, read_releases, read_rows
 from repshare.sharing.representations import Floats, Representations
 from repshare.sharing.task import Task
 from repshare.stores import Store, Transaction
@@ -89,7 +89,7 @@ class RobustMeans:
         return head.version, rows
 
 
-def read_means(store: Store, members: Sequence[Member], classes: int) -> dict[str, Representations]:
+def read_means(store: Store, members: Sequence[BoardMember], classes: int) -> dict[str, Representations]:
     """Return each member's means of the first `classes` classes. A few at a time: whole releases are long."""
     found, part, size = dict[str, Representations](), list[str](), 0
 

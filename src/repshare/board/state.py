@@ -64,7 +64,7 @@ class Head(NamedTuple):
         return self.numbers.tobytes()
 
 
-class Member(NamedTuple):
+class BoardMember(NamedTuple):
     """A board's knowledge of a client."""
 
     name: str
@@ -247,28 +247,28 @@ def read_place(state: Transaction, client: str) -> buffers.Place:
         return buffers.read_place(kept)
 
 
-def read_members(task: Task, state: Transaction, limit: int) -> list[Member]:
+def read_members(task: Task, state: Transaction, limit: int) -> list[BoardMember]:
     """Return up to `limit` clients; fewer, where the number of classes makes that too much."""
     shown = range(min(read_head(task, state).members, limit, max(1, MOST_COUNTS // task.classes)))
     return _read_members(state, [(2 * task.classes, slot) for slot in shown])
 
 
-def find_member(task: Task, state: Transaction, client: str) -> list[Member]:
+def find_member(task: Task, state: Transaction, client: str) -> list[BoardMember]:
     """Return this client, if it has published anything."""
     own = read_place(state, client).slots.get(2 * task.classes, ())
     return _read_members(state, [(2 * task.classes, slot) for slot in own])
 
 
-def _read_members(state: Transaction, slots: list[tuple[int, int]]) -> list[Member]:
+def _read_members(state: Transaction, slots: list[tuple[int, int]]) -> list[BoardMember]:
     found = zip(buffers.keys_of(slots), buffers.read(state, slots), strict=True)
     return [read_member(key, name, row) for key, (name, row) in found]
 
 
-def read_member(key: str, name: bytes, row: bytes) -> Member:
+def read_member(key: str, name: bytes, row: bytes) -> BoardMember:
     """Return what a board knows of a client, from the client's row."""
     with decoding(key):
         round, published, size, samples = json.loads(row)
-        return Member(name.decode(), int(round), float(published), int(size), dict(samples))
+        return BoardMember(name.decode(), int(round), float(published), int(size), dict(samples))
 
 
 def read_releases(state: Transaction, clients: Sequence[str], *, members: bool = False) -> list[Release]:

@@ -140,7 +140,7 @@ class Trust:
         self.add(name, key)
 
 
-class Seen:
+class NewestReleases:
     """The newest release seen of each peer and key, so that an older one is never taken for news.
 
     It is durable if its store is. A peer with a new key starts anew: whoever had the old one cannot keep it out.

@@ -61,7 +61,7 @@ class Answer(NamedTuple):
     last: bool = False
 
 
-class Network:
+class PeerNetwork:
     """One peer's place among those of a task."""
 
     def __init__(

@@ -18,8 +18,8 @@ import numpy as np
 
 from repshare.board import Board, Wants, longest_release
 from repshare.errors import ConfigError, ExchangeError, Outdated, StoreError, Unreachable
-from repshare.exchange.keys import AHEAD_SECONDS, Key, Seen, Trust, seal, unseal
-from repshare.exchange.network import Network, Question, Tls, check_name
+from repshare.exchange.keys import AHEAD_SECONDS, Key, NewestReleases, Trust, seal, unseal
+from repshare.exchange.network import PeerNetwork, Question, Tls, check_name
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, Teacher, nothing
 from repshare.sharing.task import Task
@@ -40,7 +40,7 @@ class _Met(NamedTuple):
     age: int
 
 
-class _Own(NamedTuple):
+class _OwnAnswer(NamedTuple):
     """The answer of this client: its release, or no bytes."""
 
     began: int  # milliseconds since 1970
@@ -102,14 +102,14 @@ class PeerExchange:
         self.task, self.name, self.task_name = task, name, task_name
         self.key, self.trust, self.timeout, self.memory = key, trust, timeout, memory
         self.store = store or MemoryStore()
-        self.seen = Seen(self.store)
+        self.seen = NewestReleases(self.store)
         self.sent = self.received = 0  # bytes of own releases, each once however many ask, and of what peers answered
         self._met: dict[str, _Met] = {}
         self._company = False  # whether anyone was ever there
         self._strangers: set[str] = set()  # of whom was said that they are not asked
         self._own = self._recall()
         limit = min(REPLY_LIMIT, OVERHEAD + longest_release(task))
-        self.network = Network(
+        self.network = PeerNetwork(
             task_name, name, self._answer, lambda other: self.trust.get(other) is not None,
             listen=listen, connect=connect, multicast=multicast, tls=tls or Tls(), limit=limit,
         )  # fmt: skip
@@ -137,7 +137,7 @@ class PeerExchange:
         self.network.close()
 
     def leave(self) -> None:
-        """Disconnect as the last thing that the process does: see `Network.leave`."""
+        """Disconnect as the last thing that the process does: see `PeerNetwork.leave`."""
         self.network.leave()
 
     def publish(self, body: bytes) -> None:
@@ -147,12 +147,12 @@ class PeerExchange:
         if release.round < self._own.round:
             raise Outdated(f"{self.name} published round {self._own.round} already: {release.round} is older")
         self._remember({"release": body})
-        self._own = _Own(self._own.began, release.round, body)
+        self._own = _OwnAnswer(self._own.began, release.round, body)
         self.sent += len(body)
 
     def withdraw(self) -> None:
         """Answer with nothing from now on. What is published next may begin at round 1 again."""
-        self._own = _Own(max(_now(), self._own.began + 1), 0, b"")
+        self._own = _OwnAnswer(max(_now(), self._own.began + 1), 0, b"")
         self._remember({"release": b"", "began": json.dumps(self._own.began).encode()})
 
     def collect(self, wants: Wants) -> bytes:
@@ -259,14 +259,14 @@ class PeerExchange:
             if name in self._met and (wants.peers is None or name in wants.peers)
         }
 
-    def _recall(self) -> _Own:
+    def _recall(self) -> _OwnAnswer:
         """Return the answer from before this process. Rounds that a wrong clock began in the future start over."""
         kept, body = self.store.read(lambda state: state.get(["began", "release"]))
         began = _now() if kept is None else int(json.loads(kept))
         if kept is None or began > _now() + 1000 * AHEAD_SECONDS:
             began = _now()
             self._remember({"began": json.dumps(began).encode()})
-        return _Own(began, wire.decode_release(body).round if body else 0, body or b"")
+        return _OwnAnswer(began, wire.decode_release(body).round if body else 0, body or b"")
 
     def _remember(self, items: dict[str, bytes]) -> None:
         try:

@@ -97,7 +97,7 @@ class RelayExchange:
         self.connection.ask("DELETE", self._release())
 
     def report(self, told: Mapping[str, Any]) -> None:
-        """Send figures of a round to the relay's page: see `Report` in the relay's /docs.
+        """Send figures of a round to the relay's page: see `RoundReport` in the relay's /docs.
 
         Args:
             told: The figures by name. None stands for one that is left out.

@@ -45,7 +45,7 @@ KINDS = (
 NOBODY, PENALTY = "nobody", "nobody, short features"
 
 
-class Way(NamedTuple):
+class PartnerRow(NamedTuple):
     """A method as a row."""
 
     title: str
@@ -56,11 +56,11 @@ class Way(NamedTuple):
 
 
 WAYS = (
-    Way("RS", "RS", "IL"),
-    Way("FD", "FD", "IL"),
-    Way("FL", "FL", "IL"),
-    Way("CS", "CS", "CA"),
-    Way("CS, keep_to_self", "CS", "CA", Policy(keep_to_self=True, held_out=0.2)),
+    PartnerRow("RS", "RS", "IL"),
+    PartnerRow("FD", "FD", "IL"),
+    PartnerRow("FL", "FL", "IL"),
+    PartnerRow("CS", "CS", "CA"),
+    PartnerRow("CS, keep_to_self", "CS", "CA", Policy(keep_to_self=True, held_out=0.2)),
 )
 
 

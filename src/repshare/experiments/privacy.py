@@ -37,7 +37,7 @@ AMOUNTS = {
 }
 
 
-class Row(NamedTuple):
+class PrivacyRow(NamedTuple):
     """One way to learn."""
 
     title: str
@@ -48,13 +48,13 @@ class Row(NamedTuple):
 
 
 ROWS = [
-    Row("IL", "IL"),
-    Row("RS, every round", "RS"),
-    Row("RS, one release", "RS", FREELY),
-    *(Row(f"RS, ε = {epsilon:g}", "RS", epsilon) for epsilon in EPSILONS),
-    *(Row(f"RS, ε = {epsilon:g} end to end", "RS", epsilon, True) for epsilon in EPSILONS),
-    Row("FC (fixed codes)", "FC"),
-    Row("FC (codes all zero)", "FC", code_size=0.0),
+    PrivacyRow("IL", "IL"),
+    PrivacyRow("RS, every round", "RS"),
+    PrivacyRow("RS, one release", "RS", FREELY),
+    *(PrivacyRow(f"RS, ε = {epsilon:g}", "RS", epsilon) for epsilon in EPSILONS),
+    *(PrivacyRow(f"RS, ε = {epsilon:g} end to end", "RS", epsilon, True) for epsilon in EPSILONS),
+    PrivacyRow("FC (fixed codes)", "FC"),
+    PrivacyRow("FC (codes all zero)", "FC", code_size=0.0),
 ]
 
 
@@ -82,7 +82,7 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
     ]
 
 
-def _make_setting(setting: Setting, amount: Amount, row: Row) -> Setting:
+def _make_setting(setting: Setting, amount: Amount, row: PrivacyRow) -> Setting:
     """Make a setting. One release takes the whole budget; what others make of it stays the teacher to the end.
 
     End to end, training has the noise of DP-SGD until then, and none after: nothing leaves any more.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class Way(NamedTuple):
+class TopologyRow(NamedTuple):
     """A row of the study: whom a client learns from. `m_down` is from how many peers, where there is no relay."""
 
     title: str
@@ -29,16 +29,16 @@ class Way(NamedTuple):
 
 ALONE, RELAY = "alone (IL)", "relay"  # which the others are compared with
 WAYS = [
-    Way(ALONE, "IL"),
-    Way(RELAY),
-    Way("complete, 1 peer", m_down=1, topology="complete"),
-    Way("complete, 2 peers", m_down=2, topology="complete"),
-    Way("complete, 5 peers", m_down=5, topology="complete"),
-    Way("ring, 2 peers", m_down=2, topology="ring"),
-    Way("regular, 2 peers", m_down=2, topology="regular"),
-    Way("random, 2 peers", m_down=2, topology="random"),
-    Way("star, 2 peers", m_down=2, topology="star"),
-    Way("small world, 2 peers", m_down=2, topology="small_world"),
+    TopologyRow(ALONE, "IL"),
+    TopologyRow(RELAY),
+    TopologyRow("complete, 1 peer", m_down=1, topology="complete"),
+    TopologyRow("complete, 2 peers", m_down=2, topology="complete"),
+    TopologyRow("complete, 5 peers", m_down=5, topology="complete"),
+    TopologyRow("ring, 2 peers", m_down=2, topology="ring"),
+    TopologyRow("regular, 2 peers", m_down=2, topology="regular"),
+    TopologyRow("random, 2 peers", m_down=2, topology="random"),
+    TopologyRow("star, 2 peers", m_down=2, topology="star"),
+    TopologyRow("small world, 2 peers", m_down=2, topology="small_world"),
 ]
 SEEDS = 5
 SIZE = 10  # clients, of the whole study
@@ -68,7 +68,7 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
     return whole + part
 
 
-def _cell(way: Way, clients: int, seed: int, setting: Setting) -> Cell:
+def _cell(way: TopologyRow, clients: int, seed: int, setting: Setting) -> Cell:
     own = replace(setting, clients=clients, topology=way.topology, policy=Policy(m_down=way.m_down))
     return Cell({"row": way.title, "clients": clients, "seed": seed}, Run(way.method, seed, own))
 

@@ -77,7 +77,7 @@ def log_one_minus(log_q: Tensor) -> Tensor:
     return torch.log1p(-small.exp()).scatter(-1, top, others)
 
 
-class Classifier(nn.Module):
+class ClassifierDiscriminator(nn.Module):
     """The model's own classifier, by which ĥ(s, t) = ⟨softmax τ(s), softmax τ(t)⟩. It has no weights of its own."""
 
     def __init__(self, dimension: int) -> None:
@@ -116,7 +116,7 @@ class External(nn.Module):
         return self.judge(features[:, None, :], observed, negatives=int(has_observation.sum()) - 1)
 
 
-DISCRIMINATORS: dict[str, Callable[[int], nn.Module]] = {"classifier": Classifier, "external": External}
+DISCRIMINATORS: dict[str, Callable[[int], nn.Module]] = {"classifier": ClassifierDiscriminator, "external": External}
 
 
 class Contrast(NamedTuple):

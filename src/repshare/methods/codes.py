@@ -18,7 +18,7 @@ from repshare.methods.method import Method
 
 
 @dataclass(frozen=True)
-class Options:
+class CodeOptions:
     """The setting's."""
 
     code_size: float = Setting.code_size
@@ -41,4 +41,4 @@ def adapt(policy: Policy) -> Policy:
     return replace(policy, lambda_disc=0.0, m_up=0, m_down=0)
 
 
-FC = Method("FC", "fixed codes (a control: no communication)", options=Options(), learner=CodeLearner, adapt=adapt)
+FC = Method("FC", "fixed codes (a control: no communication)", options=CodeOptions(), learner=CodeLearner, adapt=adapt)

@@ -35,7 +35,7 @@ class Method(NamedTuple):
     adapt: Callable[[Policy], Policy] = lambda policy: policy
     """The part of a policy that this method knows."""
     models: Literal["own", "one", "part", "pooled"] = "own"
-    """The models to test. own: each client's model. one: the server's, which all clients have. part: each client's, with
+    """The models to test. own: each client's. one: the server's, which all clients have. part: each client's, with
     the part that the server has of it. pooled: that of one client, which has everyone's data."""
 
     @property

@@ -17,19 +17,19 @@ import repshare
 from repshare.errors import RepshareError, StoreError
 from repshare.relay.monitoring.audit_log import AuditLog
 from repshare.relay.monitoring.logs import say
-from repshare.relay.options import Options, is_loopback
+from repshare.relay.options import RelayOptions, is_loopback
 from repshare.relay.page.recorder import expire, keep_notes
 from repshare.relay.problems import Problem, from_error, respond
 from repshare.relay.routes import clients, health, page, secure, tasks
 from repshare.relay.routes.direct import Application
-from repshare.relay.schemas import Privacy, ProblemDetails, Report
+from repshare.relay.schemas import Privacy, ProblemDetails, RoundReport
 from repshare.relay.service import Service
 from repshare.stores import Database
 
 EXPIRY_SECONDS = 1.0
 
 
-def make_app(database: Database, options: Options, audit: AuditLog | None = None) -> Application:
+def make_app(database: Database, options: RelayOptions, audit: AuditLog | None = None) -> Application:
     """Make a relay over this database. Its state is `app.state.service`; the database stays open when the app ends."""
     service = Service(database, options, audit or AuditLog())
 
@@ -94,14 +94,14 @@ def _methods(app: FastAPI, request: Request) -> set[str]:
     return {method for route in paths for method in route.methods or ()}
 
 
-def _describe(app: FastAPI, options: Options) -> dict[str, Any]:
+def _describe(app: FastAPI, options: RelayOptions) -> dict[str, Any]:
     """Return the OpenAPI document, with what FastAPI cannot know: the token, and the shape of problems."""
     if app.openapi_schema is None:
         document = deepcopy(
             get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         )
         parts = document["components"]
-        for model in (ProblemDetails, Privacy, Report):
+        for model in (ProblemDetails, Privacy, RoundReport):
             shape = model.model_json_schema(ref_template="#/components/schemas/{model}")
             parts["schemas"][model.__name__] = {key: value for key, value in shape.items() if key != "$defs"}
         for path, methods in document["paths"].items():

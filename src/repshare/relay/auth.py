@@ -62,7 +62,7 @@ class Grant(NamedTuple):
     task: str | None
 
 
-class Entry(NamedTuple):
+class TokenEntry(NamedTuple):
     """A token as it is kept."""
 
     id: str
@@ -83,7 +83,7 @@ class Access:
     ) -> None:
         """`clock` says for how long something is remembered, `now` when a token expires."""
         self._store, self._clock, self._now = database.store("access"), clock, now
-        self._remembered: dict[str, tuple[float, Entry]] = {}  # by id, with the time until which it may be used
+        self._remembered: dict[str, tuple[float, TokenEntry]] = {}  # by id, with the time until which it may be used
 
     def invite(self, grant: Grant, *, renew: bool = False, days: float | None = None) -> str:
         """Return a new token, which is kept nowhere. A name has one token in a task: `renew` ends the one before.
@@ -96,7 +96,7 @@ class Access:
         token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
         now = self._now()
         expires = None if days is None else now + days * DAY_SECONDS
-        entry = Entry(token_id, grant, _digest(secret), now, expires)
+        entry = TokenEntry(token_id, grant, _digest(secret), now, expires)
 
         def work(state: Transaction) -> None:
             before = _tokens_of(state, grant)
@@ -165,12 +165,12 @@ class Access:
             return None
         return entry.grant
 
-    def _fits(self, entry: Entry, secret: str) -> bool:
+    def _fits(self, entry: TokenEntry, secret: str) -> bool:
         """Return whether this is the token's secret, and the token has not expired."""
         expired = entry.expires is not None and self._now() >= entry.expires
         return hmac.compare_digest(entry.digest, _digest(secret)) and not expired
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[TokenEntry]:
         """Return all tokens that can be read, without their secrets, the oldest first."""
         kept = self._store.read(lambda state: list(state.scan("token/")))
         found = [_decode(key[6:], value) for key, value in kept if isinstance(value, bytes)]
@@ -193,7 +193,7 @@ class Access:
 
         return self._store.transact(work)
 
-    def _remember(self, token_id: str, kept: bytes | None) -> Entry | None:
+    def _remember(self, token_id: str, kept: bytes | None) -> TokenEntry | None:
         if kept is None:
             self._remembered.pop(token_id, None)
             return None
@@ -255,13 +255,13 @@ def _holder(grant: Grant) -> str:
     return f"holder/{json.dumps([grant.task, grant.name])}"
 
 
-def _encode(entry: Entry) -> bytes:
+def _encode(entry: TokenEntry) -> bytes:
     kept = {**entry.grant._asdict(), "sha256": entry.digest.hex(), "created": entry.created, "expires": entry.expires}
     return json.dumps(kept).encode()
 
 
-def _decode(token_id: str, kept: bytes) -> Entry:
+def _decode(token_id: str, kept: bytes) -> TokenEntry:
     with decoding(f"token/{token_id}"):
         values = json.loads(kept)
         grant = Grant(values["role"], values["name"], values["task"])
-        return Entry(token_id, grant, bytes.fromhex(values["sha256"]), values["created"], values.get("expires"))
+        return TokenEntry(token_id, grant, bytes.fromhex(values["sha256"]), values["created"], values.get("expires"))

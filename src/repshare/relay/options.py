@@ -57,7 +57,7 @@ def is_loopback(host: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Options:
+class RelayOptions:
     """The limits of a relay, and whom it serves."""
 
     insecure: bool = False

@@ -53,7 +53,7 @@ class TaskList(BaseModel):
     tasks: list[NamedTask]
 
 
-class Version(BaseModel):
+class TaskVersion(BaseModel):
     """A number that grows with every change to a task's board."""
 
     model_config = ConfigDict(json_schema_extra=_example(version=7))
@@ -77,7 +77,7 @@ Me = create_model(
 )
 
 
-class Member(BaseModel):
+class ClientStatus(BaseModel):
     """A client that has published."""
 
     name: str
@@ -89,7 +89,7 @@ class Member(BaseModel):
     outlier: bool
 
 
-class Refusal(BaseModel):
+class RefusalStatus(BaseModel):
     """A request that was refused."""
 
     time: float = Field(description="seconds since 1970")
@@ -98,15 +98,17 @@ class Refusal(BaseModel):
     reason: str
 
 
-class Status(BaseModel):
+class TaskStatus(BaseModel):
     """The state of a task."""
 
     name: str
     task: TaskFields
     version: int
     clients: int
-    shown: list[Member] = Field(description="to a client: only itself")
-    refusals: list[Refusal] | None = Field(None, description="the last ones at this relay; for viewers and admins")
+    shown: list[ClientStatus] = Field(description="to a client: only itself")
+    refusals: list[RefusalStatus] | None = Field(
+        None, description="the last ones at this relay; for viewers and admins"
+    )
 
 
 class Privacy(BaseModel):
@@ -119,7 +121,7 @@ class Privacy(BaseModel):
     mode: str | None = Field(None, max_length=40)
 
 
-class Report(BaseModel):
+class RoundReport(BaseModel):
     """A client's report of a round, as far as it chooses. Nothing about samples."""
 
     model_config = ConfigDict(

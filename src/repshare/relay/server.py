@@ -18,7 +18,7 @@ from repshare.errors import ConfigError
 from repshare.relay.app import make_app
 from repshare.relay.monitoring import logs
 from repshare.relay.monitoring.audit_log import AuditLog
-from repshare.relay.options import Address, Options
+from repshare.relay.options import Address, RelayOptions
 from repshare.relay.service import Service
 from repshare.stores import Database
 
@@ -36,7 +36,7 @@ SPARE_FILES = 64  # for the store, the log and what is imported late
 SWITCH_SECONDS = 0.0005  # between threads: those with little to do need not wait for one that makes a large answer
 
 
-def serve(database: Database, options: Options, address: Address, audit: AuditLog | None = None) -> None:
+def serve(database: Database, options: RelayOptions, address: Address, audit: AuditLog | None = None) -> None:
     """Serve until SIGTERM or SIGINT; then finish what is under way and return."""
     address.check(insecure=options.insecure)
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -64,11 +64,11 @@ def serve(database: Database, options: Options, address: Address, audit: AuditLo
         raise ConfigError(f"the certificate or its key cannot be used: {error}") from error
     gc.collect()
     gc.freeze()  # what is there for good is not looked through again while requests wait
-    Server(config, _url(address, listener)).run(sockets=[listener])
+    RelayServer(config, _url(address, listener)).run(sockets=[listener])
     logs.say("stopped")
 
 
-class Server(uvicorn.Server):
+class RelayServer(uvicorn.Server):
     """uvicorn's, which says where it listens, and on its way out lets those who wait for news go first."""
 
     def __init__(self, config: uvicorn.Config, url: str) -> None:
@@ -309,7 +309,7 @@ def _tls(address: Address) -> dict[str, Any]:
     return {**files, "ssl_ca_certs": str(address.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
 
 
-def _within_files(options: Options) -> Options:
+def _within_files(options: RelayOptions) -> RelayOptions:
     """Raise the limit on files as far as the system allows: the usual 1,024 are few for a server.
 
     No more connections than there can be files, and some to spare: what needs one then would fail without a word.

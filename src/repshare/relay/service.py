@@ -17,8 +17,8 @@ from repshare.relay.limits import PART_BYTES, PART_ROWS, ROOM_BYTES, Crowd, Rate
 from repshare.relay.monitoring.audit_log import Action, AuditLog
 from repshare.relay.monitoring.logs import Budget
 from repshare.relay.monitoring.metrics import Metrics
-from repshare.relay.options import Options
-from repshare.relay.page.presence import Seen
+from repshare.relay.options import RelayOptions
+from repshare.relay.page.presence import PresenceRecorder
 from repshare.relay.problems import Problem
 from repshare.relay.sizes import Load
 from repshare.relay.tasks import Open, Tasks
@@ -53,10 +53,10 @@ class Refusal(NamedTuple):
 class Service:
     """The state of one relay process."""
 
-    def __init__(self, database: Database, options: Options, audit: AuditLog) -> None:
+    def __init__(self, database: Database, options: RelayOptions, audit: AuditLog) -> None:
         self.database, self.options, self._audit = database, options, audit
         self.access, self.tasks, self.news = Access(database), Tasks(database), News()
-        self.seen = Seen()
+        self.seen = PresenceRecorder()
         self.unread, self.heads = Crowd[Any](ROOM_BYTES), Crowd[Any](HEADS_BYTES)  # of connections
         self.connections = Crowd[Any](options.connections)
         self.metrics = Metrics(lambda: self.news.waiting)

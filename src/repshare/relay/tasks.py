@@ -45,7 +45,7 @@ FEWEST_NAMED = 3  # peers that a question must name: of two, one who is an accom
 LONGEST_AGE_SECONDS = 1e9  # thirty years; beyond some point a clock's fractions no longer add up
 
 
-class Entry(NamedTuple):
+class TaskEntry(NamedTuple):
     """A task as the registry has it. A task that was deleted and created again has another identity."""
 
     name: str
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 class Open:
     """A task in use."""
 
-    entry: Entry
+    entry: TaskEntry
     board: Board
     meetings: Meetings
     notes: Healing  # what the page shows besides the board
@@ -119,7 +119,7 @@ class Tasks:
         there.until = self._clock() + REMEMBERED_SECONDS
         return there
 
-    def _part(self, old: Entry, new: Entry | None) -> Entry | None:
+    def _part(self, old: TaskEntry, new: TaskEntry | None) -> TaskEntry | None:
         """Return what is under the name of a task that the registry lacks: nothing, another, or the same put back."""
         if self._deleted.read(lambda state: state.get([old.identity])) != [None]:
             self._clear(old)  # of what came in here after it was deleted, maybe elsewhere
@@ -137,10 +137,10 @@ class Tasks:
             raise ConfigError(f"there is no task {name[:80]!r}")
         return there
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[TaskEntry]:
         """Return all tasks that can be read, by name."""
 
-        def work(state: Transaction) -> list[Entry]:
+        def work(state: Transaction) -> list[TaskEntry]:
             names = [key for key, _ in state.scan("")]
             found = (_find(state, name) for name in sorted({name.removeprefix(COPY) for name in names}))
             return [entry for entry in found if entry]
@@ -202,19 +202,19 @@ class Tasks:
             on_failure.pop_all()
         return made.name
 
-    def _clear(self, entry: Entry) -> None:
+    def _clear(self, entry: TaskEntry) -> None:
         for store in (self._store(entry), self._meetings(entry), self._notes(entry)):
             store.clear()
 
-    def _store(self, entry: Entry) -> Store:
+    def _store(self, entry: TaskEntry) -> Store:
         # The identity is part of the name: a relay that has not noticed yet that a task was deleted and created
         # again writes into the old one.
         return self._database.store(f"task:{entry.name}:{entry.identity}")
 
-    def _meetings(self, entry: Entry) -> Store:
+    def _meetings(self, entry: TaskEntry) -> Store:
         return self._database.store(f"meetings:{entry.name}:{entry.identity}")
 
-    def _notes(self, entry: Entry) -> Healing:
+    def _notes(self, entry: TaskEntry) -> Healing:
         # Apart from the board: writing one must never make a change to the other begin again.
         return Healing(self._database.store(f"notes:{entry.name}:{entry.identity}"), drop_damaged)
 
@@ -266,16 +266,16 @@ def _read_exported(exported: bytes) -> tuple[str, Task, dict[str, bytes]]:
     return str(name), task, kept
 
 
-def _new(name: str, task: Task) -> Entry:
-    return Entry(name, task, secrets.token_hex(8), time.time(), secrets.token_hex(16))
+def _new(name: str, task: Task) -> TaskEntry:
+    return TaskEntry(name, task, secrets.token_hex(8), time.time(), secrets.token_hex(16))
 
 
-def _encode(entry: Entry) -> dict[str, bytes]:
+def _encode(entry: TaskEntry) -> dict[str, bytes]:
     kept = json.dumps({**entry._asdict(), "task": asdict(entry.task)}).encode()
     return {entry.name: kept, COPY + entry.name: kept}
 
 
-def _read(state: Transaction, name: str) -> Entry | None:
+def _read(state: Transaction, name: str) -> TaskEntry | None:
     """Return a task as the registry has it; None if it has none."""
     kept, copy = state.get([name, COPY + name])
     if kept is None and copy is not None:
@@ -283,7 +283,7 @@ def _read(state: Transaction, name: str) -> Entry | None:
     return None if kept is None else _decode(name, kept)
 
 
-def _find(state: Transaction, name: str) -> Entry | None:
+def _find(state: Transaction, name: str) -> TaskEntry | None:
     """Return the same from what can be read of it; None if nothing can."""
     for kept in get_each(state, [name, COPY + name]):
         if isinstance(kept, bytes):
@@ -309,12 +309,12 @@ def _heal(state: Transaction, fault: Damaged) -> Healed:
     return Healed(faults, [f"the task {name}" for name in sorted(names - found.keys())])
 
 
-def _decode(name: str, kept: bytes) -> Entry:
+def _decode(name: str, kept: bytes) -> TaskEntry:
     with decoding(name):
         values = json.loads(kept)
         described, identity, created = values["task"], str(values["identity"]), float(values["created"])
         secret = str(values.get("secret", identity))
     try:
-        return Entry(name, Task(**described), identity, created, secret)
+        return TaskEntry(name, Task(**described), identity, created, secret)
     except TypeError as error:  # a field that this version does not know
         raise ConfigError(f"task {name} was created by another version of repshare: {error}") from error

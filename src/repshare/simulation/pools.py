@@ -22,9 +22,9 @@ import torch
 
 from repshare.errors import RepshareError, WorkerFailed
 from repshare.learning.measures import Score, View
-from repshare.simulation.checkpoint import Version
+from repshare.simulation.checkpoint import SavedState
 from repshare.simulation.plan import Plan, map_plan, write_plan
-from repshare.simulation.workers import RESIDENT, Bodies, Report, Worker
+from repshare.simulation.workers import RESIDENT, Bodies, RoundResult, Worker
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
@@ -66,12 +66,12 @@ class Inline:
         torch.set_num_threads(self._threads)
         self._scratch.cleanup()
 
-    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, Version]) -> None:
+    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, SavedState]) -> None:
         """Make room for this plan's clients."""
         with make_room(self._scratch) as room:
             self._worker = Worker(plan, folder or room, versions, self.resident)
 
-    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
+    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> RoundResult:
         """Carry out this round of these clients."""
         return self._worker.round(number, teachers, apart)
 
@@ -83,29 +83,29 @@ class Inline:
         """Return every client's view of the test samples."""
         return self._worker.look(range(self._worker.plan.clients))
 
-    def save(self) -> dict[int, Version]:
+    def save(self) -> dict[int, SavedState]:
         """Write the state of every client that has changed since the last time."""
         return self._worker.save()
 
 
-class Shared(ABC):
+class WorkerPool(ABC):
     """Clients dealt out in turn over several workers, wherever these are; `_ask` puts one question to each."""
 
     count: int
 
-    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, Version]) -> None:
+    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, SavedState]) -> None:
         """Make room for this plan's clients, each in its worker."""
         self._plan = plan
         shares = [{i: v for i, v in versions.items() if i % self.count == place} for place in range(self.count)]
         self._hand_over(plan, folder, shares)
 
-    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
+    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> RoundResult:
         """Carry out this round of these clients, in parallel."""
         reports = self._ask("round", [(number, share, apart) for share in self._shares(teachers)])
         records = {i: record for report in reports for i, record in report.records.items()}
         releases = {i: body for report in reports for i, body in report.releases.items()}
         sums = [part for report in reports for part in report.sums]
-        return Report({i: records[i] for i in teachers}, {i: releases[i] for i in teachers if i in releases}, sums)
+        return RoundResult({i: records[i] for i in teachers}, {i: releases[i] for i in teachers if i in releases}, sums)
 
     def evaluate(self, bodies: Bodies) -> dict[int, Score]:
         """Test accuracy of each of these clients, in parallel."""
@@ -119,7 +119,7 @@ class Shared(ABC):
         together = {index: view for part in self._ask("look", shares) for index, view in part.items()}
         return dict(sorted(together.items()))
 
-    def save(self) -> dict[int, Version]:
+    def save(self) -> dict[int, SavedState]:
         """Write the state of every client that has changed since the last time, in parallel."""
         answers = self._ask("save", [()] * self.count)
         return {index: version for part in answers for index, version in part.items()}
@@ -131,7 +131,7 @@ class Shared(ABC):
         return shares
 
     @abstractmethod
-    def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, Version]]) -> None:
+    def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, SavedState]]) -> None:
         """Give every worker the plan, and its share of the states."""
 
     @abstractmethod
@@ -139,7 +139,7 @@ class Shared(ABC):
         """Ask every worker at once, and wait for all answers."""
 
 
-class Processes(Shared):
+class Processes(WorkerPool):
     """A process for each core."""
 
     def __init__(self, count: int | None = None, resident: int = RESIDENT) -> None:
@@ -176,7 +176,7 @@ class Processes(Shared):
             process.join()
         self._scratch.cleanup()
 
-    def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, Version]]) -> None:
+    def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, SavedState]]) -> None:
         with make_room(self._scratch) as room:
             write_plan(plan, room)
             folder = folder or room / "states"

@@ -38,7 +38,7 @@ class MemoryStore:
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads."""
         with self._alone:
-            return work(_Reading(self._read, self._scan))
+            return work(_MemoryReading(self._read, self._scan))
 
     def items(self) -> Mapping[str, bytes]:
         """Return everything kept."""
@@ -59,7 +59,7 @@ class MemoryStore:
                 yield key, verify(self.name, key, *kept)
 
 
-class _Reading:
+class _MemoryReading:
     """A transaction that only reads."""
 
     def __init__(self, read: Callable[[Sequence[str]], list[Kept]], scan: Scan) -> None:

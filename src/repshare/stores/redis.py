@@ -188,7 +188,7 @@ class RedisStore:
             self.database.clear(keys=[self.hash])
 
     def _transact(self, work: Callable[[Transaction], Result], key: bytes) -> Result:
-        reading = _Reading(self)
+        reading = _RedisReading(self)
         changes = Changes(reading.read, reading.scan)
         result = work(changes)
         if changes.made:
@@ -213,7 +213,7 @@ class RedisStore:
         return key if self.database.connection.set(self.door, key, nx=True, px=int(1000 * DOOR_SECONDS)) else b""
 
 
-class _Reading:
+class _RedisReading:
     """The reads of one transaction: all of one version."""
 
     def __init__(self, store: RedisStore) -> None:

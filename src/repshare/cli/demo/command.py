@@ -59,13 +59,13 @@ def demo(
         stay: On a terminal, keep the relay and its page up until Enter or Ctrl-C.
         json: Print one JSON document on standard output, and nothing else there.
     """
-    from repshare.cli.demo.processes import Processes
+    from repshare.cli.demo.processes import DemoProcesses
     from repshare.cli.demo.scene import Cast, Scene
 
     cast = Cast(dataset, clients, samples, rounds, seed, pace)
     console = Console(stderr=json, highlight=False)
     try:
-        with _folder(keep) as folder, Processes(folder, remove=keep is None) as processes:
+        with _folder(keep) as folder, DemoProcesses(folder, remove=keep is None) as processes:
             console.print("starting a relay …", style="dim")
             scene = Scene(cast, folder, processes)
             say(console, f"live page    {scene.page}\n")

@@ -13,7 +13,7 @@ from repshare.errors import WorkerFailed
 STOP_SECONDS = 10.0  # for a process to end when asked to
 
 
-class Processes:
+class DemoProcesses:
     """Several processes, for the length of a block; what each says is in a file."""
 
     def __init__(self, folder: Path, *, remove: bool) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.cli.demo.party import DIMENSION, Share, choose, network_of
-from repshare.cli.demo.processes import Processes
+from repshare.cli.demo.processes import DemoProcesses
 from repshare.data import histogram, load
 from repshare.errors import ConfigError, WorkerFailed
 from repshare.relay.auth import Access, Grant
@@ -69,7 +69,7 @@ class Rounds(NamedTuple):
 class Scene:
     """A relay and its clients, under way."""
 
-    def __init__(self, cast: Cast, folder: Path, processes: Processes) -> None:
+    def __init__(self, cast: Cast, folder: Path, processes: DemoProcesses) -> None:
         """Start the relay; `begin` starts the clients."""
         self.cast, self.folder, self._processes = cast, folder, processes
         self._alone = Journal(folder / "alone.jsonl")

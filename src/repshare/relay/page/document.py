@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import anyio.to_thread
 
 from repshare.board import Board
-from repshare.board.state import Member, read_members
+from repshare.board.state import BoardMember, read_members
 from repshare.relay.page.histories import FIELDS, History, make_curves, read_histories
 from repshare.relay.page.presence import Sight, read_sights, read_traffic
 from repshare.relay.page.snapshots import COUNTED, read_index, usual_round
@@ -25,7 +25,7 @@ Made = TypeVar("Made")
 _ROUNDED = ("test_accuracy", "train_accuracy", "ce", "bound")
 
 
-class Shared:
+class SharedDocuments:
     """Documents made at most now and then, and one at a time, however many look."""
 
     def __init__(self, fresh_seconds: float = 0.0) -> None:
@@ -92,7 +92,7 @@ def make_view(
 
 
 def _member(
-    member: Member, history: History | None, sight: Sight | None, now: float, away_seconds: float, classes: int
+    member: BoardMember, history: History | None, sight: Sight | None, now: float, away_seconds: float, classes: int
 ) -> dict[str, Any]:
     last = history.points[-1].tolist() if history is not None and len(history.points) else []
     told = {
@@ -116,7 +116,7 @@ def _member(
     }
 
 
-def _online(sight: Sight | None, member: Member, now: float, away_seconds: float) -> bool:
+def _online(sight: Sight | None, member: BoardMember, now: float, away_seconds: float) -> bool:
     """Return whether a client is online. A date far ahead is as wrong as an old one: the clock was set back since."""
     if sight is None:
         return abs(now - member.published) <= away_seconds
@@ -124,7 +124,7 @@ def _online(sight: Sight | None, member: Member, now: float, away_seconds: float
 
 
 def _traffic(
-    notes: Store, members: list[Member], histories: Mapping[str, History], sights: Mapping[str, Sight]
+    notes: Store, members: list[BoardMember], histories: Mapping[str, History], sights: Mapping[str, Sight]
 ) -> dict[str, Any]:
     """Return bytes so far; and for clients that reported their models' size, what FedAvg would have cost."""
     up, down = read_traffic(notes)

@@ -41,7 +41,7 @@ class _Tally:
     published: float = 0.0
 
 
-class Seen:
+class PresenceRecorder:
     """The events since the store was last updated. Used from one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:

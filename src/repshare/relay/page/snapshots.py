@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from repshare.board import Board
 from repshare.board.robust import read_means
-from repshare.board.state import Member, read_members
+from repshare.board.state import BoardMember, read_members
 from repshare.board.totals import read_totals
 from repshare.relay.page.histories import most_crowded, read_many
 from repshare.sharing.representations import Representations
@@ -82,7 +82,7 @@ def snap(board: Board, notes: Store) -> bool:
     return notes.transact(work)
 
 
-def usual_round(members: Sequence[Member]) -> int:
+def usual_round(members: Sequence[BoardMember]) -> int:
     """Return the round that a task's clients are in: the median, so that no minority decides; 0 if there are none."""
     return median_low(member.round for member in members) if members else 0
 
@@ -124,7 +124,7 @@ def forget(board: Board, notes: Store, clients: Collection[str]) -> None:
 
 
 def _read_means(board: Board, room: int) -> Means | None:
-    def work(state: Transaction) -> tuple[list[Member], Representations]:
+    def work(state: Transaction) -> tuple[list[BoardMember], Representations]:
         (kept,) = state.get(["totals"])
         totals = read_totals(kept, board.task)
         everyone = totals.means(np.flatnonzero(totals.clients[:CLASSES]).tolist())

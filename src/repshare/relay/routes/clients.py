@@ -15,7 +15,7 @@ from repshare.relay.limits import PART_BYTES
 from repshare.relay.page.recorder import forget
 from repshare.relay.problems import Problem
 from repshare.relay.routes.direct import Direct
-from repshare.relay.schemas import BYTES, CLIENT, GUARDED, MOST_PEERS, TASK, Version, answers, describe_number, name
+from repshare.relay.schemas import BYTES, CLIENT, GUARDED, MOST_PEERS, TASK, TaskVersion, answers, describe_number, name
 from repshare.relay.service import Service
 from repshare.relay.tasks import Open
 
@@ -41,7 +41,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         summary="Publish a release",
         description="Safetensors bytes, as `repshare.sharing.wire.encode_release` writes them, in place of the "
         "client's last release. The same bytes again change nothing; an older round is refused.",
-        responses={200: {"model": Version}, **answers("malformed", *GUARDED, *TAKING)},
+        responses={200: {"model": TaskVersion}, **answers("malformed", *GUARDED, *TAKING)},
         openapi_extra={"parameters": [TASK, CLIENT], "requestBody": BODY},
     )
     async def publish(request: Request) -> Response:
@@ -65,7 +65,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         tags=TAGS,
         summary="Take a release back",
         description="For the client itself, and for admins. Without a release nothing changes.",
-        responses={200: {"model": Version}, **answers(*GUARDED, "invalid")},
+        responses={200: {"model": TaskVersion}, **answers(*GUARDED, "invalid")},
         openapi_extra={"parameters": [TASK, CLIENT]},
     )
     async def withdraw(request: Request) -> Response:
@@ -117,7 +117,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         summary="Wait for something new",
         description="Answers at once if the task's version is not `since`; otherwise when it changes, or after `wait` "
         "seconds with the same version.",
-        responses={200: {"model": Version}, **answers(*GUARDED, "invalid")},
+        responses={200: {"model": TaskVersion}, **answers(*GUARDED, "invalid")},
         openapi_extra={"parameters": [TASK, *WAITING]},
     )
     async def news(request: Request) -> Response:

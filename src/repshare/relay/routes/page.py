@@ -11,10 +11,10 @@ from starlette.responses import HTMLResponse, JSONResponse, StreamingResponse
 
 from repshare.errors import RepshareError
 from repshare.relay.page import histories, site, snapshots
-from repshare.relay.page.document import Shared, make_view
+from repshare.relay.page.document import SharedDocuments, make_view
 from repshare.relay.problems import Problem
 from repshare.relay.routes.clients import check_client
-from repshare.relay.schemas import CLIENT, GUARDED, TASK, Nothing, Report, answers, parse
+from repshare.relay.schemas import CLIENT, GUARDED, TASK, Nothing, RoundReport, answers, parse
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 from repshare.relay.tasks import Open
@@ -87,14 +87,14 @@ def _add_reports(app: FastAPI, service: Service) -> None:
         there = await service.open(path["task"])
         check_client(service, grant, path["client"])
         async with service.receive(request, there, MOST_REPORT_BYTES) as body:
-            told = parse(Report, body).model_dump(exclude_none=True)
+            told = parse(RoundReport, body).model_dump(exclude_none=True)
             await service.run(histories.record, there.notes, path["client"], told)
         service.seen.note(path["task"], path["client"])
         return Response(b"{}", media_type="application/json")
 
 
 def _add_documents(app: FastAPI, service: Service) -> None:
-    shared, planes = Shared(FRESH_SECONDS), dict[str, snapshots.Floats | None]()
+    shared, planes = SharedDocuments(FRESH_SECONDS), dict[str, snapshots.Floats | None]()
 
     def draw(there: Open) -> bytes:
         task = there.board.task

@@ -7,12 +7,12 @@ from typing import Annotated, Any, NamedTuple
 
 from fastapi import FastAPI, Query, Request, Response
 
-from repshare.board.state import Member
+from repshare.board.state import BoardMember
 from repshare.errors import Refused
 from repshare.relay.limits import read_body
-from repshare.relay.page.document import Shared
+from repshare.relay.page.document import SharedDocuments
 from repshare.relay.problems import Problem
-from repshare.relay.schemas import GUARDED, TASK, Me, NamedTask, Status, TaskFields, TaskList, answers, parse
+from repshare.relay.schemas import GUARDED, TASK, Me, NamedTask, TaskFields, TaskList, TaskStatus, answers, parse
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 from repshare.relay.tasks import Open, make_task
@@ -24,7 +24,7 @@ TAGS: list[str | Enum] = ["tasks"]
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """Add the endpoints."""
-    shared = Shared()
+    shared = SharedDocuments()
 
     @app.put(
         "/v1/tasks/{task}",
@@ -97,7 +97,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         summary="How a task stands",
         description="A client is told of itself only, and how many others there are. With many clients, at most some "
         "seconds old.",
-        responses={200: {"model": Status}, **answers(*GUARDED, "invalid")},
+        responses={200: {"model": TaskStatus}, **answers(*GUARDED, "invalid")},
         openapi_extra={"parameters": [TASK]},
     )
     async def status(request: Request, limit: Annotated[int, Query(ge=0, le=MOST_SHOWN)] = USUALLY_SHOWN) -> Response:
@@ -149,7 +149,7 @@ def _own_row(there: Open, made: _Status, client: str) -> dict[str, str]:
     return {} if member is None else {client: _row(member, None, outlier=False)}
 
 
-def _row(member: Member, score: float | None, *, outlier: bool) -> str:
+def _row(member: BoardMember, score: float | None, *, outlier: bool) -> str:
     return json.dumps(member._asdict() | {"strangeness": score, "outlier": outlier})
 
 
