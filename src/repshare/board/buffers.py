@@ -105,7 +105,7 @@ def read_row(key: str, row: bytes | None) -> tuple[bytes, bytes]:
     """Return a row's owner and contents."""
     owner, mark, contents = (row or b"").partition(b"\n")
     if not mark:
-        raise Damaged(key, "the row is not there" if row is None else "it says no owner")
+        raise Damaged(key, "the row is missing" if row is None else "it names no owner")
     return owner, contents
 
 

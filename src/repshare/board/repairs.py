@@ -68,7 +68,7 @@ def survey(task: Task, state: Transaction) -> Survey:
             good[client] = place
             totals.add(release.means, +1, weighted=task.counts_samples)
     for client in places.keys() - good.keys() - set(scattered) - set(lost):
-        faults[release_key(client)] = "it is not there"
+        faults[release_key(client)] = "it is missing"
         lost.append(client)
     _check_head(task, state, head, places, faults)
     if not lost:
@@ -171,7 +171,7 @@ def _check_rows(
                 raise ValueError(f"it is in no place of {owner.decode()}")
         if key in faults and key in owners:
             misplaced.add(owners[key])
-    faults |= dict.fromkeys(missing, "it is not there")
+    faults |= dict.fromkeys(missing, "it is missing")
     return misplaced | {owners[key] for key in missing}
 
 
@@ -230,7 +230,7 @@ def _check_head(
 ) -> None:
     if head is None:
         if places or any(True for _ in state.scan(release_key(""))):
-            faults.setdefault("head", "it is not there")
+            faults.setdefault("head", "it is missing")
         return
     sizes = np.zeros(2 * task.classes + 1, np.int64)
     for place in places.values():

@@ -87,9 +87,9 @@ class Books:
         self.body = others[0] if others else None
         self.release = None if self.body is None else read_release(client, self.body)
         if self.head.members and totals is None:
-            raise Damaged("totals", "they are not there")
+            raise Damaged("totals", "they are missing")
         if place is not None and not self.head.members:
-            raise Damaged("head", "it says that nobody is there")
+            raise Damaged("head", "it says that there are no clients")
         if not reading and (place is None) != (self.body is None):
             raise Damaged(buffers.place_key(client), "there is a release without a place, or a place without a release")
 
@@ -233,7 +233,7 @@ def _head(task: Task, state: Transaction, kept: bytes | None) -> Head:
     if kept is not None:
         return read_head_of(task, kept)
     for _ in state.scan(release_key("")):
-        raise Damaged("head", "it is not there")
+        raise Damaged("head", "it is missing")
     return Head(np.zeros(_size(task), np.int64))
 
 
@@ -242,7 +242,7 @@ def read_place(state: Transaction, client: str) -> buffers.Place:
     key = buffers.place_key(client)
     (kept,) = state.get([key])
     if kept is None and state.get([release_key(client)]) != [None]:
-        raise Damaged(key, "it is not there")
+        raise Damaged(key, "it is missing")
     with decoding(key):
         return buffers.read_place(kept)
 
@@ -275,7 +275,7 @@ def read_releases(state: Transaction, clients: Sequence[str], *, members: bool =
     """Return the last releases of these clients, where they have any; `members` all have one."""
     bodies = state.get([release_key(client) for client in clients])
     if members and None in bodies:
-        raise Damaged(release_key(clients[bodies.index(None)]), "it is not there")
+        raise Damaged(release_key(clients[bodies.index(None)]), "it is missing")
     return [read_release(client, body) for client, body in zip(clients, bodies, strict=True) if body is not None]
 
 

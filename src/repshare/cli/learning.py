@@ -135,7 +135,7 @@ def _compare(
     runs = experiments.plan_comparison(setting, methods, seeds, splits)
     pool = make_workers(output, setting.clients)
     folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
-    hint = f"go on with --name {folder.path.name} --resume"
+    hint = f"resume with --name {folder.path.name} --resume"
     with folder, pool as workers, terminal.progress(console) as bar, interruptible(hint) as until_asked:
         task = bar.add_task("", total=sum(run.setting.rounds or 0 for run in runs))
         done = 0

@@ -151,7 +151,7 @@ def _scratch() -> Iterator[Path]:
 
 def _require_online() -> None:
     if os.environ.get("REPSHARE_OFFLINE"):
-        raise DataError("passed over, as REPSHARE_OFFLINE is set")
+        raise DataError("skipped, as REPSHARE_OFFLINE is set")
 
 
 CHAIN: tuple[tuple[str, Callable[[Wanted], Arrays]], ...] = (
@@ -177,7 +177,7 @@ def fetch(name: str, *, folder: Path | None = None, progress: bool = False) -> A
             continue
         _keep(name, arrays)
         return arrays
-    raise DataError("\n".join((f"{name} could not be had. Tried:", *failures, *_advice(name))))
+    raise DataError("\n".join((f"{name} could not be loaded. Tried:", *failures, *_advice(name))))
 
 
 def _keep(name: str, arrays: Arrays) -> None:
@@ -192,5 +192,5 @@ def _advice(name: str) -> tuple[str, str]:
     layouts = ORIGINS[name].layouts
     return (
         f"Either name a folder with {layouts[0].subfolder}/{layouts[0].first_file} in it (--data-folder),",
-        "or go online once without REPSHARE_OFFLINE: it is kept in the cache from then on.",
+        "or download it once, without REPSHARE_OFFLINE: it is kept in the cache from then on.",
     )

@@ -112,7 +112,7 @@ class Connection:
         request = self._http.build_request(method, self.url + path, params=query, headers=headers, content=body)
         started, tries = self._clock(), 0
         if started < self._not_before:
-            raise Unreachable(f"{self.url} is still away: next try in {self._not_before - started:.0f} s")
+            raise Unreachable(f"{self.url} is still unavailable: next try in {self._not_before - started:.0f} s")
         while True:
             tries += 1
             begun = self._clock()
@@ -179,7 +179,7 @@ class Connection:
 
     def _read(self, response: httpx.Response, longest: int) -> bytes:
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise Malformed("the reply is compressed, which nobody asked for")
+            raise Malformed("the reply is compressed, which was not asked for")
         read = bytearray()
         for piece in response.iter_raw():
             read += piece
@@ -229,13 +229,13 @@ def _check(url: str, token: str | None, *, plain_http: bool) -> bool:
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
         raise ConfigError(f"the relay's address must look like https://relay.example.org, not {parts.geturl()!r}")
     if parts.username is not None or parts.password is not None:
-        raise ConfigError(f"no user or password in the relay's address, please: {parts.scheme}://{host} will do")
+        raise ConfigError(f"the relay's address must not have a user or password: use {parts.scheme}://{host}")
     if token is not None and (not token.isascii() or not token.isprintable() or not token or " " in token):
-        raise ConfigError("the token is not one: it must be letters, digits and signs without spaces")
+        raise ConfigError("the token is not valid: it must be letters, digits and signs without spaces")
     if parts.scheme == "http" and token is not None and not plain_http and not _is_loopback(host):
         raise ConfigError(
             f"the token would go to {host} over plain http, where anyone between could read it: use https, "
-            "or --plain-http (plain_http=True) if the way there is secure in itself"
+            "or --plain-http (plain_http=True) if the network there is secure"
         )
     return parts.scheme == "https"
 

@@ -121,12 +121,12 @@ class Trust:
             return
         if known is not None:
             raise Refused(
-                f"{name} is known by the key {known.hex()}, not {key.hex()}: take its line out of the trust file first"
+                f"{name} is known by the key {known.hex()}, not {key.hex()}: remove its line from the trust file first"
             )
         if owner := next((other for other, theirs in self._keys.items() if theirs == key), None):
-            raise Refused(f"the key {key.hex()} is {owner}'s: {name} needs one of its own")
+            raise Refused(f"the key {key.hex()} is {owner}'s: {name} needs its own")
         if len(self._keys) >= MOST_TRUSTED:
-            raise Refused(f"{MOST_TRUSTED:,} names are trusted already: {name} is one too many")
+            raise Refused(f"{MOST_TRUSTED:,} names are trusted already: {name} cannot be added")
         if self.path is not None:
             _append(self.path, json.dumps({"name": name, "key": key.hex()}))
         self._keys[name] = key
@@ -136,7 +136,7 @@ class Trust:
         if self._keys.get(name) == key:
             return
         if name not in self._keys and not self.first_use:
-            raise Refused(f"its key {key.hex()} is not known: `repshare keys trust` makes it so")
+            raise Refused(f"its key {key.hex()} is not trusted: add it with `repshare keys trust`")
         self.add(name, key)
 
 
@@ -258,7 +258,7 @@ def _read(path: Path) -> Iterator[tuple[str, bytes]]:
                 return  # a crash cut it off: whoever it was is a stranger again
             raise ConfigError(f'{path}, line {number}: must be like {{"name": "bob", "key": "…"}}') from error
         if not isinstance(name, str) or name in seen:
-            raise ConfigError(f"{path}, line {number}: {name!r} is not a name, or is there twice")
+            raise ConfigError(f"{path}, line {number}: {name!r} is not a name, or is listed twice")
         if key in seen:
             raise ConfigError(f"{path}, line {number}: the key of {name!r} is another's already; each needs its own")
         seen |= {name, key}

@@ -243,7 +243,7 @@ class Question:
             return Answer(name, None, "it answered with an error")
         size = len(reply.ok.payload)
         if size > self._limit:
-            return Answer(name, None, f"a reply of {size:,} bytes; at most {self._limit:,} are taken")
+            return Answer(name, None, f"a reply of {size:,} bytes; at most {self._limit:,} are accepted")
         return Answer(name, reply.ok.payload.to_bytes())
 
 

@@ -165,10 +165,10 @@ class PeerExchange:
             raise Unreachable(f"what was seen of the peers could not be kept: {error}") from error
         if failed and not fresh:
             raise Unreachable(
-                f"none of the peers gave a release that could be taken, {', '.join(failed)[:200]} among them"
+                f"none of the peers gave a release that could be accepted, {', '.join(failed)[:200]} among them"
             )
         if not names and self._company and wants.peers != ():
-            raise Unreachable("none of the peers is there")
+            raise Unreachable("no peer is online")
         return self._teach(fresh, wants)
 
     def _answer(self, challenge: bytes) -> bytes:
@@ -187,7 +187,7 @@ class PeerExchange:
         """Return those whose answer could be accepted. The others are not asked: they might keep us waiting."""
         strangers = {name for name in live if not self.trust.welcomes(name)}
         for name in sorted(strangers - self._strangers)[: MOST_STRANGERS - len(self._strangers)]:
-            log.warning("%s: is there, but its key is not known: `repshare keys trust` makes it so", name)
+            log.warning("%s is online, but its key is not trusted: add it with `repshare keys trust`", name)
             self._strangers.add(name)
         return [name for name in live if name not in strangers]
 
@@ -211,7 +211,7 @@ class PeerExchange:
                 if name in answered or last:
                     pending.discard(name)
                     if name not in answered:
-                        log.warning("%s: no answer that could be taken", name)
+                        log.warning("%s: no answer that could be accepted", name)
                         failed.append(name)
                     _ask(question, rest, pending, wanted - len(_shared(answered)))
                 if not pending:

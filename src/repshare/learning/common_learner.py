@@ -218,6 +218,6 @@ def _doubt(together: Tensor | None, alone: Tensor | None) -> str | None:
     if lost - gained <= CERTAIN * math.sqrt(lost + gained):
         return None
     shares = (100 * float(each.double().mean()) for each in (together, alone))
-    return "the others make it worse: of {} held-out samples {:.1f} % right with them, {:.1f} % alone".format(
+    return "other clients make it worse: of {} held-out samples {:.1f} % right with them, {:.1f} % alone".format(
         len(alone), *shares
     )

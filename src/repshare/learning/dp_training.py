@@ -167,8 +167,8 @@ def make_private(model: nn.Module) -> nn.Module:
         model = ModuleValidator.fix(model)
     if mixing:
         _note(
-            f"{type(model).__name__}: {len(mixing)} batch normalisations are now group normalisations, since with the "
-            "others' batch in it no sample's gradient is its own"
+            f"{type(model).__name__}: {len(mixing)} batch normalisations are now group normalisations, since batch "
+            "statistics would mix the samples' gradients"
         )
     for layer in model.modules():
         if getattr(layer, "inplace", False):

@@ -40,6 +40,8 @@ def secret_stream() -> torch.Generator:
     before, drawn = bytes(generator.get_state().numpy()), np.frombuffer(os.urandom(seeded.nbytes), seeded.dtype)
     words = seeded.astype(np.uint64).tobytes()
     if before.count(words) != 1:
-        raise ConfigError(f"PyTorch {torch.__version__} keeps its generator's state otherwise than repshare knows")
+        raise ConfigError(
+            f"PyTorch {torch.__version__} keeps its generator's state in a form that repshare does not know"
+        )
     state = before.replace(words, drawn.astype(np.uint64).tobytes())
     return generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))

@@ -37,7 +37,7 @@ def adapt(policy: Policy) -> Policy:
     if policy.epsilon is not None:
         raise ConfigError("CS has no private releases yet: leave epsilon or CS out")
     if policy.peers is not None:
-        raise ConfigError("a common classifier is everybody's: leave peers or CS out")
+        raise ConfigError("a common classifier is made by all clients: leave peers or CS out")
     return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
 
 

@@ -229,7 +229,7 @@ def _find_faults(state: Transaction) -> dict[str, str]:
     for key in kept.keys() - faults.keys():
         if key[:7] == "holder/" and kept[key] != holders.get(key, "").encode():
             faults[key] = "there is no such token"
-    return faults | dict.fromkeys(holders.keys() - kept.keys(), "it is not there")
+    return faults | dict.fromkeys(holders.keys() - kept.keys(), "it is missing")
 
 
 def split(token: str) -> tuple[str, str]:

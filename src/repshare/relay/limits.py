@@ -125,14 +125,14 @@ async def read_body(request: Request, most_bytes: int, seconds: float, take: Tak
     """Return the request's body, read up to `most_bytes` and for at most `seconds`; `take` is told each part's size."""
     announced = request.headers.get("content-length")
     if announced is not None and announced.isdigit() and int(announced) > most_bytes:
-        raise Problem("too-large", f"a body of {int(announced):,} bytes; at most {most_bytes:,} are taken")
+        raise Problem("too-large", f"a body of {int(announced):,} bytes; at most {most_bytes:,} are accepted")
     try:
         async with asyncio.timeout(seconds):
             return await _read(request, most_bytes, take)
     except TimeoutError:
         raise Problem("too-slow", f"the body had not arrived after {seconds:g} seconds") from None
     except ClientDisconnect:
-        raise Problem("malformed", "the client went away in the middle of the body") from None
+        raise Problem("malformed", "the client disconnected in the middle of the body") from None
 
 
 async def _read(request: Request, most_bytes: int, take: Take) -> bytes:
@@ -144,7 +144,7 @@ async def _read(request: Request, most_bytes: int, take: Take) -> bytes:
         part, more = message.get("body", b""), message.get("more_body", False)
         size += len(part)
         if size > most_bytes:
-            raise Problem("too-large", f"the body is longer than the {most_bytes:,} bytes that are taken")
+            raise Problem("too-large", f"the body is longer than the {most_bytes:,} bytes that are accepted")
         take(len(part))
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -279,7 +279,7 @@ def _read(state: Transaction, name: str) -> TaskEntry | None:
     """Return a task as the registry has it; None if it has none."""
     kept, copy = state.get([name, COPY + name])
     if kept is None and copy is not None:
-        raise Damaged(name, "only its copy is there")
+        raise Damaged(name, "only its copy is left")
     return None if kept is None else _decode(name, kept)
 
 

@@ -117,7 +117,7 @@ class Folder:
             raise ConfigError(f"{self.path} already holds another run ({where}): choose another {self.option}")
         if not resume:
             raise ConfigError(
-                f"{self.path} already holds this run: go on with --resume, or choose another {self.option}"
+                f"{self.path} already holds this run: continue it with --resume, or choose another {self.option}"
             )
 
 
@@ -158,7 +158,7 @@ def summarise(lines: Sequence[Line]) -> Summary:
     tested = [line for line in lines if line["test_accuracy"] is not None]
     seeds = sorted({line["seed"] for line in tested})
     if not seeds:
-        raise ConfigError("nobody was there whenever a test was due: more clients or fewer absences, please")
+        raise ConfigError("no client took part when a test was due: use more clients or fewer absences")
     lines = [line for line in lines if line["seed"] in seeds]
     finals = []
     for seed in seeds:

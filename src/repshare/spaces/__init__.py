@@ -80,7 +80,7 @@ def read(description: dict[str, Any], *, module: str = "") -> Space:
     if largest > MOST_DIMENSIONS or pixels > MOST_PIXELS:
         told_of = f"{largest:,} dimensions and inputs of {pixels:,} numbers"
         raise ConfigError(
-            f"a space of {told_of} is too large: at most {MOST_DIMENSIONS:,} and {MOST_PIXELS:,} are taken"
+            f"a space of {told_of} is too large: at most {MOST_DIMENSIONS:,} and {MOST_PIXELS:,} are accepted"
         )
     return space
 

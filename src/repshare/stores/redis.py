@@ -81,7 +81,7 @@ class RedisDatabase:
         except (redis.RedisError, ValueError):  # whose words may have a part of the password in them
             raise StoreError(
                 f"{_where(url)} cannot be the address of a Redis: it looks like redis://:password@host:6379/0, "
-                "with %XX for signs in the password that mean something in an address"
+                "with special characters of the password written as %XX"
             ) from None
         self.change = self.connection.register_script(CHANGE)
         self.clear = self.connection.register_script(CLEAR)
@@ -95,7 +95,7 @@ class RedisDatabase:
         """Write something and read it back."""
         self.store("check").transact(lambda state: state.set({"alive": b"yes"}))
         if self.store("check").transact(lambda state: state.get(["alive"])) != [b"yes"]:
-            raise StoreError("Redis: what was written is not there")
+            raise StoreError("Redis: what was written cannot be read back")
 
     def inspect(self) -> list[str]:
         """Check that this Redis keeps what it is given. Raises ConfigError if it may drop any of it."""
@@ -105,10 +105,10 @@ class RedisDatabase:
         if policy.startswith("allkeys"):  # volatile ones drop only what has an end, and nothing of ours has
             raise ConfigError(
                 f"this Redis may drop what it was given: its maxmemory-policy is {policy}. Releases, tokens and tasks "
-                "would vanish without a word: set maxmemory-policy noeviction"
+                "would be lost silently: set maxmemory-policy noeviction"
             )
         warnings = {
-            "its maxmemory-policy cannot be read: it must be noeviction, or what it keeps may vanish": not policy,
+            "its maxmemory-policy cannot be read: it must be noeviction, or stored values may be lost": not policy,
             "it cannot be read whether appendonly is on: it must be": not log,
             "appendonly is off: all that was acknowledged may be lost when Redis stops. Set appendonly yes": log
             == "no",

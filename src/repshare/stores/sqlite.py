@@ -60,7 +60,7 @@ class SqliteDatabase:
         something = os.urandom(8)  # SQLite does not write what is there already
         self.store("check").transact(lambda state: state.set({"alive": something}))
         if self.store("check").read(lambda state: state.get(["alive"])) != [something]:
-            raise StoreError(f"{self.path}: what was written is not there")
+            raise StoreError(f"{self.path}: what was written cannot be read back")
 
     def inspect(self) -> list[str]:
         """Return no warning: a file is as durable as its disk."""

@@ -103,8 +103,8 @@ def _show(rounds: "list[Rounds]", cast: "Cast", console: Console, *, as_json: bo
         print_json(_document(rounds, cast))
         return
     console.print(final_table(rounds, cast))
-    console.print("[bold]alone[/]      the same network, weights and images, with nobody to learn from")
-    console.print("[bold]together[/]   with class averages of the others' representations, from the relay")
+    console.print("[bold]alone[/]      the same network, weights and images, without other clients to learn from")
+    console.print("[bold]together[/]   with class averages of other clients' representations, from the relay")
     console.print("[bold]up, down[/]   what it sent and received in all rounds\n")
     console.print(FOR_REAL, markup=False)
 
@@ -140,6 +140,6 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         keep.mkdir(parents=True)
     except OSError as error:
         raise ConfigError(
-            f"{keep} cannot be made: {error.strerror}. --keep takes a folder that is not there yet"
+            f"{keep} cannot be made: {error.strerror}. --keep takes a folder that does not exist yet"
         ) from error
     yield keep.absolute()

@@ -47,6 +47,6 @@ async def _write_notes(service: Service, *, snapping: bool) -> None:
             if snapping and any(tally.published for tally in tallies.values()):
                 await service.run(snapshots.snap, there.board, there.notes)
         except RepshareError as error:
-            logging.getLogger(__name__).warning("could not write down what was seen: %s", error)
+            logging.getLogger(__name__).warning("could not record clients' presence: %s", error)
         except Exception:  # the relay goes on without; the log says why
-            logging.getLogger(__name__).exception("could not write down what was seen")
+            logging.getLogger(__name__).exception("could not record clients' presence")

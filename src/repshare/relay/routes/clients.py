@@ -83,7 +83,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         "/v1/tasks/{task}/teacher",
         tags=TAGS,
         summary="Fetch a teacher",
-        description="Safetensors bytes, as `repshare.sharing.wire.decode_teacher` reads them: the others' class means, "
+        description="Safetensors bytes, as `repshare.sharing.wire.decode_teacher` reads them: other clients' class means, "
         "and observations drawn with the seed. The answer to the same question changes only with the board's version: "
         "send its ETag as If-None-Match.",
         responses={
@@ -114,7 +114,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     @app.get(
         "/v1/tasks/{task}/news",
         tags=TAGS,
-        summary="Wait for something new",
+        summary="Wait for a change",
         description="Answers at once if the task's version is not `since`; otherwise when it changes, or after `wait` "
         "seconds with the same version.",
         responses={200: {"model": TaskVersion}, **answers(*GUARDED, "invalid")},

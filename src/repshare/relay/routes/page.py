@@ -66,8 +66,8 @@ def _add_reports(app: FastAPI, service: Service) -> None:
     @app.put(
         "/v1/tasks/{task}/clients/{client}/report",
         tags=TAGS,
-        summary="Tell how a round went",
-        description="For the client itself, if it likes: shown on the page beside what its releases tell. "
+        summary="Report a round",
+        description="For the client itself, if it chooses: shown on the page next to what its releases tell. "
         "Every field but `round` may be left out.",
         responses={
             200: {"model": Nothing},
@@ -165,7 +165,7 @@ def _add_events(app: FastAPI, service: Service) -> None:
     async def stream(request: Request) -> Response:
         there = await _enter(service, request)
         if open_streams >= MOST_STREAMS:
-            raise Problem("too-fast", f"{MOST_STREAMS} viewers are connected already: ask now and then", _LATER)
+            raise Problem("too-fast", f"{MOST_STREAMS} viewers are connected already: poll instead", _LATER)
         request.scope["held"].enter_context(service.waiting(request))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(events(request, there.entry.name), media_type="text/event-stream", headers=headers)

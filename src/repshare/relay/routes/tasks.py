@@ -32,7 +32,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         summary="Create a task",
         description="For admins. The same values again change nothing; others are refused.",
         responses={
-            200: {"model": NamedTask, "description": "It was there already"},
+            200: {"model": NamedTask, "description": "It existed already"},
             201: {"model": NamedTask, "description": "It is new"},
             **answers("malformed", *GUARDED, "too-slow", "exists", "too-large", "invalid"),
         },
@@ -75,7 +75,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         "/v1/tasks/{task}",
         tags=TAGS,
         summary="Delete a task",
-        description="For admins. All that was published in it goes, and its tokens end.",
+        description="For admins. Everything published in it is deleted, and its tokens end.",
         status_code=204,
         response_class=Response,
         responses=answers(*GUARDED),
