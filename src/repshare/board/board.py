@@ -39,7 +39,7 @@ from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction
 
 EXPIRED_AT_ONCE = 10  # releases, in one transaction: others come in between
 STRANGE = 4.0  # times the usual distance from the others: an outlier
-FEWEST = 4  # clients below which nobody is called an outlier
+FEWEST = 4  # clients below which no client is called an outlier
 MOST_COMPARED = 2**22  # numbers that outliers are found by: where there are more, by the first classes and clients
 
 
@@ -92,7 +92,7 @@ class Board:
             task: What the clients agree on.
             store: Where the state is kept. Default: in memory.
             clock: Gives both the age of releases and their dates, which otherwise come from different clocks.
-            key: A secret of whoever keeps the board, so that clients cannot foresee what is drawn. Without one, as in
+            key: A secret of the board's keeper, so that clients cannot predict what is drawn. Without one, as in
                 simulations, what is drawn follows from seeds and versions alone.
         """
         self.task, self.age, self.date, self.key = task, Age(clock or time.monotonic), clock or time.time, key

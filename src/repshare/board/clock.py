@@ -2,7 +2,7 @@
 
 Clocks are set, and some are wrong for years. So ages are not counted in dates: every process adds what has passed by
 its own monotonic clock to what stands in the store, and writes that down now and then. It never runs faster than real
-time, however many do so; and it stands still while nobody is there.
+time, however many do so; and it stands still while no process runs.
 
 time   seconds so far, as a float64
 """

@@ -1,6 +1,6 @@
 """Repairs of a board: what is wrong with it, and how it is rebuilt from its releases, of which all else is made.
 
-A release that cannot be read costs its client that release, and nobody else anything. All other damage costs nothing.
+A release that cannot be read costs its client that release, and other clients nothing. All other damage costs nothing.
 """
 
 from collections import Counter

@@ -19,7 +19,7 @@ from repshare.sharing.representations import Floats, Representations
 from repshare.sharing.task import Task
 from repshare.stores import Store, Transaction
 
-SAMPLED = 512  # where a third of the clients lie, they are half of so many less than once in 10¹⁴ draws
+SAMPLED = 512  # where a third of the clients lie, they are half of this many less than once in 10¹⁴ draws
 AT_ONCE_BYTES = 4_000_000  # of releases that are read for their means
 READ_AT_ONCE = 2**21  # numbers: 8 MB
 LONGEST = READ_AT_ONCE // SAMPLED  # d' with which the rows of one class are read at once
@@ -42,7 +42,7 @@ class _Rows(NamedTuple):
 class RobustMeans:
     """The robust means of one task's classes.
 
-    A sample is drawn anew for every answer, and nobody foresees it: otherwise clients that lie would publish again and
+    A new sample is drawn for every answer, and cannot be predicted: otherwise clients that lie would publish again and
     again until most of a sample that lasts is theirs. `repeatable`: it follows from the version, for simulations.
     """
 

@@ -185,7 +185,7 @@ def forget(task: Task, state: Transaction, now: float, limit: int) -> tuple[list
             break
         passed += 1
         if each is not None and (place := read_place(state, each[0])).queued == each[1]:
-            if each[1] > now:  # by a clock that was wrong: nobody knows how old this one is
+            if each[1] > now:  # by a clock that was wrong: the age of this one is unknown
                 early.append(each[0])
             else:
                 silent[each[0]] = place

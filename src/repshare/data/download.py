@@ -17,7 +17,7 @@ CHUNK_BYTES = 1 << 16
 
 
 def download(url: str, checksum: str, into: Path, *, progress: bool) -> Path:
-    """Fetch a file whose checksum (`md5:…`) is known. DataError says why it could not be had."""
+    """Fetch a file whose checksum (`md5:…`) is known. DataError says why it could not be downloaded."""
     import pooch
 
     pooch.get_logger().setLevel("WARNING")

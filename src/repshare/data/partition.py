@@ -31,7 +31,7 @@ def dirichlet(labels: Labels, clients: int, rng: np.random.Generator, alpha: flo
     """Divide each class among the clients in proportions drawn from Dirichlet(α).
 
     Drawing again until everyone has `minimum` samples might never end. Here the poorest client takes a random
-    sample from the richest one until nobody is short: each step lowers the total shortage by one, so it ends.
+    sample from the richest one until no client is short: each step lowers the total shortage by one, so it ends.
 
     Args:
         labels: The class of each sample.
@@ -60,7 +60,7 @@ def dirichlet(labels: Labels, clients: int, rng: np.random.Generator, alpha: flo
 def shards(labels: Labels, clients: int, rng: np.random.Generator, classes_per_client: int) -> Parts:
     """Give each client samples of exactly `classes_per_client` classes, all classes about as often.
 
-    A class goes in equal parts to the clients that hold it; one that nobody holds is left out.
+    A class goes in equal parts to the clients that hold it; one that no client holds is left out.
     A class with too few samples for its even share of clients is held by as many as it has samples.
 
     Args:

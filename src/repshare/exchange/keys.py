@@ -1,9 +1,9 @@
-"""Authenticity without a server: Ed25519 keys, whom to trust, and signed answers.
+"""Authenticity without a server: Ed25519 keys, trust, and signed answers.
 
-Whoever asks a peer sends a random challenge. The peer signs it together with its release, the task's name, its own,
-when its rounds began, and the round. An answer is refused unless it is signed for this very question with the key
-that belongs to the name, and is not older than what was seen of that key before. So a recorded answer is good for
-nothing: a peer that is away teaches nobody. Names and keys meet in a trust file, or, if asked for, on first use.
+A client that asks a peer sends a random challenge. The peer signs it together with its release, the task's name, its
+own name, when its rounds began, and the round. An answer is refused unless it is signed for this very question
+with the key that belongs to the name, and is not older than what was seen of that key before. So a recorded answer is
+useless: a peer that is offline teaches no other. Names and keys meet in a trust file, or, if asked for, on first use.
 """
 
 import contextlib
@@ -143,7 +143,7 @@ class Trust:
 class NewestReleases:
     """The newest release seen of each peer and key, so that an older one is never taken for news.
 
-    It is durable if its store is. A peer with a new key starts anew: whoever had the old one cannot keep it out.
+    It is durable if its store is. A peer with a new key starts over: an owner of the old one cannot keep it out.
     """
 
     def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.time) -> None:
@@ -255,7 +255,7 @@ def _read(path: Path) -> Iterator[tuple[str, bytes]]:
             name, key = entry["name"], parse_public(entry["key"])
         except (ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
             if not line.endswith("\n"):
-                return  # a crash cut it off: whoever it was is a stranger again
+                return  # a crash cut it off: that peer is a stranger again
             raise ConfigError(f'{path}, line {number}: must be like {{"name": "bob", "key": "…"}}') from error
         if not isinstance(name, str) or name in seen:
             raise ConfigError(f"{path}, line {number}: {name!r} is not a name, or is listed twice")
@@ -272,7 +272,7 @@ def _append(path: Path, line: str) -> None:
         whole, _, cut = before.rpartition("\n")
         with contextlib.suppress(ValueError):
             json.loads(cut)
-            whole = before  # whoever wrote it by hand only left the end of the line out
+            whole = before  # it was written by hand, without the end of the line
         text = "".join(f"{each}\n" for each in [*whole.splitlines(), line])
         write_atomically(path, text, private=not path.exists())
     except (OSError, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
-"""Eclipse Zenoh as a network of peers: who is there, and asking some of them with a deadline.
+"""Eclipse Zenoh as a network of peers: which peers are online, and asking some of them with a deadline.
 
 Every peer is a Zenoh router, so that two which cannot reach each other talk through those between them; and those
-that hear of each other connect directly where they can, so that nobody's going takes the others apart.
+that hear of each other connect directly where they can, so that one that leaves does not cut the others off.
 """
 
 import ctypes
@@ -26,13 +26,13 @@ from repshare.errors import ConfigError, Unreachable
 from repshare.exchange.keys import CHALLENGE_BYTES
 
 LONGEST_NAME = 64  # characters
-MOST_LIVE = 10_000  # names remembered as live beside those that are known, whoever invents them
+MOST_LIVE = 10_000  # names remembered as live in addition to known ones, whatever is invented
 MOST_TOKENS = 8  # that say so of one name
 RENEW_SECONDS = 5.0  # between two times that a peer says it is there
-MOST_REPLIES = 2  # of one node to one question: one that says anew that it is there may answer twice
+MOST_REPLIES = 2  # of one node to one question: one that declares itself again may answer twice
 MOST_NODES = 16  # that are heard under one name: more than one are impostors
 TRIES = 5  # to listen at a port that was free a moment ago
-ASKS = 3  # of one that nobody answers for: a peer can be known a moment before the way to it is
+ASKS = 3  # of one without an answer: a peer can be known a moment before the way to it is
 PAUSE_SECONDS = 0.1  # before it is asked again
 CLOSE_SECONDS = 5.0
 OWN_LINK_SECONDS = 1.0  # that a neighbour may keep this one from sending to it, before the link is closed

@@ -29,7 +29,7 @@ from repshare.stores import MemoryStore, Store
 TIMEOUT_SECONDS = 5.0
 REPLY_LIMIT = 16 * 2**20  # bytes
 OVERHEAD = 32 * 1024  # bytes around a release in an answer
-MOST_STRANGERS = 100  # that are named, whoever invents more
+MOST_STRANGERS = 100  # that are named, however many are invented
 log = logging.getLogger("repshare.peer")
 
 
@@ -106,7 +106,7 @@ class PeerExchange:
         self.sent = self.received = 0  # bytes of own releases, each once however many ask, and of what peers answered
         self._met: dict[str, _Met] = {}
         self._company = False  # whether anyone was ever there
-        self._strangers: set[str] = set()  # of whom was said that they are not asked
+        self._strangers: set[str] = set()  # that were logged as not asked
         self._own = self._recall()
         limit = min(REPLY_LIMIT, OVERHEAD + longest_release(task))
         self.network = PeerNetwork(
@@ -238,7 +238,7 @@ class PeerExchange:
         """Return the teacher that a board makes of what was downloaded, and of what is remembered."""
         if wants.peers == ():
             return wire.encode_teacher(Teacher(nothing(self.task.dimension), nothing(self.task.dimension)))
-        # What was remembered counts less and less. Peers ask each other by name: nobody else is there to ask.
+        # What was remembered counts less and less. Peers ask each other by name: there is no one else to ask.
         board = Board(replace(self.task, minimum_count=1, max_age=None, named_peers=1))
         among = {**self._remembered(fresh, wants), **fresh}
         for name, release in among.items():

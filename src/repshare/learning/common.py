@@ -12,8 +12,8 @@ A client with nᵤ of the n samples treats its own step as if it counted n / n�
 up to 1, so that all clients may step at once. For parts of equal size, this is CoCoA's σ′ = number of clients. Squared
 loss then takes one linear solve a round. Logistic loss, whose curvature is at most ½, takes some steps with the same
 matrix. Each client extrapolates its own α (Nesterov) before it shares them: the total stays the total of what was
-shared, whoever is absent. It does so the less, the larger its share of all samples: clients that take turns, each of
-which sees what the others have just done, would otherwise overshoot.
+shared, also while others are absent. It does so the less, the larger its share of all samples: clients that take
+turns, each of which sees what the others have just done, would otherwise overshoot.
 """
 
 import math
@@ -58,7 +58,7 @@ class Variables(NamedTuple):
     reached: Tensor  # (n, C)  the same before it was extrapolated
     shrinkage: float | None = None  # ρ that they were made for; None: they were made before any vote
     momentum: float = 1.0
-    gap: float = math.inf  # of the own samples, when they were made
+    gap: float = math.inf  # of this client's samples, when they were made
 
 
 class _View(NamedTuple):
@@ -66,7 +66,7 @@ class _View(NamedTuple):
 
     total: Part
     centre: Tensor  # (d,)  μ
-    samples: int  # n, with the own ones
+    samples: int  # n, with this client's
     shrinkage: float | None  # ρ by vote; None: there has been none
     scale: float  # ρ τ
     used: float  # the same for the total in hand, which may have been made for another ρ
@@ -124,7 +124,7 @@ class Dual:
         speed = (momentum - 1) / following * (1 - len(self.labels) / view.samples)  # see the head of this file
         gap = self._gap(scores, alpha)
         if gap > GROWN * last or float(((alpha - reached) * (reached - before)).sum()) > 0:
-            following, speed = 1.0, 0.0  # momentum leads back or astray: begin anew
+            following, speed = 1.0, 0.0  # momentum leads back or astray: start over
         extrapolated = self._within_bounds(reached + speed * (reached - before))
         if not (extrapolated.isfinite().all() and math.isfinite(gap)):
             self.improved = self.published
@@ -244,7 +244,7 @@ class Dual:
     def _vote(self) -> Tensor:
         """Return which samples a classifier of the others gets right, by candidate of shrinkage: (n, candidates).
 
-        Of more than VOTERS samples, the first so many vote; the others repeat them in turn.
+        Of more than VOTERS samples, the first VOTERS vote; the others repeat them in turn.
         """
         gram = self._gram[:VOTERS, :VOTERS]
         count = len(gram)
@@ -264,8 +264,8 @@ class Dual:
 def _reconcile(total: Part, wanted: float, *, reading: bool) -> float:
     """Return the ρ to scale a total by, which may be made of parts for another one.
 
-    First releases alone are an average of clients' own classifiers, and are read as such. Whoever adds to some of them
-    goes by the larger ρ, as everybody will then: a W that is too small does no harm.
+    First releases alone are an average of clients' own classifiers, and are read as such. A client that adds to some of
+    them uses the larger ρ, as all clients will then: a W that is too small does no harm.
     """
     before = START * total.samples
     made_for = wanted if total.shrinkage is None else total.shrinkage

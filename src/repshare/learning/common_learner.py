@@ -85,7 +85,7 @@ class CommonLearner(Learner):
         loss, shrinkage = common.loss, common.shrinkage
         self.dual = Dual(vectors[used], labels[used], classes, loss=loss, shrinkage=shrinkage, alone=alone)
         self.held, self.held_rows = (vectors[held], labels[held]), held
-        self.by_itself: Linear | None = None  # the classifier of the own samples alone, where there is a choice
+        self.by_itself: Linear | None = None  # the classifier of this client's samples alone, where there is a choice
         if not alone and len(held):
             self.by_itself = self.dual.by_itself()
         self.preparation = time.perf_counter() - started + spared

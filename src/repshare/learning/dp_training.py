@@ -69,7 +69,7 @@ class PrivateLearner(Learner):
                     inputs, labels = self.samples.batch(drawn)
                     averages.add(*self._look(inputs, labels), labels)
                     self.left_out["samples' gradients"] += _leave_out_overflows(descent.params)
-                else:  # noise is added all the same: that nobody was drawn must not show
+                else:  # noise is added all the same: that no sample was drawn must not show
                     for parameter in descent.params:
                         parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
                 descent.step()

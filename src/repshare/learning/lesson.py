@@ -11,7 +11,7 @@ from repshare.learning.objective import Lesson
 from repshare.learning.training import Learner
 from repshare.sharing.representations import Floats, Representations, Teacher
 
-ROOM = 10.0  # times the longest of the own features: models differ, but not by more than this
+ROOM = 10.0  # times the longest of this client's features: models differ, but not by more than this
 SLACK = 1.01  # for what rounding makes of a length
 
 

@@ -19,9 +19,9 @@ class Losses(NamedTuple):
     disc: float | None
     bound: float | None  # log K − L_disc, in nats
     accuracy: float
-    gap: float | None = None  # of a common classifier: the own samples' part of the duality gap
+    gap: float | None = None  # of a common classifier: this client's part of the duality gap
     held_out: float | None = None  # its accuracy on held-out samples, from 0 to 1
-    held_out_alone: float | None = None  # that of a classifier of the own samples alone
+    held_out_alone: float | None = None  # that of a classifier of this client's samples alone
     doubt: str | None = None  # what on held-out samples speaks against the others
 
 

@@ -42,7 +42,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def distillation(features: Tensor, labels: Tensor, lesson: Lesson, *, summed: bool = False) -> Tensor | None:
     """ℓ_KD(x′, t̄) = ‖x′ − t̄‖², averaged over the batch and, unless `summed`, over the features.
 
-    Samples of a class nobody has shared yet do not count; None when that leaves no sample.
+    Samples of a class that no client has shared yet do not count; None when that leaves no sample.
     """
     taught = lesson.has_mean[labels]  # (n,)
     if not taught.any():

@@ -1,8 +1,8 @@
 """A client's own network next to the common classifier: paired with it, or taught by the pair.
 
 A pair adds up what both say of a sample: log p = (1 − m) · log p_network + m · log softmax(s · scores), up to a
-constant, with m and s chosen on the own held-out samples. Distilled, the network learns the pair's answers at mixtures
-of its own samples, and is then used alone, without the common space.
+constant, with m and s chosen on this client's held-out samples. Distilled, the network learns the pair's answers
+at mixtures of its own samples, and is then used alone, without the common space.
 """
 
 from typing import Any, NamedTuple

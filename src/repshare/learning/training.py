@@ -95,7 +95,7 @@ class Learner:
         """
         averages = Averages()
         self.network.model.train()
-        self.optimizer.zero_grad()  # whoever made the model may have left some
+        self.optimizer.zero_grad()  # the model's maker may have left some
         with self._own_noise():
             for _ in range(self.policy.epochs):
                 for inputs, labels in self.samples.shuffled(self.policy.batch_size, self.batches):

@@ -35,7 +35,7 @@ def take_over(module: torch.nn.Module, body: bytes) -> None:
     weights, _, _ = wire.decode_weights(body)
     own = module.state_dict()
     if not weights:
-        return  # nobody has sent any yet
+        return  # no client has sent any yet
     if {name: array.shape for name, array in weights.items()} != {name: tensor.shape for name, tensor in own.items()}:
         raise Malformed("the average is of another architecture than this client's model")
     if not all(np.isfinite(array).all() for array in weights.values()):

@@ -64,7 +64,7 @@ class Guard:
     def keep_in(self, path: Path) -> None:
         """Charge to this file from now on, and continue from what it says was spent.
 
-        Beside it, with the ending .release, is what was charged and not acknowledged.
+        Next to it, with the ending .release, is what was charged and not acknowledged.
         """
         self.ledger, self.pending = Ledger(path, self._about()), Pending(path.with_suffix(".release"))
         self.pending.open(self.ledger)

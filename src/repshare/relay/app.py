@@ -141,7 +141,7 @@ def _going_on() -> Iterator[None]:
         yield
     except StoreError as error:
         say("could not look for old releases", logging.WARNING, reason=str(error))
-    except Exception:  # the relay goes on without; the log says why
+    except Exception:  # the relay continues without; the log says why
         logging.getLogger(__name__).exception("could not look for old releases")
 
 

@@ -88,7 +88,7 @@ class Access:
     def invite(self, grant: Grant, *, renew: bool = False, days: float | None = None) -> str:
         """Return a new token, which is kept nowhere. A name has one token in a task: `renew` ends the one before.
 
-        It expires after so many days; None: never.
+        It expires after this number of days; None: never.
         """
         _check(grant)
         if days is not None and not 0 < days <= MOST_DAYS:

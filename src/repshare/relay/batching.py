@@ -59,7 +59,7 @@ class Desk:
     def _end(self, batch: list[_Work], outcomes: Sequence[Any]) -> None:
         self._begin()
         for work, outcome in zip(batch, outcomes, strict=True):
-            if work.outcome.done():  # whoever asked is gone
+            if work.outcome.done():  # the client that asked is gone
                 continue
             if isinstance(outcome, Exception):
                 work.outcome.set_exception(outcome)

@@ -118,7 +118,7 @@ class Patient(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head and self._head_bytes > LONGEST_HEAD_BYTES:
             self._give_up()
-        elif self.cycle is None or self.cycle.response_complete:  # a part of a head, or of a body that nobody wants
+        elif self.cycle is None or self.cycle.response_complete:  # a part of a head, or of a body that is not wanted
             self._start_timer()
         if self._in_head:
             self._let_go(self._service.heads.add(self, self._address, len(data) + self._counted), "too long heads")

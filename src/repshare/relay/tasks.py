@@ -52,7 +52,7 @@ class TaskEntry(NamedTuple):
     task: Task
     identity: str
     created: float  # seconds since 1970
-    secret: str  # what is drawn for clients depends on it, so that nobody foresees it
+    secret: str  # what is drawn for clients depends on it, so that it cannot be predicted
 
 
 @dataclass
@@ -184,7 +184,7 @@ class Tasks:
     def import_task(self, exported: bytes, name: str | None = None) -> str:
         """Create a task from what `export` gave, under its old name or another; the name. It is all right, or nothing.
 
-        The registry comes last: before, nobody can see any of it.
+        The registry comes last: before that, none of it can be seen.
         """
         old_name, task, items = _read_exported(exported)
         made = _new(name or old_name, task)

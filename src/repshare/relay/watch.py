@@ -85,7 +85,7 @@ class _Watch:
             self.changed.clear()
             try:
                 now = await self._look()
-            except Exception as error:  # the store is away, the task was deleted: those who wait are told
+            except Exception as error:  # the store is unavailable, the task was deleted: those who wait are told
                 self._fail(error)
             else:
                 self._tell(now)

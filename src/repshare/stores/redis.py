@@ -30,7 +30,7 @@ from repshare.stores.store import Kept, Result, Transaction, sound
 
 SECONDS = 5.0  # to connect, to wait for an answer, and to keep trying while others change the same store
 PATIENT_TRIES = 10  # after which work makes the others wait
-DOOR_SECONDS = 30.0  # for which they wait at most, should whoever holds the door die
+DOOR_SECONDS = 30.0  # for which they wait at most, should the process that holds the door die
 VERSION = "#"
 AT_ONCE = 500  # keys, where all are read one after the other
 
@@ -49,7 +49,7 @@ for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], '.' .. ARGV[i], '~' .. AR
 return 1
 """
 
-# The version goes on: whoever has read something before it was cleared must notice.
+# The version continues: a reader from before it was cleared must notice.
 CLEAR = """
 local version = redis.call('HGET', KEYS[1], '#')
 redis.call('UNLINK', KEYS[1])

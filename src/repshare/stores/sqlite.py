@@ -27,7 +27,7 @@ FORMAT = 1  # PRAGMA user_version. 0: without checksums
 # Earlier versions can still read such a file, but not write to it: a row has three columns.
 UPGRADE = "ALTER TABLE kept ADD COLUMN checksum INTEGER"
 
-# A row that is replaced stays where it is, beside those that were first written with it: fewer pages change.
+# A row that is replaced stays where it is, next to those that were first written with it: fewer pages change.
 INSTEAD = "ON CONFLICT (key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum"
 ROWS = 64  # in one statement: between statements, and rows of executemany, another thread takes its turn
 
@@ -167,7 +167,7 @@ class SqliteStore:
 
     def items(self) -> Mapping[str, bytes]:
         """Return everything kept."""
-        return self.transact(collect)  # it may take long: those who only read go on beside it
+        return self.transact(collect)  # it may take long: those who only read continue meanwhile
 
     def clear(self) -> None:
         """Forget everything."""

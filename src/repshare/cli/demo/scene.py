@@ -160,7 +160,7 @@ def _check_data(cast: Cast) -> int:
 
 
 def _make_tokens(cast: Cast, classes: int, folder: Path) -> str:
-    """Create the task, and a token for each client, in a file of its own; the token of one who looks."""
+    """Create the task, and a token for each client, in its own file; return a viewer's token."""
     database = open_database(str(folder / "relay.db"))
     try:
         Tasks(database).create(cast.dataset, Task(classes, DIMENSION))

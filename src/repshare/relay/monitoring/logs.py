@@ -59,5 +59,5 @@ def set_up(level: str = "info") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # Not its warnings: whoever sends what is no HTTP could fill a disk with them.
+    # Not its warnings: clients that do not send HTTP could fill a disk with them.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

@@ -20,7 +20,7 @@ from repshare.stores import Store
 SHOWN = 100  # members in the table
 FAR = 10  # times what is usual: a client that says more counts as so much
 REFUSALS = 50
-SHARE = 40  # a document that cost a second of the processor is served for so many seconds
+SHARE = 40  # a document that cost a second of the processor is served for this many seconds
 Made = TypeVar("Made")
 _ROUNDED = ("test_accuracy", "train_accuracy", "ce", "bound")
 

@@ -17,7 +17,7 @@ from repshare.stores import Store, Transaction
 FIELDS = ("train_accuracy", "test_accuracy", "ce", "kd", "disc", "bound", "bytes_up", "bytes_down")
 POINTS = 200  # of a client
 MOST_ROUNDS = 2**24  # float32 counts no further
-AT_ONCE = 100  # keys in one transaction, so that nobody waits long for the store
+AT_ONCE = 100  # keys in one transaction, so that no request waits long for the store
 
 SHOWN = ("test_accuracy", "train_accuracy", "ce", "bound")  # as curves
 FAR = 10  # times the median of the clients' last rounds: later ones are left out

@@ -48,5 +48,5 @@ async def _write_notes(service: Service, *, snapping: bool) -> None:
                 await service.run(snapshots.snap, there.board, there.notes)
         except RepshareError as error:
             logging.getLogger(__name__).warning("could not record clients' presence: %s", error)
-        except Exception:  # the relay goes on without; the log says why
+        except Exception:  # the relay continues without; the log says why
             logging.getLogger(__name__).exception("could not record clients' presence")

@@ -24,7 +24,7 @@ from repshare.stores import Store, Transaction
 FRAMES = 100  # of a task
 CLIENTS = 32  # the first ones, in a frame
 COUNTED = 1000  # members whose rounds are looked at
-CLASSES = 20  # the first ones: more colours than that nobody tells apart
+CLASSES = 20  # the first ones: more colours than that cannot be told apart
 NUMBERS = 2**17  # in a frame: 256 kB
 SCALE = 1000  # coordinates of the map are whole numbers from −SCALE to SCALE
 PART = 16  # rows that are multiplied at once
@@ -37,7 +37,7 @@ class Index(NamedTuple):
     """The list of snapshots."""
 
     rounds: list[int]  # ascending
-    clients: list[str | None]  # whose means are in row 1, 2, …; None: nobody's
+    clients: list[str | None]  # whose means are in row 1, 2, …; None: unused
     changes: int = 0  # how often any of it has changed
 
 

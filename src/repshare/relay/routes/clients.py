@@ -83,9 +83,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
         "/v1/tasks/{task}/teacher",
         tags=TAGS,
         summary="Fetch a teacher",
-        description="Safetensors bytes, as `repshare.sharing.wire.decode_teacher` reads them: other clients' class means, "
-        "and observations drawn with the seed. The answer to the same question changes only with the board's version: "
-        "send its ETag as If-None-Match.",
+        description="Safetensors bytes, as `repshare.sharing.wire.decode_teacher` reads them: other clients' class "
+        "means, and observations drawn with the seed. The answer to the same question changes only with the board's "
+        "version: send its ETag as If-None-Match.",
         responses={
             200: {"content": {BYTES: {"schema": {"type": "string", "format": "binary"}}}, "headers": {"ETag": _TEXT}},
             304: {"description": "The teacher is the one that the ETag names"},
