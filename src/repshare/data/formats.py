@@ -121,7 +121,7 @@ def _cifar(paths: list[Path], batch: Callable[[Path], Batch]) -> Arrays:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Builds NumPy arrays and nothing else: a pickle is a program, and this one is a stranger's."""
+    """An unpickler of NumPy arrays and nothing else: a pickle is a program, and this one comes from a stranger."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("numpy.core.multiarray", "_reconstruct"):

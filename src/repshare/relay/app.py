@@ -118,7 +118,7 @@ def _describe(app: FastAPI, options: RelayOptions) -> dict[str, Any]:
 
 
 def _require_client(method: dict[str, Any]) -> None:
-    """Require a client's name: without a token, a question must say who asks."""
+    """Require a client's name: without a token, a request must name its client."""
     for parameter in method.get("parameters", ()):
         if parameter["name"] == "client":
             parameter["required"] = True

@@ -193,7 +193,7 @@ class Service:
                 del self._waits[who]
 
     def log(self, event: str, **fields: Any) -> None:
-        """Log something that strangers can bring about."""
+        """Log something that clients without a token can cause."""
         self.lines.say("", STRANGERS, event, **fields)
 
     def _who(self, request: Request) -> Hashable:

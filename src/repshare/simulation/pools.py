@@ -224,7 +224,7 @@ class Processes(WorkerPool):
 def _choose_start() -> "SpawnContext | ForkServerContext":
     """Return how workers start: on Linux as copies of a process that has imported what they need (seconds), once.
 
-    Elsewhere what is imported may not bear to be copied, and each worker begins from nothing.
+    Elsewhere what is imported may not survive being copied, and each worker starts from nothing.
     """
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")

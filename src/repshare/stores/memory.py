@@ -126,7 +126,7 @@ class Changes:
         self.made.update(items)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove what stands under these keys."""
+        """Remove these keys and their values."""
         gone = dict.fromkeys(keys)
         self._known.update(gone)
         self.made.update(gone)

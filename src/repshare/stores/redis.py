@@ -124,7 +124,7 @@ class RedisDatabase:
         return ""
 
     def _told(self, section: str, name: str) -> str:
-        """Return what it tells of itself: less, but to more of those who ask."""
+        """Return what INFO tells: less, but more users may ask for it."""
         with _errors(), suppress(redis.ResponseError):
             return str(self.connection.info(section).get(name, ""))
         return ""

@@ -20,7 +20,7 @@ class Transaction(Protocol):
         """Put each of these under its key."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove what stands under these keys."""
+        """Remove these keys and their values."""
 
     def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
         """Yield everything whose key begins with this; nothing of it stays in memory. Change nothing meanwhile."""

@@ -138,7 +138,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 def check_client(service: Service, grant: Grant, client: str) -> None:
-    """Raise a Problem if this is not who asks, or cannot be."""
+    """Raise a Problem if the request is not this client's, or cannot be."""
     if not service.options.insecure and client != grant.name:
         raise Problem("forbidden", f"{grant.name} publishes as itself, not as {client[:80]}")
     if not is_client_name(client):

@@ -1,4 +1,4 @@
-"""Endpoints for those who look: the page, what it reads, and what clients choose to tell it."""
+"""Endpoints for viewers: the page, its data, and clients' reports."""
 
 import asyncio
 import json
