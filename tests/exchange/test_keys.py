@@ -153,7 +153,7 @@ def test_a_release_is_good_only_for_the_name_and_task_it_was_signed_for():
 def test_a_stranger_is_refused_however_well_it_signs():
     with pytest.raises(Refused, match=EVE.public.hex()):
         unseal(seal(EVE, "digits", "alice", release(), ASKED), "digits", "alice", trusting(alice=ALICE), ASKED)
-    with pytest.raises(Refused, match="not known"):
+    with pytest.raises(Refused, match="not trusted"):
         unseal(seal(EVE, "digits", "eve", release(), ASKED), "digits", "eve", trusting(alice=ALICE), ASKED)
 
 
