@@ -87,7 +87,7 @@ def fill(place: str) -> str:
 
 def tell(notes: Any, names: list[str]) -> None:
     """The reports of some clients, all rounds."""
-    tallies, counted = {}, presence.Seen()
+    tallies, counted = {}, presence.PresenceRecorder()
     for name in names:
         rng, kept = np.random.default_rng(len(name)), MemoryStore()
         for number in range(1, ROUNDS + 1):

@@ -22,11 +22,12 @@ import numpy as np
 import zenoh
 from zenoh.handlers import Callback
 
-from repshare.board import Task, Wants
+from repshare.board import Wants
 from repshare.exchange.keys import CHALLENGE_BYTES, Key, Trust
 from repshare.exchange.peer import PeerExchange
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, stack
+from repshare.sharing.task import Task
 from repshare.stores import open_database
 
 PEERS = (2, 8, 32)

@@ -6,11 +6,11 @@ a hundred times as long. The same seeds, and the same honest clients, with and w
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
-from repshare.board.aggregation import AGGREGATIONS
-from repshare.config import Run, Setting
+from repshare.config import Aggregation, Run, Setting
 from repshare.data import Splits, load
 from repshare.simulation import Processes, Workers, simulate
 from repshare.simulation.attacks import choose_attackers
@@ -59,7 +59,7 @@ def main() -> None:
     }
     lines = []
     with Processes(2) as workers:
-        for how in AGGREGATIONS:
+        for how in get_args(Aggregation):
             cells: list[str] = []
             alone = 0.0
             for name, changes in columns.items():

@@ -206,12 +206,12 @@ def _serve(what: str, port: str, clients: str = "0", told: str = "") -> None:
         return
     from repshare.relay import server
     from repshare.relay.monitoring import logs
-    from repshare.relay.options import Address, Options
+    from repshare.relay.options import Address, RelayOptions
 
     database = open_database("memory")
     Path(told).write_text(json.dumps(fill(database, int(clients))))
     logs.set_up()
-    server.serve(database, Options(rate=RATE), Address(port=int(port)))
+    server.serve(database, RelayOptions(rate=RATE), Address(port=int(port)))
 
 
 if __name__ == "__main__":

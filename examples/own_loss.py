@@ -18,7 +18,7 @@ class Options:
     """Set with --method-options CONTRAST.weight=0.5 CONTRAST.temperature=0.2."""
 
     weight: float = 0.1
-    """How much the term counts beside the others."""
+    """The weight of the term."""
     temperature: float = 0.1
     """Smaller values look at the nearest samples only."""
 

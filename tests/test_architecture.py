@@ -129,20 +129,12 @@ def definitions(path, *kinds):
     return (node for node in ast.walk(ast.parse((SOURCE / path).read_text())) if isinstance(node, kinds))
 
 
-# Folders in which names and docstrings are still to be gone through.
-LATER = {"board", "data", "exchange", "experiments", "learning", "methods", "relay", "results", "simulation", "stores"}
-
-
-def is_later(path):
-    return path.parts[0] in LATER or path.parts[:2] == ("cli", "demo") or path == Path("cli/learning.py")
-
-
 def test_no_class_name_is_used_twice():
     homes = defaultdict(list)
     for path in on_disk():
         for made in definitions(path, ast.ClassDef):
             homes[made.name].append(path)
-    twice = {name: paths for name, paths in homes.items() if len(paths) > 1 and sum(map(is_later, paths)) < 2}
+    twice = {name: paths for name, paths in homes.items() if len(paths) > 1}
     assert {name: sorted(map(str, paths)) for name, paths in twice.items()} == {}
 
 
@@ -151,7 +143,7 @@ QUESTION = re.compile(r"(What|Who|Whom|Whose|Which|Whether|Where|When|Why|How)\b
 
 def test_docstrings_are_statements():
     """`Return whether …`, `The options of …`: not `Whether …`, `What …`."""
-    for path in (path for path in on_disk() if not is_later(path)):
+    for path in on_disk():
         for made in definitions(path, ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef):
             told = ast.get_docstring(made) or ""
             assert not QUESTION.match(told), f"{path}: {told.splitlines()[0]}"

@@ -270,11 +270,11 @@ class Run:
     seed: int
     """The seed of the split, the starting weights and all random streams."""
     setting: Setting
-    """What all methods of a comparison have in common."""
+    """The values that all methods of a comparison have in common."""
 
 
 def parse_options(owner: str, kind: type[Any], words: Sequence[str], hidden: Collection[str] = ()) -> dict[str, Any]:
-    """Options as name=value, by the types of a dataclass's fields."""
+    """Parse options given as name=value, by the types of a dataclass's fields."""
     hints = get_type_hints(kind)
     known = {each.name: each.default for each in fields(kind) if each.name not in hidden}
     chosen = {}
@@ -292,7 +292,7 @@ def parse_options(owner: str, kind: type[Any], words: Sequence[str], hidden: Col
 
 
 def _read(kind: Any, text: str) -> Any:
-    """A value of this type: a number, a word, true or false, one of some, or several of a kind."""
+    """Return a value of this type: a number, a word, true or false, one of some, or several of a kind."""
     kinds = get_args(kind)
     if kind is bool:
         return {"true": True, "false": False}[text.lower()]

@@ -10,7 +10,7 @@ PART = ".part"  # the end of the name of a file that is being written
 
 
 def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:
-    """Put the content there whole, or leave what was there.
+    """Write the whole content, or leave the file as it was.
 
     `private`: only the owner may read it. Otherwise a file that was there keeps its mode.
     """

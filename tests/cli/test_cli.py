@@ -91,7 +91,7 @@ def test_a_name_in_use_is_refused_with_the_way_out(tmp_path):
     other = repshare(*arguments, "--lambda-kd", "3", cwd=tmp_path)
     other_resumed = repshare(*arguments, "--lambda-kd", "3", "--resume", cwd=tmp_path)
     assert [each.returncode for each in (again, other, other_resumed)] == [2, 2, 2]
-    assert "go on with --resume, or choose another --name" in again.stderr
+    assert "continue it with --resume, or choose another --name" in again.stderr
     assert "another run (lambda_kd 10.0 there, 3.0 here)" in other.stderr
     assert (tmp_path / "runs/mine/records.jsonl").read_bytes() == before
     assert repshare(*arguments, "--resume", cwd=tmp_path).returncode == 0
@@ -125,7 +125,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         time.sleep(0.05)
     assert command.stop(signal.SIGINT) == 130
     error = command.err.read_text()
-    assert "go on with --name long --resume" in error
+    assert "resume with --name long --resume" in error
     assert "Traceback" not in error
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from repshare.cli.demo import party
-from repshare.cli.demo.processes import Processes
+from repshare.cli.demo.processes import DemoProcesses
 from repshare.cli.demo.scene import Cast, Scene
 from repshare.errors import ConfigError, WorkerFailed
 from support.processes import PATIENCE_SECONDS, REPSHARE, eventually, records
@@ -117,7 +117,7 @@ def test_a_demo_that_is_killed_takes_its_processes_along(start):
 
 
 def test_a_process_that_fails_is_quoted_with_its_last_words(tmp_path):
-    with Processes(tmp_path, remove=False) as processes:
+    with DemoProcesses(tmp_path, remove=False) as processes:
         processes.start("alice", ["-c", "import sys; sys.exit('repshare: no data today')"])
         with pytest.raises(WorkerFailed, match="alice ended with exit code 1: no data today"):
             eventually(lambda: not processes.running("alice"), "it ends")
@@ -135,7 +135,10 @@ def test_what_cannot_be_is_said_before_anything_starts(tmp_path):
     done = run_warm("demo", "--keep", "there", cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "there cannot be made: File exists" in done.stderr
-    with Processes(tmp_path, remove=False) as processes, pytest.raises(ConfigError, match=r"too many for .* has 1,200"):
+    with (
+        DemoProcesses(tmp_path, remove=False) as processes,
+        pytest.raises(ConfigError, match=r"too many for .* has 1,200"),
+    ):
         Scene(Cast(samples=900), tmp_path, processes)
 
 

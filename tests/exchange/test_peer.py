@@ -193,7 +193,7 @@ def test_strangers_are_named_once_and_never_asked(honest, caplog):
     for seed in range(8):
         assert means(honest.exchanges["alice"], Wants(1, seed)) == [5.0]
     assert not asked
-    assert [line for line in caplog.messages if line.startswith("stranger: is there, but its key is not known")] == (
+    assert [line for line in caplog.messages if line.startswith("stranger is online, but its key is not trusted")] == (
         caplog.messages
     )
 

@@ -435,7 +435,7 @@ def test_an_address_that_is_no_relays_is_refused(url):
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "naïve"])
 def test_a_token_that_is_none_is_refused_without_being_shown(token):
-    with pytest.raises(ConfigError, match="the token is not one") as caught:
+    with pytest.raises(ConfigError, match="the token is not valid") as caught:
         RelayExchange("https://relay.example.org", token=token)
     assert not token or token not in str(caught.value)
 

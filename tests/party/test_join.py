@@ -24,7 +24,7 @@ from repshare.exchange.relay import Membership
 from repshare.learning.randomness import derive
 from repshare.party.party import load_party
 from repshare.party.state import State, make_report, take_part
-from repshare.relay.schemas import Report
+from repshare.relay.schemas import RoundReport
 from repshare.relay.tasks import Tasks
 from repshare.secure.masking import Group, Member
 from repshare.sharing import wire
@@ -341,7 +341,7 @@ def test_a_dry_run_tells_what_a_report_would(capsys):
         sent = make_report(alice, alice.round())
         dry = [*common, "--report", *options]
         (told,) = [each for each in json.loads(run(capsys, *dry, "--json").out)["also"] if "--report" in each]
-        assert set(sent) <= set(told.split(": ")[1].split(", ")) <= set(Report.model_fields)
+        assert set(sent) <= set(told.split(": ")[1].split(", ")) <= set(RoundReport.model_fields)
         assert told in run(capsys, *dry).out
     assert not any("--report" in each for each in json.loads(run(capsys, *common, "--json").out)["also"])
 

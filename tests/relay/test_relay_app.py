@@ -12,7 +12,7 @@ import pytest
 from repshare.board import longest_release
 from repshare.relay import limits
 from repshare.relay.app import make_app
-from repshare.relay.options import Options
+from repshare.relay.options import RelayOptions
 from repshare.sharing.task import Task
 from repshare.sharing.wire import decode_teacher
 from repshare.stores import open_database
@@ -425,7 +425,7 @@ def test_each_token_may_ask_only_so_often(tmp_path):
 
 
 def test_a_fault_nobody_foresaw_is_answered_and_the_log_says_where(caplog):
-    app = make_app(open_database("memory"), Options(insecure=True))
+    app = make_app(open_database("memory"), RelayOptions(insecure=True))
     app.state.service.tasks.create("digits", Task(10, 8))
     app.state.service.seen = None  # a fault in the relay itself
 
@@ -448,7 +448,7 @@ BODIES = {
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("path", BODIES)
 def test_what_was_on_its_way_while_its_task_was_deleted_is_kept_nowhere(path, again):
-    app = make_app(open_database("memory"), Options(insecure=True))
+    app = make_app(open_database("memory"), RelayOptions(insecure=True))
     tasks = app.state.service.tasks
     tasks.create("digits", Task(10, 8))
     there = tasks.get("digits")
@@ -471,7 +471,7 @@ def test_what_was_on_its_way_while_its_task_was_deleted_is_kept_nowhere(path, ag
 
 def test_who_sends_too_much_at_once_is_asked_to_come_again(monkeypatch):
     monkeypatch.setattr(limits, "ROOM_BYTES", 0)
-    app = make_app(open_database("memory"), Options(insecure=True, max_bytes=1000))
+    app = make_app(open_database("memory"), RelayOptions(insecure=True, max_bytes=1000))
     app.state.service.tasks.create("digits", Task(10, 8))
     whole, dawdling, going_on = release(), 0, asyncio.Event()
     room = 8 * 1000
@@ -511,7 +511,7 @@ def test_a_body_is_no_longer_than_a_release_of_its_task_can_be(open_relay):
 
 
 def test_how_many_stand_is_worked_out_once_for_all_who_ask():
-    app = make_app(open_database("memory"), Options(insecure=True, rate=0))
+    app = make_app(open_database("memory"), RelayOptions(insecure=True, rate=0))
     app.state.service.tasks.create("digits", Task(10, 8))
     board = app.state.service.tasks.get("digits").board
     board.accept_all([(f"client {number}", release(classes=range(10))) for number in range(500)])

@@ -133,7 +133,7 @@ def test_a_body_is_read_to_its_end():
 
 def test_a_body_that_announces_too_much_is_not_read_at_all():
     request, fetched = request_of(b"0", headers=[(b"content-length", b"11")])
-    with pytest.raises(Problem, match="a body of 11 bytes; at most 10 are taken") as refused:
+    with pytest.raises(Problem, match="a body of 11 bytes; at most 10 are accepted") as refused:
         read(request)
     assert (refused.value.status, fetched) == (413, [])
 

@@ -225,7 +225,7 @@ def test_a_body_of_2_gb_is_refused_without_being_kept(tmp_path):
         connection.sendall(put_head(2 * 10**9))
         head = read_answer(connection)
         assert head.startswith(b"HTTP/1.1 413 ")
-        assert f"at most {longest_release(Task(10, 8)):,} are taken".encode() in head
+        assert f"at most {longest_release(Task(10, 8)):,} are accepted".encode() in head
         assert peak_megabytes(relay) < 110
 
 

@@ -24,7 +24,7 @@ def test_a_summary_takes_the_last_round_only_and_tells_seeds_from_clients():
     assert summary.std_over_clients == pytest.approx((10 + 0) / 2)
     assert summary.bytes_up == 30
     assert summarise(lines[:3]).std_over_seeds is None
-    with pytest.raises(ConfigError, match="nobody was there"):
+    with pytest.raises(ConfigError, match="no client took part"):
         summarise([line(0, 1, None)])
 
 

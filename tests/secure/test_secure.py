@@ -323,7 +323,7 @@ def test_one_whose_announcement_was_lost_may_come_again():
 
     def lose(*_):
         exchanges["alice"].meeting.put = put
-        raise Unreachable("the relay is away")
+        raise Unreachable("the relay is unavailable")
 
     exchanges["alice"].meeting.put = lose
     with pytest.raises(Unreachable):

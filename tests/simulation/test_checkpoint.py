@@ -228,7 +228,7 @@ def test_a_clients_state_holds_no_code(splits, workers, tmp_path):
     import pickle
     import zlib
 
-    from repshare.simulation.checkpoint import Version
+    from repshare.simulation.checkpoint import SavedState
 
     class Evil:
         def __reduce__(self):
@@ -239,7 +239,7 @@ def test_a_clients_state_holds_no_code(splits, workers, tmp_path):
     state = kept.getvalue()
     (file,) = (tmp_path / "checkpoint").rglob("0-3.state")
     file.write_bytes(state)
-    checkpoint.manifest.clients[0] = Version(3, len(state), zlib.crc32(state))
+    checkpoint.manifest.clients[0] = SavedState(3, len(state), zlib.crc32(state))
     with pytest.raises(pickle.UnpicklingError):
         plain(simulate(run, splits, workers, checkpoint))
     assert not (tmp_path / "harm").exists()

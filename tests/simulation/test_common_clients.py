@@ -297,7 +297,7 @@ def test_a_majority_that_shares_noise_is_doubted_and_can_be_ignored(digits, thre
     liars = [(noise(200, seed), data[1]) for seed, data in enumerate(3 * three_others)]
     policy = Policy(held_out=0.25)
     heard, kept = (with_others(own, liars, replace(policy, keep_to_self=keep), test) for keep in (False, True))
-    assert "the others make it worse: of 75 held-out samples" in heard.doubt
+    assert "other clients make it worse: of 75 held-out samples" in heard.doubt
     assert heard.doubt == kept.doubt
     assert heard.held_out < heard.held_out_alone
     learner = make_client(own, make_board(), "own", policy=policy).learner
@@ -318,7 +318,7 @@ def test_a_liar_with_the_longest_vectors_that_are_taken_stops_nobody(halves):
     for policy in (Policy(), Policy(keep_to_self=True)):
         client = make_client(own, board, "a", policy=policy)
         record = in_turn([client], 4)[0]
-        assert "the others make it worse" in record.doubt
+        assert "other clients make it worse" in record.doubt
         assert client.learner.dual.published.alpha.abs().max() <= MOST_WEIGHT
         assert record.trouble is None
 
@@ -447,7 +447,7 @@ def test_a_run_in_a_common_space_is_over_after_fewer_rounds():
     ("changes", "words"),
     [
         ({"policy": Policy(epsilon=1.0)}, "CS has no private releases yet: leave epsilon or CS out"),
-        ({"policy": Policy(peers=("client 1",))}, "a common classifier is everybody's: leave peers or CS out"),
+        ({"policy": Policy(peers=("client 1",))}, "a common classifier is made by all clients: leave peers or CS out"),
         ({"topology": "ring"}, "leave topology and aggregation, or CS, out"),
         ({"aggregation": "median"}, "leave topology and aggregation, or CS, out"),
         ({"weighted": False}, "leave topology and aggregation, or CS, out"),

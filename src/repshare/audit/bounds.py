@@ -74,7 +74,7 @@ def least_epsilon(worlds: Worlds, delta: float) -> float:
 
 
 def gaussian_epsilon(worlds: Worlds, delta: float) -> tuple[float, float]:
-    """ε of the Gaussian mechanisms that these scores leave possible.
+    """Return the ε of the Gaussian mechanisms that these scores leave possible.
 
     A Gaussian mechanism tells two worlds apart as well as N(0, 1) from N(μ, 1), so that one threshold gives μ.
     """
@@ -86,7 +86,7 @@ def gaussian_epsilon(worlds: Worlds, delta: float) -> tuple[float, float]:
 
 
 def _proofs(worlds: Worlds, thresholds: Scores, delta: float) -> Scores:
-    """ε that a test with each of these thresholds disproves."""
+    """Return the ε that a test with each of these thresholds disproves."""
     tail = (1 - CONFIDENCE) / 2  # of each of the two rates, so that both hold together
     false, true = _rates(worlds.without, thresholds, tail)[1], _rates(worlds.within, thresholds, tail)[0]
     return np.asarray(np.log(np.maximum(true - delta, 1e-300) / false))

@@ -84,7 +84,7 @@ class Gallery(NamedTuple):
 
 
 def reconstruct(splits: Splits, subject: Subject, size: int, grid: Grid) -> Generator[Gallery]:
-    """Inputs from one release of each class: of observations of ever more samples, of the mean, of noisy means."""
+    """Reconstruct inputs from a release of each class: observations of ever more samples, the mean, noisy means."""
     known = np.setdiff1d(np.arange(len(splits.train.labels)), subject.trained.rows)[-KNOWN:]
     prior = look_at(splits.train.images[known].astype(np.float32))
     network, classes = subject.trained.network, splits.classes
@@ -106,7 +106,7 @@ def reconstruct(splits: Splits, subject: Subject, size: int, grid: Grid) -> Gene
 def _gallery(
     splits: Splits, subject: Subject, epsilon: float | None, targets: Floats, images: Tensor, chosen: list[Integers]
 ) -> Gallery:
-    """Compared class by class with all samples that were trained on, and some that were not."""
+    """Compare class by class with all samples that were trained on, and some that were not."""
     likeness, count = [], len(chosen[0])
     missed = miss(subject.trained.network, images, targets)
     for label, own in enumerate(chosen):

@@ -23,7 +23,7 @@ class Prior(NamedTuple):
     directions: Tensor  # (k, channels · h · w)
 
     def draw(self, coordinates: Tensor) -> Tensor:
-        """Inputs (n, channels, h, w) at these coordinates (n, k)."""
+        """Return inputs (n, channels, h, w) at these coordinates (n, k)."""
         return self.mean + (coordinates @ self.directions).view(-1, *self.mean.shape)
 
 
@@ -31,15 +31,15 @@ class Likeness(NamedTuple):
     """Measures how well reconstructions show whose features they were made from."""
 
     missed: float
-    """How far features stayed from those released, squared, of these squared: 0 if they were met."""
+    """The squared distance of features to those released, relative to the latter's square: 0 if they were met."""
     error: float
     """Mean squared difference from the samples that were averaged, in variances of the data."""
     elsewhere: float
     """The same from other samples of the class: what knowing the class alone gives."""
     found: float
-    """How often the nearest of all samples of the class, by pixels, is one that was averaged."""
+    """The share of cases in which the nearest of all samples of the class, by pixels, is one that was averaged."""
     chance: float
-    """How often it would be by chance."""
+    """That share by chance."""
 
 
 def look_at(images: NDArray[np.float32]) -> Prior:
@@ -52,7 +52,7 @@ def look_at(images: NDArray[np.float32]) -> Prior:
 
 
 def invert(network: Network, targets: Floats, prior: Prior, steps: int = STEPS) -> Tensor:
-    """Plausible inputs (n, …) whose representations are as near to these (n, d) as gradient descent gets."""
+    """Return plausible inputs (n, …) whose representations are as near to these (n, d) as gradient descent gets."""
     network.model.eval()
     wanted = torch.from_numpy(targets)
     coordinates = torch.zeros(len(targets), len(prior.directions), requires_grad=True)

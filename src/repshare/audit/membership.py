@@ -41,7 +41,7 @@ def worst_case(size: int, dimension: int, bound: float) -> Case:
 
 
 def farthest(vectors: Floats) -> Case:
-    """Real representations of a class (n + 1, d): the two that are farthest apart are the candidates."""
+    """Return real representations of a class (n + 1, d): the two that are farthest apart are the candidates."""
     distances = np.linalg.norm(vectors[:, None] - vectors[None], axis=2)
     one, other = np.unravel_index(distances.argmax(), distances.shape)
     others = np.delete(vectors, [one, other], axis=0)

@@ -14,7 +14,7 @@ LEAST = 0.1  # ε below this is drawn here
 
 
 def draw_bounds(lines: Sequence[Line], path: Path, title: str) -> None:
-    """ε that attacks prove, and ε that is accounted: no mark may be above its bar."""
+    """Draw ε that attacks prove, and ε that is accounted: no mark may be above its bar."""
     figure, (axes,) = panels(7.2, 4.4)
     noisy = [line for line in lines if math.isfinite(line["accounted"])]
     budgets = sorted({line["epsilon"] for line in noisy})

@@ -19,7 +19,7 @@ Vectors = NDArray[np.float64]
 
 
 def aggregate(vectors: NDArray[np.floating], how: Aggregation) -> Vectors:
-    """One vector (d,) for many (n, d)."""
+    """Combine many vectors (n, d) into one (d,)."""
     rows = np.asarray(vectors, np.float64)
     if how == "median":
         return np.asarray(np.median(rows, axis=0))
@@ -31,7 +31,7 @@ def aggregate(vectors: NDArray[np.floating], how: Aggregation) -> Vectors:
 
 
 def tolerated(clients: int, how: Aggregation) -> int:
-    """How many of so many clients may share anything at all without deciding the aggregate.
+    """Return how many of these clients may share anything at all without deciding the aggregate.
 
     median, trimmed: each coordinate stays between the others' smallest and largest. geometric: the distance to the
     others' centre stays below (1 − a) / √(1 − 2a) times the largest of theirs, a being the share of those that lie
@@ -42,7 +42,7 @@ def tolerated(clients: int, how: Aggregation) -> int:
 
 
 def strangeness(vectors: NDArray[np.floating]) -> Vectors:
-    """How many times farther each of the rows (n, d) is from their median than half of the rows are: (n,)."""
+    """Return how many times farther each row (n, d) is from their median than half of the rows are: (n,)."""
     rows = np.asarray(vectors, np.float64)
     distances = np.linalg.norm(rows - np.median(rows, axis=0), axis=1)
     usual = np.median(distances)
@@ -56,7 +56,7 @@ def _trimmed_mean(rows: Vectors) -> Vectors:
 
 
 def _geometric_median(rows: Vectors) -> Vectors:
-    """The point with the least sum of distances to all rows, by Weiszfeld's iteration."""
+    """Return the point with the least sum of distances to all rows, by Weiszfeld's iteration."""
     point = np.median(rows, axis=0)
     spread = float(np.linalg.norm(rows - point, axis=1).max())
     for _ in range(STEPS if spread > 0 else 0):

@@ -20,8 +20,8 @@ from repshare.board.clock import Age
 from repshare.board.robust import RobustMeans, read_means
 from repshare.board.state import (
     SLACK,
+    BoardMember,
     Books,
-    Member,
     find_member,
     forget,
     keys_of,
@@ -39,12 +39,12 @@ from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction
 
 EXPIRED_AT_ONCE = 10  # releases, in one transaction: others come in between
 STRANGE = 4.0  # times the usual distance from the others: an outlier
-FEWEST = 4  # clients below which nobody is called an outlier
+FEWEST = 4  # clients below which no client is called an outlier
 MOST_COMPARED = 2**22  # numbers that outliers are found by: where there are more, by the first classes and clients
 
 
 class Wants(NamedTuple):
-    """What a client asks of a board. The seed makes the draw repeatable, wherever the board is."""
+    """A client's request to a board. The seed makes the draw repeatable, wherever the board is."""
 
     observations: int
     """M↓: number of observations of each class."""
@@ -58,23 +58,23 @@ class Wants(NamedTuple):
     """Number format of the answer."""
 
 
-class Status(NamedTuple):
-    """How a board stands."""
+class BoardStatus(NamedTuple):
+    """The state of a board."""
 
     version: int
     clients: int
-    shown: list[Member]
+    shown: list[BoardMember]
     strangeness: list[float | None]
     """For each of those shown, how many times farther its means are from the others' than is usual."""
 
     def outliers(self) -> list[str]:
-        """Those shown whose releases are unlike the others'."""
+        """Return the names of those shown whose releases are unlike the others'."""
         pairs = zip(self.shown, self.strangeness, strict=True)
         return [member.name for member, score in pairs if score is not None and score > STRANGE]
 
 
 class _Draw(NamedTuple):
-    """Which observations a client will see."""
+    """The observations that a client will see."""
 
     books: Books
     slots: list[tuple[int, int]]  # class, place in its buffer
@@ -92,7 +92,7 @@ class Board:
             task: What the clients agree on.
             store: Where the state is kept. Default: in memory.
             clock: Gives both the age of releases and their dates, which otherwise come from different clocks.
-            key: A secret of whoever keeps the board, so that clients cannot foresee what is drawn. Without one, as in
+            key: A secret of the board's keeper, so that clients cannot predict what is drawn. Without one, as in
                 simulations, what is drawn follows from seeds and versions alone.
         """
         self.task, self.age, self.date, self.key = task, Age(clock or time.monotonic), clock or time.time, key
@@ -152,12 +152,12 @@ class Board:
         return self.store.transact(lambda state: Books(self.task, state, client).leave())
 
     def teach(self, client: str, wants: Wants) -> bytes:
-        """A teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
+        """Return a teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
         ((_, body),) = self.teach_all([(client, wants)])
         return body
 
     def teach_all(self, questions: Sequence[tuple[str, Wants]]) -> list[tuple[int, bytes]]:
-        """Each client's teacher, all of one state of the board, whose version is said with them."""
+        """Return each client's teacher, all from one state of the board, with that state's version."""
         for client, wants in questions:
             self.task.check_peers(client, wants.peers or ())
 
@@ -195,11 +195,11 @@ class Board:
         return wire.encode_teacher(teacher._replace(space=self.task.space), wants.precision)
 
     def version(self) -> int:
-        """A number that grows with every change."""
+        """Return a number that grows with every change."""
         return self.store.read(lambda state: read_head(self.task, state).version)
 
     def expire(self, limit: int = EXPIRED_AT_ONCE) -> list[str]:
-        """Forget releases older than the task's max_age, at most so many, and say whose: nobody's, if none is left."""
+        """Forget releases older than the task's max_age, at most `limit`, and return whose: none, if none is left."""
         if self.task.max_age is None:
             return []
         interval, gone, more = SLACK / 4 * self.task.max_age, list[str](), True
@@ -214,8 +214,8 @@ class Board:
             gone, more = self.store.transact(work)
         return gone
 
-    def status(self, limit: int = 100) -> Status:
-        """How the board stands, with up to `limit` of its clients."""
+    def status(self, limit: int = 100) -> BoardStatus:
+        """Return the state of the board, with up to `limit` of its clients."""
 
         head, members = self.store.read(
             lambda state: (read_head(self.task, state), read_members(self.task, state, limit))
@@ -224,22 +224,22 @@ class Board:
         classes = max(1, MOST_COMPARED // (self.task.dimension * max(1, len(compared))))
         means = read_means(self.store, compared, classes)
         scores = dict(zip(means, _strangeness(list(means.values())), strict=True))
-        return Status(head.version, head.members, members, [scores.get(member.name) for member in members])
+        return BoardStatus(head.version, head.members, members, [scores.get(member.name) for member in members])
 
-    def find(self, client: str) -> Member | None:
-        """What the board knows of this client; None if it has published nothing."""
+    def find(self, client: str) -> BoardMember | None:
+        """Return what the board knows of this client; None if it has published nothing."""
         return next(iter(self.store.read(lambda state: find_member(self.task, state, client))), None)
 
     def find_faults(self) -> dict[str, str]:
-        """What is damaged, or does not fit together: key -> what is wrong with it."""
+        """Return what is damaged, or does not fit together: key -> what is wrong with it."""
         return self.store.store.read(lambda state: repairs.survey(self.task, state)).faults
 
     def save(self) -> bytes:
-        """All that is kept, as bytes."""
+        """Return all that the board keeps, as bytes."""
         return wire.encode_items(self.store.items())
 
     def load(self, saved: bytes) -> None:
-        """Put back what `save` gave."""
+        """Restore what `save` returned."""
         items = wire.decode_items(saved)
         self.store.transact(lambda state: state.set(items))
         self._robust.forget()
@@ -270,7 +270,7 @@ class Board:
     def _made_robust(
         self, version: int, teachers: list[Teacher], questions: Sequence[tuple[str, Wants]]
     ) -> list[Teacher]:
-        """The teachers with robust means in place of those over everyone."""
+        """Return the teachers with robust means in place of those over everyone."""
         everyones = [wants.peers is None for _, wants in questions]
         labels = [teacher.means.labels.tolist() for teacher, whole in zip(teachers, everyones, strict=True) if whole]
         found = self._robust.of(sorted({label for each in labels for label in each}), version)
@@ -280,7 +280,7 @@ class Board:
         ]
 
     def _random(self, version: int, client: str, seed: int) -> random.Random:
-        """Randomness for one question about one version: always the same, and unforeseen without the key."""
+        """Return randomness for one question about one version: always the same, and unpredictable without the key."""
         if not self.key:
             return random.Random(seed)
         asked = f"{version}\n{client}\n{seed}".encode()
@@ -307,7 +307,7 @@ class Board:
 
 
 def longest_release(task: Task) -> int:
-    """Bytes that a release of this task can have."""
+    """Return the bytes that a release of this task can have."""
     return wire.LONGEST_HEADER_BYTES + task.classes * (1 + MOST_OBSERVATIONS) * (4 * task.dimension + 12)
 
 
@@ -319,14 +319,14 @@ def _chosen(classes: Iterable[int], wants: Wants) -> list[int]:
 
 
 def _in_place(means: Representations, found: Mapping[int, Floats]) -> Representations:
-    """These means with the vectors that were found for their classes; without classes for which there is none."""
+    """Return these means with the vectors found for their classes; without classes for which there is none."""
     there = zip(means.labels.tolist(), means.counts.tolist(), strict=True)
     rows = [(found[label], label, count) for label, count in there if label in found]
     return stack(rows, means.vectors.shape[1])
 
 
 def _strangeness(means: list[Representations]) -> list[float | None]:
-    """For each client the median over its classes, where enough clients share one."""
+    """Return for each client the median over its classes, where enough clients share one."""
     scores: list[list[float]] = [[] for _ in means]
     if not means:
         return []

@@ -19,11 +19,11 @@ from repshare.stores import Transaction, decoding
 
 IN_QUEUE = -1  # in place of a buffer's number: what follows is a place in the queue
 Rows = Mapping[int, Sequence[bytes]]
-"""What a client owns: buffer -> the contents of its rows."""
+"""A client's rows: buffer -> the contents of its rows."""
 
 
 class Place(NamedTuple):
-    """Where a client's rows are, and what else must be known of it often."""
+    """The slots of a client's rows, and what else is often needed of it."""
 
     queued: float  # when it last queued up to be forgotten (see `Board.expire`)
     slots: dict[int, list[int]]  # by buffer
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     number: int | None = None  # in the queue; earlier versions did not write it down
 
     def encode(self) -> bytes:
-        """As bytes: how many classes, which, and then for each buffer its number, how many slots, and which."""
+        """Encode: how many classes, which, and then for each buffer its number, how many slots, and which."""
         numbers = [len(self.classes), *self.classes]
         for buffer, slots in self.slots.items():
             numbers += [buffer, len(slots), *slots]
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
 
 def read_place(kept: bytes | None) -> Place:
-    """A client's place; an unknown client owns nothing. Raises ValueError or struct.error if it makes no sense."""
+    """Return a client's slots; an unknown client owns none. Raises ValueError or struct.error if it makes no sense."""
     if kept is None:
         return Place(-math.inf, {}, [])
     queued, shared, *numbers = struct.unpack(f"<d{len(kept) // 8 - 1}q", kept)
@@ -88,7 +88,7 @@ def _resize(state: Transaction, client: str, place: Place, rows: Rows, sizes: ND
 
 
 def draw(place: Place, buffer: int, size: int, wanted: int, rng: random.Random) -> list[int]:
-    """Up to `wanted` different slots of a buffer, none of them in this place."""
+    """Draw up to `wanted` different slots of a buffer, none of them this client's."""
     own = place.slots.get(buffer, ())
     drawn = rng.sample(range(size), min(size, wanted + len(own)))
     apart = set(own) if len(own) > 1 else own
@@ -96,16 +96,16 @@ def draw(place: Place, buffer: int, size: int, wanted: int, rng: random.Random) 
 
 
 def read(state: Transaction, slots: Sequence[tuple[int, int]]) -> list[tuple[bytes, bytes]]:
-    """The owner's name and the contents of each (buffer, slot)."""
+    """Return the owner's name and the contents of each (buffer, slot)."""
     keys = keys_of(slots)
     return [read_row(key, row) for key, row in zip(keys, state.get(keys), strict=True)]
 
 
 def read_row(key: str, row: bytes | None) -> tuple[bytes, bytes]:
-    """A row's owner and contents."""
+    """Return a row's owner and contents."""
     owner, mark, contents = (row or b"").partition(b"\n")
     if not mark:
-        raise Damaged(key, "the row is not there" if row is None else "it says no owner")
+        raise Damaged(key, "the row is missing" if row is None else "it names no owner")
     return owner, contents
 
 
@@ -119,7 +119,7 @@ def read_ahead(state: Transaction, places: Sequence[Place], sizes: NDArray[np.in
 
 
 def keys_of(slots: Sequence[tuple[int, int]]) -> list[str]:
-    """Under which the contents of each (buffer, slot) are kept."""
+    """Return the keys of the contents of each (buffer, slot)."""
     return [f"row/{buffer}/{slot}" for buffer, slot in slots]
 
 
@@ -146,7 +146,7 @@ def _free(
 
 
 def place_key(client: str) -> str:
-    """Under which a client's place is kept."""
+    """Return the key of a client's slots."""
     return f"place/{client}"
 
 

@@ -1,8 +1,8 @@
-"""Time by which releases and meetings age: it passes while somebody looks after a store, whatever the wall clock says.
+"""Time by which releases and meetings age: it passes while a process looks after a store, whatever the wall clock says.
 
 Clocks are set, and some are wrong for years. So ages are not counted in dates: every process adds what has passed by
 its own monotonic clock to what stands in the store, and writes that down now and then. It never runs faster than real
-time, however many do so; and it stands still while nobody is there.
+time, however many do so; and it stands still while no process runs.
 
 time   seconds so far, as a float64
 """
@@ -29,7 +29,7 @@ class Age:
         self._before, self._passed = clock(), 0.0
 
     def now(self, state: Transaction) -> float:
-        """Seconds so far."""
+        """Return the seconds so far."""
         kept = _read(state)
         with self._alone:
             clock = self._clock()
@@ -38,14 +38,14 @@ class Age:
             return self._passed
 
     def keep(self, state: Transaction, interval: float = 0.0) -> float:
-        """Seconds so far, written down if that is more than so long ago."""
+        """Return the seconds so far, written down if the last time was more than `interval` ago."""
         now = self.now(state)
         if now - _read(state) > min(interval, KEPT_SECONDS):
             write(state, now)
         return now
 
     def repair(self, state: Transaction) -> float:
-        """Seconds so far, also if they cannot be read."""
+        """Return the seconds so far, also if they cannot be read."""
         try:
             return self.now(state)
         except Damaged:
@@ -59,7 +59,7 @@ def write(state: Transaction, now: float) -> None:
 
 
 def over(since: float, seconds: float, now: float) -> bool:
-    """Whether so much time has passed. A moment yet to come is of a clock that was wrong."""
+    """Return whether this much time has passed. A moment yet to come is of a clock that was wrong."""
     return now >= since + seconds or since > now
 
 

@@ -1,6 +1,6 @@
-"""What is wrong with a board, and how it is made whole again: from its releases, of which all else is made.
+"""Repairs of a board: what is wrong with it, and how it is rebuilt from its releases, of which all else is made.
 
-A release that cannot be read costs its client that release, and nobody else anything. All other damage costs nothing.
+A release that cannot be read costs its client that release, and other clients nothing. All other damage costs nothing.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ from repshare.stores import Healed, Transaction, decoding, sound
 
 
 class Survey(NamedTuple):
-    """What stands on a board. Its clients are those whose releases can be read."""
+    """The contents of a board. Its clients are those whose releases can be read."""
 
     faults: dict[str, str]  # key -> what is wrong with it
     head: Head | None  # None: it cannot be read
@@ -68,7 +68,7 @@ def survey(task: Task, state: Transaction) -> Survey:
             good[client] = place
             totals.add(release.means, +1, weighted=task.counts_samples)
     for client in places.keys() - good.keys() - set(scattered) - set(lost):
-        faults[release_key(client)] = "it is not there"
+        faults[release_key(client)] = "it is missing"
         lost.append(client)
     _check_head(task, state, head, places, faults)
     if not lost:
@@ -153,7 +153,7 @@ def _places(state: Transaction, faults: dict[str, str], keys: set[str]) -> Itera
 def _check_rows(
     task: Task, state: Transaction, places: dict[str, Place], faults: dict[str, str], keys: set[str]
 ) -> set[str]:
-    """The clients whose rows are not all there, or not theirs alone."""
+    """Return the clients whose rows are not all there, or not theirs alone."""
     owners, misplaced = dict[str, str](), set[str]()
     for client, place in places.items():
         for key in buffers.keys_of([(buffer, slot) for buffer, own in place.slots.items() for slot in own]):
@@ -171,7 +171,7 @@ def _check_rows(
                 raise ValueError(f"it is in no place of {owner.decode()}")
         if key in faults and key in owners:
             misplaced.add(owners[key])
-    faults |= dict.fromkeys(missing, "it is not there")
+    faults |= dict.fromkeys(missing, "it is missing")
     return misplaced | {owners[key] for key in missing}
 
 
@@ -186,7 +186,7 @@ def _check_contents(task: Task, key: str, owner: bytes, contents: bytes) -> None
 def _check_queue(
     task: Task, state: Transaction, places: dict[str, Place], faults: dict[str, str], keys: set[str]
 ) -> dict[str, int]:
-    """Which client has which number in the queue."""
+    """Return which client has which number in the queue."""
     numbers = dict[str, int]()
     for key, kept in state.scan(queue_key("")):
         keys.add(key)
@@ -215,7 +215,7 @@ def _releases(task: Task, state: Transaction, faults: dict[str, str]) -> Iterato
 
 
 def _fits(task: Task, release: Release, place: Place) -> bool:
-    """Whether a client owns as many rows as it released."""
+    """Return whether a client owns as many rows as it released."""
     expected = Counter(release.observations.labels.tolist())
     if task.aggregation != "mean":
         expected.update(task.classes + label for label in release.means.labels.tolist())
@@ -230,7 +230,7 @@ def _check_head(
 ) -> None:
     if head is None:
         if places or any(True for _ in state.scan(release_key(""))):
-            faults.setdefault("head", "it is not there")
+            faults.setdefault("head", "it is missing")
         return
     sizes = np.zeros(2 * task.classes + 1, np.int64)
     for place in places.values():

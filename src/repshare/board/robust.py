@@ -14,12 +14,12 @@ import numpy as np
 
 from repshare.board import buffers
 from repshare.board.aggregation import aggregate
-from repshare.board.state import Member, means_buffer, read_head, read_place, read_releases, read_rows
+from repshare.board.state import BoardMember, means_buffer, read_head, read_place, read_releases, read_rows
 from repshare.sharing.representations import Floats, Representations
 from repshare.sharing.task import Task
 from repshare.stores import Store, Transaction
 
-SAMPLED = 512  # where a third of the clients lie, they are half of so many less than once in 10¹⁴ draws
+SAMPLED = 512  # where a third of the clients lie, they are half of this many less than once in 10¹⁴ draws
 AT_ONCE_BYTES = 4_000_000  # of releases that are read for their means
 READ_AT_ONCE = 2**21  # numbers: 8 MB
 LONGEST = READ_AT_ONCE // SAMPLED  # d' with which the rows of one class are read at once
@@ -33,7 +33,7 @@ class _Kept(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What clients share of a class."""
+    """Clients' rows of a class."""
 
     vectors: Floats  # (n, d)
     whole: bool  # of all clients
@@ -42,7 +42,7 @@ class _Rows(NamedTuple):
 class RobustMeans:
     """The robust means of one task's classes.
 
-    A sample is drawn anew for every answer, and nobody foresees it: otherwise clients that lie would publish again and
+    A new sample is drawn for every answer, and cannot be predicted: otherwise clients that lie would publish again and
     again until most of a sample that lasts is theirs. `repeatable`: it follows from the version, for simulations.
     """
 
@@ -55,7 +55,7 @@ class RobustMeans:
         self._kept = _Kept(-1, {})
 
     def of(self, classes: Collection[int], version: int) -> dict[int, Floats]:
-        """The robust mean (d,) of each of these classes that somebody shares; `version` is the board's."""
+        """Return the robust mean (d,) of each of these classes that any client shares; `version` is the board's."""
         kept = self._kept if self._kept.version == version else _Kept(version, {})
         found = {label: kept.means[label] for label in classes if label in kept.means}
         missing = [label for label in classes if label not in found]
@@ -70,7 +70,7 @@ class RobustMeans:
         return found
 
     def _read(self, classes: Sequence[int], state: Transaction) -> tuple[int, dict[int, _Rows]]:
-        """The board's version, and the rows of each of these classes."""
+        """Return the board's version, and the rows of each of these classes."""
         head = read_head(self.task, state)
         rng = random.Random(head.version if self.repeatable else os.urandom(32))
         drawn: dict[int, list[tuple[int, int]]] = {}
@@ -89,8 +89,8 @@ class RobustMeans:
         return head.version, rows
 
 
-def read_means(store: Store, members: Sequence[Member], classes: int) -> dict[str, Representations]:
-    """Each member's means of the first so many classes. A few at a time: whole releases are long."""
+def read_means(store: Store, members: Sequence[BoardMember], classes: int) -> dict[str, Representations]:
+    """Return each member's means of the first `classes` classes. A few at a time: whole releases are long."""
     found, part, size = dict[str, Representations](), list[str](), 0
 
     def work(state: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""What a board keeps, and under which keys.
+"""The state that a board keeps, and its keys.
 
 time             how old the board is, see `clocks`
 head             version, the queue's ends, and the sizes of all buffers, as int64
@@ -46,7 +46,7 @@ class Head(NamedTuple):
 
     @property
     def queue(self) -> range:
-        """The numbers in the queue, of which some stand for nobody any more."""
+        """The numbers in the queue, some of which stand for no client any more."""
         return range(int(self.numbers[1]), int(self.numbers[2]))
 
     @property
@@ -56,16 +56,16 @@ class Head(NamedTuple):
 
     @property
     def members(self) -> int:
-        """How many clients there are."""
+        """The number of clients."""
         return int(self.numbers[-1])
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Encode as bytes."""
         return self.numbers.tobytes()
 
 
-class Member(NamedTuple):
-    """What a board knows of a client."""
+class BoardMember(NamedTuple):
+    """A board's knowledge of a client."""
 
     name: str
     round: int
@@ -87,9 +87,9 @@ class Books:
         self.body = others[0] if others else None
         self.release = None if self.body is None else read_release(client, self.body)
         if self.head.members and totals is None:
-            raise Damaged("totals", "they are not there")
+            raise Damaged("totals", "they are missing")
         if place is not None and not self.head.members:
-            raise Damaged("head", "it says that nobody is there")
+            raise Damaged("head", "it says that there are no clients")
         if not reading and (place is None) != (self.body is None):
             raise Damaged(buffers.place_key(client), "there is a release without a place, or a place without a release")
 
@@ -170,7 +170,7 @@ class Books:
 
 
 def forget(task: Task, state: Transaction, now: float, limit: int) -> tuple[list[str], bool]:
-    """Remove clients that have published nothing for longer than max_age: who it was, and whether to go on.
+    """Remove clients that have published nothing for longer than max_age. Return which, and whether to continue.
 
     What is needed is read at once, whatever the number of classes: over a network, one by one takes so long that
     another always comes in between.
@@ -185,7 +185,7 @@ def forget(task: Task, state: Transaction, now: float, limit: int) -> tuple[list
             break
         passed += 1
         if each is not None and (place := read_place(state, each[0])).queued == each[1]:
-            if each[1] > now:  # by a clock that was wrong: nobody knows how old this one is
+            if each[1] > now:  # by a clock that was wrong: the age of this one is unknown
                 early.append(each[0])
             else:
                 silent[each[0]] = place
@@ -206,87 +206,87 @@ def forget(task: Task, state: Transaction, now: float, limit: int) -> tuple[list
 
 
 def _read_queue(state: Transaction, numbers: Sequence[int]) -> list[tuple[str, float] | None]:
-    """Who queued up under each of these numbers, and when."""
+    """Return who queued up under each of these numbers, and when."""
     keys = [queue_key(number) for number in numbers]
     return [None if kept is None else read_queued(key, kept) for key, kept in zip(keys, state.get(keys), strict=True)]
 
 
 def read_queued(key: str, kept: bytes) -> tuple[str, float]:
-    """Who queued up, and when."""
+    """Return who queued up, and when."""
     with decoding(key):
         client, queued = json.loads(kept)
         return str(client), float(queued)
 
 
 def means_buffer(task: Task, label: int) -> int:
-    """The buffer of a class's means."""
+    """Return the buffer of a class's means."""
     return task.classes + label
 
 
 def read_head(task: Task, state: Transaction) -> Head:
-    """The head alone."""
+    """Return the head alone."""
     return _head(task, state, state.get(["head"])[0])
 
 
 def _head(task: Task, state: Transaction, kept: bytes | None) -> Head:
-    """The head from bytes; of an empty board, if there are none, and the board is empty."""
+    """Return the head from bytes; of an empty board, if there are none, and the board is empty."""
     if kept is not None:
         return read_head_of(task, kept)
     for _ in state.scan(release_key("")):
-        raise Damaged("head", "it is not there")
+        raise Damaged("head", "it is missing")
     return Head(np.zeros(_size(task), np.int64))
 
 
 def read_place(state: Transaction, client: str) -> buffers.Place:
-    """Where a client's rows are."""
+    """Return where a client's rows are."""
     key = buffers.place_key(client)
     (kept,) = state.get([key])
     if kept is None and state.get([release_key(client)]) != [None]:
-        raise Damaged(key, "it is not there")
+        raise Damaged(key, "it is missing")
     with decoding(key):
         return buffers.read_place(kept)
 
 
-def read_members(task: Task, state: Transaction, limit: int) -> list[Member]:
-    """Up to `limit` clients; fewer, where there are so many classes that this would be too much."""
+def read_members(task: Task, state: Transaction, limit: int) -> list[BoardMember]:
+    """Return up to `limit` clients; fewer, where the number of classes makes that too much."""
     shown = range(min(read_head(task, state).members, limit, max(1, MOST_COUNTS // task.classes)))
     return _read_members(state, [(2 * task.classes, slot) for slot in shown])
 
 
-def find_member(task: Task, state: Transaction, client: str) -> list[Member]:
-    """This client, if it has published anything."""
+def find_member(task: Task, state: Transaction, client: str) -> list[BoardMember]:
+    """Return this client, if it has published anything."""
     own = read_place(state, client).slots.get(2 * task.classes, ())
     return _read_members(state, [(2 * task.classes, slot) for slot in own])
 
 
-def _read_members(state: Transaction, slots: list[tuple[int, int]]) -> list[Member]:
+def _read_members(state: Transaction, slots: list[tuple[int, int]]) -> list[BoardMember]:
     found = zip(buffers.keys_of(slots), buffers.read(state, slots), strict=True)
     return [read_member(key, name, row) for key, (name, row) in found]
 
 
-def read_member(key: str, name: bytes, row: bytes) -> Member:
-    """What a board knows of a client, from the client's row."""
+def read_member(key: str, name: bytes, row: bytes) -> BoardMember:
+    """Return what a board knows of a client, from the client's row."""
     with decoding(key):
         round, published, size, samples = json.loads(row)
-        return Member(name.decode(), int(round), float(published), int(size), dict(samples))
+        return BoardMember(name.decode(), int(round), float(published), int(size), dict(samples))
 
 
 def read_releases(state: Transaction, clients: Sequence[str], *, members: bool = False) -> list[Release]:
-    """The last releases of these clients, where they have any; `members` all have one."""
+    """Return the last releases of these clients, where they have any; `members` all have one."""
     bodies = state.get([release_key(client) for client in clients])
     if members and None in bodies:
-        raise Damaged(release_key(clients[bodies.index(None)]), "it is not there")
+        raise Damaged(release_key(clients[bodies.index(None)]), "it is missing")
     return [read_release(client, body) for client, body in zip(clients, bodies, strict=True) if body is not None]
 
 
 def read_release(client: str, body: bytes) -> Release:
-    """A client's release, as it was kept."""
+    """Return a client's release, as it was kept."""
     with decoding(release_key(client)):
         return wire.decode_release(body)
 
 
 def read_rows(rows: Iterable[bytes], labels: Sequence[int], dimension: int) -> Representations:
-    """Rows of these classes' buffers."""
+    """Return rows of these classes' buffers."""
     counts, vectors = [], []
     with decoding("row"):
         for row in rows:
@@ -298,14 +298,14 @@ def read_rows(rows: Iterable[bytes], labels: Sequence[int], dimension: int) -> R
 
 
 def _rows_of(given: Representations) -> Iterator[tuple[int, bytes]]:
-    """Each row's class, and what is kept of it."""
+    """Yield each row's class, and what is kept of it."""
     numbers, width = given.vectors.tobytes(), given.vectors.shape[1] * given.vectors.itemsize
     for place, (label, count) in enumerate(zip(given.labels.tolist(), given.counts.tolist(), strict=True)):
         yield label, b"%d\n%s" % (count, numbers[place * width : (place + 1) * width])
 
 
 def read_head_of(task: Task, kept: bytes) -> Head:
-    """The head from bytes."""
+    """Return the head from bytes."""
     with decoding("head"):
         numbers = np.frombuffer(kept, np.int64).copy()
         if len(numbers) != _size(task) or not 0 <= numbers[1] <= numbers[2]:
@@ -318,15 +318,15 @@ def _size(task: Task) -> int:
 
 
 def keys_of(client: str) -> list[str]:
-    """What changing something for a client begins with reading."""
+    """Return the keys that a change for a client reads first."""
     return ["head", "totals", buffers.place_key(client), release_key(client), clock.KEY]
 
 
 def release_key(client: str) -> str:
-    """Under which a client's release is kept."""
+    """Return the key of a client's release."""
     return f"release/{client}"
 
 
 def queue_key(number: int | str) -> str:
-    """Under which who has this number in the queue is kept."""
+    """Return the key of this number in the queue, under which its client is kept."""
     return f"queue/{number}"

@@ -58,30 +58,30 @@ class Totals(NamedTuple):
         self.numbers[old.labels] += rows[cut:]
 
     def _rows(self, vectors: Floats, counts: Numbers, signs: int | Numbers, *, weighted: bool) -> Numbers:
-        """What to add to the rows of these means' classes."""
+        """Return what to add to the rows of these means' classes."""
         rows = np.empty((len(vectors), self.numbers.shape[1]), np.int64)
         rows[:, -3], rows[:, -2], rows[:, -1] = counts if weighted else signs, counts, signs
         rows[:, :-3] = fixed_point.weigh(vectors, rows[:, -3:-2])
         return rows
 
     def overflow(self, longest: float) -> bool:
-        """Whether the sums have come so far that adding to them is no longer safe; no mean is longer than `longest`."""
+        """Return whether the sums are so large that adding is no longer safe; no mean is longer than `longest`."""
         return not fixed_point.fits(longest, int(self.weights.max(initial=0))) and fixed_point.overflows(self.vectors)
 
     def means(self, among: Sequence[int]) -> Representations:
-        """The mean of each of these classes."""
+        """Return the mean of each of these classes."""
         labels = np.array(among, np.int64)
         rows = self.numbers if len(among) == len(self.numbers) else self.numbers[labels]
         vectors = fixed_point.mean(rows[:, :-3], rows[:, -3:-2])
         return Representations(vectors.astype(np.float32), labels, rows[:, -2])
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Encode as bytes."""
         return self.numbers.tobytes()
 
 
 def read_totals(kept: bytes | None, task: Task) -> Totals:
-    """Totals from bytes; of nobody, if there are none."""
+    """Return totals from bytes; those of no clients, if there are none."""
     shape = task.classes, task.dimension + 3
     if kept is None:
         return Totals(np.zeros(shape, np.int64))

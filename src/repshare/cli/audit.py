@@ -1,4 +1,4 @@
-"""`repshare privacy audit`: attack one's own releases."""
+"""`repshare privacy audit`: attack your own releases."""
 
 import json as jsonlib
 import math

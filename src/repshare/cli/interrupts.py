@@ -17,7 +17,7 @@ class Interrupted(Exception):
 
 @contextmanager
 def interruptible(hint: str) -> Iterator[Callable[[Generator[Item]], Generator[Item]]]:
-    """Ctrl-C ends the work after the step under way; a second one ends it at once.
+    """Let Ctrl-C end the work after the current step; a second one ends it at once.
 
     >>> with interruptible("go on with --resume") as until_asked:
     ...     for step in until_asked(work):

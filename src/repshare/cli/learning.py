@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Output:
-    """Where results go, and how the work is done: nothing here changes a result."""
+    """The place of results, and how the work is done: nothing here changes a result."""
 
     name: str | None = None
     """Name of the run: its folder in --runs. Default: the command, the dataset and the time."""
@@ -98,7 +98,7 @@ def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: 
 
 
 def list_methods(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """For the help: the methods there are, those of the user's own that the arguments name, and the options of each."""
+    """Yield, for the help, all methods, the user's own that the arguments name, and the options of each."""
     from repshare.cli.parsing.options import field_helps
 
     try:
@@ -135,7 +135,7 @@ def _compare(
     runs = experiments.plan_comparison(setting, methods, seeds, splits)
     pool = make_workers(output, setting.clients)
     folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
-    hint = f"go on with --name {folder.path.name} --resume"
+    hint = f"resume with --name {folder.path.name} --resume"
     with folder, pool as workers, terminal.progress(console) as bar, interruptible(hint) as until_asked:
         task = bar.add_task("", total=sum(run.setting.rounds or 0 for run in runs))
         done = 0
@@ -193,7 +193,7 @@ def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Spl
 
 
 def make_workers(output: Output, clients: int) -> "AbstractContextManager[Workers]":
-    """Processes, a cluster, or this process, for so many clients."""
+    """Return workers for this number of clients: processes, a cluster, or this process."""
     from repshare.simulation import Inline, Processes
 
     if (output.workers or 0) > clients:
@@ -214,5 +214,5 @@ def check_seeds(seeds: int) -> None:
 
 
 def print_json(document: Any) -> None:
-    """One document on standard output."""
+    """Print one document on standard output."""
     print(json.dumps(document, indent=2))

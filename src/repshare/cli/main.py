@@ -20,7 +20,7 @@ class Command(NamedTuple):
     summary: str
     home: str
     methods: str = ""
-    """Where the list of methods in its help comes from, if it has one."""
+    """The source of the list of methods in its help, if it has one."""
 
     def load(self) -> Callable[..., Any]:
         """Return the function that carries it out."""

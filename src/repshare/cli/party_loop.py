@@ -195,7 +195,7 @@ def _line(record: "Record") -> str:
 
 
 def _close(state: "State", console: Console, *, as_json: bool) -> None:
-    """Say in a line what came of it, from the records alone."""
+    """Print the outcome in a line, from the records alone."""
     lines = state.records.read()
     tested = [line["test_accuracy"] for line in lines if line["test_accuracy"] is not None]
     up, down = (sum(line[way] for line in lines) for way in ("bytes_up", "bytes_down"))
@@ -273,12 +273,12 @@ class _Telling(logging.Handler):
         self.console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it."""
+        """Print it."""
         say(self.console, record.getMessage(), "yellow")
 
 
 def tell_warnings(console: Console, logger_name: str) -> None:
-    """Say on the terminal what an exchange warns of while it is at work."""
+    """Show on the terminal what an exchange warns of while it is at work."""
     logger = logging.getLogger(logger_name)
     logger.handlers = [_Telling(console)]
     logger.propagate = False

@@ -87,7 +87,7 @@ def plan(
 
 
 def _draw(policy: Policy, sizes: Sequence[int], dimension: int, clients: int, path: Path) -> None:
-    """The error of class means against ε, a curve for each class size."""
+    """Draw the error of class means against ε, a curve for each class size."""
     from repshare.privacy.planning import foresee
     from repshare.results.plots import panels, tidy
 
@@ -178,5 +178,5 @@ def _noise(entry: dict[str, object]) -> object:
 
 
 def _delta(entry: dict[str, Any]) -> str:
-    """Earlier versions did not write it down: it was the policy's of that time."""
+    """Return a record's δ. Earlier versions did not write it down: it was the policy's of that time."""
     return "?" if entry["delta"] is None else f"{entry['delta']:g}"

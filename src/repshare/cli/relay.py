@@ -12,14 +12,14 @@ from typing import Literal
 
 from repshare.cli.relay_tasks import DatabaseOptions, Name, Values, create_task, opened
 from repshare.errors import ConfigError, StoreError
-from repshare.relay.options import Address, Options
+from repshare.relay.options import Address, RelayOptions
 from repshare.results.terminal import print_json
 
 
 def serve(
     place: DatabaseOptions,
     address: Address,
-    options: Options,
+    options: RelayOptions,
     values: Values,
     task: str | None = None,
     log_level: Literal["debug", "info", "warning", "error"] = "info",

@@ -16,13 +16,13 @@ ORPHAN_SECONDS = 3600.0  # a part this old belongs to a process that was killed 
 
 
 def location(name: str) -> Path:
-    """Where the data set is kept. A relative $XDG_CACHE_HOME is void by its specification."""
+    """Return the folder of the data set. A relative $XDG_CACHE_HOME is void by its specification."""
     root = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (root if root.is_absolute() else Path.home() / ".cache") / "repshare" / f"{name}.safetensors"
 
 
 def read(name: str) -> Arrays:
-    """The kept arrays. A file that is not the data set to the byte is removed, and DataError raised."""
+    """Return the kept arrays. A file that is not the data set to the byte is removed, and DataError raised."""
     path = location(name)
     try:
         return _read_verified(path, name)

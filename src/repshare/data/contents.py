@@ -1,4 +1,4 @@
-"""What the built-in data sets must contain, to the byte, whatever container they came in."""
+"""The contents of the built-in data sets, to the byte, whatever container they came in."""
 
 import hashlib
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from repshare.errors import DataError
 
 
 class Arrays(NamedTuple):
-    """What every source yields, in one form, so that one digest fits all of them."""
+    """The arrays that every source yields, in one form, so that one digest fits all of them."""
 
     train_images: npt.NDArray[np.uint8]  # (n, channels, height, width)
     train_labels: npt.NDArray[np.int64]  # (n,)
@@ -28,7 +28,7 @@ class Content(NamedTuple):
 
     @property
     def classes(self) -> int:
-        """How many labels there are."""
+        """The number of labels."""
         return len(self.train_histogram)
 
 

@@ -116,8 +116,8 @@ def check(splits: Splits) -> None:
         )
 
 
-class _Own(NamedTuple):
-    """What the function returned, as arrays of the types the package works with."""
+class _OwnData(NamedTuple):
+    """The function's result, as arrays of the types the package works with."""
 
     train_images: Images  # (n, channels, height, width)
     train_labels: npt.NDArray[np.int64]  # (n,)
@@ -126,7 +126,7 @@ class _Own(NamedTuple):
     classes: int
 
 
-def _read_own(reference: str) -> _Own:
+def _read_own(reference: str) -> _OwnData:
     """Call the function and convert what it returns. Values are for the caller to check."""
     function = find_function(reference)
     try:
@@ -139,7 +139,7 @@ def _read_own(reference: str) -> _Own:
     except (TypeError, ValueError) as error:
         raise DataError(f"{reference} must return {EXPECTED}, not {type(returned).__name__} ({error})") from error
     labels = _labels(train_labels, f"{reference}: train")
-    return _Own(
+    return _OwnData(
         _images(train_images, f"{reference}: train"),
         labels,
         _images(test_images, f"{reference}: test"),

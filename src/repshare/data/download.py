@@ -17,7 +17,7 @@ CHUNK_BYTES = 1 << 16
 
 
 def download(url: str, checksum: str, into: Path, *, progress: bool) -> Path:
-    """Fetch a file whose checksum (`md5:…`) is known. DataError says why it could not be had."""
+    """Fetch a file whose checksum (`md5:…`) is known. DataError says why it could not be downloaded."""
     import pooch
 
     pooch.get_logger().setLevel("WARNING")
@@ -38,7 +38,7 @@ def download(url: str, checksum: str, into: Path, *, progress: bool) -> Path:
 
 
 def waiting(what: str, *, shown: bool) -> AbstractContextManager[object]:
-    """A spinner for work that does not say how far it is."""
+    """Return a spinner for work that does not say how far it is."""
     return Console(stderr=True).status(what) if shown else nullcontext()
 
 
@@ -69,4 +69,4 @@ class _Bar:
         self._progress.reset(self._task)
 
     def close(self) -> None:
-        """Nothing left to do: leaving the context removes the bar."""
+        """Do nothing: leaving the context removes the bar."""

@@ -44,7 +44,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def read_idx(folder: Path) -> Arrays:
-    """The four IDX files of MNIST and Fashion-MNIST, plain or gzipped."""
+    """Return the four IDX files of MNIST and Fashion-MNIST, plain or gzipped."""
     train_images, train_labels, test_images, test_labels = (_idx(folder / name) for name in IDX_FILES)
     return Arrays(
         train_images[:, np.newaxis],  # (n, 28, 28) -> (n, 1, 28, 28)
@@ -67,7 +67,7 @@ def _idx(path: Path) -> npt.NDArray[np.uint8]:
 
 
 def read_cifar_binary(folder: Path) -> Arrays:
-    """CIFAR-10's binary version: each record is one label byte and 3,072 pixel bytes."""
+    """Read CIFAR-10's binary version: each record is one label byte and 3,072 pixel bytes."""
 
     def batch(path: Path) -> Batch:
         records = np.fromfile(path, np.uint8).reshape(-1, 1 + 3072)
@@ -77,7 +77,7 @@ def read_cifar_binary(folder: Path) -> Arrays:
 
 
 def read_cifar_pickles(folder: Path) -> Arrays:
-    """CIFAR-10's Python version, which torchvision keeps."""
+    """Read CIFAR-10's Python version, which torchvision keeps."""
 
     def batch(path: Path) -> Batch:
         content = _unpickle(path.read_bytes())
@@ -87,7 +87,7 @@ def read_cifar_pickles(folder: Path) -> Arrays:
 
 
 def read_cifar_pngs(folder: Path) -> Arrays:
-    """CIFAR-10 as PNGs of one image a row, labels beside them as JSON (their names are spelled so)."""
+    """Read CIFAR-10 as PNGs of one image a row, with labels as JSON next to them (their names are spelled so)."""
     from PIL import Image
 
     labels = {}
@@ -121,7 +121,7 @@ def _cifar(paths: list[Path], batch: Callable[[Path], Batch]) -> Arrays:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Builds NumPy arrays and nothing else: a pickle is a program, and this one is a stranger's."""
+    """An unpickler of NumPy arrays and nothing else: a pickle is a program, and this one comes from a stranger."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("numpy.core.multiarray", "_reconstruct"):

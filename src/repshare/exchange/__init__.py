@@ -1,4 +1,4 @@
-"""Where releases go and teachers come from."""
+"""Exchanges: where releases go and teachers come from."""
 
 from typing import Protocol, runtime_checkable
 

@@ -23,7 +23,7 @@ TIMEOUT_SECONDS = 10.0
 PATIENCE_SECONDS = 30.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 10.0
 LAST_TRY_SECONDS = 1.0  # an answer has at least this long to come, also when patience is about to end
-SPARING = 10  # while a relay is away, asking for it takes at most about a tenth of the time
+SPARING = 10  # while a relay is unavailable, asking for it takes at most about a tenth of the time
 LONGEST_AFTER_SECONDS = 3600.0  # that a relay may ask not to be asked for
 REPLY_LIMIT = 128 * 2**20  # bytes of any reply
 JSON_LIMIT = 2**20  # bytes of a reply that is JSON, which takes many times as much to be read
@@ -39,7 +39,7 @@ class Reply(NamedTuple):
     body: bytes
 
     def json(self) -> dict[str, Any]:
-        """The JSON object in it, or Malformed."""
+        """Return the JSON object in it, or Malformed."""
         self.check_type("application/json")
         try:
             document = json.loads(self.body)
@@ -90,7 +90,7 @@ class Connection:
         return f"Connection({self.url!r})"
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._http.close()
 
     def ask(
@@ -104,7 +104,7 @@ class Connection:
         wait: float = 0.0,
         limit: int = JSON_LIMIT,
     ) -> Reply:
-        """The relay's answer, of at most `limit` bytes. `wait` is how long it has been asked to think about it.
+        """Return the relay's answer, of at most `limit` bytes. `wait` is how long it has been asked to think about it.
 
         What may pass (no connection, no answer in time, 5xx, 429) is tried again until patience ends. Once it has
         ended there is one try at a time, and none for a while after a slow one, until the relay is back.
@@ -112,7 +112,7 @@ class Connection:
         request = self._http.build_request(method, self.url + path, params=query, headers=headers, content=body)
         started, tries = self._clock(), 0
         if started < self._not_before:
-            raise Unreachable(f"{self.url} is still away: next try in {self._not_before - started:.0f} s")
+            raise Unreachable(f"{self.url} is still unavailable: next try in {self._not_before - started:.0f} s")
         while True:
             tries += 1
             begun = self._clock()
@@ -140,7 +140,7 @@ class Connection:
         raise Unreachable(f"{self.url}: {trouble} ({tried} in {now - started:.1f} s)") from trouble
 
     def _try(self, request: httpx.Request, left: float, wait: float, longest: int) -> Reply:
-        """One try; _Passing if it failed in a way that another may not."""
+        """Try once; _Passing if it failed in a way that another may not."""
         limit = min(self.timeout, max(left, LAST_TRY_SECONDS))
         request.extensions["timeout"] = httpx.Timeout(limit, read=limit + wait).as_dict()
         request.extensions["trace"] = self._notice
@@ -171,7 +171,7 @@ class Connection:
             self._stream = info["return_value"]
 
     def _hang_up(self, late: threading.Event) -> None:
-        """End the connection under whoever reads from it."""
+        """End the connection, also if another thread reads from it."""
         late.set()
         if self._stream is not None:
             with contextlib.suppress(OSError):  # it has ended by itself
@@ -179,7 +179,7 @@ class Connection:
 
     def _read(self, response: httpx.Response, longest: int) -> bytes:
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise Malformed("the reply is compressed, which nobody asked for")
+            raise Malformed("the reply is compressed, which was not asked for")
         read = bytearray()
         for piece in response.iter_raw():
             read += piece
@@ -200,7 +200,7 @@ class Connection:
         raise Refused(reason)
 
     def _reason(self, reply: Reply) -> str:
-        """What went wrong in one printable line, whoever wrote it; without the token, if that was in it."""
+        """Return what went wrong in one printable line, whatever its source; without the token, if that was in it."""
         said = f"{reply.status} {http.client.responses.get(reply.status, '')}".strip()
         if 300 <= reply.status < 400:
             said = f"{said}: the relay is not here but at {reply.headers.get('Location', 'a place it does not name')}"
@@ -212,7 +212,7 @@ class Connection:
 
 
 class _Passing(Exception):
-    """What may be over at the next try, and after how many seconds the relay would like that."""
+    """A failure that may be over at the next try, and the seconds after which the relay would like that."""
 
     def __init__(self, said: str, *, after: float | None = None, final: bool = False) -> None:
         super().__init__(said)
@@ -220,7 +220,7 @@ class _Passing(Exception):
 
 
 def _check(url: str, token: str | None, *, plain_http: bool) -> bool:
-    """Whether the URL is https; ConfigError if it is not a relay's, or the token should not go there."""
+    """Return whether the URL is https; ConfigError if it is not a relay's, or the token should not go there."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -229,13 +229,13 @@ def _check(url: str, token: str | None, *, plain_http: bool) -> bool:
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
         raise ConfigError(f"the relay's address must look like https://relay.example.org, not {parts.geturl()!r}")
     if parts.username is not None or parts.password is not None:
-        raise ConfigError(f"no user or password in the relay's address, please: {parts.scheme}://{host} will do")
+        raise ConfigError(f"the relay's address must not have a user or password: use {parts.scheme}://{host}")
     if token is not None and (not token.isascii() or not token.isprintable() or not token or " " in token):
-        raise ConfigError("the token is not one: it must be letters, digits and signs without spaces")
+        raise ConfigError("the token is not valid: it must be letters, digits and signs without spaces")
     if parts.scheme == "http" and token is not None and not plain_http and not _is_loopback(host):
         raise ConfigError(
             f"the token would go to {host} over plain http, where anyone between could read it: use https, "
-            "or --plain-http (plain_http=True) if the way there is secure in itself"
+            "or --plain-http (plain_http=True) if the network there is secure"
         )
     return parts.scheme == "https"
 

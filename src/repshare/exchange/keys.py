@@ -1,9 +1,9 @@
-"""Authenticity without a server: Ed25519 keys, whom to trust, and signed answers.
+"""Authenticity without a server: Ed25519 keys, trust, and signed answers.
 
-Whoever asks a peer sends a random challenge. The peer signs it together with its release, the task's name, its own,
-when its rounds began, and the round. An answer is refused unless it is signed for this very question with the key
-that belongs to the name, and is not older than what was seen of that key before. So a recorded answer is good for
-nothing: a peer that is away teaches nobody. Names and keys meet in a trust file, or, if asked for, on first use.
+A client that asks a peer sends a random challenge. The peer signs it together with its release, the task's name, its
+own name, when its rounds began, and the round. An answer is refused unless it is signed for this very question
+with the key that belongs to the name, and is not older than what was seen of that key before. So a recorded answer is
+useless: a peer that is offline teaches no other. Names and keys meet in a trust file, or, if asked for, on first use.
 """
 
 import contextlib
@@ -83,7 +83,7 @@ class Key:
             raise ConfigError(f"the key cannot be kept in {path}: {error.strerror}") from error
 
     def sign(self, message: bytes) -> bytes:
-        """This key's signature of a message."""
+        """Return this key's signature of a message."""
         return self._private.sign(message)
 
 
@@ -107,11 +107,11 @@ class Trust:
         return iter(sorted(self._keys.items()))
 
     def get(self, name: str) -> bytes | None:
-        """The key of this name, if it is known."""
+        """Return the key of this name, if it is known."""
         return self._keys.get(name)
 
     def welcomes(self, name: str) -> bool:
-        """Whether there is a key with which one could speak for this name."""
+        """Return whether there is a key with which one could speak for this name."""
         return self.first_use or name in self._keys
 
     def add(self, name: str, key: bytes) -> None:
@@ -121,36 +121,36 @@ class Trust:
             return
         if known is not None:
             raise Refused(
-                f"{name} is known by the key {known.hex()}, not {key.hex()}: take its line out of the trust file first"
+                f"{name} is known by the key {known.hex()}, not {key.hex()}: remove its line from the trust file first"
             )
         if owner := next((other for other, theirs in self._keys.items() if theirs == key), None):
-            raise Refused(f"the key {key.hex()} is {owner}'s: {name} needs one of its own")
+            raise Refused(f"the key {key.hex()} is {owner}'s: {name} needs its own")
         if len(self._keys) >= MOST_TRUSTED:
-            raise Refused(f"{MOST_TRUSTED:,} names are trusted already: {name} is one too many")
+            raise Refused(f"{MOST_TRUSTED:,} names are trusted already: {name} cannot be added")
         if self.path is not None:
             _append(self.path, json.dumps({"name": name, "key": key.hex()}))
         self._keys[name] = key
 
     def admit(self, name: str, key: bytes) -> None:
-        """Refused, unless this key may speak for this name."""
+        """Raise Refused unless this key may speak for this name."""
         if self._keys.get(name) == key:
             return
         if name not in self._keys and not self.first_use:
-            raise Refused(f"its key {key.hex()} is not known: `repshare keys trust` makes it so")
+            raise Refused(f"its key {key.hex()} is not trusted: add it with `repshare keys trust`")
         self.add(name, key)
 
 
-class Seen:
+class NewestReleases:
     """The newest release seen of each peer and key, so that an older one is never taken for news.
 
-    It is durable if its store is. A peer with a new key starts anew: whoever had the old one cannot keep it out.
+    It is durable if its store is. A peer with a new key starts over: an owner of the old one cannot keep it out.
     """
 
     def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.time) -> None:
         self.store, self.clock = store or MemoryStore(), clock
 
     def check(self, signed: Signed) -> None:
-        """Outdated, if something newer of that client was seen; Refused, if its rounds began in the future."""
+        """Raise Outdated if something newer of that client was seen, Refused if its rounds began in the future."""
         ahead = signed.began / 1000 - self.clock()
         if ahead > AHEAD_SECONDS:
             raise Refused(f"its rounds began {ahead / 86400:,.1f} days from now: its clock is wrong, or ours")
@@ -181,7 +181,7 @@ def _when(signed: Signed) -> list[int]:
 
 
 def parse_public(text: str) -> bytes:
-    """A public key from 64 hexadecimal digits."""
+    """Return a public key from 64 hexadecimal digits."""
     with contextlib.suppress(ValueError):
         key = bytes.fromhex(text.strip())
         if len(key) == KEY_BYTES:
@@ -190,13 +190,13 @@ def parse_public(text: str) -> bytes:
 
 
 def seal(key: Key, task: str, client: str, release: bytes, challenge: bytes, *, began: int = 0) -> bytes:
-    """A signed answer to the question with this challenge, as bytes. No release: this client shares nothing now."""
+    """Return a signed answer to the question with this challenge. No release: this client shares nothing now."""
     unsigned = Signed(task, client, began, _round(release), release, key.public, b"")
     return wire.encode_signed(unsigned._replace(signature=key.sign(_message(unsigned, challenge))))
 
 
 def unseal(body: bytes, task: str, client: str, trust: Trust, challenge: bytes) -> Signed:
-    """The answer in these bytes, if it is this client's, for this task and question; Malformed or Refused otherwise."""
+    """Return the answer in these bytes. Raises Malformed or Refused if it is not this client's, for this question."""
     signed = wire.decode_signed(body)
     if signed.task != task:
         raise Refused(f"it is for the task {signed.task[:80]!r}, not for {task!r}")
@@ -214,7 +214,7 @@ def _round(release: bytes) -> int:
 
 
 def _verify(signed: Signed, challenge: bytes) -> None:
-    """Refused, unless this was signed for this question with the key that it names."""
+    """Raise Refused unless this was signed for this question with the key that it names."""
     try:
         Ed25519PublicKey.from_public_bytes(signed.key).verify(signed.signature, _message(signed, challenge))
     except (InvalidSignature, ValueError) as error:
@@ -222,14 +222,14 @@ def _verify(signed: Signed, challenge: bytes) -> None:
 
 
 def _message(signed: Signed, challenge: bytes) -> bytes:
-    """What is signed: no two answers and questions have the same message."""
+    """Return the message to sign: no two answers and questions have the same one."""
     digest = hashlib.sha256(signed.release).hexdigest()
     said = [signed.task, signed.client, signed.began, signed.round, challenge.hex(), digest]
     return CONTEXT + json.dumps(said).encode()
 
 
 def _read_private(path: Path) -> bytes:
-    """What is in a regular file that only its owner may read. It is opened once: nobody can exchange it in between."""
+    """Read a regular file that only its owner may read. It is opened once, so that it cannot be swapped in between."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe would keep us waiting
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -255,10 +255,10 @@ def _read(path: Path) -> Iterator[tuple[str, bytes]]:
             name, key = entry["name"], parse_public(entry["key"])
         except (ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
             if not line.endswith("\n"):
-                return  # a crash cut it off: whoever it was is a stranger again
+                return  # a crash cut it off: that peer is a stranger again
             raise ConfigError(f'{path}, line {number}: must be like {{"name": "bob", "key": "…"}}') from error
         if not isinstance(name, str) or name in seen:
-            raise ConfigError(f"{path}, line {number}: {name!r} is not a name, or is there twice")
+            raise ConfigError(f"{path}, line {number}: {name!r} is not a name, or is listed twice")
         if key in seen:
             raise ConfigError(f"{path}, line {number}: the key of {name!r} is another's already; each needs its own")
         seen |= {name, key}
@@ -272,7 +272,7 @@ def _append(path: Path, line: str) -> None:
         whole, _, cut = before.rpartition("\n")
         with contextlib.suppress(ValueError):
             json.loads(cut)
-            whole = before  # whoever wrote it by hand only left the end of the line out
+            whole = before  # it was written by hand, without the end of the line
         text = "".join(f"{each}\n" for each in [*whole.splitlines(), line])
         write_atomically(path, text, private=not path.exists())
     except (OSError, UnicodeDecodeError) as error:

@@ -6,7 +6,7 @@ from repshare.board import Wants
 
 
 class Server(Protocol):
-    """What stands behind an exchange: a `Board`, or what another method puts in its place."""
+    """The other end of an exchange: a `Board`, or what another method puts in its place."""
 
     def accept(self, client: str, body: bytes) -> object:
         """Take what a client shares."""
@@ -15,10 +15,10 @@ class Server(Protocol):
         """Give a client what it learns from."""
 
     def save(self) -> bytes:
-        """All that is needed to go on to the same bits."""
+        """Return all that is needed to continue to the same bits."""
 
     def load(self, saved: bytes) -> None:
-        """Go on from what `save` gave."""
+        """Continue from what `save` returned."""
 
 
 class LocalExchange:

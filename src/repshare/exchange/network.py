@@ -1,7 +1,7 @@
-"""Eclipse Zenoh as a network of peers: who is there, and asking some of them with a deadline.
+"""Eclipse Zenoh as a network of peers: which peers are online, and asking some of them with a deadline.
 
 Every peer is a Zenoh router, so that two which cannot reach each other talk through those between them; and those
-that hear of each other connect directly where they can, so that nobody's going takes the others apart.
+that hear of each other connect directly where they can, so that one that leaves does not cut the others off.
 """
 
 import ctypes
@@ -26,13 +26,13 @@ from repshare.errors import ConfigError, Unreachable
 from repshare.exchange.keys import CHALLENGE_BYTES
 
 LONGEST_NAME = 64  # characters
-MOST_LIVE = 10_000  # names remembered as live beside those that are known, whoever invents them
+MOST_LIVE = 10_000  # names remembered as live in addition to known ones, whatever is invented
 MOST_TOKENS = 8  # that say so of one name
 RENEW_SECONDS = 5.0  # between two times that a peer says it is there
-MOST_REPLIES = 2  # of one node to one question: one that says anew that it is there may answer twice
+MOST_REPLIES = 2  # of one node to one question: one that declares itself again may answer twice
 MOST_NODES = 16  # that are heard under one name: more than one are impostors
 TRIES = 5  # to listen at a port that was free a moment ago
-ASKS = 3  # of one that nobody answers for: a peer can be known a moment before the way to it is
+ASKS = 3  # of one without an answer: a peer can be known a moment before the way to it is
 PAUSE_SECONDS = 0.1  # before it is asked again
 CLOSE_SECONDS = 5.0
 OWN_LINK_SECONDS = 1.0  # that a neighbour may keep this one from sending to it, before the link is closed
@@ -53,7 +53,7 @@ class Tls:
 
 
 class Answer(NamedTuple):
-    """What came of asking a peer: bytes, maybe none; or why there are none; or that nothing more will come."""
+    """The result of asking a peer: bytes, maybe none; or why there are none; or that nothing more will come."""
 
     name: str
     body: bytes | None
@@ -61,7 +61,7 @@ class Answer(NamedTuple):
     last: bool = False
 
 
-class Network:
+class PeerNetwork:
     """One peer's place among those of a task."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Network:
         threading.Thread(target=self._renew, daemon=True).start()
 
     def live(self) -> list[str]:
-        """The other peers that are there, sorted."""
+        """Return the other peers that are online, sorted."""
         with self._lock:
             return sorted(set(self._live) - {self.name})
 
@@ -119,7 +119,7 @@ class Network:
             self.session.close()
 
     def _declare(self) -> None:
-        """Say that this one is here and answers: first anew, then no more as before, so that there is no gap."""
+        """Declare that this peer is online and answers. The old declaration ends after it, so that there is no gap."""
         self._times += 1
         place, before = self._place(self.name), self._declared
         release, token = f"{place}/release/{self._times}", f"{place}/live/{self._times}"
@@ -138,7 +138,7 @@ class Network:
             query.reply(place, self._answer(challenge.to_bytes()))
 
     def _renew(self) -> None:
-        """Routers of Zenoh 1.10 may not tell their neighbours of one that was cut off and is back: say it again."""
+        """Declare again: routers of Zenoh 1.10 may not tell their neighbours of one that was cut off and is back."""
         while not self._over.wait(RENEW_SECONDS):
             with self._changing, suppress(zenoh.ZError):
                 if not self._over.is_set():
@@ -175,7 +175,7 @@ class Network:
 
 
 class Question:
-    """Peers asked beside each other, until a deadline, with a challenge that their answers must be signed with."""
+    """Peers asked in parallel, until a deadline, with a challenge that their answers must be signed with."""
 
     def __init__(self, session: zenoh.Session, place: Callable[[str], str], limit: int, deadline: float) -> None:
         self._session, self._place, self._limit, self._deadline = session, place, limit, deadline
@@ -227,7 +227,7 @@ class Question:
         timer.start()
 
     def answers(self) -> Iterator[Answer]:
-        """What comes, as it comes; it ends at the deadline."""
+        """Yield answers as they come, until the deadline."""
         while (left := self._deadline - time.monotonic()) > 0:
             try:
                 yield self._answers.get(timeout=left)
@@ -235,7 +235,7 @@ class Question:
                 return
 
     def close(self) -> None:
-        """Whatever still comes is not heard."""
+        """Ignore all further answers."""
         self._over.cancel()
 
     def _judge(self, name: str, reply: zenoh.Reply) -> Answer:
@@ -243,7 +243,7 @@ class Question:
             return Answer(name, None, "it answered with an error")
         size = len(reply.ok.payload)
         if size > self._limit:
-            return Answer(name, None, f"a reply of {size:,} bytes; at most {self._limit:,} are taken")
+            return Answer(name, None, f"a reply of {size:,} bytes; at most {self._limit:,} are accepted")
         return Answer(name, reply.ok.payload.to_bytes())
 
 
@@ -301,7 +301,7 @@ def _configure(listen: Sequence[str], connect: Sequence[str], *, multicast: bool
 
 
 def _with_port(endpoint: str) -> str:
-    """The same endpoint, with a port that is free in the place of port 0: Zenoh does not tell which one it took."""
+    """Return the endpoint with a free port in the place of port 0: Zenoh does not tell which one it took."""
     protocol, _, address = endpoint.partition("/")
     host, _, port = address.rpartition(":")
     if port != "0":
@@ -318,7 +318,7 @@ def _with_port(endpoint: str) -> str:
 
 
 def _in_time(work: Callable[[], None]) -> None:
-    """Do this, or go on after a few seconds, whatever Zenoh does."""
+    """Do this, but give up after a few seconds, whatever Zenoh does."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(CLOSE_SECONDS)

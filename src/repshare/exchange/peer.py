@@ -18,8 +18,8 @@ import numpy as np
 
 from repshare.board import Board, Wants, longest_release
 from repshare.errors import ConfigError, ExchangeError, Outdated, StoreError, Unreachable
-from repshare.exchange.keys import AHEAD_SECONDS, Key, Seen, Trust, seal, unseal
-from repshare.exchange.network import Network, Question, Tls, check_name
+from repshare.exchange.keys import AHEAD_SECONDS, Key, NewestReleases, Trust, seal, unseal
+from repshare.exchange.network import PeerNetwork, Question, Tls, check_name
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, Teacher, nothing
 from repshare.sharing.task import Task
@@ -29,19 +29,19 @@ from repshare.stores import MemoryStore, Store
 TIMEOUT_SECONDS = 5.0
 REPLY_LIMIT = 16 * 2**20  # bytes
 OVERHEAD = 32 * 1024  # bytes around a release in an answer
-MOST_STRANGERS = 100  # that are named, whoever invents more
+MOST_STRANGERS = 100  # that are named, however many are invented
 log = logging.getLogger("repshare.peer")
 
 
 class _Met(NamedTuple):
-    """A release that a peer gave so many collects ago."""
+    """A release that a peer gave some collects ago."""
 
     release: Release
     age: int
 
 
-class _Own(NamedTuple):
-    """What this client answers with: its release, or no bytes."""
+class _OwnAnswer(NamedTuple):
+    """The answer of this client: its release, or no bytes."""
 
     began: int  # milliseconds since 1970
     round: int
@@ -102,14 +102,14 @@ class PeerExchange:
         self.task, self.name, self.task_name = task, name, task_name
         self.key, self.trust, self.timeout, self.memory = key, trust, timeout, memory
         self.store = store or MemoryStore()
-        self.seen = Seen(self.store)
+        self.seen = NewestReleases(self.store)
         self.sent = self.received = 0  # bytes of own releases, each once however many ask, and of what peers answered
         self._met: dict[str, _Met] = {}
         self._company = False  # whether anyone was ever there
-        self._strangers: set[str] = set()  # of whom was said that they are not asked
+        self._strangers: set[str] = set()  # that were logged as not asked
         self._own = self._recall()
         limit = min(REPLY_LIMIT, OVERHEAD + longest_release(task))
-        self.network = Network(
+        self.network = PeerNetwork(
             task_name, name, self._answer, lambda other: self.trust.get(other) is not None,
             listen=listen, connect=connect, multicast=multicast, tls=tls or Tls(), limit=limit,
         )  # fmt: skip
@@ -125,7 +125,7 @@ class PeerExchange:
 
     @property
     def listening(self) -> tuple[str, ...]:
-        """Where others can connect to this one."""
+        """The endpoints at which others can connect to this one."""
         return self.network.listening
 
     def live(self) -> list[str]:
@@ -137,7 +137,7 @@ class PeerExchange:
         self.network.close()
 
     def leave(self) -> None:
-        """Disconnect as the last thing that the process does: see `Network.leave`."""
+        """Disconnect as the last thing that the process does: see `PeerNetwork.leave`."""
         self.network.leave()
 
     def publish(self, body: bytes) -> None:
@@ -147,12 +147,12 @@ class PeerExchange:
         if release.round < self._own.round:
             raise Outdated(f"{self.name} published round {self._own.round} already: {release.round} is older")
         self._remember({"release": body})
-        self._own = _Own(self._own.began, release.round, body)
+        self._own = _OwnAnswer(self._own.began, release.round, body)
         self.sent += len(body)
 
     def withdraw(self) -> None:
         """Answer with nothing from now on. What is published next may begin at round 1 again."""
-        self._own = _Own(max(_now(), self._own.began + 1), 0, b"")
+        self._own = _OwnAnswer(max(_now(), self._own.began + 1), 0, b"")
         self._remember({"release": b"", "began": json.dumps(self._own.began).encode()})
 
     def collect(self, wants: Wants) -> bytes:
@@ -165,14 +165,14 @@ class PeerExchange:
             raise Unreachable(f"what was seen of the peers could not be kept: {error}") from error
         if failed and not fresh:
             raise Unreachable(
-                f"none of the peers gave a release that could be taken, {', '.join(failed)[:200]} among them"
+                f"none of the peers gave a release that could be accepted, {', '.join(failed)[:200]} among them"
             )
         if not names and self._company and wants.peers != ():
-            raise Unreachable("none of the peers is there")
+            raise Unreachable("no peer is online")
         return self._teach(fresh, wants)
 
     def _answer(self, challenge: bytes) -> bytes:
-        """The own release, or that there is none, signed for the one who asks just now."""
+        """Return this client's release, or that there is none, signed for the peer that asks just now."""
         own = self._own
         return seal(self.key, self.task_name, self.name, own.body, challenge, began=own.began)
 
@@ -184,15 +184,15 @@ class PeerExchange:
         return random.Random(wants.seed).sample(known, len(known))
 
     def _known(self, live: Sequence[str]) -> list[str]:
-        """Those of these whose answer could be taken. The others are not asked: they might keep one waiting."""
+        """Return those whose answer could be accepted. The others are not asked: they might keep us waiting."""
         strangers = {name for name in live if not self.trust.welcomes(name)}
         for name in sorted(strangers - self._strangers)[: MOST_STRANGERS - len(self._strangers)]:
-            log.warning("%s: is there, but its key is not known: `repshare keys trust` makes it so", name)
+            log.warning("%s is online, but its key is not trusted: add it with `repshare keys trust`", name)
             self._strangers.add(name)
         return [name for name in live if name not in strangers]
 
     def _download(self, names: Sequence[str], wanted: int) -> tuple[dict[str, Release], list[str]]:
-        """The releases of the first so many of these that have a good one, and who failed to give one.
+        """Return the releases of the first `wanted` of these that have a good one, and who failed to give one.
 
         Where one has nothing to give, or nothing that can be taken, the next is asked, as long as there is time.
         """
@@ -211,7 +211,7 @@ class PeerExchange:
                 if name in answered or last:
                     pending.discard(name)
                     if name not in answered:
-                        log.warning("%s: no answer that could be taken", name)
+                        log.warning("%s: no answer that could be accepted", name)
                         failed.append(name)
                     _ask(question, rest, pending, wanted - len(_shared(answered)))
                 if not pending:
@@ -223,7 +223,7 @@ class PeerExchange:
         return fresh, failed + sorted(pending)
 
     def _admit(self, name: str, body: bytes, challenge: bytes) -> Signed | None:
-        """A peer's answer, if it may come in."""
+        """Return a peer's answer, if it may come in."""
         try:
             signed = unseal(body, self.task_name, name, self.trust, challenge)
             if signed.release:
@@ -235,10 +235,10 @@ class PeerExchange:
         return signed
 
     def _teach(self, fresh: dict[str, Release], wants: Wants) -> bytes:
-        """The teacher that a board makes of what was downloaded, and of what is remembered."""
+        """Return the teacher that a board makes of what was downloaded, and of what is remembered."""
         if wants.peers == ():
             return wire.encode_teacher(Teacher(nothing(self.task.dimension), nothing(self.task.dimension)))
-        # What was remembered counts less and less. Peers ask each other by name: nobody else is there to ask.
+        # What was remembered counts less and less. Peers ask each other by name: there is no one else to ask.
         board = Board(replace(self.task, minimum_count=1, max_age=None, named_peers=1))
         among = {**self._remembered(fresh, wants), **fresh}
         for name, release in among.items():
@@ -246,7 +246,7 @@ class PeerExchange:
         return board.teach(self.name, wants._replace(peers=tuple(among)))
 
     def _remembered(self, fresh: dict[str, Release], wants: Wants) -> dict[str, Release]:
-        """The fading class means of those met earlier who are not among the fresh ones."""
+        """Return the fading class means of those met earlier who are not among the fresh ones."""
         if not self.memory:
             return {}
         self._met = {name: _Met(release, age + 1) for name, (release, age) in self._met.items() if name not in fresh}
@@ -259,14 +259,14 @@ class PeerExchange:
             if name in self._met and (wants.peers is None or name in wants.peers)
         }
 
-    def _recall(self) -> _Own:
-        """What was answered with before this process. Rounds that a wrong clock began in the future begin anew."""
+    def _recall(self) -> _OwnAnswer:
+        """Return the answer from before this process. Rounds that a wrong clock began in the future start over."""
         kept, body = self.store.read(lambda state: state.get(["began", "release"]))
         began = _now() if kept is None else int(json.loads(kept))
         if kept is None or began > _now() + 1000 * AHEAD_SECONDS:
             began = _now()
             self._remember({"began": json.dumps(began).encode()})
-        return _Own(began, wire.decode_release(body).round if body else 0, body or b"")
+        return _OwnAnswer(began, wire.decode_release(body).round if body else 0, body or b"")
 
     def _remember(self, items: dict[str, bytes]) -> None:
         try:
@@ -276,19 +276,19 @@ class PeerExchange:
 
 
 def _shared(answered: Mapping[str, Signed]) -> dict[str, bytes]:
-    """The releases of those who share one."""
+    """Return the releases of those who share one."""
     return {name: signed.release for name, signed in answered.items() if signed.release}
 
 
 def _ask(question: Question, rest: Iterator[str], pending: set[str], wanted: int) -> None:
-    """Ask on until so many answers are under way."""
+    """Ask until this many answers are under way."""
     while len(pending) < wanted and (name := next(rest, None)) is not None:
         pending.add(name)
         question.ask(name)
 
 
 def _fade(release: Release, share: float) -> Release:
-    """Class means that count as only this share of their samples; those that count as none are gone."""
+    """Return class means that count as only this share of their samples, without those that count as none."""
     counts = np.rint(release.means.counts * share).astype(np.int64)
     means = release.means._replace(counts=counts).part(counts > 0)
     return Release(release.round, means, nothing(means.vectors.shape[1]))

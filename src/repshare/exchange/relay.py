@@ -15,13 +15,13 @@ from repshare.sharing.task import Task
 
 LONGEST_NAME = 64  # characters, all printable: it becomes part of a path and goes to the terminal
 TEACHER = "application/octet-stream"
-OVERHEAD, BESIDE = 64 * 1024, 32  # bytes of a teacher around its rows, and of a row beside its vector
+OVERHEAD, BESIDE = 64 * 1024, 32  # bytes of a teacher around its rows, and of a row next to its vector
 USUAL = asdict(Task(2, 1, max_age=1.0, space=""))  # a value of each field's type
 KINDS: dict[type, str] = {int: "whole number", float: "number", bool: "true or false", str: "word"}
 
 
 class Membership(NamedTuple):
-    """Who a client is at a relay, and what its task's clients have agreed on."""
+    """A client's identity at a relay, and what its task's clients have agreed on."""
 
     task: str
     client: str
@@ -97,7 +97,7 @@ class RelayExchange:
         self.connection.ask("DELETE", self._release())
 
     def report(self, told: Mapping[str, Any]) -> None:
-        """Send figures of a round to the relay's page: see `Report` in the relay's /docs.
+        """Send figures of a round to the relay's page: see `RoundReport` in the relay's /docs.
 
         Args:
             told: The figures by name. None stands for one that is left out.
@@ -130,17 +130,17 @@ class RelayExchange:
         return _whole(self.connection.ask("GET", f"{self._task()}/news", query=query, wait=wait), "version")
 
     def meeting_number(self, members: tuple[str, ...]) -> int:
-        """Of the next meeting of these clients, for a secure sum: see `repshare.secure`."""
+        """Return the number of the next meeting of these clients, for a secure sum: see `repshare.secure`."""
         return _whole(self.connection.ask("GET", f"{self._task()}/meetings", query=self._group(members)), "number")
 
     def meeting_put(self, members: tuple[str, ...], number: int, step: int, body: bytes, patience: float) -> None:
-        """Say something in a step of a meeting."""
+        """Send a message in a step of a meeting."""
         place = f"{self._task()}/meetings/{number}/{step}/clients/{quote(self._own_name(), safe='')}"
         query = {"members": members, "patience": patience}
         self.connection.ask("PUT", place, query=query, body=body, headers={"Content-Type": TEACHER})
 
     def meeting_get(self, members: tuple[str, ...], number: int, step: int) -> bytes | None:
-        """What was said in a step of a meeting, or None while it is not over."""
+        """Return all messages in a step of a meeting, or None while it is not over."""
         place = f"{self._task()}/meetings/{number}/{step}"
         reply = self.connection.ask("GET", place, query=self._group(members), limit=REPLY_LIMIT)
         if reply.status == 204:
@@ -166,7 +166,7 @@ class RelayExchange:
         return self._membership
 
     def _longest_teacher(self, wants: Wants) -> int:
-        """Bytes that a teacher takes at most, once it is known what the task is."""
+        """Return the bytes that a teacher takes at most, once the task is known."""
         if self._membership is None:
             return REPLY_LIMIT
         rows = self._membership.agreed.classes * (1 + wants.observations)
@@ -178,7 +178,7 @@ class RelayExchange:
             query["peers"] = wants.peers
         if wants.classes is not None:
             query["classes"] = wants.classes
-        if () in (wants.peers, wants.classes):  # a query cannot say "none", but nobody is taught by itself
+        if () in (wants.peers, wants.classes):  # a query cannot say "none", but no client is taught by itself
             query.pop("classes", None)
             query["peers"] = (self._own_name(),)
         if self._open:
@@ -203,7 +203,7 @@ class RelayExchange:
 
 
 def _agreed(reply: Reply) -> Task:
-    """The task that a relay describes. One of an older version does not say all of it: the rest is as usual."""
+    """Return the task that a relay describes. One of an older version does not say all of it: the rest is as usual."""
     said, values = reply.json(), dict[str, Any]()
     for field in fields(Task):
         missing = field.name not in said and field.default is not MISSING

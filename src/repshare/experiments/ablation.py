@@ -1,4 +1,4 @@
-"""What each of the two terms is worth: accuracy gained over learning alone, for a grid of λ_KD and λ_disc."""
+"""The worth of each of the two terms: accuracy gained over learning alone, for a grid of λ_KD and λ_disc."""
 
 import statistics
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ DISC = (0.0, 0.1, 1.0, 10.0)
 
 
 def plan(setting: Setting, seeds: int) -> list[Cell]:
-    """Every pair of weights, seed by seed. With 0 and 0, everyone learns alone."""
+    """Plan every pair of weights, seed by seed. With 0 and 0, everyone learns alone."""
     setting = replace(setting, clients=5, eval_every=setting.rounds or 1)
     cells = []
     for seed in range(seeds):
@@ -29,7 +29,7 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
 
 
 def gains(lines: Sequence[Line]) -> dict[tuple[float, float], tuple[float, float | None]]:
-    """By (λ_KD, λ_disc): points of accuracy above learning alone on the same split, mean and deviation over seeds."""
+    """Return points of accuracy above learning alone on the same split by (λ_KD, λ_disc): mean and deviation."""
     alone = {line["seed"]: line["accuracy"] for line in lines if not line["lambda_kd"] and not line["lambda_disc"]}
     found: dict[tuple[float, float], list[float]] = {}
     for line in lines:
@@ -42,7 +42,7 @@ def gains(lines: Sequence[Line]) -> dict[tuple[float, float], tuple[float, float
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """A heat map; the point that all other experiments use has a frame."""
+    """Draw a heat map; the point that all other experiments use has a frame."""
     from matplotlib.colors import TwoSlopeNorm
     from matplotlib.patches import Rectangle
 

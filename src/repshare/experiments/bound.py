@@ -38,7 +38,7 @@ CURVES = {
 
 
 def plan(setting: Setting, seeds: int) -> list[Cell]:
-    """Five clients, looked at every few rounds."""
+    """Plan five clients, looked at every few rounds."""
     rounds = setting.rounds or 1
     looks = tuple(number for number in LOOKS if number <= rounds)
     setting = replace(setting, clients=5, eval_every=rounds)
@@ -50,7 +50,7 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
 
 
 def look(cell: Cell, views: Mapping[int, View], splits: Splits) -> Line:
-    """Means over clients, in nats: by the paper's discriminator, and by one that reads t with its maker's own head.
+    """Return means over clients, in nats: by the paper's discriminator, and one that reads t with its maker's own head.
 
     NaN where the two halves of the test samples have no class in common.
     """
@@ -74,14 +74,14 @@ def look(cell: Cell, views: Mapping[int, View], splits: Splits) -> Line:
 
 
 def _draw(labels: Integers, label: int, n_avg: int, rng: np.random.Generator) -> Integers:
-    """Which samples are averaged into each observation of a class (OBSERVATIONS, n_avg); none if it has none."""
+    """Draw the samples of each observation of a class (OBSERVATIONS, n_avg); none if it has none."""
     members = np.flatnonzero(labels == label)
     size = min(n_avg, len(members))
     return np.array([rng.choice(members, size, replace=False) for _ in range(OBSERVATIONS if size else 0)])
 
 
 def _observe(features: Floats, drawn: Sequence[Integers]) -> Tensor:
-    """A client's observations (OBSERVATIONS, C, d'); zeros where there are none."""
+    """Return a client's observations (OBSERVATIONS, C, d'); zeros where there are none."""
     observed = torch.zeros(OBSERVATIONS, len(drawn), features.shape[1])
     for label, rows in enumerate(drawn):
         if len(rows):
@@ -94,7 +94,7 @@ def _logits(features: Tensor, view: View) -> Tensor:
 
 
 def condense(lines: Sequence[Line]) -> list[Line]:
-    """What was seen from outside, and what was logged in training in the same rounds, where it was."""
+    """Return what was seen from outside, and what was logged in training in the same rounds, where it was."""
     kept = []
     for line in what_was_seen(lines):
         logged = [each.get("bound") for each in lines if each["round"] == line["round"]]
@@ -104,7 +104,7 @@ def condense(lines: Sequence[Line]) -> list[Line]:
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """Two panels: the paper's discriminator, and the one that reads an observation with its maker's head."""
+    """Draw two panels: the paper's discriminator, and the one that reads an observation with its maker's head."""
     figure, systems = panels(10.5, 4.6, 1, 2, sharey=True)
     titles = {"paper": "ĥ of the client itself (the paper's)", "makers": "ĥ that reads t with its maker's head"}
     for axes, (name, title) in zip(systems, titles.items(), strict=True):

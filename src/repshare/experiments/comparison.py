@@ -22,7 +22,7 @@ from repshare.simulation.schedule import is_ever_tested
 
 
 class Progress(NamedTuple):
-    """How far a list of runs has come."""
+    """The progress of a list of runs."""
 
     run: Run
     round: int
@@ -30,7 +30,7 @@ class Progress(NamedTuple):
 
 
 def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits: Splits) -> list[Run]:
-    """Every method on the same splits and seeds. Raises on anything that could not be carried out."""
+    """Plan every method on the same splits and seeds. Raises on anything that could not be carried out."""
     setting, chosen = resolve(setting, len(splits.train.labels)), choose_methods(methods, setting)
     runs = [make_run(name, seed, setting) for seed in range(seeds) for name in chosen]
     for run in runs[: len(chosen)]:
@@ -43,7 +43,7 @@ def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits
 
 
 def choose_methods(methods: Sequence[str], setting: Setting) -> dict[str, Method]:
-    """The methods, by what a run calls them, with their options. Raises on any that is unknown, or not the only one."""
+    """Return the methods, by their names in a run, with their options. Raises if one is unknown or named twice."""
     found = {each if is_reference(each) else each.upper(): find_method(each, setting) for each in methods}
     if not found:
         raise ConfigError(f"methods are missing: choose from {', '.join(METHODS)}, or your own as file.py:NAME")
@@ -59,19 +59,19 @@ def choose_methods(methods: Sequence[str], setting: Setting) -> dict[str, Method
 
 
 def name_of(run: Run) -> str:
-    """What records, tables and figures call the run's method."""
+    """Return the name of the run's method in records, tables and figures."""
     return find_method(run.method).name
 
 
 def who_has_what(run: Run, splits: Splits) -> NDArray[np.int64]:
-    """Samples by client and class (clients, classes)."""
+    """Count samples by client and class (clients, classes)."""
     labels = splits.train.labels[: run.setting.samples]
     parts = deal(run.setting, labels, numpy_stream(run.seed, "partition"))
     return histogram(labels, parts, splits.classes)
 
 
 def describe(runs: Sequence[Run]) -> dict[str, Any]:
-    """What run.json says."""
+    """Return the contents of run.json."""
     return {
         "methods": list(dict.fromkeys(run.method for run in runs)),
         "seeds": sorted({run.seed for run in runs}),
@@ -82,7 +82,7 @@ def describe(runs: Sequence[Run]) -> dict[str, Any]:
 def carry_out(
     runs: Sequence[Run], splits: Splits, folder: Folder, workers: Workers, *, checkpoint_every: int | None = None
 ) -> Generator[Progress]:
-    """Do the runs that the folder does not hold yet, writing each round's records as it ends.
+    """Carry out the runs that the folder does not hold yet, writing each round's records as it ends.
 
     A run that was interrupted goes on from its last checkpoint, and what was recorded after that is recorded again.
     """
@@ -119,11 +119,11 @@ def go_on(
 
 
 def checkpoints(folder: Folder, name: str) -> States:
-    """Where the states of an unfinished run are."""
+    """Return the folder with the states of an unfinished run."""
     return States(folder.path / "checkpoints" / name)
 
 
 def summaries(lines: Sequence[Line]) -> dict[str, Summary]:
-    """One summary for each method, in the order they were run."""
+    """Return one summary for each method, in the order they were run."""
     methods = dict.fromkeys(line["method"] for line in lines)
     return {method: summarise([line for line in lines if line["method"] == method]) for method in methods}

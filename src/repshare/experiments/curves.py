@@ -24,7 +24,7 @@ PARTS = {"train": "--", "test": "-"}
 
 
 def plan(setting: Setting, seeds: int) -> list[Cell]:
-    """Five methods among five clients, tested every tenth round."""
+    """Plan five methods among five clients, tested every tenth round."""
     setting = replace(setting, clients=5, eval_every=10)
     return [
         Cell({"method": method, "seed": seed}, make_run(method, seed, setting))
@@ -34,7 +34,7 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
 
 
 def condense(lines: Sequence[Line]) -> list[Line]:
-    """For each round, means and deviations over clients, in percent."""
+    """Return, for each round, means and deviations over clients, in percent."""
     kept = []
     for number, at in groupby(lines, key=lambda line: line["round"]):
         here, entry = list(at), {"round": number}
@@ -47,7 +47,7 @@ def condense(lines: Sequence[Line]) -> list[Line]:
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """A panel for each method, and one with all of them."""
+    """Draw a panel for each method, and one with all of them."""
     methods = [method for method in METHODS if any(line["method"] == method for line in lines)]
     figure, systems = panels(10.5, 6.4, 2, 3, sharex=True, sharey=True)
     ends = []

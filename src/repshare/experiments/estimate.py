@@ -1,4 +1,4 @@
-"""How long cells will take: a few steps of each model are timed here, and counted."""
+"""An estimate of how long cells will take: a few steps of each model are timed here, and counted."""
 
 import math
 import time
@@ -26,7 +26,7 @@ class Pace(NamedTuple):
 
 
 def estimate(cells: Sequence[Cell], load: Load, workers: int) -> float:
-    """Seconds for these cells, shared among so many processes that have a core each."""
+    """Return the seconds for these cells, shared among this many processes that have a core each."""
     paces: dict[tuple[str, tuple[str, ...]], Pace] = {}
     total = 0.0
     for cell in cells:
@@ -44,7 +44,7 @@ def estimate(cells: Sequence[Cell], load: Load, workers: int) -> float:
 
 
 def in_words(seconds: float) -> str:
-    """A duration that nobody takes for exact."""
+    """Return a duration as text, rounded so that it does not look exact."""
     for unit, size in (("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -62,7 +62,7 @@ def _seconds(run: Run, splits: Splits, pace: Pace) -> float:
 
 
 def _seconds_in_space(plan: Plan) -> float:
-    """What the common space takes for all training and test samples; the rounds take less."""
+    """Return what the common space takes for all training and test samples; the rounds take less."""
     space = make_common(plan.run, plan.train_images[:1]).space
     images = torch.from_numpy(plan.train_images[:TIMED_IMAGES].copy())
     return _once(lambda: space(images)) / len(images) * (len(plan.train_labels) + len(plan.test_labels))

@@ -18,37 +18,37 @@ class Cell(NamedTuple):
     """One run of an experiment."""
 
     key: Line
-    """What each of its lines says first: no other cell has the same."""
+    """The first fields of each of its lines: no other cell has the same."""
     run: Run
     looks: tuple[int, ...] = ()
     """Rounds after which its clients are looked at."""
     condense: Callable[[Sequence[Line]], list[Line]] | None = None
-    """What is kept of its records, where that depends on the cell. Default: the experiment's."""
+    """Reduce its records to what is kept, where that depends on the cell. Default: the experiment's."""
 
     def computed_in(self, compute: Compute) -> "Cell":
-        """The same cell with networks that compute with these numbers. Its key stays: it is done once, in either."""
+        """Return the same cell with networks of this precision. Its key stays: it is done once, in either."""
         setting = self.run.setting
         policy = replace(setting.policy, compute=compute)
         return self._replace(run=replace(self.run, setting=replace(setting, policy=policy)))
 
     @property
     def title(self) -> str:
-        """What it is, for a progress bar."""
+        """Its title in a progress bar."""
         return ", ".join(f"{name} {value}" for name, value in self.key.items())
 
     @property
     def words(self) -> set[str]:
-        """What it can be chosen by."""
+        """The words by which it can be chosen."""
         return {word for name, value in self.key.items() for word in (str(value), f"{name}={value}")}
 
     @property
     def file_name(self) -> str:
-        """What it is called on disk while it is not finished."""
+        """Its name on disk while it is not finished."""
         return "-".join(str(value) for value in self.key.values()).replace(" ", "-").replace("/", "-")
 
 
 def at_the_end(lines: Sequence[Line]) -> list[Line]:
-    """The run's summary: one line."""
+    """Return the run's summary: one line."""
     return [summarise(lines)._asdict()]
 
 
@@ -58,28 +58,28 @@ class Experiment(NamedTuple):
     name: str
     """Also of its folder."""
     title: str
-    """What it shows, for the help."""
+    """A title, for the help."""
     plan: Callable[[Setting, int], list[Cell]]
     """All cells for a setting and a number of seeds; more may be added later, to the same folder."""
     show: Callable[[Sequence[Line], Path, Setting], list[Path]]
     """Write figures and tables into the folder, from its lines alone; which files these are."""
     condense: Callable[[Sequence[Line]], list[Line]] = at_the_end
-    """What is kept of a run's records, and of what was seen of its clients."""
+    """Reduce a run's records, and what was seen of its clients, to what is kept."""
     look: Callable[[Cell, Mapping[int, View], Splits], Line] | None = None
-    """What is kept of a look at the clients, each client's view of the first test samples."""
+    """Reduce a look at the clients (each client's view of the first test samples) to what is kept."""
     seeds: int = 1
-    """How many, unless told otherwise."""
+    """The number of seeds, unless given."""
     datasets: tuple[str, ...] | None = None
     """Data sets that make sense. Default: any. None at all: the experiment chooses its own."""
     tests: int | None = None
     """Test samples that are used. Default: all."""
 
     def folder(self, dataset: str) -> str:
-        """The name of its folder for a data set."""
+        """Return the name of its folder for a data set."""
         return self.name if self.datasets == () else f"{self.name}-{Path(dataset.partition(':')[0]).stem}"
 
     def describe(self, setting: Setting) -> dict[str, Any]:
-        """What its run.json says: what all cells, those to be added later too, have in common."""
+        """Return the contents of its run.json: what all cells, those to be added later too, have in common."""
         given = {key: value for key, value in asdict(setting).items() if key != "data_folder"}
         return {"experiment": self.name, "setting": {} if self.datasets == () else given}
 
@@ -90,7 +90,7 @@ Load = Callable[[str], Splits]
 def fill(
     experiment: Experiment, cells: Sequence[Cell], load: Load, folder: Folder, workers: Workers
 ) -> Generator[tuple[Cell, int]]:
-    """Do the cells that the folder does not hold yet. A cell's lines are all there, or none."""
+    """Compute the cells that the folder does not hold yet. A cell's lines are all there, or none."""
     for cell in cells:
         held = folder.records.read()
         if _holds(held, cell):
@@ -114,7 +114,7 @@ def fill(
 
 
 def choose(cells: Sequence[Cell], words: Sequence[str]) -> list[Cell]:
-    """The cells that have all these words in their keys, letter for letter: a value, or name=value."""
+    """Return the cells that have all these words in their keys, letter for letter: a value, or name=value."""
     chosen = [cell for cell in cells if set(words) <= cell.words]
     if not chosen:
         known = dict.fromkeys(str(value) for cell in cells for value in cell.key.values())
@@ -123,12 +123,12 @@ def choose(cells: Sequence[Cell], words: Sequence[str]) -> list[Cell]:
 
 
 def missing(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Cell]:
-    """The cells that have no line yet."""
+    """Return the cells that have no line yet."""
     return [cell for cell in cells if not _holds(lines, cell)]
 
 
 def arrange(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Line]:
-    """The lines in the order of the cells, in whatever order these were done."""
+    """Return the lines in the order of the cells, in whatever order these were done."""
     places = [next((place for place, cell in enumerate(cells) if _holds([line], cell)), len(cells)) for line in lines]
     return [lines[index] for index in sorted(range(len(lines)), key=places.__getitem__)]
 
@@ -138,5 +138,5 @@ def _holds(lines: Sequence[Line], cell: Cell) -> bool:
 
 
 def what_was_seen(lines: Sequence[Line]) -> list[Line]:
-    """What looks at the clients gave: a line for each."""
+    """Return what looks at the clients gave: a line for each."""
     return [{"round": line["round"], **line["seen"]} for line in lines if "seen" in line]

@@ -22,14 +22,14 @@ LENGTH = 10.0  # λ_length of those who learn alone with short features
 
 
 class Partners(NamedTuple):
-    """What the partners of the honest clients are like."""
+    """The partners of the honest clients."""
 
     title: str
     liars: int  # of N clients; negative: all but so many
     attack: Attack = "flip"
 
     def change(self, setting: Setting) -> Setting:
-        """The setting with these partners."""
+        """Return the setting with these partners."""
         count = self.liars if self.liars >= 0 else setting.clients + self.liars
         return replace(setting, attackers=count / setting.clients, attack=self.attack)
 
@@ -45,7 +45,7 @@ KINDS = (
 NOBODY, PENALTY = "nobody", "nobody, short features"
 
 
-class Way(NamedTuple):
+class PartnerRow(NamedTuple):
     """A method as a row."""
 
     title: str
@@ -56,16 +56,16 @@ class Way(NamedTuple):
 
 
 WAYS = (
-    Way("RS", "RS", "IL"),
-    Way("FD", "FD", "IL"),
-    Way("FL", "FL", "IL"),
-    Way("CS", "CS", "CA"),
-    Way("CS, keep_to_self", "CS", "CA", Policy(keep_to_self=True, held_out=0.2)),
+    PartnerRow("RS", "RS", "IL"),
+    PartnerRow("FD", "FD", "IL"),
+    PartnerRow("FL", "FL", "IL"),
+    PartnerRow("CS", "CS", "CA"),
+    PartnerRow("CS, keep_to_self", "CS", "CA", Policy(keep_to_self=True, held_out=0.2)),
 )
 
 
 def plan(setting: Setting, seeds: int) -> list[Cell]:
-    """Every method with every kind of partners, and alone; seed by seed, so that an interrupted study is even."""
+    """Plan every method with every kind of partners, and alone; seed by seed, so that an interrupted study is even."""
     cells = []
     for seed in range(seeds):
         for size in SIZES:
@@ -87,7 +87,7 @@ def _cell(row: str, partners: str, clients: int, seed: int, method: str, setting
 
 
 def condense_honest(setting: Setting, seed: int, lines: Sequence[Line]) -> list[Line]:
-    """The summary of the honest clients, and how many of them had a doubt about the others in the end."""
+    """Return the summary of the honest clients, and how many of them had a doubt about the others in the end."""
     liars = {f"client {client + 1}" for client in choose_attackers(setting, seed, setting.clients)}
     honest = [line for line in lines if line["client"] not in liars]
     last = [line for line in honest if line["round"] == max(each["round"] for each in honest)]
@@ -96,13 +96,13 @@ def condense_honest(setting: Setting, seed: int, lines: Sequence[Line]) -> list[
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """A table, and a bar for each method and kind of partner."""
+    """Make a table, and draw a bar for each method and kind of partner."""
     write_atomically(folder / "table.md", write_table(lines, setting.dataset))
     return [folder / "table.md", *draw(lines, folder, setting.dataset)]
 
 
 def write_table(lines: Sequence[Line], dataset: str) -> str:
-    """Accuracy of the honest clients by method and partners, for each number of clients."""
+    """Write the accuracy of the honest clients by method and partners, for each number of clients."""
     seeds = len({line["seed"] for line in lines})
     text = (
         f"{dataset}: test accuracy of the honest clients after the last round [%], mean ± standard deviation over\n"
@@ -129,7 +129,7 @@ def _find(lines: Sequence[Line], row: str, partners: str) -> list[float]:
 
 
 def draw(lines: Sequence[Line], folder: Path, dataset: str) -> list[Path]:
-    """A group of bars for each method, the paler the worse the partners; a line where it is without any."""
+    """Draw a group of bars for each method, the paler the worse the partners; a line where it is without any."""
     from matplotlib.patches import Patch
 
     figure, systems = panels(11, 4.6, 1, len(SIZES), sharey=True)

@@ -1,4 +1,4 @@
-"""Accuracy against ε: what differentially private releases still teach, beside learning alone and sharing openly."""
+"""Accuracy against ε: what differentially private releases still teach, next to learning alone and sharing openly."""
 
 import statistics
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ FREELY = 1e6  # an ε that leaves no noise to speak of
 
 
 class Amount(NamedTuple):
-    """So much data among so many clients, and the round after which they release, once for all."""
+    """An amount of data among a number of clients, and the round after which they release, once for all."""
 
     samples: int
     clients: int
@@ -37,7 +37,7 @@ AMOUNTS = {
 }
 
 
-class Row(NamedTuple):
+class PrivacyRow(NamedTuple):
     """One way to learn."""
 
     title: str
@@ -48,13 +48,13 @@ class Row(NamedTuple):
 
 
 ROWS = [
-    Row("IL", "IL"),
-    Row("RS, every round", "RS"),
-    Row("RS, one release", "RS", FREELY),
-    *(Row(f"RS, ε = {epsilon:g}", "RS", epsilon) for epsilon in EPSILONS),
-    *(Row(f"RS, ε = {epsilon:g} end to end", "RS", epsilon, True) for epsilon in EPSILONS),
-    Row("FC (fixed codes)", "FC"),
-    Row("FC (codes all zero)", "FC", code_size=0.0),
+    PrivacyRow("IL", "IL"),
+    PrivacyRow("RS, every round", "RS"),
+    PrivacyRow("RS, one release", "RS", FREELY),
+    *(PrivacyRow(f"RS, ε = {epsilon:g}", "RS", epsilon) for epsilon in EPSILONS),
+    *(PrivacyRow(f"RS, ε = {epsilon:g} end to end", "RS", epsilon, True) for epsilon in EPSILONS),
+    PrivacyRow("FC (fixed codes)", "FC"),
+    PrivacyRow("FC (codes all zero)", "FC", code_size=0.0),
 ]
 
 
@@ -72,7 +72,7 @@ CURVES: dict[str, Any] = {
 
 
 def plan(setting: Setting, seeds: int) -> list[Cell]:
-    """Every way to learn with every amount of data, which has rounds of its own; seed by seed."""
+    """Plan every way to learn with every amount of data, which has rounds of its own; seed by seed."""
     return [
         Cell({"samples": own.samples, "row": row.title, "seed": seed}, Run(row.method, seed, own))
         for seed in range(seeds)
@@ -82,8 +82,8 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
     ]
 
 
-def _make_setting(setting: Setting, amount: Amount, row: Row) -> Setting:
-    """One release takes the whole budget; what others make of it stays the teacher to the end.
+def _make_setting(setting: Setting, amount: Amount, row: PrivacyRow) -> Setting:
+    """Make a setting. One release takes the whole budget; what others make of it stays the teacher to the end.
 
     End to end, training has the noise of DP-SGD until then, and none after: nothing leaves any more.
     """
@@ -97,7 +97,7 @@ def _make_setting(setting: Setting, amount: Amount, row: Row) -> Setting:
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """A table, and a panel for each amount of data."""
+    """Make a table, and draw a panel for each amount of data."""
     sizes = sorted({line["samples"] for line in lines})
     rows = []
     for row in sorted(ROWS, key=lambda row: (row.end_to_end, row.epsilon in EPSILONS, row.epsilon or 0)):
@@ -116,7 +116,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
 
 
 def _draw(axes: "Axes", lines: Sequence[Line]) -> None:
-    """Private releases as curves over ε; the others, which have none, as lines across."""
+    """Draw private releases as curves over ε; the others, which have none, as horizontal lines."""
     edge, ends = 2 * max(EPSILONS), []
     found = {row.title: find(lines, "accuracy", row=row.title) for row in ROWS}
     for row in ROWS:

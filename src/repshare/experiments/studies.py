@@ -1,4 +1,4 @@
-"""What the paper does not show: studies of its setting with one thing changed, ten clients unless said otherwise."""
+"""Studies that the paper does not show: its setting with one thing changed, ten clients unless said otherwise."""
 
 from repshare.experiments.study import METHODS, Panel, Variant, make_experiment
 

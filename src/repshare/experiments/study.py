@@ -1,4 +1,4 @@
-"""A study beyond the paper: one thing varied, every method beside it, a figure of panels and a table."""
+"""A study beyond the paper: one thing varied for every method, a figure of panels and a table."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -29,18 +29,18 @@ class Variant(NamedTuple):
     """One value of what is varied."""
 
     label: str
-    """What it is called: no other variant of the study has the same."""
+    """The variant's name: no other variant of the study has the same."""
     setting: Mapping[str, Any] = {}
-    """How it differs from the paper's setting."""
+    """The differences from the paper's setting."""
     policy: Mapping[str, Any] = {}
-    """How it differs from the usual policy."""
+    """The differences from the usual policy."""
     methods: tuple[str, ...] = METHODS
-    """What is run on it. A method that is run on one variant only does not depend on what is varied."""
+    """The methods to run. A method that is run on one variant only does not depend on what is varied."""
     seeds: int | None = None
-    """At most so many, where a run takes long. Default: as many as the study has."""
+    """The most seeds, where a run takes long. Default: as many as the study has."""
 
     def change(self, setting: Setting) -> Setting:
-        """The setting of its runs, tested after the last round only."""
+        """Return the setting of its runs, tested after the last round only."""
         policy = replace(setting.policy, **self.policy)
         usual = replace(setting, clients=CLIENTS, eval_every=setting.rounds or 1)
         return replace(usual, policy=policy, **self.setting)
@@ -52,18 +52,18 @@ class Panel(NamedTuple):
     title: str
     x: str
     ticks: Mapping[str, str]
-    """What its variants are called on the axis, from left to right, by their labels."""
+    """The names of its variants on the axis, from left to right, by their labels."""
     field: str = "accuracy"
-    """What of a line is shown: accuracy, own or unseen."""
+    """The field of a line to show: accuracy, own or unseen."""
 
 
 class Study(NamedTuple):
-    """What is varied, and how it is shown."""
+    """A study: what is varied, and how it is shown."""
 
     variants: tuple[Variant, ...]
     panels: tuple[Panel, ...]
     ordered: bool = True
-    """Whether points are joined: there is something between two of them."""
+    """Join the points: there is something between two of them."""
     kinds: tuple[str, ...] = ()
     """Networks that were dealt out in turn where all are together: each is shown at the variant of its own, by the same
     clients, that is, the same data."""
@@ -77,13 +77,13 @@ def make_experiment(
     ordered: bool = True,
     kinds: tuple[str, ...] = (),
 ) -> Experiment:
-    """A study as an experiment: see `Study`."""
+    """Return a study as an experiment: see `Study`."""
     study = Study(tuple(variants), tuple(panels), ordered, kinds)
     return Experiment(name, title, partial(plan, study), partial(show, study), partial(condense, study), seeds=SEEDS)
 
 
 def plan(study: Study, setting: Setting, seeds: int) -> list[Cell]:
-    """Every variant with its methods, seed by seed, so that an interrupted study is even."""
+    """Plan every variant with its methods, seed by seed, so that an interrupted study is even."""
     return [
         Cell(
             {"variant": variant.label, "method": method, "seed": seed}, make_run(method, seed, variant.change(setting))
@@ -96,7 +96,7 @@ def plan(study: Study, setting: Setting, seeds: int) -> list[Cell]:
 
 
 def condense(study: Study, lines: Sequence[Line]) -> list[Line]:
-    """The run's summary, with what else of the last tests the study shows, in percent."""
+    """Return the run's summary, with what else of the last tests the study shows, in percent."""
     last = max(line["round"] for line in lines if line["test_accuracy"] is not None)
     tests = [line for line in lines if line["round"] == last]
     more: Line = {}
@@ -109,7 +109,7 @@ def condense(study: Study, lines: Sequence[Line]) -> list[Line]:
 
 
 def apart(lines: Sequence[Line], kinds: Sequence[str]) -> list[Line]:
-    """Lines where kinds are together as lines of each kind; where one is alone, of the clients that have it there."""
+    """Return lines where kinds are together as lines of each kind; of one alone, as lines of the clients with it."""
     if not kinds:
         return list(lines)
     found = []
@@ -124,7 +124,7 @@ def apart(lines: Sequence[Line], kinds: Sequence[str]) -> list[Line]:
 
 
 def show(study: Study, lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """A panel beside the other, and all numbers in a table."""
+    """Draw the panels next to each other, and put all numbers in a table."""
     cells = plan(study, setting, SEEDS)
     left, lines = missing(cells, lines), even(cells, lines)
     figure, systems = panels(3.4 + 3.6 * len(study.panels), 4.2, 1, len(study.panels))
@@ -138,13 +138,13 @@ def show(study: Study, lines: Sequence[Line], folder: Path, setting: Setting) ->
 
 
 def even(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Line]:
-    """Only seeds of which everything is there, so that means are over the same splits; all lines before the first."""
+    """Return lines of complete seeds only, so that means are over the same splits; all lines before the first."""
     lacking = {cell.run.seed for cell in missing(cells, lines)}
     return [line for line in lines if line["seed"] not in lacking] or list(lines)
 
 
 def draw(axes: "Axes", study: Study, panel: Panel, lines: Sequence[Line]) -> None:
-    """A line for each method; a level one for a method that does not depend on what is varied here."""
+    """Draw a line for each method; a level one for a method that does not depend on what is varied here."""
     present, places = {line["method"] for line in lines}, list(panel.ticks)
     methods = sorted(present, key=lambda method: (ORDER.index(method.partition(" ")[0]), method))
     shown = {(line["method"], line["variant"]) for line in lines if line["variant"] in panel.ticks}
@@ -176,7 +176,7 @@ def draw(axes: "Axes", study: Study, panel: Panel, lines: Sequence[Line]) -> Non
 
 
 def write_table(study: Study, lines: Sequence[Line], setting: Setting) -> str:
-    """All numbers as Markdown: a row for each variant and method."""
+    """Return all numbers as Markdown: a row for each variant and method."""
     fields = list(dict.fromkeys(["accuracy", *(panel.field for panel in study.panels)]))
     heads = {"accuracy": "on all classes", "own": "on what a client has", "unseen": "on what it lacks"}
     by_row: dict[tuple[str, str], list[Line]] = {}

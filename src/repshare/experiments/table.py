@@ -1,4 +1,4 @@
-"""The paper's table beside the published numbers, with rows that it lacks: fair FL, fixed codes, a common space."""
+"""The paper's table next to the published numbers, with rows that it lacks: fair FL, fixed codes, a common space."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from repshare.results.records import Line
 from repshare.simulation.plan import common_rounds, make_run
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of the paper's table."""
 
     title: str
@@ -27,24 +27,24 @@ class Row(NamedTuple):
 
 
 ROWS = [
-    Row("CL", "CL"),
-    Row("FL (fair)", "FL"),
-    Row("FL (as published)", "FL", independent_starts=True),
-    Row("IL", "IL"),
-    Row("FD", "FD"),
-    Row("RS", "RS"),
-    Row("FC (fixed codes)", "FC"),
-    Row("FC (codes all zero)", "FC", code_size=0.0),
-    Row("CA (the space alone)", "CA"),
-    Row("CS, one release", "CS", releases=1),
-    Row("CS", "CS"),
+    TableRow("CL", "CL"),
+    TableRow("FL (fair)", "FL"),
+    TableRow("FL (as published)", "FL", independent_starts=True),
+    TableRow("IL", "IL"),
+    TableRow("FD", "FD"),
+    TableRow("RS", "RS"),
+    TableRow("FC (fixed codes)", "FC"),
+    TableRow("FC (codes all zero)", "FC", code_size=0.0),
+    TableRow("CA (the space alone)", "CA"),
+    TableRow("CS, one release", "CS", releases=1),
+    TableRow("CS", "CS"),
 ]
 PAIRS = [
-    Row("IL (the network alone)", "IL"),
-    Row("CA (the space alone)", "CA"),
-    Row("CS", "CS"),
-    Row("CS, paired with the network", "CS", pair="pair"),
-    Row("CS, distilled into the network", "CS", pair="distil"),
+    TableRow("IL (the network alone)", "IL"),
+    TableRow("CA (the space alone)", "CA"),
+    TableRow("CS", "CS"),
+    TableRow("CS, paired with the network", "CS", pair="pair"),
+    TableRow("CS, distilled into the network", "CS", pair="distil"),
 ]
 SIZES = (2, 5, 10)
 HELD_OUT = 0.1  # of the samples, where they choose how to mix network and common classifier
@@ -77,8 +77,8 @@ PUBLISHED = {  # by data set, row and number of clients
 }
 
 
-def plan(rows: Sequence[Row], setting: Setting, seeds: int) -> list[Cell]:
-    """All rows, sizes and seeds; seed by seed, so that an interrupted table is even. Tested after the last round."""
+def plan(rows: Sequence[TableRow], setting: Setting, seeds: int) -> list[Cell]:
+    """Plan all rows and sizes, seed by seed, so that an interrupted table is even. Tested after the last round."""
     setting = replace(setting, eval_every=setting.rounds or 1)
     cells = []
     for seed in range(seeds):
@@ -97,21 +97,21 @@ def plan(rows: Sequence[Row], setting: Setting, seeds: int) -> list[Cell]:
     return cells
 
 
-def _policy(row: Row, setting: Setting) -> Policy:
-    """With a network beside the common classifier: as many epochs as networks have elsewhere, in fewer rounds."""
+def _policy(row: TableRow, setting: Setting) -> Policy:
+    """Return the policy of a network next to the common classifier: as many epochs as elsewhere, in fewer rounds."""
     if row.pair == "no":
         return setting.policy
     epochs = max(1, (setting.rounds or 1) // common_rounds(setting))
     return replace(setting.policy, pair=row.pair, epochs=epochs, held_out=HELD_OUT)
 
 
-def sizes(row: Row) -> tuple[int, ...]:
-    """The numbers of clients for which a row has an entry."""
+def sizes(row: TableRow) -> tuple[int, ...]:
+    """Return the numbers of clients for which a row has an entry."""
     return SIZES[:1] if find_method(row.method).models == "pooled" else SIZES
 
 
-def show(rows: Sequence[Row], lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """The table as Markdown, and as a figure."""
+def show(rows: Sequence[TableRow], lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+    """Make the table as Markdown, and as a figure."""
     published = PUBLISHED.get(setting.dataset, {})
     order = {row.title: place for place, row in enumerate(rows)}
     lines = sorted(lines, key=lambda line: order[line["row"]])

@@ -1,4 +1,4 @@
-"""What it costs to have no server: RS over several topologies beside a relay and learning alone, as a list of runs."""
+"""The cost of having no server: RS over several topologies, compared with a relay and learning alone."""
 
 import statistics
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class Way(NamedTuple):
+class TopologyRow(NamedTuple):
     """A row of the study: whom a client learns from. `m_down` is from how many peers, where there is no relay."""
 
     title: str
@@ -29,16 +29,16 @@ class Way(NamedTuple):
 
 ALONE, RELAY = "alone (IL)", "relay"  # which the others are compared with
 WAYS = [
-    Way(ALONE, "IL"),
-    Way(RELAY),
-    Way("complete, 1 peer", m_down=1, topology="complete"),
-    Way("complete, 2 peers", m_down=2, topology="complete"),
-    Way("complete, 5 peers", m_down=5, topology="complete"),
-    Way("ring, 2 peers", m_down=2, topology="ring"),
-    Way("regular, 2 peers", m_down=2, topology="regular"),
-    Way("random, 2 peers", m_down=2, topology="random"),
-    Way("star, 2 peers", m_down=2, topology="star"),
-    Way("small world, 2 peers", m_down=2, topology="small_world"),
+    TopologyRow(ALONE, "IL"),
+    TopologyRow(RELAY),
+    TopologyRow("complete, 1 peer", m_down=1, topology="complete"),
+    TopologyRow("complete, 2 peers", m_down=2, topology="complete"),
+    TopologyRow("complete, 5 peers", m_down=5, topology="complete"),
+    TopologyRow("ring, 2 peers", m_down=2, topology="ring"),
+    TopologyRow("regular, 2 peers", m_down=2, topology="regular"),
+    TopologyRow("random, 2 peers", m_down=2, topology="random"),
+    TopologyRow("star, 2 peers", m_down=2, topology="star"),
+    TopologyRow("small world, 2 peers", m_down=2, topology="small_world"),
 ]
 SEEDS = 5
 SIZE = 10  # clients, of the whole study
@@ -55,7 +55,7 @@ OTHER = ("#777777", "o")
 
 
 def plan(setting: Setting, seeds: int) -> list[Cell]:
-    """All ways at one size, then some of them at others; seed by seed. Tested after the last round."""
+    """Plan all ways at one size, then some of them at others; seed by seed. Tested after the last round."""
     setting = replace(setting, eval_every=setting.rounds or 1)
     whole = [_cell(way, SIZE, seed, setting) for seed in range(seeds) for way in WAYS]
     part = [
@@ -68,20 +68,20 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
     return whole + part
 
 
-def _cell(way: Way, clients: int, seed: int, setting: Setting) -> Cell:
+def _cell(way: TopologyRow, clients: int, seed: int, setting: Setting) -> Cell:
     own = replace(setting, clients=clients, topology=way.topology, policy=Policy(m_down=way.m_down))
     return Cell({"row": way.title, "clients": clients, "seed": seed}, Run(way.method, seed, own))
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """The study as Markdown, and as a figure."""
+    """Make the study's Markdown and its figure."""
     lines = [{**line, "down": line["bytes_down"] / line["client_rounds"]} for line in lines]  # a client and round
     write_atomically(folder / "table.md", write_table(setting.dataset, lines))
     return [folder / "table.md", *draw(setting.dataset, lines, folder)]
 
 
 def write_table(dataset: str, lines: Sequence[Line]) -> str:
-    """Accuracy, and what a client downloads in a round, by way and number of clients."""
+    """Write the accuracy, and what a client downloads in a round, by way and number of clients."""
     sizes = sorted({line["clients"] for line in lines})
     rows = []
     for way in WAYS:
@@ -101,7 +101,7 @@ def write_table(dataset: str, lines: Sequence[Line]) -> str:
 
 
 def _difference(title: str, lines: Sequence[Line]) -> str:
-    """How far this way is from the relay, seed by seed [points]."""
+    """Return how far this way is from the relay, seed by seed [points]."""
     own, relay = (
         {line["seed"]: line["accuracy"] for line in lines if (line["row"], line["clients"]) == (row, SIZE)}
         for row in (title, RELAY)
@@ -111,7 +111,7 @@ def _difference(title: str, lines: Sequence[Line]) -> str:
 
 
 def draw(dataset: str, lines: Sequence[Line], folder: Path) -> list[Path]:
-    """Accuracy by way at one size; accuracy, and what a client downloads, by the number of clients."""
+    """Draw accuracy by way at one size; accuracy, and what a client downloads, by the number of clients."""
     figure, (ways, sizes, traffic) = panels(11, 4.4, 1, 3, width_ratios=(1.25, 1, 1))
     _draw_ways(ways, lines)
     there = sorted({line["clients"] for line in lines})
@@ -135,7 +135,7 @@ def draw(dataset: str, lines: Sequence[Line], folder: Path) -> list[Path]:
 
 
 def _draw_ways(axes: "Axes", lines: Sequence[Line]) -> None:
-    """A dot for each way, relay and alone as lines to compare with."""
+    """Draw a dot for each way, with relay and alone as lines to compare with."""
     found = {way.title: find(lines, "accuracy", row=way.title, clients=SIZE) for way in WAYS}
     titles = [title for title, values in found.items() if values]
     for place, title in enumerate(titles):

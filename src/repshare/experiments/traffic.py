@@ -1,4 +1,4 @@
-"""Bytes that a client sends and receives in a round, counted, beside the paper's formulas and its ratios."""
+"""Bytes that a client sends and receives in a round, counted, next to the paper's formulas and its ratios."""
 
 import statistics
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ N = 10  # clients among whom the paper's samples are shared: what SL sends depen
 
 
 def plan(_: Setting, seeds: int) -> list[Cell]:
-    """The paper's three models for two rounds on a few batches: what is sent differs in nothing but SL's batches."""
+    """Plan the paper's three models for two rounds on a few batches: only SL's batches differ in what is sent."""
     cells = []
     for seed in range(seeds):
         for dataset, protocol in PAPER.items():
@@ -43,13 +43,13 @@ def plan(_: Setting, seeds: int) -> list[Cell]:
 
 
 def condense(lines: Sequence[Line]) -> list[Line]:
-    """The last round: in the first, there is nothing to learn from yet."""
+    """Return the last round: in the first, there is nothing to learn from yet."""
     last = [line for line in lines if line["round"] == ROUNDS]
     return [{way: statistics.fmean(line[way] for line in last) for way in ("bytes_up", "bytes_down")}]
 
 
 class Volume:
-    """What one method sends in a round for one data set."""
+    """The bytes that one method sends in a round for one data set."""
 
     def __init__(self, line: Line) -> None:
         self.dataset, self.method, self.model = line["dataset"], line["method"], line["model"]
@@ -69,7 +69,7 @@ class Volume:
 
 
 def show(lines: Sequence[Line], folder: Path, _: Setting) -> list[Path]:
-    """A table with formulas and ratios, and bars."""
+    """Make a table with formulas and ratios, and draw bars."""
     volumes = [Volume(line) for line in lines if line["seed"] == 0]
     text = [
         "| model, data set | method | up | down | the paper's formula, up | in fp32 | FL's up ÷ this | the paper |",

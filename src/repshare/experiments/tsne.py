@@ -1,4 +1,4 @@
-"""Where two clients put the same test images in their feature spaces, as t-SNE draws it, by round."""
+"""The feature spaces of two clients for the same test images, as t-SNE draws them, by round."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ PALEST = 0.12  # opacity of the first class; the last one's is 1
 
 
 def plan(setting: Setting, seeds: int) -> list[Cell]:
-    """Two clients, looked at after the first round, a quarter of the rounds, and all of them.
+    """Plan two clients, looked at after the first round, a quarter of the rounds, and all of them.
 
     There is one round more: the test after the last one leaves FL's clients with the average of their networks.
     """
@@ -36,7 +36,7 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
 
 
 def look(cell: Cell, views: Mapping[int, View], splits: Splits) -> Line:
-    """Both clients' features of the same images in one plane: points, client after client, and classes."""
+    """Return both clients' features of the same images in one plane: points, client after client, and classes."""
     from sklearn.manifold import TSNE
 
     features = np.concatenate([view.features for view in views.values()])  # (clients · n, d')
@@ -46,7 +46,7 @@ def look(cell: Cell, views: Mapping[int, View], splits: Splits) -> Line:
 
 
 def neighbourhood(both: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple[float, float]:
-    """Of a point's ten nearest: how many are of its class, and how many the other client's, over all points."""
+    """Return how many of a point's ten nearest are of its class, and how many the other client's, over all points."""
     points, whose = both.reshape(-1, 2), np.repeat([0, 1], len(labels))
     distances = np.square(points[:, None] - points[None]).sum(-1)
     np.fill_diagonal(distances, np.inf)
@@ -55,7 +55,7 @@ def neighbourhood(both: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """Methods downwards, rounds to the right, of the first seed; client by colour, class by opacity."""
+    """Draw methods downwards, rounds to the right, of the first seed; client by colour, class by opacity."""
     lines = [line for line in lines if line["seed"] == 0]
     methods, rounds = (list(dict.fromkeys(line[name] for line in lines)) for name in ("method", "round"))
     figure, systems = panels(9.6, 9.8, len(methods), len(rounds))

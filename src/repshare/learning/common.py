@@ -12,8 +12,8 @@ A client with nᵤ of the n samples treats its own step as if it counted n / n�
 up to 1, so that all clients may step at once. For parts of equal size, this is CoCoA's σ′ = number of clients. Squared
 loss then takes one linear solve a round. Logistic loss, whose curvature is at most ½, takes some steps with the same
 matrix. Each client extrapolates its own α (Nesterov) before it shares them: the total stays the total of what was
-shared, whoever is absent. It does so the less, the larger its share of all samples: clients that take turns, each of
-which sees what the others have just done, would otherwise overshoot.
+shared, also while others are absent. It does so the less, the larger its share of all samples: clients that take
+turns, each of which sees what the others have just done, would otherwise overshoot.
 """
 
 import math
@@ -47,7 +47,7 @@ class Linear(NamedTuple):
     offset: Tensor  # (C,)
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """Vectors (n, d) to scores (n, C)."""
+        """Map vectors (n, d) to scores (n, C)."""
         return vectors @ self.weights.T + (self.offset - self.weights @ self.centre)
 
 
@@ -58,15 +58,15 @@ class Variables(NamedTuple):
     reached: Tensor  # (n, C)  the same before it was extrapolated
     shrinkage: float | None = None  # ρ that they were made for; None: they were made before any vote
     momentum: float = 1.0
-    gap: float = math.inf  # of the own samples, when they were made
+    gap: float = math.inf  # of this client's samples, when they were made
 
 
 class _View(NamedTuple):
-    """What a client knows of all samples: from the total, or from its own samples alone."""
+    """A client's knowledge of all samples: from the total, or from its own samples alone."""
 
     total: Part
     centre: Tensor  # (d,)  μ
-    samples: int  # n, with the own ones
+    samples: int  # n, with this client's
     shrinkage: float | None  # ρ by vote; None: there has been none
     scale: float  # ρ τ
     used: float  # the same for the total in hand, which may have been made for another ρ
@@ -86,7 +86,7 @@ class Dual:
         shrinkage: float | None = None,
         alone: bool = False,
     ) -> None:
-        """`shrinkage` is ρ / n; without one it is voted on. `alone`: nobody will be heard of."""
+        """`shrinkage` is ρ / n; without one it is voted on. `alone`: no other client will share anything."""
         if shrinkage is not None and not 0 < shrinkage < math.inf:
             raise ConfigError(f"shrinkage must be above 0 and finite, not {shrinkage}")
         self.vectors, self.labels, self.loss, self.fixed, self.alone = vectors, labels, loss, shrinkage, alone
@@ -100,14 +100,14 @@ class Dual:
         self._factor: tuple[tuple[float, float], Tensor] | None = None
 
     def absorb(self, total: Part | None) -> None:
-        """See this total from now on; None: nobody else has shared anything. Refuses one that makes no classifier."""
+        """Use this total from now on; None: no other client has shared any. Refuses one that makes no classifier."""
         before, self.total = self.total, total
         if total is not None and not all(tensor.isfinite().all() for tensor in self.linear()):
             self.total = before
             raise Malformed("the total makes a classifier that is not finite")
 
     def improve(self) -> float:
-        """Improve the own α against the total. Gives the own samples' part of the duality gap before, a sample.
+        """Improve this client's α against the total. Return its samples' part of the duality gap before, a sample.
 
         The step begins at the α that were published, which are those in the total: one that is never published is
         taken again. Where none can be made in floating-point numbers, α stay as they are, and the gap is infinite.
@@ -124,7 +124,7 @@ class Dual:
         speed = (momentum - 1) / following * (1 - len(self.labels) / view.samples)  # see the head of this file
         gap = self._gap(scores, alpha)
         if gap > GROWN * last or float(((alpha - reached) * (reached - before)).sum()) > 0:
-            following, speed = 1.0, 0.0  # momentum leads back or astray: begin anew
+            following, speed = 1.0, 0.0  # momentum leads back or astray: start over
         extrapolated = self._within_bounds(reached + speed * (reached - before))
         if not (extrapolated.isfinite().all() and math.isfinite(gap)):
             self.improved = self.published
@@ -133,33 +133,33 @@ class Dual:
         return gap
 
     def part(self) -> Part:
-        """What leaves this client; `publish` says that it has."""
+        """Return what leaves this client; `publish` says that it has."""
         return self._average(self.improved)
 
     def publish(self) -> None:
-        """The part is in the total from now on."""
+        """Note that the part is in the total from now on."""
         self.published = self.improved
 
     def linear(self) -> Linear:
-        """The classifier in hand: everybody's, or the own samples' while there is nobody else."""
+        """Return the current classifier: all clients', or this client's own while there is no other client."""
         return self._linear(self._view(self.improved, reading=True))
 
     def by_itself(self) -> Linear:
-        """The classifier of the own samples alone, whatever anybody has shared."""
+        """Return the classifier of this client's samples alone, whatever others have shared."""
         alone, zeros = copy(self), torch.zeros_like(self.targets)  # the Gram matrix is the same
         alone.alone, alone.total, alone.published = True, None, Variables(zeros, zeros)
         alone.improve()
         return alone.linear()
 
     def state(self) -> dict[str, Any]:
-        """What another of the same samples needs to go on to the same bits."""
+        """Return what another of the same samples needs to continue to the same bits."""
         total = None
         if self.total is not None:
             total = [*(torch.from_numpy(np.array(array)) for array in self.total[:5]), *self.total[5:]]
         return {"published": tuple(self.published), "improved": tuple(self.improved), "total": total}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from here."""
+        """Continue from this state."""
         self.published, self.improved = (Variables(*state[name]) for name in ("published", "improved"))
         self.total = None
         if state["total"] is not None:
@@ -200,7 +200,7 @@ class Dual:
         return Linear(weights.to(self.vectors), view.centre, view.offset.to(self.vectors))
 
     def _solve(self, view: _View, scores: Tensor, start: Tensor) -> Tensor:
-        """The α that the own samples would have, if all clients stepped alike."""
+        """Return the α that this client's samples would have, if all clients stepped alike."""
         gram = self._centred(view) * (view.samples / len(self.labels) / view.scale)
         alpha, curvature = start, CURVATURE[self.loss]
         for _ in range(1 if self.loss == "squared" else STEPS):
@@ -209,7 +209,7 @@ class Dual:
         return alpha
 
     def _factorise(self, view: _View, gram: Tensor, curvature: float) -> Tensor:
-        """The Cholesky factor of I + curvature · gram. It changes only when clients come, leave or change data."""
+        """Return the Cholesky factor of I + curvature · gram. It changes when clients join, leave or change data."""
         key = view.scale / view.samples, float(view.centre.double().square().sum())
         if self._factor is None or self._factor[0] != key:
             matrix = curvature * gram
@@ -218,33 +218,33 @@ class Dual:
         return self._factor[1]
 
     def _centred(self, view: _View) -> Tensor:
-        """Inner products of the own vectors, less the common centre (n, n)."""
+        """Return inner products of this client's vectors, less the common centre (n, n)."""
         beside = _multiply(self.vectors, view.centre[None])
         return self._gram - beside - beside.T + float(view.centre.double().square().sum())
 
     def _residual(self, scores: Tensor) -> Tensor:
-        """What the best α of each sample would be if its scores did not depend on it."""
+        """Return the best α of each sample, if its scores did not depend on it."""
         predicted = scores if self.loss == "squared" else scores.softmax(dim=1)
         return self.targets[: len(scores)] - predicted
 
     def _within_bounds(self, alpha: Tensor) -> Tensor:
-        """Squared loss: no weight is above the most that may leave. Logistic loss: y − α is a distribution."""
+        """Bound α. Squared loss: no weight is above the most that may leave. Logistic loss: y − α is a distribution."""
         if self.loss == "squared":
             return alpha.clamp(-MOST_WEIGHT, MOST_WEIGHT)
         likely = (self.targets - alpha).clamp_min(0)
         return self.targets - likely / likely.sum(dim=1, keepdim=True)
 
     def _gap(self, scores: Tensor, alpha: Tensor) -> float:
-        """Fenchel and Young's: 0 where each α is the best for its scores."""
+        """Return the gap of Fenchel and Young: 0 where each α is the best for its scores."""
         if self.loss == "squared":
             return float((self._residual(scores) - alpha).square().sum() / 2 / len(scores))
         likely = (self.targets - alpha).clamp_min(1e-300)
         return float((likely * (likely.log() - scores.log_softmax(dim=1))).sum() / len(scores))
 
     def _vote(self) -> Tensor:
-        """Which samples a classifier of the others of them gets right, by candidate of shrinkage: (n, candidates).
+        """Return which samples a classifier of the others gets right, by candidate of shrinkage: (n, candidates).
 
-        Of more than VOTERS samples, the first so many vote; the others repeat them in turn.
+        Of more than VOTERS samples, the first VOTERS vote; the others repeat them in turn.
         """
         gram = self._gram[:VOTERS, :VOTERS]
         count = len(gram)
@@ -262,10 +262,10 @@ class Dual:
 
 
 def _reconcile(total: Part, wanted: float, *, reading: bool) -> float:
-    """The ρ to scale a total by, which may be made of parts for another one.
+    """Return the ρ to scale a total by, which may be made of parts for another one.
 
-    First releases alone are an average of clients' own classifiers, and are read as such. Whoever adds to some of them
-    goes by the larger ρ, as everybody will then: a W that is too small does no harm.
+    First releases alone are an average of clients' own classifiers, and are read as such. A client that adds to some of
+    them uses the larger ρ, as all clients will then: a W that is too small does no harm.
     """
     before = START * total.samples
     made_for = wanted if total.shrinkage is None else total.shrinkage
@@ -277,14 +277,14 @@ def _reconcile(total: Part, wanted: float, *, reading: bool) -> float:
 
 
 def _elect(shares: NDArray[np.floating], samples: int) -> int:
-    """The largest shrinkage whose hits are not clearly fewer than the most: (candidates,) shares of all samples."""
+    """Return the largest shrinkage whose hits are not clearly below the best: (candidates,) shares of all samples."""
     most = float(shares.max())
     error = math.sqrt(max(most * (1 - most), 0.0) / samples) / 2  # of a difference on the same samples, roughly
     return int(np.flatnonzero(shares >= most - error)[-1])
 
 
 def _multiply(a: Tensor, b: Tensor) -> Tensor:
-    """a bᵀ in fp64, by pieces of columns in fp32: exact enough, and half the time."""
+    """Return a bᵀ in fp64, by pieces of columns in fp32: exact enough, and half the time."""
     product = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
     for left, right in zip(torch.split(a, PIECE, dim=1), torch.split(b, PIECE, dim=1), strict=True):
         product += left @ right.T

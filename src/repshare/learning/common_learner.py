@@ -1,4 +1,4 @@
-"""What a client of a common classifier trains: dual variables of its samples in the common space.
+"""The learner of a common classifier: dual variables of a client's samples in the common space.
 
 Some samples are held out: they never leave in any form, and tell the client whether the others help it.
 """
@@ -32,7 +32,7 @@ _embedded: "WeakKeyDictionary[Samples, dict[str, Tensor]]" = WeakKeyDictionary()
 
 
 class Common(NamedTuple):
-    """What the clients of a common classifier agree on."""
+    """The agreement between clients of a common classifier."""
 
     space: Space
     """The feature map that all clients compute alike."""
@@ -45,7 +45,7 @@ class Common(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What releases and teachers carry, so that only those who agree learn together."""
+        """The name that releases and teachers carry, so that only clients that agree learn together."""
         fixed = "" if self.shrinkage is None else f"-{self.shrinkage!r}"
         return f"{fingerprint(self.space)}-{self.loss}{fixed}"
 
@@ -59,7 +59,7 @@ class Common(NamedTuple):
 
 
 class CommonLearner(Learner):
-    """A client's samples in the space, with their dual variables, beside its network."""
+    """A client's samples in the space, with their dual variables, next to its network."""
 
     no_loss = "a common classifier is not trained in batches"
 
@@ -85,7 +85,7 @@ class CommonLearner(Learner):
         loss, shrinkage = common.loss, common.shrinkage
         self.dual = Dual(vectors[used], labels[used], classes, loss=loss, shrinkage=shrinkage, alone=alone)
         self.held, self.held_rows = (vectors[held], labels[held]), held
-        self.by_itself: Linear | None = None  # the classifier of the own samples alone, where there is a choice
+        self.by_itself: Linear | None = None  # the classifier of this client's samples alone, where there is a choice
         if not alone and len(held):
             self.by_itself = self.dual.by_itself()
         self.preparation = time.perf_counter() - started + spared
@@ -96,7 +96,7 @@ class CommonLearner(Learner):
         return self.common.space.dimension
 
     def train(self) -> Losses:
-        """Improve the own samples' dual variables against the total that was collected last."""
+        """Improve this client's dual variables against the total that was collected last."""
         linear = self.dual.linear()
         scores = linear(self.dual.vectors)
         loss = nn.functional.cross_entropy(scores.double(), self.dual.labels)
@@ -116,38 +116,38 @@ class CommonLearner(Learner):
         )
 
     def publish(self) -> None:
-        """The part that was shared is in the total from now on."""
+        """Note that the part that was shared is in the total from now on."""
         self.dual.publish()
 
     def classifier(self) -> Linear:
-        """The classifier in hand: everybody's; with `keep_to_self`, the own samples' alone where that is the better."""
+        """Return the current classifier: all clients'; with `keep_to_self`, this client's own where that is better."""
         linear = self.dual.linear()
         if self.policy.keep_to_self and self.by_itself is not None and _doubt(*self._judge(linear)) is not None:
             return self.by_itself
         return linear
 
     def evaluate(self, samples: Samples) -> Score:
-        """How well the classifier in hand does on these samples."""
+        """Count how many of these samples the current classifier gets right."""
         scores = self.classifier()(self.embed_once(samples))
         return count_hits(scores.argmax(1).cpu(), samples.labels, self.network.classes)
 
     def look(self, samples: Samples) -> View:
-        """How these samples look in the space, and the classifier in hand."""
+        """Return these samples' vectors in the space, and the current classifier."""
         linear = self.classifier()
         bias = linear.offset - linear.weights @ linear.centre
         tensors = (self.embed_once(samples), linear.weights, bias)
         return View(*(tensor.float().cpu().numpy().copy() for tensor in tensors))
 
     def state(self) -> dict[str, Any]:
-        """All that another learner of the same make needs to go on to the same bits."""
+        """Return all that another learner of the same kind needs to continue to the same bits."""
         return {"dual": self.dual.state()}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from here."""
+        """Continue from this state."""
         self.dual.load_state(state["dual"])
 
     def embed_once(self, samples: Samples) -> Tensor:
-        """The vectors of test samples, which clients of one process share."""
+        """Return the vectors of test samples, which clients of one process share."""
         kept, key = _embedded.setdefault(samples, {}), fingerprint(self.common.space)
         if key not in kept:
             kept.clear()  # of another run
@@ -155,7 +155,7 @@ class CommonLearner(Learner):
         return kept[key]
 
     def _judge(self, linear: Linear) -> tuple[Tensor | None, Tensor | None]:
-        """Which held-out samples are right together, and which alone."""
+        """Return which held-out samples are right together, and which alone."""
         if self.by_itself is None or self.dual.total is None:
             return None, None
         vectors, labels = self.held
@@ -164,7 +164,7 @@ class CommonLearner(Learner):
 
 
 def _examine(space: Space, samples: Samples) -> Made:
-    """What a vector of the space is made of. A backbone is anybody's; the other maps are this package's."""
+    """Describe what a vector of the space is made of. A backbone is the user's; other maps are this package's."""
     if not isinstance(space, Backbone):
         return Made(space.dimension, 0, 0, is_inputs=False, source=f"the space {space.name}")
     example, _ = samples.batch(torch.arange(min(ROWS, len(samples))))
@@ -173,7 +173,7 @@ def _examine(space: Space, samples: Samples) -> Made:
 
 
 def embed(common: Common, samples: Samples) -> tuple[Tensor, float]:
-    """The samples' vectors (n, d), and the seconds that a memory of them has spared."""
+    """Return the samples' vectors (n, d), and the seconds that a memory of them has spared."""
     (space, *_, memory), spared, pieces = common, 0.0, []
     with torch.inference_mode():
         for inputs, _ in samples.in_order(EVALUATION_BATCH):
@@ -189,7 +189,7 @@ def embed(common: Common, samples: Samples) -> tuple[Tensor, float]:
 
 
 def _divide(learner: Learner, labels: "np.ndarray[Any, Any]", seed: int) -> tuple[Tensor, Tensor]:
-    """Which samples count in what is shared, and which are held out."""
+    """Return which samples count in what is shared, and which are held out."""
     policy, count = learner.policy, len(labels)
     order = numpy_stream(seed, learner.name, "held out").permutation(count)
     held = order[: int(policy.held_out * count)]
@@ -211,13 +211,13 @@ def _divide(learner: Learner, labels: "np.ndarray[Any, Any]", seed: int) -> tupl
 
 
 def _doubt(together: Tensor | None, alone: Tensor | None) -> str | None:
-    """What speaks against the others: more held-out samples lost than gained by them, beyond chance (McNemar)."""
+    """Return what speaks against the others: more held-out samples lost than gained, beyond chance (McNemar)."""
     if together is None or alone is None:
         return None
     lost, gained = int((alone & ~together).sum()), int((together & ~alone).sum())
     if lost - gained <= CERTAIN * math.sqrt(lost + gained):
         return None
     shares = (100 * float(each.double().mean()) for each in (together, alone))
-    return "the others make it worse: of {} held-out samples {:.1f} % right with them, {:.1f} % alone".format(
+    return "other clients make it worse: of {} held-out samples {:.1f} % right with them, {:.1f} % alone".format(
         len(alone), *shares
     )

@@ -52,7 +52,7 @@ class PrivateLearner(Learner):
         self._private: DPOptimizer | None = None
 
     def train(self) -> Losses:
-        """Local epochs of DP-SGD: as many steps as there would be batches. Without noise once nothing can leave."""
+        """Train local epochs of DP-SGD: as many steps as there would be batches. No noise once nothing can leave."""
         guard = self._guard()
         if guard.close():
             self._forget()
@@ -69,7 +69,7 @@ class PrivateLearner(Learner):
                     inputs, labels = self.samples.batch(drawn)
                     averages.add(*self._look(inputs, labels), labels)
                     self.left_out["samples' gradients"] += _leave_out_overflows(descent.params)
-                else:  # noise is added all the same: that nobody was drawn must not show
+                else:  # noise is added all the same: that no sample was drawn must not show
                     for parameter in descent.params:
                         parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
                 descent.step()
@@ -77,12 +77,12 @@ class PrivateLearner(Learner):
         return averages.result()
 
     def state(self) -> dict[str, Any]:
-        """All that another learner of the same make needs; to the same bits, if noise is seeded."""
+        """Return all that another learner of the same kind needs to continue; to the same bits, if noise is seeded."""
         streams = {"secret": self.secret.get_state(), "noising": self.noising.get_state()} if self.seeded else {}
         return {**super().state(), "noisy": self._observed is not None, **streams}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from here. Noise that nobody can foresee is not drawn again."""
+        """Continue from this state. Noise that cannot be predicted is not drawn again."""
         if "noisy" not in state:
             raise CheckpointError(
                 f"{self.name} was trained without DP-SGD, or by a version that did not count its steps, so that no ε "
@@ -101,13 +101,13 @@ class PrivateLearner(Learner):
         return self.guard
 
     def _forget(self) -> None:
-        """Once, when noise ends."""
+        """Forget what only noise needs. Called once, when noise ends."""
         if self._observed is not None:
             self._look_away()
             self.optimizer.state = defaultdict(dict)  # Adam's averages are of noise: its steps would stay tiny for long
 
     def _look_away(self) -> None:
-        """Look at single samples' gradients no more; weights lie as they do in other learners."""
+        """Stop computing single samples' gradients; weights lie in memory as they do in other learners."""
         if self._observed is not None:
             self._observed.remove_hooks()
             self._observed = None
@@ -116,7 +116,7 @@ class PrivateLearner(Learner):
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
     def _prepare(self) -> DPOptimizer:
-        """Steps with the noise that the guard has planned for."""
+        """Prepare steps with the noise that the guard has planned for."""
         self._private = DPOptimizer(
             self.optimizer,
             noise_multiplier=self._guard().steps.noise,
@@ -127,7 +127,7 @@ class PrivateLearner(Learner):
         return self._private
 
     def _look(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
-        """Each sample's own gradient, left where Opacus finds it; and the means of the terms, for the record."""
+        """Leave each sample's own gradient where Opacus finds it; return the means of the terms, for the record."""
         head = self.network.head
         head.training = False  # Opacus cannot see what becomes of an output that another hook has kept,
         features, _ = self.network(_channels_first(inputs))
@@ -141,7 +141,7 @@ class PrivateLearner(Learner):
         return Terms(*means), logits  # type: ignore[arg-type]
 
     def _each(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
-        """The loss of each sample (n,), term by term, from the sample and the lesson alone."""
+        """Return the loss of each sample (n,), term by term, from the sample and the lesson alone."""
         ce = F.cross_entropy(logits, labels, reduction="none")
         fold = Tensor.sum if self.policy.summed else Tensor.mean
         length = fold(features.square(), dim=1) if self.policy.lambda_length else None
@@ -161,14 +161,14 @@ class PrivateLearner(Learner):
 
 
 def make_private(model: nn.Module) -> nn.Module:
-    """The model without what mixes samples: batch normalisation becomes group normalisation, in a copy."""
+    """Return the model without what mixes samples: batch normalisation becomes group normalisation, in a copy."""
     mixing = [type(layer).__name__ for layer in model.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
     if ModuleValidator.validate(model, strict=False):
         model = ModuleValidator.fix(model)
     if mixing:
         _note(
-            f"{type(model).__name__}: {len(mixing)} batch normalisations are now group normalisations, since with the "
-            "others' batch in it no sample's gradient is its own"
+            f"{type(model).__name__}: {len(mixing)} batch normalisations are now group normalisations, since batch "
+            "statistics would mix the samples' gradients"
         )
     for layer in model.modules():
         if getattr(layer, "inplace", False):
@@ -179,7 +179,7 @@ def make_private(model: nn.Module) -> nn.Module:
 
 
 def _leave_out_overflows(parameters: list[nn.Parameter]) -> int:
-    """A gradient of infinite length, which no factor shortens to a bound, counts as nothing. Gives their number."""
+    """Set gradients of infinite length, which no factor shortens to a bound, to zero. Return their number."""
     own: list[Tensor] = [parameter.grad_sample for parameter in parameters]  # type: ignore[attr-defined]  # (n, …)
     lengths = torch.stack([torch.linalg.vector_norm(gradients.reshape(len(gradients), -1), dim=1) for gradients in own])
     broken = ~lengths.square().sum(0).isfinite()
@@ -189,7 +189,7 @@ def _leave_out_overflows(parameters: list[nn.Parameter]) -> int:
 
 
 def _channels_first(inputs: Any) -> Any:
-    """Images as Opacus expects them: where channels are last, it gives wrong gradients and does not say so."""
+    """Return images as Opacus expects them: where channels are last, it gives wrong gradients without an error."""
     if isinstance(inputs, Mapping):
         return {name: _channels_first(tensor) for name, tensor in inputs.items()}
     return inputs.clone(memory_format=torch.contiguous_format)
@@ -197,5 +197,5 @@ def _channels_first(inputs: Any) -> Any:
 
 @lru_cache
 def _note(text: str) -> None:
-    """Say it once."""
+    """Log it once."""
     logging.getLogger("repshare").warning(text)

@@ -1,4 +1,4 @@
-"""What a representation is made of. A model that only passes its inputs on would share averages of the data itself."""
+"""The origin of a representation. A model that only passes its inputs on would share averages of the data itself."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ CLOSE = 1e-3  # of its length: how far a vector may be from a multiple of anothe
 
 
 class Made(NamedTuple):
-    """How a representation comes about."""
+    """The way a representation comes about."""
 
     numbers: int  # d'
     layers: int  # with parameters, before the head
@@ -25,7 +25,7 @@ class Made(NamedTuple):
 
     @property
     def shares_inputs(self) -> bool:
-        """Whether an average of it is one of the inputs, or of a fixed function of them that hides nothing."""
+        """Return whether an average of it is one of the inputs, or of a fixed function of them that hides nothing."""
         return self.is_inputs or not (self.parameters or self.source)
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Made(NamedTuple):
 
 
 def examine(network: Network, inputs: Any) -> Made:
-    """What a network's features of these inputs (a batch) are made of."""
+    """Describe what a network's features of these inputs (a batch) are made of."""
 
     def features(batch: Any) -> Tensor:
         return network(batch)[0]
@@ -63,7 +63,7 @@ def check(made: Made, model: str) -> None:
 
 
 def passes_on(represent: Callable[[Any], Tensor], inputs: Any) -> bool:
-    """Whether each number of a representation is one of the inputs', up to scale and, with noise, an offset."""
+    """Return whether each number of a representation is an input's, up to scale and, with noise, an offset."""
     inputs = _part(inputs, ROWS)
     given, made = _flatten(inputs), represent(inputs).flatten(1).double()
     if given is not None and given.shape == made.shape and _same_rows(made, given):
@@ -79,7 +79,7 @@ def passes_on(represent: Callable[[Any], Tensor], inputs: Any) -> bool:
 
 
 def _used(network: Network, inputs: Any) -> dict[int, int]:
-    """The parameters that features depend on, by identity, and their sizes. Frozen ones count as used."""
+    """Return the parameters that features depend on, by identity, and their sizes. Frozen ones count as used."""
     head = {id(parameter) for parameter in network.head.parameters()}
     with torch.enable_grad():
         features, _ = network(_part(inputs, 1))
@@ -92,7 +92,7 @@ def _used(network: Network, inputs: Any) -> dict[int, int]:
 
 
 def _leaves(computed: Tensor) -> set[int]:
-    """What a tensor was computed from and has gradients, by identity. Nothing runs backwards, so no hook is called."""
+    """Return the tensors with gradients that a tensor was computed from, by identity. No hook is called."""
     found, seen, waiting = set[int](), set[Any](), [computed.grad_fn]
     while waiting:
         node = waiting.pop()
@@ -106,7 +106,7 @@ def _leaves(computed: Tensor) -> set[int]:
 
 
 def _same_rows(made: Tensor, given: Tensor) -> bool:
-    """Whether every vector has the numbers of another one, in some order, times a factor of its own."""
+    """Return whether every vector has the numbers of another one, in some order, times a factor of its own."""
     made, given = (nn.functional.normalize(each, dim=1).sort(dim=1).values for each in (made, given))
     there = given.any(dim=1)
     turned = -given.flip(1)
@@ -114,7 +114,7 @@ def _same_rows(made: Tensor, given: Tensor) -> bool:
 
 
 def _same_columns(made: Tensor, given: Tensor) -> bool:
-    """Whether every number of a vector is a multiple of one of another's, plus a constant."""
+    """Return whether every number of a vector is a multiple of one of another's, plus a constant."""
     made = made[:, torch.linspace(0, made.shape[1] - 1, min(COLUMNS, made.shape[1])).long()]
     made, given = (each - each.mean(dim=0) for each in (made, given))
     moving = made.abs().amax(dim=0) > 0
@@ -129,7 +129,7 @@ def _part(inputs: Any, rows: int) -> Any:
 
 
 def _flatten(inputs: Any) -> Tensor | None:
-    """All numbers of each sample in a row (n, D)."""
+    """Return all numbers of each sample in a row (n, D)."""
     tensors = list(inputs.values()) if isinstance(inputs, Mapping) else [inputs]
     if not all(isinstance(each, Tensor) and each.ndim > 1 for each in tensors):
         tensors = [each.reshape(len(each), -1) for each in tensors if isinstance(each, Tensor)]
@@ -137,7 +137,7 @@ def _flatten(inputs: Any) -> Tensor | None:
 
 
 def _add_noise(inputs: Any) -> Any:
-    """As many inputs as are looked at, with noise of the size that inputs have; None where they are whole numbers."""
+    """Return as many inputs as are examined, with noise of the inputs' size; None where they are whole numbers."""
     if isinstance(inputs, Mapping):
         noisy = {name: _add_noise(each) for name, each in inputs.items()}
         return None if any(each is None for each in noisy.values()) else noisy

@@ -11,7 +11,7 @@ from repshare.learning.objective import Lesson
 from repshare.learning.training import Learner
 from repshare.sharing.representations import Floats, Representations, Teacher
 
-ROOM = 10.0  # times the longest of the own features: models differ, but not by more than this
+ROOM = 10.0  # times the longest of this client's features: models differ, but not by more than this
 SLACK = 1.01  # for what rounding makes of a length
 
 
@@ -66,7 +66,7 @@ def _check_lengths(vectors: Floats, learner: Learner) -> None:
 
 
 def _by_class(rows: Representations, classes: int) -> tuple[Floats, NDArray[np.bool_]]:
-    """Observations as (M, C, d), the rarer classes' repeated, and which classes have any (C,)."""
+    """Return observations as (M, C, d), those of rarer classes repeated, and which classes have any (C,)."""
     counts = np.bincount(rows.labels, minlength=classes)
     laid = np.zeros((counts.max(), classes, rows.vectors.shape[1]), np.float32)
     for label in np.flatnonzero(counts):

@@ -1,4 +1,4 @@
-"""What is measured of a learner: its losses as it trains, its score on a test, how it sees samples."""
+"""Measures of a learner: its losses as it trains, its score on a test, its view of samples."""
 
 import math
 from typing import NamedTuple
@@ -19,25 +19,25 @@ class Losses(NamedTuple):
     disc: float | None
     bound: float | None  # log K − L_disc, in nats
     accuracy: float
-    gap: float | None = None  # of a common classifier: the own samples' part of the duality gap
+    gap: float | None = None  # of a common classifier: this client's part of the duality gap
     held_out: float | None = None  # its accuracy on held-out samples, from 0 to 1
-    held_out_alone: float | None = None  # that of a classifier of the own samples alone
+    held_out_alone: float | None = None  # that of a classifier of this client's samples alone
     doubt: str | None = None  # what on held-out samples speaks against the others
 
 
 class Score(NamedTuple):
-    """How many samples of each class a model got right, and how many there were."""
+    """The number of samples of each class that a model got right, and how many there were."""
 
     right: Integers  # (C,)
     totals: Integers  # (C,)
 
     @property
     def accuracy(self) -> float:
-        """From 0 to 1."""
+        """The accuracy, from 0 to 1."""
         return int(self.right.sum()) / int(self.totals.sum())
 
     def weighted(self, classes: Integers) -> float | None:
-        """Accuracy, had there been so many samples of each class; None where none of those could be tested."""
+        """Return the accuracy for these numbers of samples of each class; None where none of those could be tested."""
         tested = (self.totals > 0) & (classes > 0)
         if not tested.any():
             return None
@@ -45,7 +45,7 @@ class Score(NamedTuple):
 
 
 class View(NamedTuple):
-    """How one client sees some samples: its features of them, and its linear head."""
+    """A client's view of some samples: its features of them, and its linear head."""
 
     features: Floats  # (n, d')
     weight: Floats  # (C, d')
@@ -53,7 +53,7 @@ class View(NamedTuple):
 
 
 def count_hits(chosen: Tensor, labels: Tensor, classes: int) -> Score:
-    """The score of having chosen these classes for samples of those."""
+    """Return the score of having chosen these classes for samples of those."""
     right, totals = (torch.bincount(each, minlength=classes) for each in (labels[chosen == labels], labels))
     return Score(right.numpy(), totals.numpy())
 
@@ -73,7 +73,7 @@ class Averages:
         self._seen.setdefault("accuracy", []).append((right / len(labels), len(labels)))
 
     def result(self) -> Losses:
-        """The means."""
+        """Return the means."""
         return Losses(**{name: self._mean(name) for name in Losses._fields})  # type: ignore[arg-type]
 
     def _mean(self, name: str) -> float | None:

@@ -23,7 +23,7 @@ class Classifier(nn.Module):
         self.head = nn.Linear(dimension, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (n, channels, h, w) to logits (n, classes)."""
+        """Map images (n, channels, h, w) to logits (n, classes)."""
         return self.head(self.features(images))  # type: ignore[no-any-return]
 
 
@@ -132,7 +132,7 @@ class Residual(nn.Module):
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (n, inputs, h, w) to (n, outputs, h / stride, w / stride)."""
+        """Map images (n, inputs, h, w) to (n, outputs, h / stride, w / stride)."""
         return self.body(images) + self.shortcut(images)  # type: ignore[no-any-return]
 
 
@@ -140,7 +140,7 @@ class Halving(nn.Module):
     """MaxPool2d(2), to the same bits, for so few channels that they do not fill a vector: there its kernel is slow."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (n, channels, h, w) to (n, channels, h / 2, w / 2)."""
+        """Map images (n, channels, h, w) to (n, channels, h / 2, w / 2)."""
         if torch.is_grad_enabled():  # the kernel's gradient is the faster one
             return nn.functional.max_pool2d(images, 2)
         rows = torch.maximum(images[..., :-1:2], images[..., 1::2])  # (n, channels, h, w / 2)
@@ -151,7 +151,7 @@ class GlobalAverage(nn.Module):
     """The mean over all places. Its gradient keeps the channels last, which AdaptiveAvgPool2d's does not."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (n, channels, h, w) to (n, channels)."""
+        """Map images (n, channels, h, w) to (n, channels)."""
         return images.sum(dim=(2, 3)) / (images.shape[2] * images.shape[3])
 
 
@@ -222,7 +222,7 @@ class Network:
         return self.head.out_features
 
     def __call__(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Features φ(x) (n, d') and logits τ(φ(x)) (n, C) of a batch."""
+        """Return features φ(x) (n, d') and logits τ(φ(x)) (n, C) of a batch."""
         self._listening = True
         try:
             _call(self.model, inputs)
@@ -299,7 +299,7 @@ def _shape(example: Any) -> str:
 
 
 def _call(model: nn.Module, inputs: Any) -> Any:
-    """The model's answer: the logits themselves, in a tuple, or in an object as Hugging Face's models give."""
+    """Return the model's answer: the logits themselves, in a tuple, or in an object as Hugging Face's models give."""
     answer = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
     answer = getattr(answer, "logits", answer)
     return answer[0] if isinstance(answer, tuple) and answer else answer

@@ -1,4 +1,4 @@
-"""What a client minimises: one function for each equation of the paper.
+"""The objective that a client minimises: one function for each equation of the paper.
 
     L = L_CE + λ_KD · L_KD + λ_disc · L_disc
 
@@ -42,7 +42,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 def distillation(features: Tensor, labels: Tensor, lesson: Lesson, *, summed: bool = False) -> Tensor | None:
     """ℓ_KD(x′, t̄) = ‖x′ − t̄‖², averaged over the batch and, unless `summed`, over the features.
 
-    Samples of a class nobody has shared yet do not count; None when that leaves no sample.
+    Samples of a class that no client has shared yet do not count; None when that leaves no sample.
     """
     taught = lesson.has_mean[labels]  # (n,)
     if not taught.any():
@@ -77,7 +77,7 @@ def log_one_minus(log_q: Tensor) -> Tensor:
     return torch.log1p(-small.exp()).scatter(-1, top, others)
 
 
-class Classifier(nn.Module):
+class ClassifierDiscriminator(nn.Module):
     """The model's own classifier, by which ĥ(s, t) = ⟨softmax τ(s), softmax τ(t)⟩. It has no weights of its own."""
 
     def __init__(self, dimension: int) -> None:
@@ -91,7 +91,7 @@ class Classifier(nn.Module):
 
 
 class External(nn.Module):
-    """A discriminator with weights of its own, as Tian et al. (2019) train one beside the classifier.
+    """A discriminator with weights of its own, as Tian et al. (2019) train one next to the classifier.
 
     ĥ(s, t) = σ(⟨g(s), g′(t)⟩ / T − log K), with two linear maps g and g′ onto the unit sphere.
     """
@@ -116,7 +116,7 @@ class External(nn.Module):
         return self.judge(features[:, None, :], observed, negatives=int(has_observation.sum()) - 1)
 
 
-DISCRIMINATORS: dict[str, Callable[[int], nn.Module]] = {"classifier": Classifier, "external": External}
+DISCRIMINATORS: dict[str, Callable[[int], nn.Module]] = {"classifier": ClassifierDiscriminator, "external": External}
 
 
 class Contrast(NamedTuple):
@@ -136,7 +136,7 @@ def contrast(student: Tensor, teacher: Tensor, labels: Tensor, has_observation: 
 
 
 def pair_up(judged: tuple[Tensor, Tensor], labels: Tensor, has_observation: Tensor) -> Contrast:
-    """The same by any discriminator, from its log ĥ and log(1 − ĥ), (n, C) each."""
+    """Return the same by any discriminator, from its log ĥ and log(1 − ĥ), (n, C) each."""
     log_same, log_other = judged
     own = F.one_hot(labels, log_same.shape[-1]).bool()  # (n, C)
     return Contrast(-torch.where(own, log_same, log_other), has_observation)

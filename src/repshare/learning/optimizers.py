@@ -20,7 +20,7 @@ class Descent:
         self.parameters: list[Tensor] = optimizer.param_groups[0]["params"]
 
     def step(self, loss: Tensor | None = None) -> bool:
-        """Change the parameters by their gradients, and forget these. Whether it did: not where one is not finite.
+        """Change the parameters by their gradients, and forget these. Return whether it did: not if one is not finite.
 
         A gradient whose length overflows counts as not finite: Adam would remember its square for good.
         """

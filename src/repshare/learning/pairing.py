@@ -1,8 +1,8 @@
-"""A client's own network beside the common classifier: paired with it, or taught by the pair.
+"""A client's own network next to the common classifier: paired with it, or taught by the pair.
 
 A pair adds up what both say of a sample: log p = (1 − m) · log p_network + m · log softmax(s · scores), up to a
-constant, with m and s chosen on the own held-out samples. Distilled, the network learns the pair's answers at mixtures
-of its own samples, and is then used alone, without the common space.
+constant, with m and s chosen on this client's held-out samples. Distilled, the network learns the pair's answers
+at mixtures of its own samples, and is then used alone, without the common space.
 """
 
 from typing import Any, NamedTuple
@@ -22,13 +22,13 @@ SCALES = (1.0, 3.0, 10.0, 30.0)  # s, for squared loss, whose scores are no loga
 
 
 class Mixture(NamedTuple):
-    """How a network and the common classifier are added up."""
+    """The weights with which a network and the common classifier are added up."""
 
     share: float  # m
     scale: float  # s
 
     def __call__(self, logits: Tensor, scores: Tensor) -> Tensor:
-        """Log-probabilities (n, C)."""
+        """Return log-probabilities (n, C)."""
         both = (1 - self.share) * logits.log_softmax(dim=1) + self.share * (self.scale * scores).log_softmax(dim=1)
         return both.log_softmax(dim=1)
 
@@ -75,18 +75,18 @@ class PairedLearner(CommonLearner):
             self._descend(loss)
 
     def evaluate(self, samples: Samples) -> Score:
-        """How well the pair does on these samples; distilled, the network alone."""
+        """Count how many of these samples the pair gets right; distilled, the network alone."""
         logits = torch.cat([logits for (_, logits), _ in self._outputs(samples)])
         if self.policy.pair == "pair":
             logits = self.mixture(logits, self.classifier()(self.embed_once(samples)))
         return count_hits(logits.argmax(1).cpu(), samples.labels, self.network.classes)
 
     def state(self) -> dict[str, Any]:
-        """All that another learner of the same make needs to go on to the same bits."""
+        """Return all that another learner of the same kind needs to continue to the same bits."""
         return {**Learner.state(self), **CommonLearner.state(self), "mixture": tuple(self.mixture)}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from here."""
+        """Continue from this state."""
         Learner.load_state(self, state)
         CommonLearner.load_state(self, state)
         self.mixture = Mixture(*state["mixture"])

@@ -20,7 +20,7 @@ class Samples:
     """Any map-style dataset of (inputs, label), or a pair of tensors or arrays, which is much the fastest."""
 
     def __init__(self, data: Labelled, *, rows: Tensor | None = None, device: str = "cpu") -> None:
-        """With `rows`, only these of the samples, without a copy of them."""
+        """With `rows`, hold only these samples, without a copy of them."""
         self.device = torch.device(device)
         self._data = TensorDataset(*_as_tensors(*data)) if isinstance(data, tuple | list) else data
         self._rows = rows
@@ -32,7 +32,7 @@ class Samples:
         return len(self._data if self._rows is None else self._rows)  # type: ignore[arg-type]
 
     def batch(self, indices: Tensor) -> tuple[Any, Tensor]:
-        """Inputs and labels of these samples, on the device."""
+        """Return inputs and labels of these samples, on the device."""
         if self._rows is not None:
             indices = self._rows[indices]
         if isinstance(self._data, TensorDataset):
@@ -43,19 +43,19 @@ class Samples:
         return self._place(inputs), labels.to(self.device, torch.int64)
 
     def part(self, rows: Tensor) -> "Samples":
-        """Only these of the samples, without a copy of them."""
+        """Return only these samples, without a copy of them."""
         part = copy(self)
         part._rows = rows if self._rows is None else self._rows[rows]
         part.labels = self.labels[rows]
         return part
 
     def in_order(self, size: int) -> Iterator[tuple[Any, Tensor]]:
-        """All samples, `size` at a time."""
+        """Yield all samples, `size` at a time."""
         for indices in torch.split(torch.arange(len(self)), size):
             yield self.batch(indices)
 
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[tuple[Any, Tensor]]:
-        """All samples once in random order, `size` at a time."""
+        """Yield all samples once in random order, `size` at a time."""
         parts = list(torch.split(torch.randperm(len(self), generator=generator), size))
         if len(parts) > 1 and len(parts[-1]) == 1:  # batch normalisation cannot train on a single sample
             parts[-2:] = [torch.cat(parts[-2:])]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def copy_state(state: Any) -> Any:
-    """The same with tensors of its own."""
+    """Return the same with tensors of its own."""
     match state:
         case Tensor():
             return state.detach().clone()
@@ -21,7 +21,7 @@ def copy_state(state: Any) -> Any:
 
 
 def find_broken(state: Any) -> set[str]:
-    """Where in the state numbers are not finite."""
+    """Return where in the state numbers are not finite."""
     return {
         place for place, tensor in _tensors(state, "") if tensor.is_floating_point() and not tensor.isfinite().all()
     }

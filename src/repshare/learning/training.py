@@ -85,17 +85,17 @@ class Learner:
 
     @staticmethod
     def width(network: Network) -> int:
-        """The same for clients with this network."""
+        """Return the same for clients with this network."""
         return network.dimension
 
     def train(self) -> Losses:
-        """Local epochs of gradient descent on L = L_CE + λ_KD · L_KD + λ_disc · L_disc + λ_length · L_length.
+        """Train local epochs of gradient descent on L = L_CE + λ_KD · L_KD + λ_disc · L_disc + λ_length · L_length.
 
         A method may add a term of its own.
         """
         averages = Averages()
         self.network.model.train()
-        self.optimizer.zero_grad()  # whoever made the model may have left some
+        self.optimizer.zero_grad()  # the model's maker may have left some
         with self._own_noise():
             for _ in range(self.policy.epochs):
                 for inputs, labels in self.samples.shuffled(self.policy.batch_size, self.batches):
@@ -103,7 +103,7 @@ class Learner:
         return averages.result()
 
     def _step(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
-        """One step; none where loss or gradient is not finite."""
+        """Make one step; none where loss or gradient is not finite."""
         try:
             features, logits = self._forward(inputs)
         except ValueError as error:  # batch normalisation says so of a single value
@@ -141,7 +141,7 @@ class Learner:
 
     @contextmanager
     def _own_noise(self) -> Iterator[None]:
-        """What draws from PyTorch's own generators in here, dropout say, draws from this client's stream."""
+        """Let PyTorch's own generators, of dropout say, draw from this client's stream."""
         device, seed = self.samples.device, int(torch.randint(2**62, (), generator=self.noise))
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.default_generator.manual_seed(seed)
@@ -151,7 +151,7 @@ class Learner:
             yield
 
     def terms(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
-        """The loss of a batch, term by term; only those that need nobody while there is nothing to learn from."""
+        """Return the loss of a batch, term by term; without a teacher, only the terms that need none."""
         ce, summed = objective.cross_entropy(logits, labels), self.policy.summed
         length = objective.length(features, summed=summed) if self.policy.lambda_length else None
         if self.lesson is None:
@@ -168,35 +168,35 @@ class Learner:
         return Terms(ce, kd, disc, objective.information_bound(pairs, labels), length)
 
     def represented(self, features: Tensor, logits: Tensor) -> Tensor:
-        """What stands for a sample: its features."""
+        """Return the vectors that stand for samples: their features."""
         return features
 
     def represent(self) -> tuple[Floats, Integers]:
-        """A vector (d,) for every sample, and its label; nothing random takes part."""
+        """Return a vector (d,) for every sample, and its label; nothing random takes part."""
         rows = [self.represented(*outputs) for outputs, _ in self._outputs(self.samples)]
         return torch.cat(rows).float().cpu().numpy(), self.samples.labels.numpy()
 
     def publish(self) -> None:
-        """What was shared last has arrived."""
+        """Note that what was shared last has arrived."""
 
     def crossed(self) -> tuple[int, int] | None:
-        """Bytes up and down since this was last asked, where it is training that sends and receives."""
+        """Return bytes up and down since the last call, where it is training that sends and receives."""
         return None
 
     def evaluate(self, samples: Samples) -> Score:
-        """How well the model does on these samples."""
+        """Count how many of these samples the model gets right."""
         chosen = torch.cat([logits.argmax(1).cpu() for (_, logits), _ in self._outputs(samples)])
         return count_hits(chosen, samples.labels, self.network.classes)
 
     def look(self, samples: Samples) -> View:
-        """How these samples look from here."""
+        """Return this client's view of these samples."""
         features = torch.cat([features for (features, _), _ in self._outputs(samples)])
         head = self.network.head
         bias = torch.zeros(self.network.classes) if head.bias is None else head.bias
         return View(*(tensor.detach().float().cpu().numpy().copy() for tensor in (features, head.weight, bias)))
 
     def state(self) -> dict[str, Any]:
-        """All that another learner of the same make needs to go on to the same bits."""
+        """Return all that another learner of the same kind needs to continue to the same bits."""
         return {
             "model": self.network.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -210,7 +210,7 @@ class Learner:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from here."""
+        """Continue from this state."""
         self.network.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.lesson = None if state["lesson"] is None else self._check(Lesson(*state["lesson"]))
@@ -240,7 +240,7 @@ class Learner:
             return [(self._forward(inputs), labels) for inputs, labels in samples.in_order(EVALUATION_BATCH)]
 
     def _forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        """Features and logits in fp32, whatever the network computes with."""
+        """Return features and logits in fp32, whatever the network computes with."""
         if self.policy.compute == "fp32":
             return self.network(inputs)
         with torch.autocast(self.samples.device.type, torch.bfloat16):
@@ -248,7 +248,7 @@ class Learner:
         return features.float(), logits.float()
 
     def _pair(self, observations: Tensor, count: int) -> Tensor:
-        """For each sample of a batch, one observation of every class: m ~ Uniform(1 … M↓)."""
+        """Draw one observation of every class for each sample of a batch: m ~ Uniform(1 … M↓)."""
         if len(observations) == 1:
             return observations  # (1, C, d), the same for all
         chosen = torch.randint(len(observations), (count,), generator=self.pairing)
@@ -256,7 +256,7 @@ class Learner:
 
 
 def _check_policy(policy: Policy, samples: int, classes: int) -> None:
-    """What may be shared is chosen by index, and a wrong index must not share something else."""
+    """Check the indices of what may be shared: a wrong index must not share something else."""
     for name, chosen, count in (
         ("share_samples", policy.share_samples, samples),
         ("share_classes", policy.share_classes, classes),

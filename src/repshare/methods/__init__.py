@@ -55,7 +55,7 @@ def find_method(name: str, setting: Setting | None = None) -> Method:
 
 @lru_cache
 def _load(reference: str, path: Path, changed: int) -> Method:
-    """A user's own method. The file is run once in each process, and again when it or its place has changed."""
+    """Return a user's own method. The file is run once in each process, and again when it or its place has changed."""
     module, name = run_file(reference), reference.rpartition(":")[2]
     method = getattr(module, name, None)
     if not isinstance(method, Method):
@@ -72,7 +72,7 @@ def _load(reference: str, path: Path, changed: int) -> Method:
 
 
 def _settle(method: Method, setting: Setting) -> Any:
-    """The options that a setting has for a method here, and those given as NAME.option=value."""
+    """Return the options that a setting has for a method here, and those given as NAME.option=value."""
     before = [option.partition(".") for option in setting.method_options]
     words = [word for name, _, word in before if name.upper() == method.name.upper()]
     if method.options is None:

@@ -18,7 +18,7 @@ from repshare.methods.method import Method
 
 
 @dataclass(frozen=True)
-class Options:
+class CodeOptions:
     """The setting's."""
 
     code_size: float = Setting.code_size
@@ -37,8 +37,8 @@ class CodeLearner(Learner):
 
 
 def adapt(policy: Policy) -> Policy:
-    """No discriminator: a fixed code is nobody's observation."""
+    """Use no discriminator: a fixed code is no client's observation."""
     return replace(policy, lambda_disc=0.0, m_up=0, m_down=0)
 
 
-FC = Method("FC", "fixed codes (a control: no communication)", options=Options(), learner=CodeLearner, adapt=adapt)
+FC = Method("FC", "fixed codes (a control: no communication)", options=CodeOptions(), learner=CodeLearner, adapt=adapt)

@@ -18,7 +18,7 @@ from repshare.sharing.representations import Release, nothing
 
 
 def share(learner: Learner, round: int) -> bytes:
-    """This client's part of the common classifier, or nothing while it is of too few samples."""
+    """Return this client's part of the common classifier, or nothing while it is of too few samples."""
     own, policy = _common(learner), learner.policy
     release = Release(round, nothing(own.dimension + BESIDE), nothing(own.dimension + BESIDE), space=own.common.name)
     if len(own.dual.labels) >= policy.fewest:
@@ -27,22 +27,22 @@ def share(learner: Learner, round: int) -> bytes:
 
 
 def absorb(learner: Learner, body: bytes) -> None:
-    """Go on from this total."""
+    """Continue from this total."""
     own = _common(learner)
     own.dual.absorb(read_total(wire.decode_teacher(body), own.network.classes, own.dimension, own.common.name))
 
 
 def adapt(policy: Policy) -> Policy:
-    """No observations, no distillation."""
+    """Use no observations and no distillation."""
     if policy.epsilon is not None:
         raise ConfigError("CS has no private releases yet: leave epsilon or CS out")
     if policy.peers is not None:
-        raise ConfigError("a common classifier is everybody's: leave peers or CS out")
+        raise ConfigError("a common classifier is made by all clients: leave peers or CS out")
     return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
 
 
 def adapt_alone(policy: Policy) -> Policy:
-    """The same without a network, and without samples held out: there is nobody to judge."""
+    """Return the same without a network, and without samples held out: there are no other clients to judge."""
     return replace(adapt(policy), pair="no", held_out=0.0)
 
 

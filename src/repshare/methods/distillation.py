@@ -21,16 +21,16 @@ class LogitLearner(Learner):
 
     @staticmethod
     def width(network: Network) -> int:
-        """One number for each class."""
+        """Return the number of classes: one number for each."""
         return network.classes
 
     def represented(self, features: Tensor, logits: Tensor) -> Tensor:
-        """What stands for a sample: its logits."""
+        """Return the vectors that stand for samples: their logits."""
         return logits
 
 
 def adapt(policy: Policy) -> Policy:
-    """No discriminator, so no observations either way."""
+    """Use no discriminator, so no observations either way."""
     return replace(policy, lambda_disc=0.0, m_up=0, m_down=0)
 
 

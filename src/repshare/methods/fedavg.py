@@ -21,21 +21,21 @@ Weights = Mapping[str, NDArray[Any]]
 
 
 def share(learner: Learner, round: int) -> bytes:
-    """The model itself, batch statistics included."""
+    """Return the model itself, batch statistics included."""
     return wire.encode_weights(read_weights(learner.network.model), round=round, samples=len(learner.samples))
 
 
 def absorb(learner: Learner, body: bytes) -> None:
-    """Go on from the average."""
+    """Continue from the average."""
     take_over(learner.network.model, body)
 
 
 def take_over(module: torch.nn.Module, body: bytes) -> None:
-    """Let a module have these weights, if there are any."""
+    """Give a module these weights, if there are any."""
     weights, _, _ = wire.decode_weights(body)
     own = module.state_dict()
     if not weights:
-        return  # nobody has sent any yet
+        return  # no client has sent any yet
     if {name: array.shape for name, array in weights.items()} != {name: tensor.shape for name, tensor in own.items()}:
         raise Malformed("the average is of another architecture than this client's model")
     if not all(np.isfinite(array).all() for array in weights.values()):
@@ -45,7 +45,7 @@ def take_over(module: torch.nn.Module, body: bytes) -> None:
 
 
 def read_weights(model: torch.nn.Module) -> Weights:
-    """A model's tensors by name."""
+    """Return a model's tensors by name."""
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     half = (torch.bfloat16, torch.float16)  # NumPy has no bfloat16
     return {name: (tensor.float() if tensor.dtype in half else tensor).numpy() for name, tensor in weights.items()}
@@ -61,7 +61,7 @@ class Sum(NamedTuple):
 
 
 def add_up(bodies: Mapping[str, bytes]) -> Sum | None:
-    """The sum of what these clients share in a round, or nothing of nobody's."""
+    """Return the sum of what these clients share in a round, or nothing if none does."""
     total: Sum | None = None
     for client, body in bodies.items():
         weights, round, samples = wire.decode_weights(body)
@@ -100,11 +100,11 @@ class Average:
 
     @staticmethod
     def part(network: Network) -> torch.nn.Module:
-        """What of a network is averaged."""
+        """Return the part of a network that is averaged."""
         return network.model
 
     def accept(self, client: str, body: bytes) -> None:
-        """Add one client's weights. The first of a new round starts the sum anew; an older round is refused."""
+        """Add one client's weights. The first of a new round starts a new sum; an older round is refused."""
         one = add_up({client: body})
         if one is not None and (client, one.round) not in self._counted:
             self.accept_sum(one, client)
@@ -122,7 +122,7 @@ class Average:
         self._sum = together if before is not None and before.round == other.round else other
 
     def teach(self, client: str, wants: Wants) -> bytes:
-        """The average so far; no tensors before anyone has sent any."""
+        """Return the average so far; no tensors before anyone has sent any."""
         if self._body is None:
             kept = self._sum or Sum(0, 0, {}, {})
             means = {n: fixed_point.mean(t, kept.samples).astype(kept.like[n].dtype) for n, t in kept.totals.items()}
@@ -130,13 +130,13 @@ class Average:
         return self._body
 
     def save(self) -> bytes:
-        """All that is needed to go on to the same bits."""
+        """Return all that is needed to continue to the same bits."""
         kept = self._sum or Sum(0, 0, {}, {})
         arrays = {f"total {n}": t for n, t in kept.totals.items()} | {f"like {n}": a for n, a in kept.like.items()}
         return wire.encode_weights(arrays, round=kept.round, samples=kept.samples)
 
     def load(self, saved: bytes) -> None:
-        """Go on from what `save` gave."""
+        """Continue from what `save` returned."""
         arrays, round, samples = wire.decode_weights(saved)
         totals, like = (
             {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}
@@ -146,7 +146,7 @@ class Average:
 
 
 def in_the_open(method: str, policy: Policy) -> Policy:
-    """Everything there is, every round: what makes releases private is for averages only."""
+    """Share everything, every round: what makes releases private is for averages only."""
     if policy.epsilon is not None or policy.release_every > 1:
         raise ConfigError(f"epsilon and release_every are about releases of representations: leave {method} out")
     return policy

@@ -1,4 +1,4 @@
-"""What a method is: what a client shares, what the server makes of it, what the client does with that, and its loss."""
+"""A method: what a client shares, what the server makes of it, what the client does with that, and its loss."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -19,37 +19,37 @@ class Method(NamedTuple):
     name: str
     """Its letters in the paper's table."""
     title: str
-    """What they stand for."""
+    """The words that they stand for."""
     share: Callable[[Learner, int], bytes] | None = None
-    """What leaves a client after round r."""
+    """Return what leaves a client after round r."""
     serve: Callable[[Task, Network | None, Any], Server] | None = None
-    """What the server makes of it; given the network that clients start from, if it is one, and the options."""
+    """Make the server, given the network that clients start from, if it is one, and the options."""
     absorb: Callable[[Learner, bytes], None] | None = None
-    """What a client does with what comes back."""
+    """Give a client what comes back."""
     loss: Loss | None = None
     """A term that is added to the loss of each batch."""
     options: Any = None
     """Its own options: a frozen dataclass, with a docstring under each field. A learner has them as `options`."""
     learner: type[Learner] = Learner
-    """How a client trains, where it is not Algorithm 2."""
+    """The learner of a client, where it does not train by Algorithm 2."""
     adapt: Callable[[Policy], Policy] = lambda policy: policy
     """The part of a policy that this method knows."""
     models: Literal["own", "one", "part", "pooled"] = "own"
-    """What is tested. own: each client's model. one: the server's, which all clients have. part: each client's, with
+    """The models to test. own: each client's. one: the server's, which all clients have. part: each client's, with
     the part that the server has of it. pooled: that of one client, which has everyone's data."""
 
     @property
     def in_space(self) -> bool:
-        """Whether clients learn dual variables in a common space, beside their networks."""
+        """Return whether clients learn dual variables in a common space, next to their networks."""
         return issubclass(self.learner, CommonLearner)
 
     @property
     def add_up(self) -> Callable[[Mapping[str, bytes]], Any] | None:
-        """How what several clients share becomes one thing that the server's `accept_sum` takes, if its class can."""
+        """The function that combines several clients' bytes for the server's `accept_sum`, if its class has one."""
         return getattr(self.serve, "add_up", None)
 
     def choose_learner(self, policy: Policy) -> type[Learner]:
-        """Return how a client with this policy trains.
+        """Return the learner of a client with this policy.
 
         Args:
             policy: The client's.

@@ -13,7 +13,7 @@ from repshare.sharing.task import Task
 
 
 def share(learner: Learner, round: int) -> bytes:
-    """A release: averages over the samples that the policy lets take part."""
+    """Return a release: averages over the samples that the policy lets take part."""
     policy = learner.policy
     vectors, labels = learner.represent()
     release = make_release(
@@ -32,7 +32,7 @@ def share(learner: Learner, round: int) -> bytes:
 
 
 def serve(task: Task, start: Network | None = None, options: Any = None) -> Board:
-    """A board in memory."""
+    """Return a board in memory."""
     return Board(task)
 
 

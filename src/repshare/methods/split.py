@@ -21,7 +21,7 @@ from repshare.sharing import wire
 
 
 class Cut:
-    """Where the network is cut: the server's half of one client's batches, and the bytes that cross."""
+    """The cut through a network: the server's half of one client's batches, and the bytes that cross."""
 
     def __init__(self, head: nn.Linear) -> None:
         self.head, self.up, self.down = head, 0, 0
@@ -36,12 +36,12 @@ class Cut:
         return loss, logits
 
     def crossed(self) -> tuple[int, int]:
-        """Bytes up and down since this was last asked."""
+        """Return bytes up and down since the last call."""
         crossed, self.up, self.down = (self.up, self.down), 0, 0
         return crossed
 
     def _answer(self, body: bytes) -> tuple[bytes, Tensor, Tensor]:
-        """What the server does; the loss and the logits are for the records."""
+        """Compute the server's answer; the loss and the logits are for the records."""
         vectors, labels = wire.decode_batch(body)
         features = torch.from_numpy(vectors).to(self.head.weight).requires_grad_()
         logits = self.head(features)
@@ -64,7 +64,7 @@ class SplitLearner(Learner):
         return Terms(loss), loss, logits
 
     def crossed(self) -> tuple[int, int]:
-        """Bytes up and down since this was last asked: what is collected and published is the server's own."""
+        """Return bytes up and down since the last call: what is collected and published is the server's own."""
         return self.cut.crossed()
 
 
@@ -73,22 +73,22 @@ class HeadAverage(Average):
 
     @staticmethod
     def part(network: Network) -> nn.Module:
-        """What of a network is averaged."""
+        """Return the part of a network that is averaged."""
         return network.head
 
 
 def share(learner: Learner, round: int) -> bytes:
-    """The server's copy of the head after this round. It was there all the time: no traffic."""
+    """Return the server's copy of the head after this round. It was there all the time: no traffic."""
     return wire.encode_weights(read_weights(learner.network.head), round=round, samples=len(learner.samples))
 
 
 def absorb(learner: Learner, body: bytes) -> None:
-    """Let the server's copy be the average again."""
+    """Make the server's copy the average again."""
     take_over(learner.network.head, body)
 
 
 def adapt(policy: Policy) -> Policy:
-    """Cross-entropy alone. Every batch crosses as it is: no budget would cover it."""
+    """Use cross-entropy alone. Every batch crosses as it is: no budget would cover it."""
     policy = in_the_open("SL", policy)
     return replace(policy, lambda_kd=0.0, lambda_disc=0.0, lambda_length=0.0, m_up=0, m_down=0)
 

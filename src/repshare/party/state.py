@@ -91,7 +91,7 @@ class State:
         return self.folder.records
 
     def restore(self) -> None:
-        """Bring the client to where it was. Of a round that was not kept whole nothing remains."""
+        """Restore the client as it was. Nothing remains of a round that was not kept whole."""
         policy = json.dumps(asdict(self.client.policy), indent=2) + "\n"  # most of it may change between starts
         write_atomically(self.folder.path / "policy.json", policy, private=True)
         if self.client.guard is not None:
@@ -144,7 +144,7 @@ class State:
 
 
 def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -> Generator[Record]:
-    """Round after round, up to round number `rounds`; each is kept before it is told."""
+    """Yield round after round, up to round number `rounds`; each is kept before it is yielded."""
     client = state.client
     while rounds is None or client.round_number < rounds:
         number = client.round_number + 1

@@ -65,7 +65,7 @@ def noise_for(epsilon: float, delta: float, releases: int, charge: Charge) -> fl
 
 
 def epsilon_of(rho: float, delta: float) -> float:
-    """ε of ρ-zCDP, which is what a filter keeps the sum of (RDP)."""
+    """Return the ε of ρ-zCDP, which is what a filter keeps the sum of (RDP)."""
     return float(dp_accounting.rdp.RdpAccountant().compose(ZCDpEvent(rho)).get_epsilon(delta))
 
 
@@ -102,7 +102,7 @@ def _epsilon_sampled(charges: Mapping[Charge, int], delta: float) -> float:
 
 @lru_cache(256)
 def _renyi(charge: Charge) -> NDArray[np.float64]:
-    """Rényi divergences of one release, by order."""
+    """Return the Rényi divergences of one release, by order."""
     return np.asarray(_sampling_accountant().compose(_event(charge, 1)).rdp)
 
 

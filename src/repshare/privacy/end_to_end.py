@@ -97,7 +97,7 @@ class WholeGuard(Guard):
         return {**super().state(), "unpaid": json.dumps(_list(self.unpaid))}
 
     def load_state(self, state: dict[str, str]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         super().load_state(state)
         self.unpaid = Counter({(rate, noise): number for rate, number, noise in json.loads(state["unpaid"])})
 
@@ -120,7 +120,7 @@ class WholeGuard(Guard):
         return self._cost(None, Counter())
 
     def _cost(self, charge: Charge | None, unpaid: Counter[tuple[float, float]]) -> float:
-        """ε with one more release, if any, after these steps."""
+        """Return ε with one more release, if any, after these steps."""
         steps, charges = unpaid.copy(), Counter([] if charge is None else [charge])
         for entry in self.ledger.entries:
             if not entry.get("closed"):

@@ -62,9 +62,9 @@ class Guard:
         self.ledger, self.pending = Ledger(), Pending()
 
     def keep_in(self, path: Path) -> None:
-        """Charge to this file from now on, and go on from what it says was spent.
+        """Charge to this file from now on, and continue from what it says was spent.
 
-        Beside it, with the ending .release, is what was charged and not acknowledged.
+        Next to it, with the ending .release, is what was charged and not acknowledged.
         """
         self.ledger, self.pending = Ledger(path, self._about()), Pending(path.with_suffix(".release"))
         self.pending.open(self.ledger)
@@ -104,7 +104,7 @@ class Guard:
         return {"ledger": json.dumps(self.ledger.entries), "unsent": unsent, "generator": json.dumps(generator)}
 
     def load_state(self, state: dict[str, str]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` returned."""
         if self.seeded is not None:
             self.seeded.bit_generator.state = json.loads(state["generator"])
         if self.ledger.path is None and "ledger" in state:
@@ -200,12 +200,12 @@ class Guard:
         }
 
     def _most(self) -> float:
-        """ρ that no sample with a budget has spent more than. Budgets may have been larger once than they are now."""
+        """Return the ρ that no sample with a budget has exceeded. Budgets may have been larger once than now."""
         entries = self.ledger.entries
         return float(entries[-1].get("most", sum(entry["rho"] for entry in entries))) if entries else 0.0
 
     def _epsilon_again(self) -> float:
-        """ε of what the ledger says, at today's δ."""
+        """Return the ε of what the ledger says, at today's δ."""
         if self.filter is not None:
             return accounting.epsilon_of(self._most(), self.delta)
         return accounting.epsilon(Counter(Charge(*entry["charge"]) for entry in self.ledger.entries), self.delta)
@@ -214,7 +214,7 @@ class Guard:
         return Release(shape.round, stack(means, dimension), stack(observed, dimension), self.source.name)
 
     def _count_again(self) -> None:
-        """Bring the filter to what the ledger says."""
+        """Set the filter to what the ledger says."""
         if self.filter is not None:
             self.filter = Filter(self.filter.budgets)
             for entry in self.ledger.entries:
@@ -238,7 +238,7 @@ def individual_noise(policy: Policy, shape: Shape) -> float:
 
 
 def _full_cost(shape: Shape) -> float:
-    """ρ of a release for a sample as long as the bound that is in all of it, at a noise multiplier of 1."""
+    """Return the ρ of a release for a sample as long as the bound that is in all of it, at a noise multiplier of 1."""
     return (1 + shape.repeats) / 2 + _count_cost(1.0)
 
 

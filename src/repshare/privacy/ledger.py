@@ -65,7 +65,7 @@ class Ledger:
         return Mark(len(self.entries) + 1, _link(self.mark.chain, entry))
 
     def check(self, mark: Mark, witness: Path | str) -> None:
-        """Refuse to go on from a ledger that has not got all that it had when `witness` was written."""
+        """Refuse to continue from a ledger that lacks any of what it had when `witness` was written."""
         if mark.entries < len(self._chain) and self._chain[mark.entries] == mark.chain:
             return
         raise CheckpointError(
@@ -112,7 +112,7 @@ def read_ledger(path: Path) -> tuple[Entry, list[Entry]]:
 
 
 def warn_of_no_chain(path: Path) -> None:
-    """Say that a ledger of an earlier version, whose lines have no hashes, is believed this once."""
+    """Warn that a ledger of an earlier version, whose lines have no hashes, is believed this once."""
     logging.getLogger("repshare").warning(
         "%s is of an earlier version, whose lines could not be checked: it is taken as it is, and checked from now on",
         path,

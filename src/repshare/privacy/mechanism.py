@@ -33,13 +33,13 @@ class Source:
         return (bits.astype(np.float64) + 1) * 2.0**-53
 
     def normal(self, count: int) -> NDArray[np.float64]:
-        """Gaussian numbers, by Box and Muller. None is beyond ±8.6, where a true one is once in 10¹⁶."""
+        """Return Gaussian numbers, by Box and Muller. None is beyond ±8.6, where a true one is once in 10¹⁶."""
         pairs = (count + 1) // 2
         radius, angle = np.sqrt(-2 * np.log(self.uniform(pairs))), 2 * np.pi * self.uniform(pairs)
         return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
 
     def choose(self, members: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-        """So many of them without replacement, every choice as likely as any other."""
+        """Choose this many without replacement, every choice as likely as any other."""
         order = np.argsort(self.uniform(len(members)), kind="stable")
         return members[order[:size]]
 
@@ -71,5 +71,5 @@ def noisy_count(count: int, deviation: float, source: Source) -> int:
 
 
 def shorten(vector: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
-    """Bring a noisy mean back to where true means are. It looks at nothing private, so it costs nothing."""
+    """Shorten a noisy mean to where true means are. It looks at nothing private, so it costs nothing."""
     return vector * min(1.0, bound / max(float(np.linalg.norm(vector)), 1e-300))

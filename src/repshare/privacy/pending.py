@@ -21,12 +21,12 @@ class Pending:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.body: bytes | None = None
-        """What was charged and not acknowledged; None: there is nothing to be sent again."""
+        """The bytes that were charged and not acknowledged; None: there is nothing to send again."""
         self._kept: tuple[bytes, Entry | None, int | None] = b"", None, None  # bytes, charge, round of acknowledgement
         self._mark: Mark | None = None
 
     def open(self, ledger: Ledger) -> None:
-        """Go on from what is on disk, with a ledger that must have all it had then. Adds a charge that is missing."""
+        """Continue from disk, with a ledger that must have all it had then. Adds a charge that is missing."""
         if self.path is None:
             return
         if not self.path.exists():
@@ -54,7 +54,7 @@ class Pending:
         self.body = body
 
     def acknowledge(self, round: int) -> None:
-        """It has arrived in this round of the client's."""
+        """Note that it has arrived in this round of the client's."""
         if self.body is not None:
             body, entry, _ = self._kept
             self._write(body, entry, round)

@@ -17,20 +17,20 @@ import repshare
 from repshare.errors import RepshareError, StoreError
 from repshare.relay.monitoring.audit_log import AuditLog
 from repshare.relay.monitoring.logs import say
-from repshare.relay.options import Options, is_loopback
+from repshare.relay.options import RelayOptions, is_loopback
 from repshare.relay.page.recorder import expire, keep_notes
 from repshare.relay.problems import Problem, from_error, respond
 from repshare.relay.routes import clients, health, page, secure, tasks
 from repshare.relay.routes.direct import Application
-from repshare.relay.schemas import Privacy, ProblemDetails, Report
+from repshare.relay.schemas import Privacy, ProblemDetails, RoundReport
 from repshare.relay.service import Service
 from repshare.stores import Database
 
 EXPIRY_SECONDS = 1.0
 
 
-def make_app(database: Database, options: Options, audit: AuditLog | None = None) -> Application:
-    """A relay over this database. Its state is `app.state.service`; the database stays open when the app ends."""
+def make_app(database: Database, options: RelayOptions, audit: AuditLog | None = None) -> Application:
+    """Make a relay over this database. Its state is `app.state.service`; the database stays open when the app ends."""
     service = Service(database, options, audit or AuditLog())
 
     @asynccontextmanager
@@ -94,14 +94,14 @@ def _methods(app: FastAPI, request: Request) -> set[str]:
     return {method for route in paths for method in route.methods or ()}
 
 
-def _describe(app: FastAPI, options: Options) -> dict[str, Any]:
-    """The OpenAPI document, with what FastAPI cannot know: the token, and the shape of problems."""
+def _describe(app: FastAPI, options: RelayOptions) -> dict[str, Any]:
+    """Return the OpenAPI document, with what FastAPI cannot know: the token, and the shape of problems."""
     if app.openapi_schema is None:
         document = deepcopy(
             get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         )
         parts = document["components"]
-        for model in (ProblemDetails, Privacy, Report):
+        for model in (ProblemDetails, Privacy, RoundReport):
             shape = model.model_json_schema(ref_template="#/components/schemas/{model}")
             parts["schemas"][model.__name__] = {key: value for key, value in shape.items() if key != "$defs"}
         for path, methods in document["paths"].items():
@@ -118,7 +118,7 @@ def _describe(app: FastAPI, options: Options) -> dict[str, Any]:
 
 
 def _require_client(method: dict[str, Any]) -> None:
-    """Without a token, a question must say who asks."""
+    """Require a client's name: without a token, a request must name its client."""
     for parameter in method.get("parameters", ()):
         if parameter["name"] == "client":
             parameter["required"] = True
@@ -141,12 +141,12 @@ def _going_on() -> Iterator[None]:
         yield
     except StoreError as error:
         say("could not look for old releases", logging.WARNING, reason=str(error))
-    except Exception:  # the relay goes on without; the log says why
+    except Exception:  # the relay continues without; the log says why
         logging.getLogger(__name__).exception("could not look for old releases")
 
 
 async def _tell_left_out(service: Service) -> None:
-    """Say once a second how many lines of the log were left out."""
+    """Log once a second how many lines were left out."""
     while True:
         await asyncio.sleep(1)
         service.lines.flush()

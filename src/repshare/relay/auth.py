@@ -1,4 +1,4 @@
-"""Who may do what: tokens, of which only a hash is kept.
+"""Authorisation: tokens, of which only a hash is kept.
 
 A token is `rs_<id>_<secret>`. The id finds the entry; the secret's SHA-256 must be the one that stands in it. The
 secret has 256 random bits, so a slow hash would add nothing.
@@ -23,12 +23,12 @@ LONGEST = 64
 
 
 def is_name(text: str) -> bool:
-    """Whether this may name a task."""
+    """Return whether this may name a task."""
     return _ALLOWED.match(text) is not None and text.strip(" .") != ""
 
 
 def is_client_name(text: str) -> bool:
-    """Whether this may name a client: any printable text that can be a part of a path."""
+    """Return whether this may name a client: any printable text that can be a part of a path."""
     return 1 <= len(text) <= LONGEST and text.isprintable() and "/" not in text and text.strip(" .") != ""
 
 
@@ -55,14 +55,14 @@ DAY_SECONDS = 86_400.0
 
 
 class Grant(NamedTuple):
-    """What a token allows: to publish as `name` in `task`, to look at it, or to look after it (None: all tasks)."""
+    """A token's permission: to publish as `name` in `task`, to look at it, or to look after it (None: all tasks)."""
 
     role: Role
     name: str
     task: str | None
 
 
-class Entry(NamedTuple):
+class TokenEntry(NamedTuple):
     """A token as it is kept."""
 
     id: str
@@ -83,12 +83,12 @@ class Access:
     ) -> None:
         """`clock` says for how long something is remembered, `now` when a token expires."""
         self._store, self._clock, self._now = database.store("access"), clock, now
-        self._remembered: dict[str, tuple[float, Entry]] = {}  # by id, with the time until which it may be used
+        self._remembered: dict[str, tuple[float, TokenEntry]] = {}  # by id, with the time until which it may be used
 
     def invite(self, grant: Grant, *, renew: bool = False, days: float | None = None) -> str:
-        """A new token, which is kept nowhere. A name has one token in a task: `renew` ends the one before.
+        """Return a new token, which is kept nowhere. A name has one token in a task: `renew` ends the one before.
 
-        It expires after so many days; None: never.
+        It expires after this number of days; None: never.
         """
         _check(grant)
         if days is not None and not 0 < days <= MOST_DAYS:
@@ -96,7 +96,7 @@ class Access:
         token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
         now = self._now()
         expires = None if days is None else now + days * DAY_SECONDS
-        entry = Entry(token_id, grant, _digest(secret), now, expires)
+        entry = TokenEntry(token_id, grant, _digest(secret), now, expires)
 
         def work(state: Transaction) -> None:
             before = _tokens_of(state, grant)
@@ -138,14 +138,14 @@ class Access:
             self._remembered.pop(key.removeprefix("token/"), None)
 
     def find(self, token: str) -> Grant | None:
-        """What this token allows; None if it is not one of ours, or not any more."""
+        """Return what this token allows; None if it is not one of ours, or not any more."""
         (found,) = self.find_all([token])
         if isinstance(found, Damaged):
             raise found
         return found
 
     def find_all(self, tokens: Sequence[str]) -> list[Grant | Damaged | None]:
-        """What each of these tokens allows, or that what is kept of it is damaged."""
+        """Return what each of these tokens allows, or that what is kept of it is damaged."""
         parts = [split(token) for token in tokens]
         kept = self._store.read(lambda state: get_each(state, [f"token/{token_id}" for token_id, _ in parts]))
         found: list[Grant | Damaged | None] = []
@@ -158,26 +158,26 @@ class Access:
         return found
 
     def recall(self, token: str) -> Grant | None:
-        """What `find` said a moment ago, without asking the database; None if it must be asked."""
+        """Return what `find` returned a moment ago, without asking the database; None if it must be asked."""
         token_id, secret = split(token)
         until, entry = self._remembered.get(token_id, (0.0, None))
         if entry is None or self._clock() > until or not self._fits(entry, secret):
             return None
         return entry.grant
 
-    def _fits(self, entry: Entry, secret: str) -> bool:
-        """Whether this is the token's secret, and the token has not expired."""
+    def _fits(self, entry: TokenEntry, secret: str) -> bool:
+        """Return whether this is the token's secret, and the token has not expired."""
         expired = entry.expires is not None and self._now() >= entry.expires
         return hmac.compare_digest(entry.digest, _digest(secret)) and not expired
 
-    def entries(self) -> list[Entry]:
-        """All tokens that can be read, without their secrets, the oldest first."""
+    def entries(self) -> list[TokenEntry]:
+        """Return all tokens that can be read, without their secrets, the oldest first."""
         kept = self._store.read(lambda state: list(state.scan("token/")))
         found = [_decode(key[6:], value) for key, value in kept if isinstance(value, bytes)]
         return sorted(found, key=lambda entry: entry.created)
 
     def find_faults(self) -> dict[str, str]:
-        """What is damaged, or does not fit together: key -> what is wrong with it."""
+        """Return what is damaged, or does not fit together: key -> what is wrong with it."""
         return self._store.read(_find_faults)
 
     def repair(self) -> list[str]:
@@ -193,7 +193,7 @@ class Access:
 
         return self._store.transact(work)
 
-    def _remember(self, token_id: str, kept: bytes | None) -> Entry | None:
+    def _remember(self, token_id: str, kept: bytes | None) -> TokenEntry | None:
         if kept is None:
             self._remembered.pop(token_id, None)
             return None
@@ -205,7 +205,7 @@ class Access:
 
 
 def _tokens_of(state: Transaction, grant: Grant) -> list[str]:
-    """The keys of the tokens that this name has in this task: one, unless something is damaged."""
+    """Return the keys of the tokens that this name has in this task: one, unless something is damaged."""
     (kept,) = get_each(state, [_holder(grant)])
     if isinstance(kept, bytes):
         return [f"token/{kept.decode()}"]
@@ -214,7 +214,7 @@ def _tokens_of(state: Transaction, grant: Grant) -> list[str]:
 
 
 def _task_of(key: str, kept: bytes | Damaged) -> str | None:
-    """The task that a token or its holder is for."""
+    """Return the task that a token or its holder is for."""
     if key.startswith("holder/"):
         task: str | None = json.loads(key[7:])[0]
         return task
@@ -229,11 +229,11 @@ def _find_faults(state: Transaction) -> dict[str, str]:
     for key in kept.keys() - faults.keys():
         if key[:7] == "holder/" and kept[key] != holders.get(key, "").encode():
             faults[key] = "there is no such token"
-    return faults | dict.fromkeys(holders.keys() - kept.keys(), "it is not there")
+    return faults | dict.fromkeys(holders.keys() - kept.keys(), "it is missing")
 
 
 def split(token: str) -> tuple[str, str]:
-    """A token's id and its secret; both empty if this is no token."""
+    """Return a token's id and its secret; both empty if this is no token."""
     mark, _, rest = token.partition("_")
     token_id, _, secret = rest.partition("_")
     return (token_id, secret) if mark == "rs" and token_id.isalnum() and token_id.isascii() else ("", "")
@@ -255,13 +255,13 @@ def _holder(grant: Grant) -> str:
     return f"holder/{json.dumps([grant.task, grant.name])}"
 
 
-def _encode(entry: Entry) -> bytes:
+def _encode(entry: TokenEntry) -> bytes:
     kept = {**entry.grant._asdict(), "sha256": entry.digest.hex(), "created": entry.created, "expires": entry.expires}
     return json.dumps(kept).encode()
 
 
-def _decode(token_id: str, kept: bytes) -> Entry:
+def _decode(token_id: str, kept: bytes) -> TokenEntry:
     with decoding(f"token/{token_id}"):
         values = json.loads(kept)
         grant = Grant(values["role"], values["name"], values["task"])
-        return Entry(token_id, grant, bytes.fromhex(values["sha256"]), values["created"], values.get("expires"))
+        return TokenEntry(token_id, grant, bytes.fromhex(values["sha256"]), values["created"], values.get("expires"))

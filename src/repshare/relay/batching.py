@@ -30,7 +30,7 @@ class Desk:
     async def do(
         self, function: Callable[[Sequence[Item]], Sequence[Result | Exception]], item: Item, size: int = 0
     ) -> Result:
-        """What the function gives for this item, or raises for it, or for all. `size`: bytes of memory it takes."""
+        """Return the function's result for this item, or raise its error. `size`: bytes of memory that it takes."""
         outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Work(function, item, size, outcome))
         if not self._busy:
@@ -59,7 +59,7 @@ class Desk:
     def _end(self, batch: list[_Work], outcomes: Sequence[Any]) -> None:
         self._begin()
         for work, outcome in zip(batch, outcomes, strict=True):
-            if work.outcome.done():  # whoever asked is gone
+            if work.outcome.done():  # the client that asked is gone
                 continue
             if isinstance(outcome, Exception):
                 work.outcome.set_exception(outcome)
@@ -68,7 +68,7 @@ class Desk:
 
 
 def _first(waiting: list[_Work]) -> list[_Work]:
-    """As many as fit into a batch; always one."""
+    """Return as many as fit into a batch; always one."""
     total, batch = 0, list[_Work]()
     for work in waiting:
         total += work.size

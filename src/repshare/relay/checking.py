@@ -21,7 +21,7 @@ class Finding(NamedTuple):
 
 
 def check_all(database: Database, *, repair: bool) -> Iterator[Finding]:
-    """Everything that is damaged."""
+    """Yield everything that is damaged."""
     tasks, access = Tasks(database), Access(database)
     yield from _check("tasks", tasks.find_faults, tasks.repair, repair=repair)
     yield from _check("tokens", access.find_faults, lambda _: access.repair(), repair=repair)

@@ -1,4 +1,4 @@
-"""How much and how fast: request rates, room for bodies and answers in memory, who must go where there is none."""
+"""Limits: request rates, memory for bodies and answers, and who must go where there is too little."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ class Rates:
         self._buckets: dict[Hashable, tuple[float, float]] = {}  # what is left, and when that was so
 
     def take(self, key: Hashable, cost: float = 1.0) -> float:
-        """Use so many; 0 if they were there, otherwise the seconds until they will be.
+        """Use this many; return 0 if they were available, otherwise the seconds until they will be.
 
         A full bucket lets any request in. One that costs more than is there leaves a debt, of no more than
         LONGEST_DEBT bursts, to be paid before the next.
@@ -57,10 +57,10 @@ class Rates:
 
 
 class Room:
-    """For bodies and answers that are in memory at the same time: ROOM_BYTES, a quarter of that for one key."""
+    """The memory for bodies and answers at the same time: ROOM_BYTES, a quarter of that for one key."""
 
     def __init__(self, longest: int) -> None:
-        """There is room for some of the longest, whatever that is."""
+        """Make room for several of the longest, whatever that is."""
         self._most = max(ROOM_BYTES, 8 * longest)
         self.each = self._most // 4
         self._taken: Counter[Hashable] = Counter()
@@ -68,7 +68,7 @@ class Room:
 
     @contextmanager
     def hold(self, key: Hashable) -> Iterator[Take]:
-        """What takes so many bytes more, until the end of the block; or raises a Problem, if there is no room."""
+        """Yield a function that takes bytes until the end of the block; it raises a Problem if there is no room."""
         held = 0
 
         def take(size: int) -> None:
@@ -102,7 +102,7 @@ class Crowd(Generic[One]):
         self._sizes: Counter[str] = Counter()  # by address
 
     def add(self, one: One, address: str, size: int) -> list[One]:
-        """This one takes so much from now on: who must go instead. One alone may take any size."""
+        """Note how much this one takes from now on; return who must go instead. One alone may take any size."""
         self.remove(one)
         self._taking[one] = address, size
         self._sizes[address] += size
@@ -114,7 +114,7 @@ class Crowd(Generic[One]):
         return gone
 
     def remove(self, one: One) -> None:
-        """This one takes nothing any more, if it did."""
+        """Note that this one takes nothing any more, if it did."""
         address, size = self._taking.pop(one, ("", 0))
         self._sizes[address] -= size
         if not self._sizes[address]:
@@ -122,17 +122,17 @@ class Crowd(Generic[One]):
 
 
 async def read_body(request: Request, most_bytes: int, seconds: float, take: Take = lambda size: None) -> bytes:
-    """The request's body, read no further than `most_bytes` and no longer than `seconds`; `take` hears of each part."""
+    """Return the request's body, read up to `most_bytes` and for at most `seconds`; `take` is told each part's size."""
     announced = request.headers.get("content-length")
     if announced is not None and announced.isdigit() and int(announced) > most_bytes:
-        raise Problem("too-large", f"a body of {int(announced):,} bytes; at most {most_bytes:,} are taken")
+        raise Problem("too-large", f"a body of {int(announced):,} bytes; at most {most_bytes:,} are accepted")
     try:
         async with asyncio.timeout(seconds):
             return await _read(request, most_bytes, take)
     except TimeoutError:
         raise Problem("too-slow", f"the body had not arrived after {seconds:g} seconds") from None
     except ClientDisconnect:
-        raise Problem("malformed", "the client went away in the middle of the body") from None
+        raise Problem("malformed", "the client disconnected in the middle of the body") from None
 
 
 async def _read(request: Request, most_bytes: int, take: Take) -> bytes:
@@ -144,7 +144,7 @@ async def _read(request: Request, most_bytes: int, take: Take) -> bytes:
         part, more = message.get("body", b""), message.get("more_body", False)
         size += len(part)
         if size > most_bytes:
-            raise Problem("too-large", f"the body is longer than the {most_bytes:,} bytes that are taken")
+            raise Problem("too-large", f"the body is longer than the {most_bytes:,} bytes that are accepted")
         take(len(part))
         parts.append(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)

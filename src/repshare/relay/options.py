@@ -1,4 +1,4 @@
-"""How a relay serves."""
+"""The options of a relay."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from repshare.errors import ConfigError
 
 @dataclass(frozen=True)
 class Address:
-    """Where a relay listens, and how."""
+    """The address at which a relay listens."""
 
     host: str = "127.0.0.1"
     """Address to listen on. 0.0.0.0 means all addresses of this machine, and needs TLS or a proxy that does it."""
@@ -47,7 +47,7 @@ class Address:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach this address."""
+    """Return whether only this machine can reach this address."""
     if host == "localhost":
         return True
     try:
@@ -57,8 +57,8 @@ def is_loopback(host: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Options:
-    """What a relay takes, and from whom."""
+class RelayOptions:
+    """The limits of a relay, and whom it serves."""
 
     insecure: bool = False
     """Use no tokens: everyone may do everything. For trying it out on this machine only."""
@@ -77,7 +77,7 @@ class Options:
     public_page: bool = False
     """Show the relay's page to everyone who can reach it, without a token."""
     away_seconds: float = 30.0
-    """Silence after which the page shows a client as away; at least three times its usual time between releases."""
+    """Silence after which the page shows a client as offline; at least three times its usual time between releases."""
 
     def __post_init__(self) -> None:
         seconds = [(f"{what}_seconds", 0.001) for what in ("body", "head", "read", "away")]

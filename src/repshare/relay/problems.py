@@ -1,4 +1,4 @@
-"""What went wrong, as `application/problem+json` (RFC 9457)."""
+"""Errors as `application/problem+json` (RFC 9457)."""
 
 import json
 from collections.abc import Mapping
@@ -15,21 +15,21 @@ RETRY_SECONDS = 1
 
 # kind of a problem: its status and its title. The kind is the end of the problem's `type`, and a label in /metrics.
 KINDS = {
-    "malformed": (400, "The body is not what it should be"),
+    "malformed": (400, "The body is malformed"),
     "unauthorised": (401, "A valid token is needed"),
     "forbidden": (403, "The token does not allow this"),
     "unknown": (404, "There is nothing here"),
     "method": (405, "This cannot be done here"),
     "too-slow": (408, "The body came too slowly"),
-    "outdated": (409, "A newer release is there already"),
+    "outdated": (409, "A newer release exists already"),
     "exists": (409, "The task exists with other values"),
     "too-large": (413, "The body is too large"),
     "refused": (422, "The task does not allow this"),
     "invalid": (422, "A value is not valid"),
     "too-fast": (429, "Too many requests"),
-    "unforeseen": (500, "An error nobody foresaw"),
-    "busy": (503, "Too much is under way; ask again"),
-    "store-away": (503, "The store is away; ask again"),
+    "unforeseen": (500, "An unexpected error"),
+    "busy": (503, "The relay is busy; try again"),
+    "store-away": (503, "The store is unavailable; try again"),
 }
 
 
@@ -51,7 +51,7 @@ class Problem(Exception):
 
 
 def from_error(error: Exception) -> Problem:
-    """Any error as the problem that a client is told of."""
+    """Return any error as the problem that a client is told of."""
     match error:
         case Problem():
             return error
@@ -78,7 +78,7 @@ def from_error(error: Exception) -> Problem:
 
 
 def respond(problem: Problem) -> Response:
-    """A problem as a response."""
+    """Return a problem as a response."""
     status, title = KINDS[problem.kind]
     body = {
         "type": f"urn:repshare:problem:{problem.kind}",

@@ -53,7 +53,7 @@ class TaskList(BaseModel):
     tasks: list[NamedTask]
 
 
-class Version(BaseModel):
+class TaskVersion(BaseModel):
     """A number that grows with every change to a task's board."""
 
     model_config = ConfigDict(json_schema_extra=_example(version=7))
@@ -61,7 +61,7 @@ class Version(BaseModel):
 
 
 class MeetingNumber(BaseModel):
-    """Which meeting of a group one can still come to."""
+    """The number of a group's meeting that can still be joined."""
 
     number: int
 
@@ -77,7 +77,7 @@ Me = create_model(
 )
 
 
-class Member(BaseModel):
+class ClientStatus(BaseModel):
     """A client that has published."""
 
     name: str
@@ -89,7 +89,7 @@ class Member(BaseModel):
     outlier: bool
 
 
-class Refusal(BaseModel):
+class RefusalStatus(BaseModel):
     """A request that was refused."""
 
     time: float = Field(description="seconds since 1970")
@@ -98,19 +98,21 @@ class Refusal(BaseModel):
     reason: str
 
 
-class Status(BaseModel):
-    """How a task stands."""
+class TaskStatus(BaseModel):
+    """The state of a task."""
 
     name: str
     task: TaskFields
     version: int
     clients: int
-    shown: list[Member] = Field(description="to a client: only itself")
-    refusals: list[Refusal] | None = Field(None, description="the last ones at this relay; for viewers and admins")
+    shown: list[ClientStatus] = Field(description="to a client: only itself")
+    refusals: list[RefusalStatus] | None = Field(
+        None, description="the last ones at this relay; for viewers and admins"
+    )
 
 
 class Privacy(BaseModel):
-    """What a client says it has spent."""
+    """The privacy budget that a client reports as spent."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -119,8 +121,8 @@ class Privacy(BaseModel):
     mode: str | None = Field(None, max_length=40)
 
 
-class Report(BaseModel):
-    """How a round went, as far as a client likes to tell. Nothing about samples."""
+class RoundReport(BaseModel):
+    """A client's report of a round, as far as it chooses. Nothing about samples."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra=_example(round=7, test_accuracy=0.91)
@@ -147,7 +149,7 @@ class Nothing(BaseModel):
 
 
 class ProblemDetails(BaseModel):
-    """What went wrong (RFC 9457)."""
+    """An error (RFC 9457)."""
 
     type: str
     title: str
@@ -156,13 +158,13 @@ class ProblemDetails(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the store could be written to and read from."""
+    """The result of writing to the store and reading from it."""
 
     status: str
 
 
 def parse(model: type[Model], body: bytes) -> Model:
-    """The JSON in a body as this model; or raises a Problem that says where it is none."""
+    """Return the JSON in a body as this model, or raise a Problem that says where it does not fit."""
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
@@ -173,13 +175,13 @@ def parse(model: type[Model], body: bytes) -> Model:
 
 
 def name(place: str, what: str, *, required: bool = True, inside: str = "path") -> dict[str, Any]:
-    """The description of a parameter that is a name."""
+    """Return the description of a parameter that is a name."""
     schema = {"type": "string", "pattern": CLIENT_PATTERN if place == "client" else PATTERN}
     return {"name": place, "in": inside, "required": required, "description": what, "schema": schema}
 
 
 def describe_number(key: str, most: float, what: str, default: int | None = None) -> dict[str, Any]:
-    """The description of a parameter in a query that is a number, whole if `most` is, from 0 on."""
+    """Return the description of a parameter in a query that is a number, whole if `most` is, from 0 on."""
     schema = {"type": "integer" if isinstance(most, int) else "number", "minimum": 0, "maximum": most}
     schema |= {} if default is None else {"default": default}
     return {"name": key, "in": "query", "description": what, "schema": schema}
@@ -190,7 +192,7 @@ CLIENT = name("client", "the client's name")
 
 
 def answers(*kinds: str) -> dict[int | str, dict[str, Any]]:
-    """The descriptions of these problems."""
+    """Return the descriptions of these problems."""
     found: dict[int | str, dict[str, Any]] = {}
     for kind in (*kinds, "store-away"):
         status, title = KINDS[kind]

@@ -18,7 +18,7 @@ from repshare.errors import ConfigError
 from repshare.relay.app import make_app
 from repshare.relay.monitoring import logs
 from repshare.relay.monitoring.audit_log import AuditLog
-from repshare.relay.options import Address, Options
+from repshare.relay.options import Address, RelayOptions
 from repshare.relay.service import Service
 from repshare.stores import Database
 
@@ -36,7 +36,7 @@ SPARE_FILES = 64  # for the store, the log and what is imported late
 SWITCH_SECONDS = 0.0005  # between threads: those with little to do need not wait for one that makes a large answer
 
 
-def serve(database: Database, options: Options, address: Address, audit: AuditLog | None = None) -> None:
+def serve(database: Database, options: RelayOptions, address: Address, audit: AuditLog | None = None) -> None:
     """Serve until SIGTERM or SIGINT; then finish what is under way and return."""
     address.check(insecure=options.insecure)
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -64,11 +64,11 @@ def serve(database: Database, options: Options, address: Address, audit: AuditLo
         raise ConfigError(f"the certificate or its key cannot be used: {error}") from error
     gc.collect()
     gc.freeze()  # what is there for good is not looked through again while requests wait
-    Server(config, _url(address, listener)).run(sockets=[listener])
+    RelayServer(config, _url(address, listener)).run(sockets=[listener])
     logs.say("stopped")
 
 
-class Server(uvicorn.Server):
+class RelayServer(uvicorn.Server):
     """uvicorn's, which says where it listens, and on its way out lets those who wait for news go first."""
 
     def __init__(self, config: uvicorn.Config, url: str) -> None:
@@ -94,7 +94,7 @@ class Server(uvicorn.Server):
 
 
 class Patient(HttpToolsProtocol):
-    """A connection that is closed when a request's head does not arrive in time or does not end, or nobody reads.
+    """A connection that is closed when a request's head does not arrive in time or end, or its answer is not read.
 
     uvicorn itself waits for ever for the first request, for the rest of a head once a byte of it is there, and for
     answers to be read.
@@ -118,25 +118,25 @@ class Patient(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head and self._head_bytes > LONGEST_HEAD_BYTES:
             self._give_up()
-        elif self.cycle is None or self.cycle.response_complete:  # a part of a head, or of a body that nobody wants
+        elif self.cycle is None or self.cycle.response_complete:  # a part of a head, or of a body that is not wanted
             self._start_timer()
         if self._in_head:
             self._let_go(self._service.heads.add(self, self._address, len(data) + self._counted), "too long heads")
 
     def on_message_begin(self) -> None:
-        """A head begins."""
+        """Note that a head begins."""
         if len(self.pipeline) >= MOST_PIPELINED:
             raise ValueError("too many requests at once")  # ends the connection
         super().on_message_begin()
         self._in_head, self._counted = True, 0
 
     def on_url(self, url: bytes) -> None:
-        """A part of the request's line."""
+        """Count a part of the request's line."""
         super().on_url(url)
         self._count(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header."""
+        """Count a header."""
         super().on_header(name, value)
         self._count(len(name) + len(value) + 4)  # with what is between them
 
@@ -153,7 +153,7 @@ class Patient(HttpToolsProtocol):
             self.transport.abort()
 
     def on_headers_complete(self) -> None:
-        """A head is there."""
+        """Note that a head is complete."""
         super().on_headers_complete()
         self._in_head = False
         self._service.heads.remove(self)
@@ -163,7 +163,7 @@ class Patient(HttpToolsProtocol):
             super().shutdown()  # after this one's answer
 
     def on_body(self, body: bytes) -> None:
-        """A part of a body, which is limited elsewhere."""
+        """Take a part of a body, which is limited elsewhere."""
         super().on_body(body)
         self._head_bytes = 0
 
@@ -176,7 +176,7 @@ class Patient(HttpToolsProtocol):
             super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The end."""
+        """Forget the connection: it has ended."""
         self._stop_timer()
         self._nothing_waits()
         self._service.heads.remove(self)
@@ -184,7 +184,7 @@ class Patient(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """A part of an answer waits to be read."""
+        """Start a timer: a part of an answer waits to be read."""
         super().pause_writing()
         self._left = self.transport.get_write_buffer_size()
         self._await_reading()
@@ -192,7 +192,7 @@ class Patient(HttpToolsProtocol):
             one.abandon()
 
     def resume_writing(self) -> None:
-        """It was read."""
+        """Stop the timer: the answer was read."""
         self._nothing_waits()
         super().resume_writing()
 
@@ -204,7 +204,7 @@ class Patient(HttpToolsProtocol):
 
     @property
     def _address(self) -> str:
-        """Who asks: behind a proxy, whom that one names."""
+        """The address of the client: behind a proxy, the one that the proxy names."""
         client = self.cycle.scope["client"] if self.cycle else self.client
         return client[0] if client else ""
 
@@ -309,7 +309,7 @@ def _tls(address: Address) -> dict[str, Any]:
     return {**files, "ssl_ca_certs": str(address.client_ca), "ssl_cert_reqs": ssl.CERT_REQUIRED}
 
 
-def _within_files(options: Options) -> Options:
+def _within_files(options: RelayOptions) -> RelayOptions:
     """Raise the limit on files as far as the system allows: the usual 1,024 are few for a server.
 
     No more connections than there can be files, and some to spare: what needs one then would fail without a word.

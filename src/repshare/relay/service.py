@@ -1,4 +1,4 @@
-"""What every endpoint of a relay works with: who asks, which task, how fast, and what was refused."""
+"""The service behind all endpoints of a relay: who asks, which task, how fast, and what was refused."""
 
 import logging
 import math
@@ -17,8 +17,8 @@ from repshare.relay.limits import PART_BYTES, PART_ROWS, ROOM_BYTES, Crowd, Rate
 from repshare.relay.monitoring.audit_log import Action, AuditLog
 from repshare.relay.monitoring.logs import Budget
 from repshare.relay.monitoring.metrics import Metrics
-from repshare.relay.options import Options
-from repshare.relay.page.presence import Seen
+from repshare.relay.options import RelayOptions
+from repshare.relay.page.presence import PresenceRecorder
 from repshare.relay.problems import Problem
 from repshare.relay.sizes import Load
 from repshare.relay.tasks import Open, Tasks
@@ -29,7 +29,7 @@ HEADS_BYTES = 32_000_000  # of requests' heads that have arrived in part
 MOST_FIELDS = 1500  # of a query
 MOST_WAITS = 20  # with one token, for news and for the page's events together
 REFUSALS_KEPT = 100  # a task
-LINES_A_SECOND = 20  # of the log for each token, and for all strangers together: nobody can fill a disk with them
+LINES_A_SECOND = 20  # of the log for each token, and for all strangers together: they cannot fill a disk
 STRANGERS = "strangers"
 ANYONE = Grant("admin", "anyone", None)  # what an insecure relay allows everyone
 LARGE_BYTES = 262_144  # of an answer: those that take more are made apart, so that the others need not wait for them
@@ -53,10 +53,10 @@ class Refusal(NamedTuple):
 class Service:
     """The state of one relay process."""
 
-    def __init__(self, database: Database, options: Options, audit: AuditLog) -> None:
+    def __init__(self, database: Database, options: RelayOptions, audit: AuditLog) -> None:
         self.database, self.options, self._audit = database, options, audit
         self.access, self.tasks, self.news = Access(database), Tasks(database), News()
-        self.seen = Seen()
+        self.seen = PresenceRecorder()
         self.unread, self.heads = Crowd[Any](ROOM_BYTES), Crowd[Any](HEADS_BYTES)  # of connections
         self.connections = Crowd[Any](options.connections)
         self.metrics = Metrics(lambda: self.news.waiting)
@@ -102,19 +102,19 @@ class Service:
             held.enter_context(self._room.hold(self._who(request)))(load.bytes)
 
     def check_size(self, size: int, instead: str) -> None:
-        """Raise a Problem if no answer may ever take so many bytes."""
+        """Raise a Problem if no answer may ever take this many bytes."""
         if size > self._room.each:
             raise Problem(
                 "refused", f"the answer would take {size:,} bytes; at most {self._room.each:,} may: {instead}"
             )
 
     def spend(self, request: Request, load: Load) -> None:
-        """Let a request cost more of its token's rate the more it takes."""
+        """Charge a request to its token's rate: the more it takes, the more it costs."""
         if cost := load.bytes // PART_BYTES + load.rows // PART_ROWS:
             self._slow_down(self._who(request), cost)
 
     async def enter(self, request: Request, roles: tuple[Role, ...], task: str | None = None) -> Grant:
-        """Who asks, if one of these roles and of this task; and not too fast."""
+        """Authenticate the request: return its grant, if it has such a role for this task and is not too fast."""
         grant = await self._identify(request)
         request.scope["grant"] = grant
         request.scope["who"] = request.path_params.get("client") if self.options.insecure else grant
@@ -128,7 +128,7 @@ class Service:
         return grant
 
     async def enter_page(self, request: Request, task: str | None = None) -> Grant:
-        """Who asks, if one who may look: viewers, admins, and with --public-page everyone without a token."""
+        """Authenticate a viewer: viewers, admins, and with --public-page everyone without a token."""
         if not self.options.public_page or "authorization" in request.headers:
             return await self.enter(request, ("viewer", "admin"), task)
         request.scope["who"] = ("visitor", request.client.host if request.client else "")
@@ -136,7 +136,7 @@ class Service:
         return VISITOR
 
     async def open(self, name: str) -> Open:
-        """The task of this name and its board."""
+        """Return the task of this name and its board."""
         there = self.tasks.recall(name)
         if there is None and is_name(name):
             there = await self.run(self.tasks.find, name)
@@ -146,7 +146,7 @@ class Service:
 
     @asynccontextmanager
     async def receive(self, request: Request, there: Open, most_bytes: int) -> AsyncIterator[bytes]:
-        """A body for this task, held until the end of the block.
+        """Yield a body for this task, held until the end of the block.
 
         While it came, the task may have been deleted, or another created under its name.
         """
@@ -193,7 +193,7 @@ class Service:
                 del self._waits[who]
 
     def log(self, event: str, **fields: Any) -> None:
-        """Log something that strangers can bring about."""
+        """Log something that clients without a token can cause."""
         self.lines.say("", STRANGERS, event, **fields)
 
     def _who(self, request: Request) -> Hashable:

@@ -1,4 +1,4 @@
-"""What an answer or a change will take in memory, known before it is made."""
+"""The memory that an answer or a change will take, known before it is made."""
 
 from typing import NamedTuple
 
@@ -14,25 +14,25 @@ SHORTEST = 12  # bytes of a row in a body besides its numbers, which take at lea
 
 
 class Load(NamedTuple):
-    """What a request takes while it is worked on."""
+    """The load of a request while it is worked on."""
 
     bytes: int  # of memory
     rows: int = 0  # that are read or written, one by one
 
 
 def most_of_teacher(task: Task, wants: Wants) -> Load:
-    """The most that this question's answer can take, however many observations there are; not of named peers."""
+    """Return the most that this question's answer can take, however many observations there are; not of named peers."""
     classes = task.classes if wants.classes is None else len(wants.classes)
     return _load(task, classes * (1 + wants.observations), _means(task))
 
 
 def of_teacher(board: Board, wants: Wants) -> Load:
-    """What this question's answer will take, by what the board holds now."""
+    """Return what this question's answer will take, by what the board holds now."""
     return board.store.read(lambda state: _of_teacher(board.task, state, wants))
 
 
 def of_release(task: Task, body: bytes) -> Load:
-    """The most that it can take to accept these bytes."""
+    """Return the most that it can take to accept these bytes."""
     return _load(task, len(body) // (task.dimension + SHORTEST), _means(task))
 
 
@@ -55,7 +55,7 @@ def _rows(task: Task, rows: int) -> int:
 
 
 def _means(task: Task) -> int:
-    """What the sums over clients take, or the means that a robust aggregate is made of."""
+    """Return what the sums over clients take, or the means that a robust aggregate is made of."""
     sums = 8 * task.classes * (task.dimension + 3)
     if task.aggregation == "mean":
         return sums

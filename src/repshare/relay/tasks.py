@@ -45,21 +45,21 @@ FEWEST_NAMED = 3  # peers that a question must name: of two, one who is an accom
 LONGEST_AGE_SECONDS = 1e9  # thirty years; beyond some point a clock's fractions no longer add up
 
 
-class Entry(NamedTuple):
+class TaskEntry(NamedTuple):
     """A task as the registry has it. A task that was deleted and created again has another identity."""
 
     name: str
     task: Task
     identity: str
     created: float  # seconds since 1970
-    secret: str  # what is drawn for clients depends on it, so that nobody foresees it
+    secret: str  # what is drawn for clients depends on it, so that it cannot be predicted
 
 
 @dataclass
 class Open:
     """A task in use."""
 
-    entry: Entry
+    entry: TaskEntry
     board: Board
     meetings: Meetings
     notes: Healing  # what the page shows besides the board
@@ -92,12 +92,12 @@ class Tasks:
         return self._registry.transact(work)
 
     def recall(self, name: str) -> Open | None:
-        """What `find` said a moment ago, without asking the database; None if it must be asked."""
+        """Return what `find` returned a moment ago, without asking the database; None if it must be asked."""
         there = self._open.get(name)
         return there if there and self._clock() <= there.until else None
 
     def find(self, name: str) -> Open | None:
-        """The task of this name and its board; None if there is none."""
+        """Return the task of this name and its board; None if there is none."""
         there = self._open.get(name)  # before the registry is read: what it no longer has then is gone for good
         entry = self._registry.read(lambda state: _read(state, name))
         if there is not None and (entry is None or entry.identity != there.entry.identity):
@@ -119,8 +119,8 @@ class Tasks:
         there.until = self._clock() + REMEMBERED_SECONDS
         return there
 
-    def _part(self, old: Entry, new: Entry | None) -> Entry | None:
-        """What is under the name of a task that the registry has no more: nothing, another, or the same put back."""
+    def _part(self, old: TaskEntry, new: TaskEntry | None) -> TaskEntry | None:
+        """Return what is under the name of a task that the registry lacks: nothing, another, or the same put back."""
         if self._deleted.read(lambda state: state.get([old.identity])) != [None]:
             self._clear(old)  # of what came in here after it was deleted, maybe elsewhere
             return new
@@ -131,16 +131,16 @@ class Tasks:
         return new
 
     def get(self, name: str) -> Open:
-        """The task of this name and its board. Raises ConfigError if there is none."""
+        """Return the task of this name and its board. Raises ConfigError if there is none."""
         there = self.find(name)
         if there is None:
             raise ConfigError(f"there is no task {name[:80]!r}")
         return there
 
-    def entries(self) -> list[Entry]:
-        """All tasks that can be read, by name."""
+    def entries(self) -> list[TaskEntry]:
+        """Return all tasks that can be read, by name."""
 
-        def work(state: Transaction) -> list[Entry]:
+        def work(state: Transaction) -> list[TaskEntry]:
             names = [key for key, _ in state.scan("")]
             found = (_find(state, name) for name in sorted({name.removeprefix(COPY) for name in names}))
             return [entry for entry in found if entry]
@@ -148,7 +148,7 @@ class Tasks:
         return self._registry.store.read(work)
 
     def find_faults(self) -> dict[str, str]:
-        """What of the registry cannot be read: key -> what is wrong with it."""
+        """Return what of the registry cannot be read: key -> what is wrong with it."""
 
         def work(state: Transaction) -> dict[str, str]:
             names = {key.removeprefix(COPY) for key, _ in state.scan("")}
@@ -160,7 +160,7 @@ class Tasks:
         return self._registry.store.read(work)
 
     def repair(self, fault: Damaged) -> Healed:
-        """Put what is damaged in the registry right, from the copies; a task of which there is none left goes."""
+        """Repair what is damaged in the registry from the copies; a task without one is removed."""
         healed = self._registry.heal(fault)
         self._registry.store.transact(lambda state: state.delete(find_faults(state)))
         return healed
@@ -176,7 +176,7 @@ class Tasks:
         self._clear(there.entry)  # of what came in meanwhile
 
     def export(self, name: str) -> bytes:
-        """A task and its board as bytes, for `import_task`."""
+        """Return a task and its board as bytes, for `import_task`."""
         there = self.get(name)
         description = {"name": name, **asdict(there.entry.task)}
         return wire.encode_items({"task": json.dumps(description).encode(), "board": there.board.save()})
@@ -184,7 +184,7 @@ class Tasks:
     def import_task(self, exported: bytes, name: str | None = None) -> str:
         """Create a task from what `export` gave, under its old name or another; the name. It is all right, or nothing.
 
-        The registry comes last: before, nobody can see any of it.
+        The registry comes last: before that, none of it can be seen.
         """
         old_name, task, items = _read_exported(exported)
         made = _new(name or old_name, task)
@@ -202,31 +202,31 @@ class Tasks:
             on_failure.pop_all()
         return made.name
 
-    def _clear(self, entry: Entry) -> None:
+    def _clear(self, entry: TaskEntry) -> None:
         for store in (self._store(entry), self._meetings(entry), self._notes(entry)):
             store.clear()
 
-    def _store(self, entry: Entry) -> Store:
+    def _store(self, entry: TaskEntry) -> Store:
         # The identity is part of the name: a relay that has not noticed yet that a task was deleted and created
         # again writes into the old one.
         return self._database.store(f"task:{entry.name}:{entry.identity}")
 
-    def _meetings(self, entry: Entry) -> Store:
+    def _meetings(self, entry: TaskEntry) -> Store:
         return self._database.store(f"meetings:{entry.name}:{entry.identity}")
 
-    def _notes(self, entry: Entry) -> Healing:
+    def _notes(self, entry: TaskEntry) -> Healing:
         # Apart from the board: writing one must never make a change to the other begin again.
         return Healing(self._database.store(f"notes:{entry.name}:{entry.identity}"), drop_damaged)
 
 
 def make_task(fields: Mapping[str, Any]) -> Task:
-    """A task with these fields; without a norm bound, with the usual one."""
+    """Return a task with these fields; without a norm bound, with the usual one."""
     bound = fields["norm_bound"] or usual_norm_bound(fields["dimension"], fields.get("space"))
     return Task(**{**fields, "norm_bound": bound})
 
 
 def differences(there: Task, wanted: Task) -> str:
-    """In which values two tasks differ, for people."""
+    """Return the values in which two tasks differ, for people."""
     here, new = asdict(there), asdict(wanted)
     return ", ".join(f"{key} {here[key]} there, {new[key]} wanted" for key in here if here[key] != new[key])
 
@@ -246,7 +246,7 @@ def _check_size(task: Task) -> None:
 
 
 def _read_exported(exported: bytes) -> tuple[str, Task, dict[str, bytes]]:
-    """The name, the task and the board in what `export` gave, or Malformed."""
+    """Return the name, the task and the board in what `export` gave, or Malformed."""
     items = wire.decode_items(exported)
     try:
         described = json.loads(items["task"])
@@ -266,25 +266,25 @@ def _read_exported(exported: bytes) -> tuple[str, Task, dict[str, bytes]]:
     return str(name), task, kept
 
 
-def _new(name: str, task: Task) -> Entry:
-    return Entry(name, task, secrets.token_hex(8), time.time(), secrets.token_hex(16))
+def _new(name: str, task: Task) -> TaskEntry:
+    return TaskEntry(name, task, secrets.token_hex(8), time.time(), secrets.token_hex(16))
 
 
-def _encode(entry: Entry) -> dict[str, bytes]:
+def _encode(entry: TaskEntry) -> dict[str, bytes]:
     kept = json.dumps({**entry._asdict(), "task": asdict(entry.task)}).encode()
     return {entry.name: kept, COPY + entry.name: kept}
 
 
-def _read(state: Transaction, name: str) -> Entry | None:
-    """A task as the registry has it; None if it has none."""
+def _read(state: Transaction, name: str) -> TaskEntry | None:
+    """Return a task as the registry has it; None if it has none."""
     kept, copy = state.get([name, COPY + name])
     if kept is None and copy is not None:
-        raise Damaged(name, "only its copy is there")
+        raise Damaged(name, "only its copy is left")
     return None if kept is None else _decode(name, kept)
 
 
-def _find(state: Transaction, name: str) -> Entry | None:
-    """The same from whatever there is; None if nothing of it can be read."""
+def _find(state: Transaction, name: str) -> TaskEntry | None:
+    """Return the same from what can be read of it; None if nothing can."""
     for kept in get_each(state, [name, COPY + name]):
         if isinstance(kept, bytes):
             with suppress(Damaged, ConfigError):
@@ -309,12 +309,12 @@ def _heal(state: Transaction, fault: Damaged) -> Healed:
     return Healed(faults, [f"the task {name}" for name in sorted(names - found.keys())])
 
 
-def _decode(name: str, kept: bytes) -> Entry:
+def _decode(name: str, kept: bytes) -> TaskEntry:
     with decoding(name):
         values = json.loads(kept)
         described, identity, created = values["task"], str(values["identity"]), float(values["created"])
         secret = str(values.get("secret", identity))
     try:
-        return Entry(name, Task(**described), identity, created, secret)
+        return TaskEntry(name, Task(**described), identity, created, secret)
     except TypeError as error:  # a field that this version does not know
         raise ConfigError(f"task {name} was created by another version of repshare: {error}") from error

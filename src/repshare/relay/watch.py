@@ -18,22 +18,22 @@ class News:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """The number of requests that wait."""
         return sum(len(watch.waiting) for watch in self._watches.values())
 
     def tell(self, task: str) -> None:
-        """Something has changed here: let the watcher look at once."""
+        """Note that something has changed here: let the watcher look at once."""
         if watch := self._watches.get(task):
             watch.changed.set()
 
     def stop(self) -> None:
-        """Let everyone go, and nobody wait again."""
+        """Answer all who wait, and let none wait again."""
         self.stopped = True
         for watch in self._watches.values():
             watch.release()
 
     async def wait(self, task: str, since: int, seconds: float, look: Look) -> int:
-        """The task's version: at once if it is not `since`, otherwise when it changes or the time is over."""
+        """Return the task's version: at once if it is not `since`, otherwise when it changes or the time is over."""
         now = await look()
         if now != since or seconds <= 0 or self.stopped:
             return now
@@ -75,7 +75,7 @@ class _Watch:
         return not self.waiting
 
     def release(self) -> None:
-        """Let everyone go with the version that they have."""
+        """Answer all who wait with the version that they have."""
         for future, since in self.waiting.items():
             if not future.done():
                 future.set_result(since)
@@ -85,7 +85,7 @@ class _Watch:
             self.changed.clear()
             try:
                 now = await self._look()
-            except Exception as error:  # the store is away, the task was deleted: those who wait are told
+            except Exception as error:  # the store is unavailable, the task was deleted: those who wait are told
                 self._fail(error)
             else:
                 self._tell(now)

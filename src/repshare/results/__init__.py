@@ -1,1 +1,1 @@
-"""What a run leaves behind: records, figures and tables."""
+"""The results of a run: records, figures and tables."""

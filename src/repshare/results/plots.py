@@ -46,7 +46,7 @@ MARKERS = {"CL": "_", "IL": "v", "FL": "s", "FD": "D", "RS": "o", "FC": "P", "SL
 
 
 def panels(width: float, height: float, rows: int = 1, columns: int = 1, **shared: Any) -> "tuple[Figure, list[Axes]]":
-    """A figure of so many inches, and its systems of axes, row by row."""
+    """Return a figure of this size in inches, and its axes, row by row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -62,7 +62,7 @@ def draw_accuracy(lines: Sequence[Line], path: Path, title: str) -> None:
 
 
 def draw_methods(axes: "Axes", lines: Sequence[Line], measure: str, x: str = "round", digits: int = 1) -> None:
-    """A measure by round, a line for each method that has it, shaded by the standard deviation over clients."""
+    """Draw a measure by round, a line for each method that has it, shaded by the standard deviation over clients."""
     from matplotlib.ticker import MaxNLocator
 
     scale, ends = 100 if measure.endswith("accuracy") else 1, []
@@ -106,7 +106,7 @@ def label_ends(axes: "Axes", ends: Sequence[tuple[str, str, float, float]], digi
 
 
 def draw_partition(counts: NDArray[Any], path: Path, title: str) -> None:
-    """Who has what: a cell for each client and class, the darker the more samples."""
+    """Draw who has what: a cell for each client and class, the darker the more samples."""
     clients, classes = counts.shape  # (clients, classes)
     figure, (axes,) = panels(1.6 + 0.45 * classes, 1.3 + 0.36 * min(clients, 40))
     axes.imshow(counts, cmap="Blues", vmin=0, vmax=max(counts.max(), 1), aspect="auto")
@@ -123,7 +123,7 @@ def draw_partition(counts: NDArray[Any], path: Path, title: str) -> None:
 
 
 def save(figure: "Figure", folder: Path, name: str = "figure") -> list[Path]:
-    """The figure as PNG and SVG, the same bytes each time."""
+    """Save the figure as PNG and SVG, the same bytes each time."""
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     figure.savefig(png, dpi=150)
     figure.savefig(svg, metadata={"Date": None})
@@ -139,7 +139,7 @@ def tidy(axes: "Axes", title: str, x: str, y: str) -> None:
 
 
 def draw_points(axes: "Axes", points: Mapping[float, Sequence[float]], **style: Any) -> None:
-    """A point for each place: the mean of the values there, ± their standard deviation."""
+    """Draw a point for each place: the mean of the values there, ± their standard deviation."""
     means, spreads = zip(*map(mean_std, points.values()), strict=True)
     axes.errorbar(list(points), means, spreads, **{"capsize": 3, **style})
 
@@ -147,7 +147,7 @@ def draw_points(axes: "Axes", points: Mapping[float, Sequence[float]], **style: 
 def draw_table(
     lines: Sequence[Line], folder: Path, dataset: str, published: Mapping[str, Mapping[int, float]]
 ) -> list[Path]:
-    """Accuracy by number of clients: a line for each row of the table, crosses for what was published."""
+    """Draw accuracy by number of clients: a line for each row of the table, crosses for what was published."""
     figure, (axes,) = panels(8.4, 5.0)
     sizes, rows = sorted({line["clients"] for line in lines}), list(dict.fromkeys(line["row"] for line in lines))
     ends = []

@@ -1,4 +1,4 @@
-"""What a run leaves behind: run.json (its description), records.jsonl (a line for each client and round).
+"""The records of a run: run.json (its description), records.jsonl (a line for each client and round).
 
 Everything shown later, table or figure, is made from these files alone.
 """
@@ -29,7 +29,7 @@ class Journal:
         self.path, self.private = path, private
 
     def read(self) -> list[Line]:
-        """All whole lines."""
+        """Return all whole lines."""
         if not self.path.exists():
             return []
         lines = []
@@ -93,7 +93,7 @@ class Folder:
         self._lock.close()
 
     def finished(self) -> set[tuple[str, int]]:
-        """The methods and seeds that are done."""
+        """Return the methods and seeds that are done."""
         path = self.path / "finished.json"
         return {(method, seed) for method, seed in json.loads(path.read_text())} if path.exists() else set()
 
@@ -117,27 +117,27 @@ class Folder:
             raise ConfigError(f"{self.path} already holds another run ({where}): choose another {self.option}")
         if not resume:
             raise ConfigError(
-                f"{self.path} already holds this run: go on with --resume, or choose another {self.option}"
+                f"{self.path} already holds this run: continue it with --resume, or choose another {self.option}"
             )
 
 
 def find(lines: Iterable[Line], field: str, **wanted: Any) -> list[float]:
-    """The values of a field, where there is any, in the lines that say all of this."""
+    """Return the values of a field, where there is any, in the lines with all these values."""
     return [line[field] for line in lines if wanted.items() <= line.items() and line[field] is not None]
 
 
 def mean_std(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and the standard deviation: 0 of a single value."""
+    """Return the mean, and the standard deviation: 0 of a single value."""
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def plus_minus(mean: float, deviation: float | None) -> str:
-    """A mean ± its deviation, where there is one, as tables show it."""
+    """Return a mean ± its deviation, where there is one, as tables show it."""
     return f"{mean:.2f}" if deviation is None else f"{mean:.2f} ± {deviation:.2f}"
 
 
 def entry(values: Sequence[float]) -> str:
-    """The mean of these values ± their standard deviation; nothing of no values."""
+    """Return the mean of these values ± their standard deviation; empty without values."""
     return plus_minus(mean_std(values)[0], mean_std(values)[1] if len(values) > 1 else None) if values else ""
 
 
@@ -154,11 +154,11 @@ class Summary(NamedTuple):
 
 
 def summarise(lines: Sequence[Line]) -> Summary:
-    """The summary of one method's lines, of the seeds in which anyone was tested."""
+    """Return the summary of one method's lines, of the seeds in which anyone was tested."""
     tested = [line for line in lines if line["test_accuracy"] is not None]
     seeds = sorted({line["seed"] for line in tested})
     if not seeds:
-        raise ConfigError("nobody was there whenever a test was due: more clients or fewer absences, please")
+        raise ConfigError("no client took part when a test was due: use more clients or fewer absences")
     lines = [line for line in lines if line["seed"] in seeds]
     finals = []
     for seed in seeds:
@@ -178,7 +178,7 @@ def summarise(lines: Sequence[Line]) -> Summary:
 
 
 def to_json(line: Line) -> str:
-    """A line as it stands in a file; JSON has no word for NaN and infinity."""
+    """Return a line as it is in a file; JSON has no word for NaN and infinity."""
     return json.dumps(_finite(line), allow_nan=False) + "\n"
 
 
@@ -194,7 +194,7 @@ def _finite(value: Any) -> Any:
 
 
 def _with_defaults(description: dict[str, Any]) -> dict[str, Any]:
-    """What an earlier version did not know of stood, without a name, where its default is."""
+    """Fill in the defaults of options that an earlier version did not have."""
     if not isinstance(given := description.get("setting"), dict):
         return description
     usual: dict[str, Any] = json.loads(json.dumps(asdict(Setting())))

@@ -1,4 +1,4 @@
-"""What the terminal shows: progress, tables, and the same tables as Markdown."""
+"""Output on the terminal: progress, tables, and the same tables as Markdown."""
 
 import json
 import math
@@ -28,7 +28,7 @@ CURVE_WIDTH = 10  # characters
 
 
 def progress(console: Console, unit: str = "rounds") -> Progress:
-    """A bar with what is being done, how far it is, and when it will end."""
+    """Return a progress bar with the current task, its progress and its expected end."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -43,17 +43,17 @@ def progress(console: Console, unit: str = "rounds") -> Progress:
 
 
 def say(console: Console, text: str, style: str = "") -> None:
-    """A line on the terminal, as it is."""
+    """Print a line on the terminal, as it is."""
     console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(document: Any) -> None:
-    """One document on standard output."""
+    """Print one document on standard output."""
     print(json.dumps(document, indent=2))
 
 
 def make_table(heads: str, rows: Iterable[Sequence[str]] = (), title: str = "", caption: str = "") -> Table:
-    """A table with these headings, divided by |. A column of words begins with <, the others are of numbers."""
+    """Return a table with these headings, divided by |. A column of words begins with <, the others are of numbers."""
     table = Table(
         title=title or None, caption=caption or None, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD
     )
@@ -65,7 +65,7 @@ def make_table(heads: str, rows: Iterable[Sequence[str]] = (), title: str = "", 
 
 
 def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: str) -> Table:
-    """One row for each method."""
+    """Make a table with one row for each method."""
     table = make_table("<method|accuracy|±|<by round|up|down|in all|compute", title=escape(title))
     best = max(summary.accuracy for method, summary in summaries.items() if method != "CL" or len(summaries) == 1)
     for method, summary in summaries.items():
@@ -87,7 +87,7 @@ def _clients(lines: Sequence[Line], method: str) -> int:
 
 
 def legend(titles: Mapping[str, str], seeds: int) -> str:
-    """What the rows and columns of a comparison mean."""
+    """Return what the rows and columns of a comparison mean."""
     width = max(map(len, titles))
     rows = [f"  [bold]{name:<{width}}[/]  {escape(title)}" for name, title in titles.items()]
     columns = ["accuracy   in percent; ±: standard deviation over clients"]
@@ -100,7 +100,7 @@ def legend(titles: Mapping[str, str], seeds: int) -> str:
 
 
 def curve(lines: Sequence[Line]) -> str:
-    """Mean test accuracy over the rounds as a row of blocks, from 0 to 100 %."""
+    """Return the mean test accuracy over the rounds as a row of blocks, from 0 to 100 %."""
     tested = sorted((line for line in lines if line["test_accuracy"] is not None), key=lambda line: line["round"])
     means = [
         statistics.fmean(line["test_accuracy"] for line in at)
@@ -111,7 +111,7 @@ def curve(lines: Sequence[Line]) -> str:
 
 
 def traffic(bytes_: float) -> str:
-    """Bytes in a unit that suits them."""
+    """Return bytes in a unit that suits them."""
     if bytes_ == 0:
         return "–"
     power = min(int(math.log10(max(bytes_, 1)) // 3), 3)
@@ -119,7 +119,7 @@ def traffic(bytes_: float) -> str:
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
-    """A table as Markdown; the first `words` columns are words, the others numbers."""
+    """Return a table as Markdown; the first `words` columns are words, the others numbers."""
     head = f"| {' | '.join(heads)} |".replace("|  |", "| |", 1)
     rule = "|" + "---|" * words + "---:|" * (len(heads) - words)
     return "\n".join([head, rule, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
@@ -129,7 +129,7 @@ Published = Mapping[str, Mapping[int, float]]  # by row and number of clients
 
 
 def table_markdown(dataset: str, lines: Sequence[Line], published: Published) -> str:
-    """The paper's table for one data set, the published numbers beside ours, as Markdown."""
+    """Return the paper's table for one data set, the published numbers next to ours, as Markdown."""
     sizes = sorted({line["clients"] for line in lines})
     counts = Counter((line["row"], line["clients"]) for line in lines)
     fewest, most = min(counts.values()), max(counts.values())

@@ -219,7 +219,7 @@ class SecureExchange:
 def find_fault(others: Totals, members: int, task: Task) -> str | None:
     """Return what is wrong with the sums of `members` members, if only releases of the task went into them, or None.
 
-    Nobody can look at a single member's vector, so that this is the only check which a false one meets.
+    No one can look at a single member's vector, so that this is the only check which a false one meets.
     """
     clients, samples, weights = others.clients, others.samples, others.weights  # (C,) each
     lengths = np.linalg.norm(others.vectors.astype(np.float64), axis=1) * fixed_point.STEP  # (C,)

@@ -68,7 +68,7 @@ class Group:
                 f"a secure sum needs 3 members or more, not {len(self.keys)}: of 2, each learns the other's"
             )
         if len(set(self.keys.values())) < len(self.keys):
-            raise ConfigError("two members of the group have the same key: each needs one of its own")
+            raise ConfigError("two members of the group have the same key: each needs its own")
         if not self.threshold:
             object.__setattr__(self, "threshold", 2 * len(self.keys) // 3 + 1)
         if not len(self.keys) // 2 < self.threshold <= len(self.keys):

@@ -28,7 +28,7 @@ class Representations(NamedTuple):
         return self.part(self.labels == label)
 
     def part(self, rows: slice | NDArray[np.bool_]) -> "Representations":
-        """Some of the rows."""
+        """Return some of the rows."""
         return Representations(self.vectors[rows], self.labels[rows], self.counts[rows])
 
 
@@ -67,12 +67,12 @@ class Teacher(NamedTuple):
 
 
 def nothing(dimension: int) -> Representations:
-    """No rows."""
+    """Return no rows."""
     return stack([], dimension)
 
 
 def stack(rows: Sequence[tuple[NDArray[np.floating], int, int]], dimension: int) -> Representations:
-    """Representations from (vector, label, count) rows."""
+    """Make representations from (vector, label, count) rows."""
     return Representations(
         np.array([vector for vector, _, _ in rows], np.float32).reshape(len(rows), dimension),
         np.array([label for _, label, _ in rows], np.int64),
@@ -93,7 +93,7 @@ def class_means(vectors: Floats, labels: Integers, *, minimum: int = 1) -> Repre
 def observe(
     vectors: Floats, labels: Integers, n_avg: int, repeats: int, rng: np.random.Generator, *, minimum: int = 1
 ) -> Representations:
-    """`repeats` observations of each class, each the mean of n_avg of its samples drawn without replacement.
+    """Make `repeats` observations of each class, each the mean of n_avg of its samples drawn without replacement.
 
     A class with fewer than n_avg samples is averaged over all it has; its count says so.
     """

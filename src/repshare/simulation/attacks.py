@@ -13,13 +13,13 @@ FACTORS: dict[Attack, float] = {"flip": -1.0, "scale": 100.0}
 
 
 def choose_attackers(setting: Setting, seed: int, clients: int) -> frozenset[int]:
-    """Which clients lie: a function of the setting and the seed alone."""
+    """Return which clients lie: a function of the setting and the seed alone."""
     count = round(setting.attackers * clients)
     return frozenset(numpy_stream(seed, "attackers").permutation(clients)[:count].tolist())
 
 
 def poison(body: bytes, attack: Attack) -> bytes:
-    """The release with every vector, mean or observation, turned round or made far too long."""
+    """Return the release with every vector, mean or observation, turned round or made far too long."""
 
     def spoil(rows: Representations) -> Representations:
         return rows._replace(vectors=rows.vectors * FACTORS[attack])
@@ -36,7 +36,7 @@ def spoil(
     seed: int,
     classes: int,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The data with these rows spoilt: images of white noise, or each class under the name of another."""
+    """Return the data with these rows spoilt: images of white noise, or each class under the name of another."""
     images, labels, rng = images.copy(), labels.copy(), numpy_stream(seed, "spoilt")
     if attack == "noise":
         images[rows] = rng.standard_normal((len(rows), *images.shape[1:]), dtype=np.float32)

@@ -17,7 +17,7 @@ from repshare.errors import CheckpointError
 from repshare.files import write_atomically
 
 
-class Version(NamedTuple):
+class SavedState(NamedTuple):
     """A state that was written: after which round, how long it is, and its checksum."""
 
     round: int
@@ -31,7 +31,7 @@ class States:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def write(self, client: str | int, round: int, state: bytes) -> Version:
+    def write(self, client: str | int, round: int, state: bytes) -> SavedState:
         """Keep this state of the client's."""
         path = self._path(client, round)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,10 +41,10 @@ class States:
             raise CheckpointError(
                 f"{path.name} could not be written: {error.strerror}; the last checkpoint is untouched"
             ) from error
-        return Version(round, len(state), zlib.crc32(state))
+        return SavedState(round, len(state), zlib.crc32(state))
 
-    def read(self, client: str | int, version: Version) -> bytes:
-        """The state of this version, or CheckpointError if it is not what was written."""
+    def read(self, client: str | int, version: SavedState) -> bytes:
+        """Return the state of this version, or CheckpointError if it is not what was written."""
         path = self._path(client, version.round)
         try:
             state = path.read_bytes()
@@ -57,7 +57,7 @@ class States:
             )
         return state
 
-    def remove(self, client: str | int, version: Version) -> None:
+    def remove(self, client: str | int, version: SavedState) -> None:
         """Forget this version."""
         self._path(client, version.round).unlink(missing_ok=True)
 
@@ -71,11 +71,11 @@ class States:
 
 
 class Manifest(NamedTuple):
-    """What a checkpoint consists of."""
+    """The list of a checkpoint's parts."""
 
     round: int
-    server: Version | None
-    clients: dict[int, Version]
+    server: SavedState | None
+    clients: dict[int, SavedState]
 
 
 class Checkpoint:
@@ -87,7 +87,7 @@ class Checkpoint:
         self._path = folder / "manifest.json"
         self.manifest = self._read()
 
-    def commit(self, round: int, server: bytes | None, written: Mapping[int, Version]) -> None:
+    def commit(self, round: int, server: bytes | None, written: Mapping[int, SavedState]) -> None:
         """Make these states, and those of the clients that have not changed, the checkpoint."""
         before = self.manifest
         kept = None if server is None else self.states.write("server", round, server)
@@ -105,8 +105,8 @@ class Checkpoint:
     def _read(self) -> Manifest:
         try:
             held: dict[str, Any] = json.loads(self._path.read_text())
-            versions = {int(client): Version(*version) for client, version in held["clients"].items()}
-            server = Version(*held["server"]) if held["server"] else None
+            versions = {int(client): SavedState(*version) for client, version in held["clients"].items()}
+            server = SavedState(*held["server"]) if held["server"] else None
             round, run = int(held["round"]), held["run"]
             usual = json.loads(json.dumps(asdict(Setting())))
             run["setting"] = {**usual, **run["setting"]}  # an earlier version did not know of all there is

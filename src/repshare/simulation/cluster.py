@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from repshare.errors import ConfigError, RepshareError, WorkerFailed
-from repshare.simulation.checkpoint import Version
+from repshare.simulation.checkpoint import SavedState
 from repshare.simulation.plan import Plan
-from repshare.simulation.pools import Shared, make_room, open_scratch
+from repshare.simulation.pools import WorkerPool, make_room, open_scratch
 from repshare.simulation.workers import RESIDENT, Worker
 
 
-class Cluster(Shared):
+class Cluster(WorkerPool):
     """One worker for each CPU of the cluster. On several machines, checkpoints need a folder that all of them see."""
 
     def __init__(self, address: str = "local", count: int | None = None, resident: int = RESIDENT) -> None:
@@ -40,7 +40,7 @@ class Cluster(Shared):
             ray.shutdown()
         self._scratch.cleanup()
 
-    def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, Version]]) -> None:
+    def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, SavedState]]) -> None:
         ray = _import_ray()
         for actor in self._actors:
             ray.kill(actor)

@@ -1,4 +1,4 @@
-"""From the description of a run to what its clients are made of."""
+"""The plan of a run: from its description to what its clients are made of."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from repshare.spaces import choose
 
 
 class Protocol(NamedTuple):
-    """How the paper treats a data set."""
+    """The paper's protocol for a data set."""
 
     samples: int | None
     rounds: int
@@ -68,19 +68,19 @@ class Plan(NamedTuple):
 
     @property
     def clients(self) -> int:
-        """How many there are."""
+        """The number of clients."""
         return len(self.starts) - 1
 
     def part(self, client: int) -> NDArray[np.int64]:
-        """The client's sample indices."""
+        """Return the client's sample indices."""
         return self.dealt[self.starts[client] : self.starts[client + 1]]
 
     def name(self, client: int) -> str:
-        """What the client is called, also in its random streams."""
+        """Return the client's name, also in its random streams."""
         return f"client {client + 1}"
 
     def model(self, client: int) -> str:
-        """The name of the client's architecture."""
+        """Return the name of the client's architecture."""
         models = self.run.setting.model
         return models[client % len(models)]
 
@@ -110,7 +110,7 @@ def resolve(setting: Setting, available: int) -> Setting:
 
 
 def make_run(method: str, seed: int, setting: Setting) -> Run:
-    """A run of this method. In a common space it is over after fewer rounds, each of which can be tested."""
+    """Return a run of this method. In a common space it is over after fewer rounds, each of which can be tested."""
     if not find_method(method).in_space:
         return Run(method, seed, setting)
     rounds = 1 if find_method(method).share is None else common_rounds(setting)
@@ -120,12 +120,12 @@ def make_run(method: str, seed: int, setting: Setting) -> Run:
 
 
 def common_rounds(setting: Setting) -> int:
-    """Rounds of CS."""
+    """Return the number of rounds of CS."""
     return setting.common_rounds or PAPER.get(setting.dataset, ELSEWHERE).common_rounds
 
 
 def make_common(run: Run, example: NDArray[np.float32]) -> Common:
-    """What the run's clients of a common classifier agree on: a space for inputs like the example (a batch)."""
+    """Return what the run's clients of a common classifier agree on: a space for inputs like the example (a batch)."""
     setting = run.setting
     words = setting.space or PAPER.get(setting.dataset, ELSEWHERE).space
     space = choose(words, torch.from_numpy(example.copy()), run.seed)
@@ -156,13 +156,13 @@ def write_plan(plan: Plan, folder: Path) -> None:
 
 
 def map_plan(run: Run, classes: int, folder: Path) -> Plan:
-    """The plan whose arrays are in these files: shared by all processes that map them, not copied."""
+    """Return the plan whose arrays are in these files: shared by all processes that map them, not copied."""
     names = [name for name in Plan._fields if name not in ("run", "classes")]
     return Plan(run, classes, *(np.load(folder / f"{name}.npy", mmap_mode="c") for name in names))
 
 
 def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Sample indices for each client, as the setting's partition says."""
+    """Return sample indices for each client, as the setting's partition says."""
     match setting.partition:
         case "uniform":
             return partition.uniform(labels, setting.clients, rng)
@@ -175,7 +175,7 @@ def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) 
 
 
 def agree(plan: Plan) -> Task:
-    """The task that all clients' models fit, or what is in the way of one."""
+    """Return the task that all clients' models fit, or what is in the way of one."""
     setting = plan.run.setting
     method = find_method(plan.run.method, setting)
     method.choose_learner(method.adapt(setting.policy))
@@ -220,12 +220,12 @@ def _agree_in_space(plan: Plan) -> Task:
 
 
 def common_start(plan: Plan) -> Network:
-    """The network that a server hands out, or a part of, before the first round."""
+    """Return the network that a server hands out, or a part of, before the first round."""
     return _network(plan, plan.model(0), derive(plan.run.seed, "server", "model"))
 
 
 def build_model(plan: Plan, name: str, seed: int) -> nn.Module:
-    """A model that fits the data."""
+    """Return a model that fits the data."""
     channels, dimension = plan.train_images.shape[1], plan.run.setting.dimension
     return build(name, channels=channels, classes=plan.classes, dimension=dimension, seed=seed)
 

@@ -22,9 +22,9 @@ import torch
 
 from repshare.errors import RepshareError, WorkerFailed
 from repshare.learning.measures import Score, View
-from repshare.simulation.checkpoint import Version
+from repshare.simulation.checkpoint import SavedState
 from repshare.simulation.plan import Plan, map_plan, write_plan
-from repshare.simulation.workers import RESIDENT, Bodies, Report, Worker
+from repshare.simulation.workers import RESIDENT, Bodies, RoundResult, Worker
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
@@ -34,13 +34,13 @@ KEPT_BYTES = 1 << 30
 
 
 def open_scratch() -> tempfile.TemporaryDirectory[str]:
-    """A folder for what runs need on disk. If its owner is killed, its name says whose it was."""
+    """Return a folder for what runs need on disk. If its owner is killed, its name says whose it was."""
     return tempfile.TemporaryDirectory(prefix="repshare-")
 
 
 @contextmanager
 def make_room(scratch: tempfile.TemporaryDirectory[str]) -> Iterator[Path]:
-    """A folder in there for the run that begins in this block. The one before it goes when this one has begun."""
+    """Yield a folder in there for the run that begins in this block. The previous one is removed after that."""
     before = [*Path(scratch.name).iterdir()]
     yield Path(tempfile.mkdtemp(dir=scratch.name))
     for folder in before:
@@ -66,13 +66,13 @@ class Inline:
         torch.set_num_threads(self._threads)
         self._scratch.cleanup()
 
-    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, Version]) -> None:
+    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, SavedState]) -> None:
         """Make room for this plan's clients."""
         with make_room(self._scratch) as room:
             self._worker = Worker(plan, folder or room, versions, self.resident)
 
-    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
-        """This round of these clients."""
+    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> RoundResult:
+        """Carry out this round of these clients."""
         return self._worker.round(number, teachers, apart)
 
     def evaluate(self, bodies: Bodies) -> dict[int, Score]:
@@ -80,32 +80,32 @@ class Inline:
         return self._worker.evaluate(bodies)
 
     def look(self) -> dict[int, View]:
-        """How every client sees the test samples."""
+        """Return every client's view of the test samples."""
         return self._worker.look(range(self._worker.plan.clients))
 
-    def save(self) -> dict[int, Version]:
+    def save(self) -> dict[int, SavedState]:
         """Write the state of every client that has changed since the last time."""
         return self._worker.save()
 
 
-class Shared(ABC):
+class WorkerPool(ABC):
     """Clients dealt out in turn over several workers, wherever these are; `_ask` puts one question to each."""
 
     count: int
 
-    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, Version]) -> None:
+    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, SavedState]) -> None:
         """Make room for this plan's clients, each in its worker."""
         self._plan = plan
         shares = [{i: v for i, v in versions.items() if i % self.count == place} for place in range(self.count)]
         self._hand_over(plan, folder, shares)
 
-    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
-        """This round of these clients, in parallel."""
+    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> RoundResult:
+        """Carry out this round of these clients, in parallel."""
         reports = self._ask("round", [(number, share, apart) for share in self._shares(teachers)])
         records = {i: record for report in reports for i, record in report.records.items()}
         releases = {i: body for report in reports for i, body in report.releases.items()}
         sums = [part for report in reports for part in report.sums]
-        return Report({i: records[i] for i in teachers}, {i: releases[i] for i in teachers if i in releases}, sums)
+        return RoundResult({i: records[i] for i in teachers}, {i: releases[i] for i in teachers if i in releases}, sums)
 
     def evaluate(self, bodies: Bodies) -> dict[int, Score]:
         """Test accuracy of each of these clients, in parallel."""
@@ -114,12 +114,12 @@ class Shared(ABC):
         return {index: together[index] for index in bodies}
 
     def look(self) -> dict[int, View]:
-        """How every client sees the test samples, in parallel."""
+        """Return every client's view of the test samples, computed in parallel."""
         shares = [(range(place, self._plan.clients, self.count),) for place in range(self.count)]
         together = {index: view for part in self._ask("look", shares) for index, view in part.items()}
         return dict(sorted(together.items()))
 
-    def save(self) -> dict[int, Version]:
+    def save(self) -> dict[int, SavedState]:
         """Write the state of every client that has changed since the last time, in parallel."""
         answers = self._ask("save", [()] * self.count)
         return {index: version for part in answers for index, version in part.items()}
@@ -131,15 +131,15 @@ class Shared(ABC):
         return shares
 
     @abstractmethod
-    def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, Version]]) -> None:
-        """Let every worker have the plan, and its share of the states."""
+    def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, SavedState]]) -> None:
+        """Give every worker the plan, and its share of the states."""
 
     @abstractmethod
     def _ask(self, verb: str, questions: list[tuple[Any, ...]]) -> list[Any]:
-        """Put a question to every worker at once, and wait for all answers."""
+        """Ask every worker at once, and wait for all answers."""
 
 
-class Processes(Shared):
+class Processes(WorkerPool):
     """A process for each core."""
 
     def __init__(self, count: int | None = None, resident: int = RESIDENT) -> None:
@@ -176,7 +176,7 @@ class Processes(Shared):
             process.join()
         self._scratch.cleanup()
 
-    def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, Version]]) -> None:
+    def _hand_over(self, plan: Plan, folder: Path | None, shares: list[dict[int, SavedState]]) -> None:
         with make_room(self._scratch) as room:
             write_plan(plan, room)
             folder = folder or room / "states"
@@ -222,9 +222,9 @@ class Processes(Shared):
 
 
 def _choose_start() -> "SpawnContext | ForkServerContext":
-    """How workers start: on Linux as copies of a process that has imported what they need, which takes seconds, once.
+    """Return how workers start: on Linux as copies of a process that has imported what they need (seconds), once.
 
-    Elsewhere what is imported may not bear to be copied, and each worker begins from nothing.
+    Elsewhere what is imported may not survive being copied, and each worker starts from nothing.
     """
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
@@ -235,7 +235,7 @@ def _choose_start() -> "SpawnContext | ForkServerContext":
 
 @contextmanager
 def _no_interrupt() -> Iterator[None]:
-    """Processes started in here do not hear Ctrl-C, from their first moment: the parent decides what it means."""
+    """Keep Ctrl-C from processes started in here, from their first moment: the parent decides what it means."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -255,7 +255,7 @@ def _keep_freed_memory() -> None:
 
 
 def _work(line: "Connection[Any, Any]", resident: int) -> None:
-    """A worker process's life: answer questions until the line is closed."""
+    """Run a worker process: answer questions until the connection is closed."""
     _keep_freed_memory()
     worker: Worker | None = None
     while True:

@@ -109,7 +109,7 @@ class Simulation:
             workers.begin(self.plan, checkpoint.folder, clients)
 
     def play(self, attendance: Attendance) -> list[Record]:
-        """The next round."""
+        """Carry out the next round."""
         number, (present, delays) = self.done + 1, attendance
         gossip = {client: self._gossip(client, number) for client in present} if self.graph else {}
         downloaded = {client: self._weigh(wants) for client, wants in gossip.items()}
@@ -155,7 +155,7 @@ class Simulation:
         return self.method.serve(task, common_start(self.plan) if common else None, self.method.options)
 
     def _connect(self) -> Graph | None:
-        """Who is whose neighbour, if clients do without a server."""
+        """Return who is whose neighbour, if clients do without a server."""
         setting, seed = self.run.setting, self.run.seed
         if setting.topology is None or not isinstance(self.server, Board):
             return None
@@ -173,7 +173,7 @@ class Simulation:
         return make_wants(self.method, policy, self.run.seed, self.plan.name(client), number)
 
     def _gossip(self, client: int, number: int) -> Wants:
-        """The same from M↓ neighbours only. A board then averages these alone: what a peer does by itself."""
+        """Return the same from M↓ neighbours only. A board then averages these alone: what a peer does by itself."""
         wants, name = self._wants(client, number), self.plan.name(client)
         among = [self.plan.name(other) for other in self.graph[client]] if self.graph else []
         if wants.peers is not None:
@@ -183,14 +183,14 @@ class Simulation:
         return wants._replace(peers=tuple(rng.sample(among, min(count, len(among)))))
 
     def _weigh(self, wants: Wants) -> int:
-        """Bytes of the releases that a client downloads from its peers."""
+        """Return the bytes of the releases that a client downloads from its peers."""
         keys = [keys_of(name)[3] for name in wants.peers or ()]
         if not isinstance(self.server, Board):
             return 0
         return sum(len(body or b"") for body in self.server.store.read(lambda state: state.get(keys)))
 
     def _deliver(self, number: int) -> None:
-        """Hand over what stragglers sent, client by client. A sum over one round has gone on without them."""
+        """Hand over what stragglers sent, client by client. A sum over one round was made without them."""
         arrived = {int(client): key for key in self._held for due, client in [key.split()] if int(due) <= number}
         for client, key in sorted(arrived.items()):
             release = self._held.pop(key)

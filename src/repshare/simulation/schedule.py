@@ -1,4 +1,4 @@
-"""Who is there in which round: a sample of the clients, those that drop out, come late, leave or are slow.
+"""The schedule of rounds: which clients are sampled, drop out, join late, leave or are slow.
 
 A schedule is a function of the setting and the seed alone, the same for every method.
 """
@@ -22,7 +22,7 @@ class Attendance(NamedTuple):
     present: tuple[int, ...]
     """Clients that begin the round: they collect and train."""
     delays: dict[int, int]
-    """Those of them whose release arrives so many rounds later, and who are busy until then."""
+    """Those of them whose release arrives this number of rounds later, and who are busy until then."""
 
 
 def attend(setting: Setting, seed: int, clients: int) -> Iterator[Attendance]:
@@ -45,18 +45,18 @@ def attend(setting: Setting, seed: int, clients: int) -> Iterator[Attendance]:
 
 
 def test_is_due(setting: Setting, number: int) -> bool:
-    """Whether those who were there in this round are tested after it."""
+    """Return whether those who took part in this round are tested after it."""
     return number % setting.eval_every == 0 or number == setting.rounds
 
 
 def is_ever_tested(setting: Setting, seed: int) -> bool:
-    """Whether anyone is there when a test is due."""
+    """Return whether any client takes part when a test is due."""
     rounds = islice(attend(setting, seed, setting.clients), setting.rounds)
     return any(present for number, (present, _) in enumerate(rounds, start=1) if test_is_due(setting, number))
 
 
 def _stay(setting: Setting, seed: int, clients: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The first round of each client, and the round by which it has left for good."""
+    """Return the first round of each client, and the round by which it has left for good."""
     rng, last = numpy_stream(seed, "coming and going"), setting.rounds or 1
     joins, leaves = np.ones(clients), np.full(clients, np.inf)
     late = rng.random(clients) < setting.late_joiners

@@ -1,4 +1,4 @@
-"""Who is whose neighbour, where clients learn from some others instead of from all: pure functions.
+"""Topologies: who is whose neighbour, where clients learn from some others instead of from all. Pure functions.
 
 Client i's neighbours are an ascending tuple; whoever has a neighbour is one of that neighbour's.
 """
@@ -33,7 +33,7 @@ def make_graph(kind: Topology, clients: int, rng: random.Random, *, degree: int,
 
 
 def is_connected(graph: Graph) -> bool:
-    """Whether everyone can be reached from everyone."""
+    """Return whether everyone can be reached from everyone."""
     reached, edge = {0}, [0]
     while edge:
         new = {other for client in edge for other in graph[client]} - reached
@@ -52,7 +52,7 @@ def _graph(clients: int, edges: Iterable[Edge]) -> Graph:
 
 
 def _lattice(clients: int, degree: int) -> list[Edge]:
-    """A ring in which each knows the nearest ones; with an odd degree also the one opposite."""
+    """Return a ring in which each knows the nearest ones; with an odd degree also the one opposite."""
     degree = min(degree, clients - 1)
     offsets = [*range(1, degree // 2 + 1)]
     edges = {_edge(i, (i + offset) % clients) for i in range(clients) for offset in offsets}
@@ -62,7 +62,7 @@ def _lattice(clients: int, degree: int) -> list[Edge]:
 
 
 def _mixed(edges: list[Edge], clients: int, rng: random.Random) -> list[Edge]:
-    """Links exchanged in pairs, a–b c–d to a–d c–b, which leaves everyone's number of neighbours as it was."""
+    """Exchange links in pairs, a–b c–d to a–d c–b, which leaves everyone's number of neighbours as it was."""
     for _ in range(TRIES):
         mixed, there = list(edges), set(edges)
         for _ in range(SWAPS * len(edges)):
@@ -80,7 +80,7 @@ def _mixed(edges: list[Edge], clients: int, rng: random.Random) -> list[Edge]:
 
 
 def _rewired(edges: list[Edge], clients: int, chance: float, rng: random.Random) -> list[Edge]:
-    """Some links moved to lead somewhere else, as Watts and Strogatz do."""
+    """Move some links to lead somewhere else, as Watts and Strogatz do."""
     there = set(edges)
     for a, b in edges:
         free = [other for other in range(clients) if other != a and _edge(a, other) not in there]

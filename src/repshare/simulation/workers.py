@@ -14,7 +14,7 @@ from repshare.learning.measures import Score, View
 from repshare.learning.randomness import derive
 from repshare.learning.samples import Samples
 from repshare.methods import find_method
-from repshare.simulation.checkpoint import States, Version
+from repshare.simulation.checkpoint import SavedState, States
 from repshare.simulation.plan import Plan, build_model, make_common
 from repshare.spaces.memory import Memory
 
@@ -24,31 +24,31 @@ RESIDENT = 1000  # clients that a worker keeps in memory: about half a gigabyte 
 Bodies = Mapping[int, bytes | None]
 
 
-class Report(NamedTuple):
-    """What a round of some clients comes to."""
+class RoundResult(NamedTuple):
+    """The result of a round of some clients."""
 
     records: dict[int, Record]
     releases: dict[int, bytes]
     sums: list[Any]
-    """What is added up instead, where the method can: one sum a worker."""
+    """Sums instead, where the method can add up: one a worker."""
 
 
 class Workers(Protocol):
     """Somewhere for clients to live. The bits of a run do not depend on which, nor on how many there are."""
 
-    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, Version]) -> None:
-        """Make room for this plan's clients, in place of any before; some go on from states in the folder."""
+    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, SavedState]) -> None:
+        """Make room for this plan's clients, in place of any before; some continue from states in the folder."""
 
-    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
-        """This round of these clients, with what each downloads; releases of some are kept out of the sums."""
+    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> RoundResult:
+        """Carry out this round of these clients with what each downloads; some releases are kept out of the sums."""
 
     def evaluate(self, bodies: Bodies) -> dict[int, Score]:
-        """How each of these clients does on the test data, after it has taken in what it downloads, if anything."""
+        """Test each of these clients, after it has taken in what it downloads, if anything."""
 
     def look(self) -> dict[int, View]:
-        """How every client sees the test samples."""
+        """Return every client's view of the test samples."""
 
-    def save(self) -> dict[int, Version]:
+    def save(self) -> dict[int, SavedState]:
         """Write the state of every client that has changed since the last time."""
 
 
@@ -60,7 +60,7 @@ class Mailbox:
         self.outbox: bytes | None = None
 
     def collect(self, wants: Wants) -> bytes:
-        """What the simulator asked for in this client's place."""
+        """Return what the simulator asked for in this client's place."""
         if self.inbox is None:
             raise ValueError("nothing was put in")
         return self.inbox
@@ -73,7 +73,7 @@ class Mailbox:
 class Worker:
     """Some of a plan's clients. It computes with one thread, so that sums inside a convolution have one order."""
 
-    def __init__(self, plan: Plan, folder: Path, versions: Mapping[int, Version], resident: int = RESIDENT) -> None:
+    def __init__(self, plan: Plan, folder: Path, versions: Mapping[int, SavedState], resident: int = RESIDENT) -> None:
         torch.set_num_threads(1)
         self.plan, self.method, self.resident = plan, find_method(plan.run.method, plan.run.setting), resident
         self.train = (torch.from_numpy(plan.train_images), torch.from_numpy(plan.train_labels))
@@ -87,28 +87,28 @@ class Worker:
         self._versions = dict(versions)  # each client's newest state on disk
         self._changed: set[int] = set()  # in memory, and not on disk as they are
 
-    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> Report:
-        """This round of these clients."""
+    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> RoundResult:
+        """Carry out this round of these clients."""
         records, releases = {}, {}
         for index, teacher in teachers.items():
             records[index], body = self._one_round(index, number, teacher)
             if body is not None:
                 releases[index] = body
         if self.method.add_up is None:
-            return Report(records, releases, [])
+            return RoundResult(records, releases, [])
         together = {self.plan.name(i): body for i, body in releases.items() if i not in apart}
         sums = [self.method.add_up(together)] if together else []
-        return Report(records, {i: body for i, body in releases.items() if i in apart}, sums)
+        return RoundResult(records, {i: body for i, body in releases.items() if i in apart}, sums)
 
     def evaluate(self, bodies: Bodies) -> dict[int, Score]:
-        """How each of these clients does on the test data."""
+        """Test each of these clients."""
         return {index: self._test(index, body) for index, body in bodies.items()}
 
     def look(self, indices: Iterable[int]) -> dict[int, View]:
-        """How each of these clients sees the test samples."""
+        """Return each of these clients' view of the test samples."""
         return {index: self._client(index).learner.look(self.test) for index in indices}
 
-    def save(self) -> dict[int, Version]:
+    def save(self) -> dict[int, SavedState]:
         """Write the state of every client that has changed since the last time."""
         for index in sorted(self._changed):
             self._write(index, self._clients[index])
@@ -131,7 +131,7 @@ class Worker:
         return client.learner.evaluate(self.test)
 
     def _client(self, index: int) -> Client:
-        """The client, out of memory, or from its state on disk, or new."""
+        """Return the client, out of memory, or from its state on disk, or new."""
         if index not in self._clients:
             client = self._build(index)
             if index in self._versions:

@@ -80,13 +80,13 @@ def read(description: dict[str, Any], *, module: str = "") -> Space:
     if largest > MOST_DIMENSIONS or pixels > MOST_PIXELS:
         told_of = f"{largest:,} dimensions and inputs of {pixels:,} numbers"
         raise ConfigError(
-            f"a space of {told_of} is too large: at most {MOST_DIMENSIONS:,} and {MOST_PIXELS:,} are taken"
+            f"a space of {told_of} is too large: at most {MOST_DIMENSIONS:,} and {MOST_PIXELS:,} are accepted"
         )
     return space
 
 
 def _usual(channels: int, height: int, width: int) -> dict[str, Any]:
-    """Chosen on training images that no experiment uses: docs/method.md says how."""
+    """Return the usual space. Chosen on training images that no experiment uses: docs/method.md says how."""
     if min(height, width) < SMALL:
         return {"sizes": (3, 4)}
     if channels == 1:

@@ -31,7 +31,7 @@ class Backbone:
     features: int
     """d: how many numbers the module gives for a sample."""
     module: str = field(default="", compare=False)
-    """Where this client has it from. It is the client's own matter, and no part of the description."""
+    """The source of this client's module. It is the client's own matter, and no part of the description."""
 
     @property
     def size(self) -> tuple[int, int]:

@@ -28,7 +28,7 @@ class Bank(NamedTuple):
     epsilon: float
 
     def answer(self, images: Tensor) -> Tensor:
-        """Images (n, channels, h, w) to (n, 2 · count, h', w'): likeness to the filters, then to their negatives."""
+        """Map images (n, channels, h, w) to (n, 2 · count, h', w'): likeness to filters, then to their negatives."""
         filters, edge = self.filters.to(images.device), self.filters.shape[-1]
         if self.norm is None:
             means, squares = (_box(each.mean(dim=1, keepdim=True), edge) for each in (images, images.square()))
@@ -46,12 +46,12 @@ def _box(images: Tensor, edge: int) -> Tensor:
 
 
 def rectify(likeness: Tensor, threshold: float) -> Tensor:
-    """Both signs, less a threshold."""
+    """Return both signs, less a threshold."""
     return torch.cat([likeness - threshold, -threshold - likeness], dim=1).clamp_min_(0)
 
 
 def draw_filters(count: int, size: int, *path: int | str) -> Matrix:
-    """Random filters (count, size) of length 1."""
+    """Draw random filters (count, size) of length 1."""
     drawn = numbers.normal((count, size), *path).astype(np.float64)
     return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
 

@@ -30,11 +30,11 @@ class Fourier:
     high: tuple[float, ...]
     """The largest value of each column."""
     seed: int = 0
-    """What the frequencies are drawn from."""
+    """The seed of the frequencies."""
     features: int = 2048
     """d: how many cosines. More are closer to the kernel."""
     width: float = 0.5
-    """How far two rows may differ and still be alike, where 1 is the distance of two random points in the bounds."""
+    """The distance up to which two rows are alike, where 1 is the distance of two random points in the bounds."""
 
     def __post_init__(self) -> None:
         if len(self.low) != len(self.high) or not self.low:
@@ -88,7 +88,7 @@ class Rotations:
         self._left, self._right = _hadamard(self.rows), _hadamard(self.columns)
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """Vectors (n, inputs) to (n, features), for the kernel exp(−‖x − y‖² / 2)."""
+        """Map vectors (n, inputs) to (n, features), for the kernel exp(−‖x − y‖² / 2)."""
         return torch.cat([self._map(rows) for rows in torch.split(vectors, PIECE)])
 
     def _map(self, vectors: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ FINER = 2  # pixels are averages over this many along each edge
 
 
 def draw_leaves(count: int, shape: tuple[int, int, int], seed: int) -> NDArray[np.float32]:
-    """Images (count, channels, height, width) of mean 0 and variance 1."""
+    """Draw images (count, channels, height, width) of mean 0 and variance 1."""
     channels, height, width = shape
     rows, columns = np.mgrid[0 : height * FINER, 0 : width * FINER].astype(np.float32)
     drawn = numbers.uniform((count, SHAPES, 6), seed, "shapes").astype(np.float64)

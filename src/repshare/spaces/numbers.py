@@ -13,7 +13,7 @@ TERMS = 12  # uniform numbers in a normal one: their variances add up to 1
 
 
 def _raw(count: int, *path: int | str) -> NDArray[np.uint64]:
-    """64-bit words for this path."""
+    """Return 64-bit words for this path."""
     key = int.from_bytes(hashlib.sha256(repr(path).encode()).digest()[:16])
     return np.random.Philox(key=key).random_raw(count)
 

@@ -38,13 +38,13 @@ class Patches:
     shape: tuple[int, int, int]
     """Channels, height and width of an image."""
     seed: int = 0
-    """What the filters are drawn from."""
+    """The seed of the filters."""
     sizes: tuple[int, ...] = (5, 7, 9)
     """Edges of the filters, in pixels."""
     filters: int = 48
     """Filters of each size."""
     threshold: float = 1.0
-    """How like a filter a patch must be to count, in standard deviations of a random one."""
+    """The likeness to a filter from which a patch counts, in standard deviations of a random one."""
     epsilon: float = 0.1
     """Added to a patch's variance before it is divided by, so that flat patches stay quiet."""
     grid: int = 3
@@ -91,7 +91,7 @@ class Patches:
         return self.fourier or self.pooled
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Images to (n, d), each √d long."""
+        """Map images to (n, d), each √d long."""
         if not isinstance(inputs, Tensor) or tuple(inputs.shape[1:]) != self.shape:
             shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
             raise DataError(f"the space patches takes images of shape {self.shape}, not inputs of shape {shape}")
@@ -99,7 +99,7 @@ class Patches:
         return lengthen(self._rotations(vectors / self.width) if self.fourier else vectors)
 
     def _pool(self, images: Tensor) -> Tensor:
-        """Vectors (n, pooled) of length 1."""
+        """Return vectors (n, pooled) of length 1."""
         groups = self._groups(images)
         if self.mirror:
             groups = [own + other for own, other in zip(groups, self._groups(images.flip(3)), strict=True)]
@@ -147,7 +147,7 @@ class Deep(NamedTuple):
     second: Tensor  # (count, MIXED, edge, edge)
 
     def answer(self, images: Tensor) -> Tensor:
-        """Images (n, channels, h, w) to (n, 2 · count, h', w')."""
+        """Map images (n, channels, h, w) to (n, 2 · count, h', w')."""
         mixed = F.conv2d(_halve(self.first.answer(images)), self.mixing.to(images.device), self.shift.to(images.device))
         power = F.avg_pool2d(mixed.square().mean(dim=1, keepdim=True), SECOND_EDGE, 1)
         return rectify(F.conv2d(mixed, self.second.to(images.device)).div_(power.add_(0.05).sqrt_()), HALF)
@@ -172,7 +172,7 @@ def _halve(answers: Tensor) -> Tensor:
 
 
 def _deep_places(edge: int) -> int:
-    """Places along an edge that the second layer looks at."""
+    """Return the places along an edge that the second layer looks at."""
     return (edge - FIRST_EDGE + 1 - 3) // 2 + 1 - SECOND_EDGE + 1
 
 

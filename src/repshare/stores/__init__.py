@@ -1,4 +1,4 @@
-"""Where a board keeps its state."""
+"""Stores, in which a board keeps its state."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def open_database(place: str) -> Database:
-    """`memory`, `redis://…` (or `rediss://…`), or a file's path."""
+    """Open `memory`, `redis://…` (or `rediss://…`), or a file's path."""
     if place == "memory":
         return MemoryDatabase()
     if place.startswith(("redis://", "rediss://")):

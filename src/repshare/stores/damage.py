@@ -10,19 +10,19 @@ ABOUT_FORM = (Malformed, ValueError, KeyError, IndexError, TypeError, AttributeE
 
 
 def checksum(store: str, key: str, value: bytes) -> int:
-    """Of a value and where it stands: it does not fit another key or another store. No protection against forgers."""
+    """Return the checksum of a value, its key and its store: it fits no other. No protection against forgers."""
     return zlib.crc32(value, zlib.crc32(f"{store}/{key}".encode()))
 
 
 def verify(store: str, key: str, value: bytes, kept: int | None) -> bytes | Damaged:
-    """The value, if it fits its checksum. Earlier versions kept none: what they wrote is taken as it is."""
+    """Return the value, if it fits its checksum. Earlier versions kept none: what they wrote is taken as it is."""
     if kept is None or kept == checksum(store, key, value):
         return value
     return Damaged(key, "its checksum does not fit")
 
 
 class decoding:  # noqa: N801  (used like a function; as one it would take four times as long)
-    """Turn any error about the form of a stored value into Damaged: it is never the fault of whoever asks."""
+    """Turn any error about the form of a stored value into Damaged: it is never the fault of the caller."""
 
     __slots__ = ("_key",)
 
@@ -33,6 +33,6 @@ class decoding:  # noqa: N801  (used like a function; as one it would take four 
         """Begin."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Say what is damaged, if anything is."""
+        """Raise Damaged, if anything is."""
         if isinstance(error, ABOUT_FORM):
             raise Damaged(self._key, f"{type(error).__name__}: {error}"[:200]) from error

@@ -1,4 +1,4 @@
-"""A store in which one damaged value stops nobody: what can be is made whole, and the work begins again."""
+"""A store in which one damaged value does not stop other clients: it is repaired if possible, and work is repeated."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class Healed(NamedTuple):
-    """What was wrong, and what it cost."""
+    """The result of a repair: what was wrong, and what it cost."""
 
     faults: dict[str, str]  # key -> what is wrong with it
     lost: list[str]  # in words, what could not be made again
@@ -32,7 +32,7 @@ class Healing:
         return self._healed(lambda: self.store.read(work))
 
     def items(self) -> Mapping[str, bytes]:
-        """Everything kept."""
+        """Return everything kept."""
         return self._healed(self.store.items)
 
     def clear(self) -> None:
@@ -40,7 +40,7 @@ class Healing:
         self.store.clear()
 
     def find_faults(self) -> dict[str, str]:
-        """The values that are not what was written: key -> what is wrong with it."""
+        """Return the values that are not what was written: key -> what is wrong with it."""
         return self.store.read(find_faults)
 
     def heal(self, fault: Damaged) -> Healed:
@@ -60,7 +60,7 @@ class Healing:
 
 
 def find_faults(state: Transaction) -> dict[str, str]:
-    """The values that are not what was written: key -> what is wrong with it."""
+    """Return the values that are not what was written: key -> what is wrong with it."""
     return {key: kept.reason for key, kept in state.scan("") if isinstance(kept, Damaged)}
 
 

@@ -38,10 +38,10 @@ class MemoryStore:
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads."""
         with self._alone:
-            return work(_Reading(self._read, self._scan))
+            return work(_MemoryReading(self._read, self._scan))
 
     def items(self) -> Mapping[str, bytes]:
-        """Everything kept."""
+        """Return everything kept."""
         return self.read(collect)
 
     def clear(self) -> None:
@@ -59,26 +59,26 @@ class MemoryStore:
                 yield key, verify(self.name, key, *kept)
 
 
-class _Reading:
+class _MemoryReading:
     """A transaction that only reads."""
 
     def __init__(self, read: Callable[[Sequence[str]], list[Kept]], scan: Scan) -> None:
         self._read, self._scan = read, scan
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """What stands under each of these keys."""
+        """Return the values of these keys."""
         return all_sound(self._read(keys))
 
     def set(self, items: Mapping[str, bytes]) -> None:
-        """Not here."""
+        """Refuse: this only reads."""
         raise TypeError("this transaction only reads")
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Not here."""
+        """Refuse: this only reads."""
         raise TypeError("this transaction only reads")
 
     def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
-        """Everything whose key begins so."""
+        """Yield everything whose key begins with this."""
         return iter(self._scan(prefix))
 
 
@@ -91,18 +91,18 @@ class MemoryDatabase:
         self._stores: dict[str, MemoryStore] = {}
 
     def store(self, name: str) -> MemoryStore:
-        """The store of this name."""
+        """Return the store of this name."""
         return self._stores.setdefault(name, MemoryStore(name))
 
     def check(self) -> None:
-        """Memory is always there."""
+        """Do nothing: memory is always available."""
 
     def inspect(self) -> list[str]:
-        """Whoever asks for memory knows what it is."""
+        """Return no warning: memory was asked for by name."""
         return []
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to close."""
 
 
 class Changes:
@@ -114,7 +114,7 @@ class Changes:
         self.made: dict[str, bytes | None] = {}  # None: deleted
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """What stands under each of these keys."""
+        """Return the values of these keys."""
         known = self._known
         if unknown := list(dict.fromkeys(key for key in keys if key not in known)):
             known.update(zip(unknown, self._read(unknown), strict=True))
@@ -126,13 +126,13 @@ class Changes:
         self.made.update(items)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove what stands under these keys."""
+        """Remove these keys and their values."""
         gone = dict.fromkeys(keys)
         self._known.update(gone)
         self.made.update(gone)
 
     def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
-        """Everything whose key begins so."""
+        """Yield everything whose key begins with this."""
         for key, kept in self._scan(prefix):
             if key not in self.made:
                 yield key, kept

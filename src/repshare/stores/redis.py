@@ -30,7 +30,7 @@ from repshare.stores.store import Kept, Result, Transaction, sound
 
 SECONDS = 5.0  # to connect, to wait for an answer, and to keep trying while others change the same store
 PATIENT_TRIES = 10  # after which work makes the others wait
-DOOR_SECONDS = 30.0  # for which they wait at most, should whoever holds the door die
+DOOR_SECONDS = 30.0  # for which they wait at most, should the process that holds the door die
 VERSION = "#"
 AT_ONCE = 500  # keys, where all are read one after the other
 
@@ -49,7 +49,7 @@ for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], '.' .. ARGV[i], '~' .. AR
 return 1
 """
 
-# The version goes on: whoever has read something before it was cleared must notice.
+# The version continues: a reader from before it was cleared must notice.
 CLEAR = """
 local version = redis.call('HGET', KEYS[1], '#')
 redis.call('UNLINK', KEYS[1])
@@ -81,34 +81,34 @@ class RedisDatabase:
         except (redis.RedisError, ValueError):  # whose words may have a part of the password in them
             raise StoreError(
                 f"{_where(url)} cannot be the address of a Redis: it looks like redis://:password@host:6379/0, "
-                "with %XX for signs in the password that mean something in an address"
+                "with special characters of the password written as %XX"
             ) from None
         self.change = self.connection.register_script(CHANGE)
         self.clear = self.connection.register_script(CLEAR)
         self.open = self.connection.register_script(OPEN)
 
     def store(self, name: str) -> "RedisStore":
-        """The store of this name."""
+        """Return the store of this name."""
         return RedisStore(self, name)
 
     def check(self) -> None:
         """Write something and read it back."""
         self.store("check").transact(lambda state: state.set({"alive": b"yes"}))
         if self.store("check").transact(lambda state: state.get(["alive"])) != [b"yes"]:
-            raise StoreError("Redis: what was written is not there")
+            raise StoreError("Redis: what was written cannot be read back")
 
     def inspect(self) -> list[str]:
-        """Whether this Redis keeps what it is given. Raises ConfigError if it may drop any of it."""
+        """Check that this Redis keeps what it is given. Raises ConfigError if it may drop any of it."""
         policy = self._setting("maxmemory-policy") or self._told("memory", "maxmemory_policy")
         log = self._setting("appendonly") or {"0": "no", "1": "yes"}.get(self._told("persistence", "aof_enabled"), "")
         sync = self._setting("appendfsync")
         if policy.startswith("allkeys"):  # volatile ones drop only what has an end, and nothing of ours has
             raise ConfigError(
                 f"this Redis may drop what it was given: its maxmemory-policy is {policy}. Releases, tokens and tasks "
-                "would vanish without a word: set maxmemory-policy noeviction"
+                "would be lost silently: set maxmemory-policy noeviction"
             )
         warnings = {
-            "its maxmemory-policy cannot be read: it must be noeviction, or what it keeps may vanish": not policy,
+            "its maxmemory-policy cannot be read: it must be noeviction, or stored values may be lost": not policy,
             "it cannot be read whether appendonly is on: it must be": not log,
             "appendonly is off: all that was acknowledged may be lost when Redis stops. Set appendonly yes": log
             == "no",
@@ -118,19 +118,19 @@ class RedisDatabase:
         return [f"Redis: {warning}" for warning, so in warnings.items() if so]
 
     def _setting(self, name: str) -> str:
-        """A value of its configuration; nothing where that may not be asked."""
+        """Return a value of its configuration; nothing where that may not be asked."""
         with _errors(), suppress(redis.ResponseError):
             return str(self.connection.config_get(name).get(name, ""))
         return ""
 
     def _told(self, section: str, name: str) -> str:
-        """What it tells of itself: less, but to more of those who ask."""
+        """Return what INFO tells: less, but more users may ask for it."""
         with _errors(), suppress(redis.ResponseError):
             return str(self.connection.info(section).get(name, ""))
         return ""
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self.connection.close()
 
 
@@ -169,7 +169,7 @@ class RedisStore:
         return self.transact(work)
 
     def items(self) -> Mapping[str, bytes]:
-        """Everything kept."""
+        """Return everything kept."""
         with _errors():
             kept: Any = self.database.connection.hgetall(self.hash)
         keys = [name[1:].decode() for name in kept if name[:1] == b"."]
@@ -177,7 +177,7 @@ class RedisStore:
         return {key: sound(self.verified(key, value, check)) for key, value, check in found}
 
     def verified(self, key: str, value: bytes, kept: bytes | None) -> bytes | Damaged:
-        """The value, if it fits what is kept as its checksum."""
+        """Return the value, if it fits what is kept as its checksum."""
         if kept is not None and not (kept.isascii() and kept.isdigit()):
             return Damaged(key, "its checksum is no number")
         return verify(self.name, key, value, None if kept is None else int(kept))
@@ -188,7 +188,7 @@ class RedisStore:
             self.database.clear(keys=[self.hash])
 
     def _transact(self, work: Callable[[Transaction], Result], key: bytes) -> Result:
-        reading = _Reading(self)
+        reading = _RedisReading(self)
         changes = Changes(reading.read, reading.scan)
         result = work(changes)
         if changes.made:
@@ -208,32 +208,32 @@ class RedisStore:
             raise _Conflict
 
     def _close_door(self) -> bytes:
-        """Make all others wait; the key with which one may go on, or nothing if another was faster."""
+        """Make all others wait. Return the key with which to continue, or nothing if another was faster."""
         key = secrets.token_bytes(8)
         return key if self.database.connection.set(self.door, key, nx=True, px=int(1000 * DOOR_SECONDS)) else b""
 
 
-class _Reading:
-    """What one transaction reads: all of one version."""
+class _RedisReading:
+    """The reads of one transaction: all of one version."""
 
     def __init__(self, store: RedisStore) -> None:
         self._store, self._connection = store, store.database.connection
         self._versions: list[bytes | None] = []
 
     def look(self) -> bytes | None:
-        """The version."""
+        """Return the version."""
         if not self._versions:
             self._ask([])
         return self._versions[0]
 
     def read(self, keys: Sequence[str]) -> list[Kept]:
-        """What stands under these keys."""
+        """Return the values of these keys."""
         found = self._ask([*map(_value, keys), *map(_checksum, keys)])
         each = zip(keys, found[: len(keys)], found[len(keys) :], strict=True)
         return [None if value is None else self._store.verified(key, value, kept) for key, value, kept in each]
 
     def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
-        """Everything whose key begins so."""
+        """Yield everything whose key begins with this."""
         self._ask([])
         names: Any = self._connection.hkeys(self._store.hash)
         self._ask([])
@@ -253,7 +253,7 @@ class _Reading:
 
 
 def _where(url: str) -> str:
-    """Host and port of an address that makes no sense; never a password."""
+    """Return host and port of an address that makes no sense; never a password."""
     scheme, _, rest = url.partition("://")
     place = re.split("[/?#]", rest.rpartition("@")[2])[0]
     return f"{scheme}://…" if place.startswith(":") else f"{scheme}://{place}"

@@ -27,7 +27,7 @@ FORMAT = 1  # PRAGMA user_version. 0: without checksums
 # Earlier versions can still read such a file, but not write to it: a row has three columns.
 UPGRADE = "ALTER TABLE kept ADD COLUMN checksum INTEGER"
 
-# A row that is replaced stays where it is, beside those that were first written with it: fewer pages change.
+# A row that is replaced stays where it is, next to those that were first written with it: fewer pages change.
 INSTEAD = "ON CONFLICT (key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum"
 ROWS = 64  # in one statement: between statements, and rows of executemany, another thread takes its turn
 
@@ -52,7 +52,7 @@ class SqliteDatabase:
         self._upgrade()
 
     def store(self, name: str) -> "SqliteStore":
-        """The store of this name."""
+        """Return the store of this name."""
         return SqliteStore(self, name)
 
     def check(self) -> None:
@@ -60,14 +60,14 @@ class SqliteDatabase:
         something = os.urandom(8)  # SQLite does not write what is there already
         self.store("check").transact(lambda state: state.set({"alive": something}))
         if self.store("check").read(lambda state: state.get(["alive"])) != [something]:
-            raise StoreError(f"{self.path}: what was written is not there")
+            raise StoreError(f"{self.path}: what was written cannot be read back")
 
     def inspect(self) -> list[str]:
-        """A file is as durable as its disk."""
+        """Return no warning: a file is as durable as its disk."""
         return []
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         for connection in (self._writing, *self._reading):
             connection.close()
 
@@ -84,7 +84,7 @@ class SqliteDatabase:
 
     @contextmanager
     def begin(self, how: str = "IMMEDIATE", *, reading: bool = False) -> Iterator[sqlite3.Connection]:
-        """A transaction of SQLite's: kept if the block ends without an error."""
+        """Yield a transaction of SQLite's: kept if the block ends without an error."""
         with self._reader() if reading else self._writing.alone() as connection:
             try:
                 connection.execute(f"BEGIN {how}")
@@ -122,18 +122,18 @@ class _Connection:
 
     @contextmanager
     def alone(self) -> Iterator[sqlite3.Connection]:
-        """The connection, while nobody else has it."""
+        """Yield the connection, while no other thread has it."""
         with self._alone:
             yield self._connection
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._alone:
             self._connection.close()
 
 
 def _make_private(path: Path) -> None:
-    """Make the file, if it is not there, for its owner alone. What SQLite makes beside it gets the same mode."""
+    """Make the file, if it does not exist, for its owner alone. What SQLite makes next to it gets the same mode."""
     with suppress(OSError):  # it is there already; or it cannot be made, which SQLite will say
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
@@ -161,13 +161,13 @@ class SqliteStore:
             return self._transact(work, "IMMEDIATE")
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do work that only reads, beside one that writes."""
+        """Do work that only reads, while another may write."""
         with self.database.begin("DEFERRED", reading=True) as connection:
             return work(self._changes(connection))
 
     def items(self) -> Mapping[str, bytes]:
-        """Everything kept."""
-        return self.transact(collect)  # it may take long: those who only read go on beside it
+        """Return everything kept."""
+        return self.transact(collect)  # it may take long: those who only read continue meanwhile
 
     def clear(self) -> None:
         """Forget everything."""
@@ -215,5 +215,5 @@ class SqliteStore:
 
 
 def _range(prefix: str) -> tuple[str, str]:
-    """The keys that begin so: from the first one on, and below the second."""
+    """Return the bounds of the keys with this prefix: from the first one on, and below the second."""
     return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)

@@ -1,4 +1,4 @@
-"""What a store promises."""
+"""The promise of a store."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar, cast
@@ -7,23 +7,23 @@ from repshare.errors import Damaged
 
 Result = TypeVar("Result")
 Kept = bytes | Damaged | None
-"""What stands under a key: a value, one that is not what was written, or nothing."""
+"""The value of a key: one that was written, one that is not what was written, or nothing."""
 
 
 class Transaction(Protocol):
     """Reads see the writes before them; nothing is kept unless the work ends well."""
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """What stands under each of these keys. Raises Damaged if one of the values is not what was written."""
+        """Return the values of these keys. Raises Damaged if one of them is not what was written."""
 
     def set(self, items: Mapping[str, bytes]) -> None:
         """Put each of these under its key."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove what stands under these keys."""
+        """Remove these keys and their values."""
 
     def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
-        """Everything whose key begins so, one by one, and nothing of it stays in memory. Change nothing meanwhile."""
+        """Yield everything whose key begins with this; nothing of it stays in memory. Change nothing meanwhile."""
 
 
 class Store(Protocol):
@@ -36,44 +36,44 @@ class Store(Protocol):
         """Do this work alone, all of it or nothing, durable on return; begin it again if another came in between."""
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do work that only reads: on one state, and without waiting for others that write, where that can be had."""
+        """Do work that only reads: on one state, and, where possible, without waiting for others that write."""
 
     def items(self) -> Mapping[str, bytes]:
-        """Everything kept."""
+        """Return everything kept."""
 
     def clear(self) -> None:
         """Forget everything."""
 
 
 class Database(Protocol):
-    """Stores by name. Raises StoreError when it is away or cannot write.
+    """Stores by name. Raises StoreError when it is unavailable or cannot write.
 
     A change that was under way is then made or not, but never in part: over a network, an answer can get lost.
     """
 
     slow: bool
-    """Whether it waits for more than this processor: better asked by the pile, from a thread of one's own."""
+    """It waits for more than this processor: better asked in batches, from a separate thread."""
 
     def store(self, name: str) -> Store:
-        """The store of this name; it need not exist before."""
+        """Return the store of this name; it need not exist before."""
 
     def check(self) -> None:
         """Write something and read it back."""
 
     def inspect(self) -> list[str]:
-        """What to warn of before anything is entrusted to it. Raises ConfigError if nothing should be."""
+        """Return what to warn of before anything is entrusted to it. Raises ConfigError if nothing should be."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 def collect(state: Transaction) -> dict[str, bytes]:
-    """Everything in a store. Raises Damaged if one of the values is not what was written."""
+    """Return everything in a store. Raises Damaged if one of the values is not what was written."""
     return {key: sound(kept) for key, kept in state.scan("")}
 
 
 def get_each(state: Transaction, keys: Sequence[str]) -> list[Kept]:
-    """What stands under each of these keys, where a damaged one must not hide the others."""
+    """Return the values of these keys, where a damaged one must not hide the others."""
     try:
         return list(state.get(keys))
     except Damaged as fault:
@@ -81,14 +81,14 @@ def get_each(state: Transaction, keys: Sequence[str]) -> list[Kept]:
 
 
 def sound(kept: bytes | Damaged) -> bytes:
-    """The value. Raises Damaged if it is not what was written."""
+    """Return the value. Raises Damaged if it is not what was written."""
     if isinstance(kept, Damaged):
         raise kept
     return kept
 
 
 def all_sound(found: list[Kept]) -> list[bytes | None]:
-    """The values. Raises Damaged if one of them is not what was written."""
+    """Return the values. Raises Damaged if one of them is not what was written."""
     for kept in found:
         if kept.__class__ is Damaged:
             raise kept

@@ -168,7 +168,7 @@ def test_a_client_whose_process_is_killed_goes_away(visit, relay):
     visit.page.wait_for_selector(f"{_row('bob')} .gone", timeout=60_000)
     assert "away" in visit.text(_row("bob"))
     visit.wait_text(_row("alice"), "online")
-    visit.wait("document.getElementById('announce').textContent.includes('went away')")
+    visit.wait("document.getElementById('announce').textContent.includes('went offline')")
 
 
 def test_the_token_leaves_the_address_and_stays_in_the_tab(visit):

@@ -98,7 +98,7 @@ def test_nobody_who_tells_anything_gives_no_curves():
 def test_what_was_seen_adds_up_over_relays_and_restarts():
     notes, clock = MemoryStore(), Clock()
     for _ in range(2):
-        relay = presence.Seen(clock)
+        relay = presence.PresenceRecorder(clock)
         relay.note("t", "alice", up=10, published=True)
         relay.note("t", "alice", down=5)
         for tallies in relay.take().values():
@@ -110,7 +110,7 @@ def test_what_was_seen_adds_up_over_relays_and_restarts():
 
 
 def test_one_who_never_published_leaves_no_trace():
-    notes, relay = MemoryStore(), presence.Seen()
+    notes, relay = MemoryStore(), presence.PresenceRecorder()
     relay.note("t", "invented", down=5)
     presence.flush(notes, relay.take()["t"])
     assert not notes.items()
@@ -160,7 +160,7 @@ def test_a_client_that_withdraws_is_in_no_snapshot_any_more():
 
 
 def test_a_client_whose_release_grew_too_old_leaves_nothing_on_the_page():
-    clock, relay, tasks = Clock(), presence.Seen(), Tasks(open_database("memory"))
+    clock, relay, tasks = Clock(), presence.PresenceRecorder(), Tasks(open_database("memory"))
     tasks.create("digits", replace(TASK, max_age=60.0))
     there = tasks.get("digits")
     board, notes, there.board.age = there.board, there.notes, Age(clock)
@@ -259,7 +259,7 @@ def test_a_client_that_is_ahead_of_one_that_stopped_is_drawn_to_its_end():
 
 
 def test_a_client_that_lies_about_its_model_or_round_does_not_decide_what_fedavg_would_have_cost():
-    board, notes, relay = Board(TASK), MemoryStore(), presence.Seen()
+    board, notes, relay = Board(TASK), MemoryStore(), presence.PresenceRecorder()
     for name, number, size in (("a", 10, 1000), ("b", 10, 500), ("liar", 2**31 - 1, 2**53)):
         publish(board, name, number, spread())
         tell(notes, name, 10, model_bytes=size)
@@ -320,7 +320,7 @@ def test_a_class_that_nobody_has_is_nowhere_on_the_map():
 
 
 def test_what_fedavg_would_have_cost_is_each_model_up_and_down_in_every_round():
-    board, notes, relay = Board(TASK), MemoryStore(), presence.Seen()
+    board, notes, relay = Board(TASK), MemoryStore(), presence.PresenceRecorder()
     for name, size in (("a", 1000), ("b", 500), ("silent", None)):
         publish(board, name, 10, spread())
         if size:

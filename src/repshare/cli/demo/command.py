@@ -59,13 +59,13 @@ def demo(
         stay: On a terminal, keep the relay and its page up until Enter or Ctrl-C.
         json: Print one JSON document on standard output, and nothing else there.
     """
-    from repshare.cli.demo.processes import Processes
+    from repshare.cli.demo.processes import DemoProcesses
     from repshare.cli.demo.scene import Cast, Scene
 
     cast = Cast(dataset, clients, samples, rounds, seed, pace)
     console = Console(stderr=json, highlight=False)
     try:
-        with _folder(keep) as folder, Processes(folder, remove=keep is None) as processes:
+        with _folder(keep) as folder, DemoProcesses(folder, remove=keep is None) as processes:
             console.print("starting a relay …", style="dim")
             scene = Scene(cast, folder, processes)
             say(console, f"live page    {scene.page}\n")
@@ -103,8 +103,8 @@ def _show(rounds: "list[Rounds]", cast: "Cast", console: Console, *, as_json: bo
         print_json(_document(rounds, cast))
         return
     console.print(final_table(rounds, cast))
-    console.print("[bold]alone[/]      the same network, weights and images, with nobody to learn from")
-    console.print("[bold]together[/]   with class averages of the others' representations, from the relay")
+    console.print("[bold]alone[/]      the same network, weights and images, without other clients to learn from")
+    console.print("[bold]together[/]   with class averages of other clients' representations, from the relay")
     console.print("[bold]up, down[/]   what it sent and received in all rounds\n")
     console.print(FOR_REAL, markup=False)
 
@@ -131,7 +131,7 @@ def _document(rounds: "list[Rounds]", cast: "Cast") -> dict[str, Any]:
 
 @contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
-    """A folder for the length of a block, or one that stays."""
+    """Yield a folder for the length of a block, or one that stays."""
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="repshare-demo-", ignore_cleanup_errors=True) as path:
             yield Path(path)
@@ -140,6 +140,6 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         keep.mkdir(parents=True)
     except OSError as error:
         raise ConfigError(
-            f"{keep} cannot be made: {error.strerror}. --keep takes a folder that is not there yet"
+            f"{keep} cannot be made: {error.strerror}. --keep takes a folder that does not exist yet"
         ) from error
     yield keep.absolute()

@@ -28,7 +28,7 @@ def keep(folder: str | None) -> None:
 
 
 def _kill(group: int) -> bool:
-    """Whether anything was left to kill."""
+    """Return whether anything was left to kill."""
     try:
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies

@@ -30,7 +30,7 @@ DOOR_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Share:
-    """Which party of which demo."""
+    """One party's part in one demo."""
 
     dataset: str
     place: int  # 0, 1, …
@@ -40,7 +40,7 @@ class Share:
     parties: int = 1  # how many to wait for there
 
     def environment(self) -> dict[str, str]:
-        """What a process that is to be this party finds in its environment."""
+        """Return the environment of a process that is to be this party."""
         return {VARIABLE: json.dumps(asdict(self))}
 
 
@@ -55,7 +55,7 @@ class ResNet(nn.Module):
         self.head = nn.Linear(DIMENSION, classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (n, 1, h, w) to logits (n, classes)."""
+        """Map images (n, 1, h, w) to logits (n, classes)."""
         stem = self.stem(images)
         return self.head(self.project(torch.relu(stem + self.block(stem))))  # type: ignore[no-any-return]
 
@@ -69,12 +69,12 @@ NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # dealt out in turn
 
 
 def network_of(place: int) -> str:
-    """Which network this party has."""
+    """Return this party's network."""
     return list(NETWORKS)[place % len(NETWORKS)]
 
 
 def party() -> Party:
-    """The party that the environment names, when all the others are ready, too."""
+    """Return the party that the environment names, once all other parties are ready, too."""
     share = Share(**json.loads(os.environ[VARIABLE]))
     made = make_party(share)
     if share.door is not None:
@@ -83,7 +83,7 @@ def party() -> Party:
 
 
 def make_party(share: Share) -> Party:
-    """A network and a few images of its own. The same share has the same ones wherever it is made."""
+    """Return a network and a few images of its own. The same share has the same ones wherever it is made."""
     train, test, classes = load(share.dataset).normalised()
     mine = choose(share, len(train.labels))
     return Party(
@@ -95,13 +95,13 @@ def make_party(share: Share) -> Party:
 
 
 def choose(share: Share, of: int) -> NDArray[np.int64]:
-    """Which of the training samples this party has."""
+    """Return which of the training samples this party has."""
     order = numpy_stream(share.seed, "demo").permutation(of)
     return order[share.place * share.samples : (share.place + 1) * share.samples]
 
 
 def _meet(door: Path, share: Share) -> None:
-    """Wait for the others: nobody has to in earnest, but processes take seconds to start, and a demo is short."""
+    """Wait for the others. Real clients need not, but processes take seconds to start, and a demo is short."""
     (door / f"ready-{share.place}").touch()
     deadline = time.monotonic() + DOOR_SECONDS
     while len(list(door.glob("ready-*"))) < share.parties and time.monotonic() < deadline:
@@ -109,7 +109,7 @@ def _meet(door: Path, share: Share) -> None:
 
 
 def learn_alone(journal: Journal, rounds: int, pace: float, shares: dict[str, Share]) -> None:
-    """Train each of them with the weights and batches that it has in company, but nobody to learn from."""
+    """Train each of them with the same weights and batches as together, but without other clients to learn from."""
     clients = [_make_client(name, share) for name, share in shares.items()]
     for _ in range(rounds):
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Processes that end with whoever started them: however that ends, and with all that they left in a folder."""
+"""Processes that end with the process that started them, however that ends, and with all they left in a folder."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from repshare.errors import WorkerFailed
 STOP_SECONDS = 10.0  # for a process to end when asked to
 
 
-class Processes:
+class DemoProcesses:
     """Several processes, for the length of a block; what each says is in a file."""
 
     def __init__(self, folder: Path, *, remove: bool) -> None:
@@ -37,14 +37,14 @@ class Processes:
             )
 
     def running(self, name: str) -> bool:
-        """Whether it is still running. Raises WorkerFailed, with its last words, if it did not end well."""
+        """Return whether it is still running. Raises WorkerFailed, with its last lines, if it did not end well."""
         code = self._running[name].poll()
         if code:
             raise WorkerFailed(f"{name} ended with exit code {code}: {self._last_words(name)}")
         return code is None
 
     def log(self, name: str) -> Path:
-        """Where its output goes."""
+        """Return the file with its output."""
         return self.folder / f"{name}.log"
 
     def __enter__(self) -> Self:

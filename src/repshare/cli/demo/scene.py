@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.cli.demo.party import DIMENSION, Share, choose, network_of
-from repshare.cli.demo.processes import Processes
+from repshare.cli.demo.processes import DemoProcesses
 from repshare.data import histogram, load
 from repshare.errors import ConfigError, WorkerFailed
 from repshare.relay.auth import Access, Grant
@@ -30,7 +30,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 @dataclass(frozen=True)
 class Cast:
-    """Who plays, and what."""
+    """The clients of the demo, and their settings."""
 
     dataset: str = "digits"
     clients: int = 4
@@ -48,17 +48,17 @@ class Cast:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Whom the clients are called after."""
+        """The clients' names."""
         return NAMES[: self.clients]
 
     def share(self, place: int, door: Path | None = None) -> Share:
-        """One client's part."""
+        """Return one client's part."""
         waiting = {} if door is None else {"door": str(door), "parties": self.clients}
         return Share(self.dataset, place, self.samples, self.seed, **waiting)  # type: ignore[arg-type]
 
 
 class Rounds(NamedTuple):
-    """How far one client has come."""
+    """The progress of one client."""
 
     name: str
     model: str
@@ -69,7 +69,7 @@ class Rounds(NamedTuple):
 class Scene:
     """A relay and its clients, under way."""
 
-    def __init__(self, cast: Cast, folder: Path, processes: Processes) -> None:
+    def __init__(self, cast: Cast, folder: Path, processes: DemoProcesses) -> None:
         """Start the relay; `begin` starts the clients."""
         self.cast, self.folder, self._processes = cast, folder, processes
         self._alone = Journal(folder / "alone.jsonl")
@@ -93,7 +93,7 @@ class Scene:
         self._processes.start(ALONE, ["-m", "repshare.cli.demo.party", *alone], ONE_THREAD)
 
     def watch(self) -> Iterator[list[Rounds]]:
-        """How far everyone is, again and again until all are done. Raises WorkerFailed if one does not end well."""
+        """Yield everyone's progress until all are done. Raises WorkerFailed if one does not end well."""
         names = [*self.cast.names, ALONE]
         while True:
             going = [name for name in names if self._processes.running(name)]
@@ -105,7 +105,7 @@ class Scene:
             time.sleep(LOOK_SECONDS)
 
     def look(self) -> list[Rounds]:
-        """How far everyone is, from the records that the clients keep."""
+        """Return everyone's progress, from the records that the clients keep."""
         alone = self._alone.read()
         return [
             Rounds(name, network_of(place), [line for line in alone if line["client"] == name], self._own[name].read())
@@ -124,7 +124,7 @@ class Scene:
             folder.finish(method, self.cast.seed)
 
     def _join(self, name: str) -> list[str]:
-        """What follows `repshare` where this client joins."""
+        """Return the arguments of `repshare` with which this client joins."""
         party = Path(__file__).with_name("party.py")
         access = ["--task", f"{party}:party", "--token-file", str(self.folder / f"{name}.token")]
         work = ["--state", str(self.folder / name), "--rounds", str(self.cast.rounds), "--pace", str(self.cast.pace)]
@@ -144,14 +144,14 @@ class Scene:
 
 
 def _count(cast: Cast) -> NDArray[np.int64]:
-    """Who has what: samples by client and class."""
+    """Count samples by client and class."""
     train, _, classes = load(cast.dataset)
     parts = [choose(cast.share(place), len(train.labels)) for place in range(cast.clients)]
     return histogram(train.labels, parts, classes)
 
 
 def _check_data(cast: Cast) -> int:
-    """Have the data before anyone needs it; the number of classes."""
+    """Load the data before anyone needs it; return the number of classes."""
     splits = load(cast.dataset, progress=True)
     if cast.clients * cast.samples > len(splits.train.labels):
         wanted = f"{cast.clients} clients with {cast.samples} samples each"
@@ -160,7 +160,7 @@ def _check_data(cast: Cast) -> int:
 
 
 def _make_tokens(cast: Cast, classes: int, folder: Path) -> str:
-    """Create the task, and a token for each client, in a file of its own; the token of one who looks."""
+    """Create the task, and a token for each client, in its own file; return a viewer's token."""
     database = open_database(str(folder / "relay.db"))
     try:
         Tasks(database).create(cast.dataset, Task(classes, DIMENSION))

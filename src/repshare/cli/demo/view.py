@@ -1,4 +1,4 @@
-"""What the demo shows on the terminal."""
+"""The demo on the terminal."""
 
 import statistics
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from repshare.results.terminal import CURVE_WIDTH, curve, make_table, traffic
 
 
 def live_table(rounds: Sequence[Rounds], cast: Cast) -> Table:
-    """How far everyone is: a row for each client, as wide from the beginning as it will be."""
+    """Show everyone's progress: a row for each client, as wide from the beginning as it will be."""
     title = f"{cast.clients} clients learn from {cast.samples} images of {cast.dataset} each: accuracy now [%]"
     table = make_table("<client|<network|round|alone|together|<by round|up|down", title=title)
     for each in rounds:
@@ -26,7 +26,7 @@ def live_table(rounds: Sequence[Rounds], cast: Cast) -> Table:
 
 
 def final_table(rounds: Sequence[Rounds], cast: Cast) -> Table:
-    """Alone and together, after the last round."""
+    """Return a table of the accuracy alone and together, after the last round."""
     title = f"{cast.dataset}, {cast.samples} images each, {cast.rounds} rounds: test accuracy at the end [%]"
     table = make_table("<client|<network|alone|together|gain|<by round|up|down", title=title)
     for each in rounds:
@@ -38,7 +38,7 @@ def final_table(rounds: Sequence[Rounds], cast: Cast) -> Table:
 
 
 def last(lines: Sequence[Line]) -> float:
-    """The last test accuracy in percent."""
+    """Return the last test accuracy in percent."""
     return 100 * float(next((line["test_accuracy"] for line in reversed(lines) if line["test_accuracy"]), 0.0))
 
 

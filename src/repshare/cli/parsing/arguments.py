@@ -27,7 +27,7 @@ def check_arguments(program: str, command: Callable[..., Any], arguments: Sequen
 
 
 def refuse(message: str, program: str) -> NoReturn:
-    """Say what is wrong, and where to read more."""
+    """Print what is wrong, and where to read more."""
     raise ConfigError(f"{message} See `{program} --help`") from None
 
 

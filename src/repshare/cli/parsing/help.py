@@ -48,7 +48,7 @@ def _names(groups: dict[str, list[Option]]) -> Iterator[str]:
 
 
 def _description(documentation: str) -> Iterator[str]:
-    """Paragraphs as they are; examples indented, those that follow each other without a line between them."""
+    """Return paragraphs as they are; examples indented, those that follow each other without a line between them."""
     examples: list[str] = []
     for paragraph in [*documentation.partition("\nArgs:\n")[0].strip().split("\n\n"), ""]:
         text = " ".join(paragraph.split("\n"))

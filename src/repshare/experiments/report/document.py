@@ -37,7 +37,7 @@ BOUND = " The bound is one for clients whose classes are about equally frequent.
 
 
 def make_report(runs: Sequence[Recorded]) -> str:
-    """One HTML file about these runs that loads nothing from anywhere."""
+    """Make one HTML file about these runs that loads nothing from anywhere."""
     articles = "\n".join(_article(run, number) for number, run in enumerate(runs, start=1))
     made = time.strftime("%Y-%m-%d", time.localtime())
     return Template((STATIC / "report.html").read_text()).substitute(
@@ -71,7 +71,7 @@ def _article(run: Recorded, number: int) -> str:
 
 
 def _experiment(run: Recorded) -> list[str]:
-    """The table and the figure that the experiment itself wrote."""
+    """Return the table and the figure that the experiment itself wrote."""
     table, figure = run.path / "table.md", run.path / "figure.svg"
     return [
         _section("Results", _from_markdown(table.read_text()) if table.is_file() else ""),
@@ -126,7 +126,7 @@ def _draw_traffic(lines: Sequence[Line]) -> str:
 
 
 def _results(run: Recorded) -> str:
-    """One row for each method."""
+    """Make a table with one row for each method."""
     methods = dict.fromkeys(line["method"] for line in run.lines)
     found = {name: _summarise([line for line in run.lines if line["method"] == name], run) for name in methods}
     rivals = [each.accuracy for method, each in found.items() if each and (method != "CL" or len(found) == 1)]
@@ -145,7 +145,7 @@ def _results(run: Recorded) -> str:
 
 
 def _summarise(lines: Sequence[Line], run: Recorded) -> Summary | None:
-    """The summary; of an unfinished run, up to the last test that every seed reached: some got less far."""
+    """Return the summary; of an unfinished run, up to the last test that every seed reached: some got less far."""
     last: dict[int, int] = {}
     for line in lines:
         if line["test_accuracy"] is not None:
@@ -156,7 +156,7 @@ def _summarise(lines: Sequence[Line], run: Recorded) -> Summary | None:
 
 
 def _clients(tested: Sequence[Line]) -> str:
-    """One row for each client, a column for each method. Empty where there are too many to read, or only one."""
+    """Make a table: a row for each client, a column for each method. Empty where there are too many, or only one."""
     last = {(line["client"], line["method"], line["seed"]): line for line in sorted(tested, key=lambda x: x["round"])}
     finals: dict[str, dict[str, list[float]]] = {}
     for (client, method, _), line in last.items():
@@ -173,7 +173,7 @@ def _clients(tested: Sequence[Line]) -> str:
 
 
 def _traffic(run: Recorded) -> str:
-    """What was sent and received: in a round, and in all."""
+    """Make a table of what was sent and received: in a round, and in all."""
     rows = []
     for method in dict.fromkeys(line["method"] for line in run.lines):
         lines = [line for line in run.lines if line["method"] == method]
@@ -189,7 +189,7 @@ def _section(title: str, content: str, caption: str = "") -> str:
 
 
 def _picture(content: bytes, label: str, kind: str = "svg+xml") -> str:
-    """A picture, in which no script runs, whoever has drawn it."""
+    """Return a picture in which no script runs, whatever its source."""
     encoded = base64.b64encode(content).decode()
     return f'<img class="picture" alt="{html.escape(label)}" src="data:image/{kind};base64,{encoded}">'
 
@@ -211,7 +211,7 @@ def _show(value: Any) -> str:
 
 
 def _from_markdown(text: str) -> str:
-    """Paragraphs and tables, which is all that experiments write."""
+    """Convert paragraphs and tables, which is all that experiments write."""
     parts = []
     for paragraph in text.strip().split("\n\n"):
         rows = [line.strip().strip("|").split("|") for line in paragraph.splitlines()]
@@ -224,7 +224,7 @@ def _from_markdown(text: str) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]], words: int = 1, best: int | None = None) -> str:
-    """Rows of text, headings first; the first `words` columns are words, the others numbers."""
+    """Make a table of rows of text, headings first; the first `words` columns are words, the others numbers."""
 
     def row(cells: Sequence[str], other: str, scope: str, mark: str = "") -> str:
         made = [f'<th scope="{scope}">{html.escape(cells[0])}</th>']

@@ -27,7 +27,7 @@ class Recorded:
 
     @property
     def title(self) -> str:
-        """What it is, in a few words."""
+        """Its title, in a few words."""
         dataset = str(self.setting.get("dataset", self.path.name))
         about = [self.experiment] if self.experiment else []
         about.append(Path(dataset).name if is_reference(dataset) else dataset)
@@ -69,7 +69,7 @@ def _describe(path: Path) -> dict[str, Any]:
 
 
 def _as_comparison(described: Mapping[str, Any], lines: Sequence[Line]) -> tuple[dict[str, Any], list[Line]]:
-    """What `repshare join` leaves, as a comparison of one."""
+    """Return what `repshare join` leaves, as a comparison of one."""
     name, seed = str(described["client"]), described.get("seed", 0)
     setting = {"dataset": described["task"], **described}
     marked = [{**line, "method": name, "seed": seed} for line in lines]
@@ -96,7 +96,7 @@ def _missing_rounds(path: Path, described: Mapping[str, Any], lines: Sequence[Li
 
 
 def _missing_cells(experiment: str, lines: Sequence[Line]) -> list[str]:
-    """Entries that the paper's table lacks; a study's own table says what it lacks."""
+    """Return the entries that the paper's table lacks; a study's own table says what it lacks."""
     if experiment != "table":
         return []
     held = {(line["row"], line["clients"], line["seed"]) for line in lines}

@@ -1,1 +1,1 @@
-"""What an operator sees: logs, metrics, and who did what."""
+"""Monitoring for operators: logs, metrics, and who did what."""

@@ -26,7 +26,7 @@ MOST_FILES = 10
 
 
 class AuditLog:
-    """Where lines go: to a file, to standard output, or nowhere. Several processes may write to one file."""
+    """A log in a file, on standard output, or nowhere. Several processes may write to one file."""
 
     def __init__(self, place: str | None = None, clock: Callable[[], float] = time.time) -> None:
         """`place`: a file's path; `-` for standard output; None for nowhere."""
@@ -53,7 +53,7 @@ class AuditLog:
             logging.getLogger(__name__).error("the audit log cannot be written (%s): %s", error, line.strip())
 
     def note_operator(self, action: Action, /, **about: Any) -> None:
-        """Write down what somebody on this machine did by a command."""
+        """Write down what was done by a command on this machine."""
         try:
             name = getpass.getuser()
         except (KeyError, OSError):  # a user id without a name
@@ -79,7 +79,7 @@ def _append(path: Path, line: bytes) -> None:
 
 
 def _rotate(path: Path) -> None:
-    """file.9 becomes file.10 and so on, and the file itself file.1; the oldest goes."""
+    """Rename file.9 to file.10 and so on, and the file itself to file.1; remove the oldest."""
     for number in range(MOST_FILES - 1, 0, -1):
         older = path.with_name(f"{path.name}.{number}")
         if older.exists():

@@ -17,7 +17,7 @@ class JsonLines(logging.Formatter):
     """A record as a JSON object; what was given as `extra={"fields": …}` stands in it under its own names."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
@@ -35,7 +35,7 @@ def say(event: str, level: int = logging.INFO, **fields: Any) -> None:
 
 
 class Budget:
-    """How many lines a second each kind of cause may have in the log; the rest is counted, and said once a second."""
+    """The lines a second that each kind of cause may have in the log; the rest is counted, and logged once a second."""
 
     def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rates, self._left_out = Rates(per_second, burst, clock), Counter[str]()
@@ -48,16 +48,16 @@ class Budget:
             self._left_out[who] += 1
 
     def flush(self) -> None:
-        """Say how many lines were left out since the last time."""
+        """Log how many lines were left out since the last time."""
         for who, lines in self._left_out.items():
             say("lines left out", logging.WARNING, lines=lines, of=who)
         self._left_out.clear()
 
 
 def set_up(level: str = "info") -> None:
-    """Let every log of this process, the server's own included, come as JSON on standard error."""
+    """Write every log of this process, the server's own included, as JSON on standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # Not its warnings: whoever sends what is no HTTP could fill a disk with them.
+    # Not its warnings: clients that do not send HTTP could fill a disk with them.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""What happens in a relay, counted for Prometheus."""
+"""Metrics of a relay, for Prometheus."""
 
 from collections.abc import Callable
 
@@ -22,9 +22,9 @@ class Metrics:
         )
         self._refusals = Counter("repshare_refusals", "Requests refused", ["kind"], registry=self._registry)
         self._bytes = Counter("repshare_bytes", "Bytes of releases and teachers", ["way"], registry=self._registry)
-        self._expired = Counter("repshare_expired_releases", "Releases that grew too old", registry=self._registry)
+        self._expired = Counter("repshare_expired_releases", "Releases that expired", registry=self._registry)
         self.abandoned = Counter("repshare_abandoned_answers", "Answers that were not read", registry=self._registry)
-        gauge = Gauge("repshare_waiting_requests", "Requests that wait for news", registry=self._registry)
+        gauge = Gauge("repshare_waiting_requests", "Requests that wait for changes", registry=self._registry)
         gauge.set_function(waiting)
         self._children: dict[
             tuple[str, str, int], Histogram
@@ -48,5 +48,5 @@ class Metrics:
         self._expired.inc(releases)
 
     def show(self) -> bytes:
-        """All counters, as Prometheus reads them."""
+        """Return all counters, as Prometheus reads them."""
         return generate_latest(self._registry)

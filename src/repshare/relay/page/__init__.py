@@ -1,1 +1,1 @@
-"""What the live page shows, and how it is recorded."""
+"""The live page: what it shows, and how that is recorded."""

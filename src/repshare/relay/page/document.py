@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import anyio.to_thread
 
 from repshare.board import Board
-from repshare.board.state import Member, read_members
+from repshare.board.state import BoardMember, read_members
 from repshare.relay.page.histories import FIELDS, History, make_curves, read_histories
 from repshare.relay.page.presence import Sight, read_sights, read_traffic
 from repshare.relay.page.snapshots import COUNTED, read_index, usual_round
@@ -20,12 +20,12 @@ from repshare.stores import Store
 SHOWN = 100  # members in the table
 FAR = 10  # times what is usual: a client that says more counts as so much
 REFUSALS = 50
-SHARE = 40  # a document that cost a second of the processor is served for so many seconds
+SHARE = 40  # a document that cost a second of the processor is served for this many seconds
 Made = TypeVar("Made")
 _ROUNDED = ("test_accuracy", "train_accuracy", "ce", "bound")
 
 
-class Shared:
+class SharedDocuments:
     """Documents made at most now and then, and one at a time, however many look."""
 
     def __init__(self, fresh_seconds: float = 0.0) -> None:
@@ -35,7 +35,7 @@ class Shared:
         self._alone = asyncio.Lock()
 
     async def get(self, key: tuple[str, str], make: Callable[[], Made]) -> Made:
-        """The document, made again if it is old. In a thread: clients are served in the meantime."""
+        """Return the document, made again if it is old. In a thread: clients are served in the meantime."""
         until, kept = self._made.get(key, (0.0, None))
         if time.monotonic() < until:
             return cast(Made, kept)
@@ -58,7 +58,7 @@ def _timed(make: Callable[[], Made]) -> tuple[Made, float]:
 def make_view(
     name: str, board: Board, notes: Store, refusals: Iterable[Mapping[str, Any]], away_seconds: float
 ) -> bytes:
-    """The document."""
+    """Return the document."""
     status = board.status(SHOWN)
     members = status.shown
     if status.clients > len(members):
@@ -92,7 +92,7 @@ def make_view(
 
 
 def _member(
-    member: Member, history: History | None, sight: Sight | None, now: float, away_seconds: float, classes: int
+    member: BoardMember, history: History | None, sight: Sight | None, now: float, away_seconds: float, classes: int
 ) -> dict[str, Any]:
     last = history.points[-1].tolist() if history is not None and len(history.points) else []
     told = {
@@ -116,17 +116,17 @@ def _member(
     }
 
 
-def _online(sight: Sight | None, member: Member, now: float, away_seconds: float) -> bool:
-    """A date far ahead is as wrong as one long ago: of a clock that was set back since."""
+def _online(sight: Sight | None, member: BoardMember, now: float, away_seconds: float) -> bool:
+    """Return whether a client is online. A date far ahead is as wrong as an old one: the clock was set back since."""
     if sight is None:
         return abs(now - member.published) <= away_seconds
     return abs(now - sight.last) <= sight.away_after(away_seconds)
 
 
 def _traffic(
-    notes: Store, members: list[Member], histories: Mapping[str, History], sights: Mapping[str, Sight]
+    notes: Store, members: list[BoardMember], histories: Mapping[str, History], sights: Mapping[str, Sight]
 ) -> dict[str, Any]:
-    """Bytes so far; and for those clients that told how large their models are, beside what FedAvg would have cost."""
+    """Return bytes so far; and for clients that reported their models' size, what FedAvg would have cost."""
     up, down = read_traffic(notes)
     sizes = {client: int(history.said.get("model_bytes", 0)) for client, history in histories.items()}
     sized = [

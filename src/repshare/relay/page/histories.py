@@ -1,4 +1,4 @@
-"""What clients choose to tell besides releases: how a round went. A bounded history for each; many as a few curves.
+"""Histories of what clients choose to report in addition to releases. Each is bounded.
 
 report/CLIENT   what it said last as JSON, a newline, and a float32 row for each round that is kept
 """
@@ -17,7 +17,7 @@ from repshare.stores import Store, Transaction
 FIELDS = ("train_accuracy", "test_accuracy", "ce", "kd", "disc", "bound", "bytes_up", "bytes_down")
 POINTS = 200  # of a client
 MOST_ROUNDS = 2**24  # float32 counts no further
-AT_ONCE = 100  # keys in one transaction, so that nobody waits long for the store
+AT_ONCE = 100  # keys in one transaction, so that no request waits long for the store
 
 SHOWN = ("test_accuracy", "train_accuracy", "ce", "bound")  # as curves
 FAR = 10  # times the median of the clients' last rounds: later ones are left out
@@ -28,7 +28,7 @@ Floats = NDArray[np.float32]
 
 
 class History(NamedTuple):
-    """What a client has told."""
+    """A client's reports."""
 
     said: dict[str, Any]  # the last report's text and sizes: model, model_bytes, privacy
     points: Floats  # (n, 1 + fields)  round and FIELDS, rounds ascending; NaN where nothing was said
@@ -51,7 +51,7 @@ def record(notes: Store, client: str, report: dict[str, Any]) -> None:
 
 
 def extend(history: History, report: dict[str, Any]) -> History:
-    """The history with one report more. Rounds from this one on that were told before are of an earlier life."""
+    """Return the history with one more report. Later rounds that were reported before are from an earlier start."""
     row = [report["round"], *(report.get(field) for field in FIELDS)]
     before = history.points[history.rounds < report["round"]]
     points = np.vstack([before, np.array([row], np.float32)])  # None becomes NaN
@@ -62,18 +62,18 @@ def extend(history: History, report: dict[str, Any]) -> History:
 
 
 def most_crowded(rounds: Floats) -> int:
-    """Which one to drop so that the others stay evenly spread: never the first or the last."""
+    """Return which one to drop so that the others stay evenly spread: never the first or the last."""
     return 1 + int(np.argmin(rounds[2:] - rounds[:-2]))
 
 
 def read_histories(notes: Store, clients: Iterable[str]) -> dict[str, History]:
-    """The histories of those of these clients that have told anything."""
+    """Return the histories of those of these clients that have reported anything."""
     found = read_many(notes, "report", clients)
     return {client: _decode(kept) for client, kept in found.items()}
 
 
 def read_many(notes: Store, kind: str, clients: Iterable[str]) -> dict[str, bytes]:
-    """What is kept of one kind by client, where there is any; a few at a time."""
+    """Return what is kept of one kind by client, where there is any; a few at a time."""
     names = list(clients)
     found: list[bytes | None] = []
     for start in range(0, len(names), AT_ONCE):
@@ -107,7 +107,7 @@ def _decode(kept: bytes | None) -> History:
 
 
 def make_curves(histories: Mapping[str, History]) -> dict[str, Any]:
-    """The curves on one grid of rounds, with None where nobody said anything.
+    """Return the curves on one grid of rounds, with None where no client reported anything.
 
     A client that is behind the others counts with its latest value, so that the mean's end is the mean of now.
     """
@@ -138,7 +138,7 @@ def make_curves(histories: Mapping[str, History]) -> dict[str, Any]:
 
 
 def _grid(histories: list[History]) -> Floats:
-    """Rounds that somebody told of, at most POINTS of them, the last one included.
+    """Return rounds that clients reported, at most POINTS of them, the last one included.
 
     Not those far beyond where most clients are: a round is what a client says, and one that lies would stretch all
     curves.
@@ -154,7 +154,7 @@ def _grid(histories: list[History]) -> Floats:
 
 
 def _lay_out(history: History, grid: Floats) -> Floats:
-    """A client's values on the grid: those of its last round until then; none before its first."""
+    """Return a client's values on the grid: those of its last round until then; none before its first."""
     values = _fill(history.points[:, _COLUMNS])
     at = np.searchsorted(history.rounds, grid, side="right") - 1  # (rounds,)
     laid = values[np.maximum(at, 0)]
@@ -163,7 +163,7 @@ def _lay_out(history: History, grid: Floats) -> Floats:
 
 
 def _fill(values: Floats) -> Floats:
-    """Where a round has no value, as rounds without a test, the one before."""
+    """Fill rounds without a value, as those without a test, with the one before."""
     said = ~np.isnan(values)
     if said.all():
         return values

@@ -1,4 +1,4 @@
-"""When clients were last there, and how much they sent and received.
+"""Presence of clients: when they were last active, and how much they sent and received.
 
 Counted in memory, so that fetching a teacher does not become a write; put into the store about once a second.
 
@@ -20,7 +20,7 @@ SIGHT, TRAFFIC = struct.Struct("<dqqdd"), struct.Struct("<qq")  # many are writt
 
 
 class Sight(NamedTuple):
-    """What is known of a client's comings and goings."""
+    """A client's presence."""
 
     last: float  # seconds since 1970
     up: int = 0  # bytes
@@ -29,7 +29,7 @@ class Sight(NamedTuple):
     published: float = 0.0  # when the last release came
 
     def away_after(self, least: float) -> float:
-        """The silence after which it counts as away."""
+        """Return the silence after which it counts as offline."""
         return max(least, 3 * self.interval)
 
 
@@ -41,15 +41,15 @@ class _Tally:
     published: float = 0.0
 
 
-class Seen:
-    """What happened since it was last put into the store. Used from one event loop."""
+class PresenceRecorder:
+    """The events since the store was last updated. Used from one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._pending: dict[str, dict[str, _Tally]] = {}  # by task and client
 
     def note(self, task: str, client: str, *, up: int = 0, down: int = 0, published: bool = False) -> None:
-        """A client was there."""
+        """Note that a client was active."""
         tallies = self._pending.setdefault(task, {})
         tally = tallies.get(client)
         if tally is None:
@@ -61,7 +61,7 @@ class Seen:
             tally.published = tally.last
 
     def take(self) -> dict[str, "dict[str, _Tally]"]:
-        """What happened, by task: from now on that is the caller's."""
+        """Return the events by task, and forget them."""
         taken, self._pending = self._pending, {}
         return taken
 
@@ -84,12 +84,12 @@ def flush(notes: Store, tallies: dict[str, _Tally]) -> None:
 
 
 def read_sights(notes: Store, clients: Iterable[str]) -> dict[str, Sight]:
-    """What is known of these clients."""
+    """Return these clients' presence."""
     return {client: _decode(kept) for client, kept in read_many(notes, "seen", clients).items()}
 
 
 def read_traffic(notes: Store) -> tuple[int, int]:
-    """Bytes up and down of all clients."""
+    """Return the bytes up and down of all clients."""
     (kept,) = notes.read(lambda state: state.get(["traffic"]))
     return _traffic(kept)
 

@@ -1,4 +1,4 @@
-"""What a relay notes down for the page, besides its boards: who was seen, what was told, how the means moved."""
+"""The recorder of what the page shows in addition to boards: presence, reports, snapshots of the means."""
 
 import asyncio
 import logging
@@ -47,6 +47,6 @@ async def _write_notes(service: Service, *, snapping: bool) -> None:
             if snapping and any(tally.published for tally in tallies.values()):
                 await service.run(snapshots.snap, there.board, there.notes)
         except RepshareError as error:
-            logging.getLogger(__name__).warning("could not write down what was seen: %s", error)
-        except Exception:  # the relay goes on without; the log says why
-            logging.getLogger(__name__).exception("could not write down what was seen")
+            logging.getLogger(__name__).warning("could not record clients' presence: %s", error)
+        except Exception:  # the relay continues without; the log says why
+            logging.getLogger(__name__).exception("could not record clients' presence")

@@ -39,7 +39,7 @@ class Files(StaticFiles):
     def file_response(
         self, full_path: PathLike[str] | str, stat_result: stat_result, scope: Scope, status_code: int = 200
     ) -> Response:
-        """A file, or that it has not changed."""
+        """Return a file, or that it has not changed."""
         response = super().file_response(full_path, stat_result, scope, status_code)
         response.headers.update(HEADERS)
         return response
@@ -54,7 +54,7 @@ class Plotly(NamedTuple):
 
 
 def find_plotly() -> Plotly | None:
-    """Plotly, if it is installed. Packed once: strangers may ask for it."""
+    """Return plotly, if it is installed. Packed once: strangers may ask for it."""
     with _alone:  # many who come first at the same time would all read and pack the same
         return _read_plotly()
 
@@ -72,7 +72,7 @@ def _read_plotly() -> Plotly | None:
 
 @cache
 def make_front(*, needs_token: bool) -> str:
-    """The page itself: told whether to ask for a token, and where this version of plotly is."""
+    """Return the page itself: told whether to ask for a token, and where this version of plotly is."""
     plotly = find_plotly()
     # Under these ids plotly would add styles for kinds of figures that the page has not: those taken, it does not.
     own = set(re.findall(rb'getElementById\("([0-9a-f]{64})"\)', plotly.content)) if plotly else ()
@@ -87,7 +87,7 @@ def make_front(*, needs_token: bool) -> str:
 
 
 def send_plotly(plotly: Plotly | None, request: Request) -> Response:
-    """Plotly as a response. What is asked for with its version never changes; the rest is asked for again."""
+    """Return plotly as a response. What is asked for with its version never changes; the rest is asked for again."""
     if plotly is None:
         raise Problem("unknown", "the page's figures need plotly: pip install 'repshare[relay]'")
     headers = {**HEADERS, "ETag": f'"{plotly.tag}"', "Vary": "Accept-Encoding"}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from repshare.board import Board
 from repshare.board.robust import read_means
-from repshare.board.state import Member, read_members
+from repshare.board.state import BoardMember, read_members
 from repshare.board.totals import read_totals
 from repshare.relay.page.histories import most_crowded, read_many
 from repshare.sharing.representations import Representations
@@ -24,7 +24,7 @@ from repshare.stores import Store, Transaction
 FRAMES = 100  # of a task
 CLIENTS = 32  # the first ones, in a frame
 COUNTED = 1000  # members whose rounds are looked at
-CLASSES = 20  # the first ones: more colours than that nobody tells apart
+CLASSES = 20  # the first ones: more colours than that cannot be told apart
 NUMBERS = 2**17  # in a frame: 256 kB
 SCALE = 1000  # coordinates of the map are whole numbers from −SCALE to SCALE
 PART = 16  # rows that are multiplied at once
@@ -34,15 +34,15 @@ Floats = NDArray[np.float32]
 
 
 class Index(NamedTuple):
-    """Which frames there are."""
+    """The list of snapshots."""
 
     rounds: list[int]  # ascending
-    clients: list[str | None]  # whose means are in row 1, 2, …; None: nobody's
+    clients: list[str | None]  # whose means are in row 1, 2, …; None: unused
     changes: int = 0  # how often any of it has changed
 
 
 class Means(NamedTuple):
-    """What a frame is made of."""
+    """The means in a snapshot."""
 
     round: int
     everyone: Representations
@@ -82,24 +82,24 @@ def snap(board: Board, notes: Store) -> bool:
     return notes.transact(work)
 
 
-def usual_round(members: Sequence[Member]) -> int:
-    """The round that a task's clients are in: the median, so that no minority decides; 0 if nobody is there."""
+def usual_round(members: Sequence[BoardMember]) -> int:
+    """Return the round that a task's clients are in: the median, so that no minority decides; 0 if there are none."""
     return median_low(member.round for member in members) if members else 0
 
 
 def places(task: Task) -> int:
-    """For how many clients a frame has room; −1 if not even for the global means."""
+    """Return for how many clients a snapshot has room; −1 if not even for the global means."""
     return min(CLIENTS, NUMBERS // (min(task.classes, CLASSES) * task.dimension) - 1)
 
 
 def read_index(state: Transaction) -> Index:
-    """Which frames there are."""
+    """Return the list of snapshots."""
     (kept,) = state.get(["frames"])
     return Index(*json.loads(kept)) if kept else Index([], [])
 
 
 def read_frames(notes: Store, task: Task) -> tuple[Index, Halves]:
-    """All frames, (frames, 1 + clients, classes, d)."""
+    """Return all frames, (frames, 1 + clients, classes, d)."""
     classes = min(task.classes, CLASSES)
     index = notes.read(read_index)
     found = read_many(notes, "frame", map(str, index.rounds))
@@ -124,7 +124,7 @@ def forget(board: Board, notes: Store, clients: Collection[str]) -> None:
 
 
 def _read_means(board: Board, room: int) -> Means | None:
-    def work(state: Transaction) -> tuple[list[Member], Representations]:
+    def work(state: Transaction) -> tuple[list[BoardMember], Representations]:
         (kept,) = state.get(["totals"])
         totals = read_totals(kept, board.task)
         everyone = totals.means(np.flatnonzero(totals.clients[:CLASSES]).tolist())
@@ -138,7 +138,7 @@ def _read_means(board: Board, room: int) -> Means | None:
 
 
 def _seat(state: Transaction, index: Index, names: list[str], room: int, task: Task) -> None:
-    """Give everyone a place; who is gone gives its own up if it is needed."""
+    """Give every client a row; those of clients that left are reused if needed."""
     new = [name for name in names if name not in index.clients]
     free = room - len(index.clients) + index.clients.count(None)
     gone = [place for place, name in enumerate(index.clients) if name is not None and name not in names]
@@ -182,7 +182,7 @@ def _key(number: int) -> str:
 
 
 def make_map(index: Index, frames: Halves, before: Floats | None = None) -> tuple[dict[str, Any], Floats | None]:
-    """The map of these frames, and the plane it is drawn in: the next map is turned so that it continues this one.
+    """Return the map of these snapshots, and its plane: the next map is turned so that it continues this one.
 
     The plane is that of the last frame, so that one sees how its clusters came about.
     """
@@ -208,7 +208,7 @@ def make_map(index: Index, frames: Halves, before: Floats | None = None) -> tupl
 
 
 def _plane(points: Floats) -> tuple[Floats, float]:
-    """The two directions in which these points spread most, (d, 2), and their part of all the spread."""
+    """Return the two directions in which these points spread most, (d, 2), and their part of all the spread."""
     # By the smaller of the two Gram matrices, added up from small parts: a large product or an SVD is shared among
     # threads, which wait for each other where the machine has other things to do.
     tall = len(points) > points.shape[1]
@@ -224,7 +224,7 @@ def _plane(points: Floats) -> tuple[Floats, float]:
 
 
 def _turn(plane: Floats, before: Floats) -> Floats:
-    """The turn, or mirroring, within a plane that brings it nearest to the one before (Procrustes)."""
+    """Return the turn, or mirroring, within a plane that brings it nearest to the one before (Procrustes)."""
     left, _, right = np.linalg.svd(plane.T @ before)
     turn: Floats = (left @ right).astype(np.float32)
     return turn

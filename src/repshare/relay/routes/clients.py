@@ -15,7 +15,7 @@ from repshare.relay.limits import PART_BYTES
 from repshare.relay.page.recorder import forget
 from repshare.relay.problems import Problem
 from repshare.relay.routes.direct import Direct
-from repshare.relay.schemas import BYTES, CLIENT, GUARDED, MOST_PEERS, TASK, Version, answers, describe_number, name
+from repshare.relay.schemas import BYTES, CLIENT, GUARDED, MOST_PEERS, TASK, TaskVersion, answers, describe_number, name
 from repshare.relay.service import Service
 from repshare.relay.tasks import Open
 
@@ -41,7 +41,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         summary="Publish a release",
         description="Safetensors bytes, as `repshare.sharing.wire.encode_release` writes them, in place of the "
         "client's last release. The same bytes again change nothing; an older round is refused.",
-        responses={200: {"model": Version}, **answers("malformed", *GUARDED, *TAKING)},
+        responses={200: {"model": TaskVersion}, **answers("malformed", *GUARDED, *TAKING)},
         openapi_extra={"parameters": [TASK, CLIENT], "requestBody": BODY},
     )
     async def publish(request: Request) -> Response:
@@ -65,7 +65,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         tags=TAGS,
         summary="Take a release back",
         description="For the client itself, and for admins. Without a release nothing changes.",
-        responses={200: {"model": Version}, **answers(*GUARDED, "invalid")},
+        responses={200: {"model": TaskVersion}, **answers(*GUARDED, "invalid")},
         openapi_extra={"parameters": [TASK, CLIENT]},
     )
     async def withdraw(request: Request) -> Response:
@@ -83,9 +83,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
         "/v1/tasks/{task}/teacher",
         tags=TAGS,
         summary="Fetch a teacher",
-        description="Safetensors bytes, as `repshare.sharing.wire.decode_teacher` reads them: the others' class means, "
-        "and observations drawn with the seed. The answer to the same question changes only with the board's version: "
-        "send its ETag as If-None-Match.",
+        description="Safetensors bytes, as `repshare.sharing.wire.decode_teacher` reads them: other clients' class "
+        "means, and observations drawn with the seed. The answer to the same question changes only with the board's "
+        "version: send its ETag as If-None-Match.",
         responses={
             200: {"content": {BYTES: {"schema": {"type": "string", "format": "binary"}}}, "headers": {"ETag": _TEXT}},
             304: {"description": "The teacher is the one that the ETag names"},
@@ -114,10 +114,10 @@ def add_routes(app: FastAPI, service: Service) -> None:
     @app.get(
         "/v1/tasks/{task}/news",
         tags=TAGS,
-        summary="Wait for something new",
+        summary="Wait for a change",
         description="Answers at once if the task's version is not `since`; otherwise when it changes, or after `wait` "
         "seconds with the same version.",
-        responses={200: {"model": Version}, **answers(*GUARDED, "invalid")},
+        responses={200: {"model": TaskVersion}, **answers(*GUARDED, "invalid")},
         openapi_extra={"parameters": [TASK, *WAITING]},
     )
     async def news(request: Request) -> Response:
@@ -138,7 +138,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 def check_client(service: Service, grant: Grant, client: str) -> None:
-    """Raise a Problem if this is not who asks, or cannot be."""
+    """Raise a Problem if the request is not this client's, or cannot be."""
     if not service.options.insecure and client != grant.name:
         raise Problem("forbidden", f"{grant.name} publishes as itself, not as {client[:80]}")
     if not is_client_name(client):
@@ -173,7 +173,7 @@ def _question(service: Service, request: Request, grant: Grant, there: Open) -> 
 
 
 async def _expect(service: Service, there: Open, wants: Wants) -> sizes.Load:
-    """What making this teacher will take; where it cannot be much, the most that it can."""
+    """Return the bytes that making this teacher will take; where it cannot be much, the most that it can."""
     most = sizes.most_of_teacher(there.entry.task, wants)
     if wants.peers is None and most.bytes < PART_BYTES:
         return most
@@ -194,14 +194,14 @@ def _number(query: Query, key: str, default: int, least: int, most: int) -> int:
 
 
 def parse_whole(key: str, text: str, least: int, most: int) -> int:
-    """The number in a text, or raises a Problem."""
+    """Return the number in a text, or raise a Problem."""
     if not (text.isascii() and text.isdigit() and len(text) <= 20 and least <= int(text) <= most):
         raise Problem("invalid", f"{key} must be a whole number from {least} to {most}, not {text[:30]!r}")
     return int(text)
 
 
 def parse_seconds(key: str, text: str, most: float) -> float:
-    """The seconds in a text, or raises a Problem."""
+    """Return the seconds in a text, or raise a Problem."""
     try:
         seconds = float(text)
     except ValueError:

@@ -26,12 +26,12 @@ class Application(FastAPI):
     """FastAPI, with a short way to direct routes: what their endpoints raise is answered and counted like elsewhere."""
 
     def take_short_way(self, answer: Answer, metrics: Metrics, check: Callable[[Request], None] | None) -> None:
-        """From now on: `answer` makes the response to an error, and `check` raises one where nothing may be done."""
+        """Answer directly from now on: `answer` answers an error, and `check` raises one where nothing may be done."""
         self._answer, self._metrics, self._check = answer, metrics, check
         self._direct = [route for route in self.routes if isinstance(route, Direct)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, and count it. What it holds in memory (`scope["held"]`) is let go when that is sent."""
+        """Answer a request, and count it. What it holds in memory (`scope["held"]`) is released when that is sent."""
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
@@ -59,9 +59,9 @@ class Application(FastAPI):
                 self._check(request)
             if route is not None:
                 response = await route.endpoint(request)
-        except Exception as error:  # whatever it is, whoever asked gets an answer
+        except Exception as error:  # whatever it is, the client gets an answer
             response = await self._answer(request, error)
-            if response.status_code == 500:  # nobody foresaw it: the log needs to know where
+            if response.status_code == 500:  # unexpected: the log needs to know where
                 logging.getLogger(__name__).exception("an endpoint failed")
         await (super().__call__ if response is None else response)(scope, receive, send)
 

@@ -24,7 +24,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     @app.get(
         "/healthz",
         tags=TAGS,
-        summary="Whether the relay can do its work",
+        summary="Check that the relay works",
         description="Really writes to the store and reads from it.",
         responses={200: {"model": Health}, **answers()},
     )

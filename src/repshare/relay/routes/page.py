@@ -1,4 +1,4 @@
-"""Endpoints for those who look: the page, what it reads, and what clients choose to tell it."""
+"""Endpoints for viewers: the page, its data, and clients' reports."""
 
 import asyncio
 import json
@@ -11,10 +11,10 @@ from starlette.responses import HTMLResponse, JSONResponse, StreamingResponse
 
 from repshare.errors import RepshareError
 from repshare.relay.page import histories, site, snapshots
-from repshare.relay.page.document import Shared, make_view
+from repshare.relay.page.document import SharedDocuments, make_view
 from repshare.relay.problems import Problem
 from repshare.relay.routes.clients import check_client
-from repshare.relay.schemas import CLIENT, GUARDED, TASK, Nothing, Report, answers, parse
+from repshare.relay.schemas import CLIENT, GUARDED, TASK, Nothing, RoundReport, answers, parse
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 from repshare.relay.tasks import Open
@@ -66,8 +66,8 @@ def _add_reports(app: FastAPI, service: Service) -> None:
     @app.put(
         "/v1/tasks/{task}/clients/{client}/report",
         tags=TAGS,
-        summary="Tell how a round went",
-        description="For the client itself, if it likes: shown on the page beside what its releases tell. "
+        summary="Report a round",
+        description="For the client itself, if it chooses: shown on the page next to what its releases tell. "
         "Every field but `round` may be left out.",
         responses={
             200: {"model": Nothing},
@@ -87,14 +87,14 @@ def _add_reports(app: FastAPI, service: Service) -> None:
         there = await service.open(path["task"])
         check_client(service, grant, path["client"])
         async with service.receive(request, there, MOST_REPORT_BYTES) as body:
-            told = parse(Report, body).model_dump(exclude_none=True)
+            told = parse(RoundReport, body).model_dump(exclude_none=True)
             await service.run(histories.record, there.notes, path["client"], told)
         service.seen.note(path["task"], path["client"])
         return Response(b"{}", media_type="application/json")
 
 
 def _add_documents(app: FastAPI, service: Service) -> None:
-    shared, planes = Shared(FRESH_SECONDS), dict[str, snapshots.Floats | None]()
+    shared, planes = SharedDocuments(FRESH_SECONDS), dict[str, snapshots.Floats | None]()
 
     def draw(there: Open) -> bytes:
         task = there.board.task
@@ -165,7 +165,7 @@ def _add_events(app: FastAPI, service: Service) -> None:
     async def stream(request: Request) -> Response:
         there = await _enter(service, request)
         if open_streams >= MOST_STREAMS:
-            raise Problem("too-fast", f"{MOST_STREAMS} viewers are connected already: ask now and then", _LATER)
+            raise Problem("too-fast", f"{MOST_STREAMS} viewers are connected already: poll instead", _LATER)
         request.scope["held"].enter_context(service.waiting(request))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(events(request, there.entry.name), media_type="text/event-stream", headers=headers)

@@ -41,9 +41,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
     @app.put(
         "/v1/tasks/{task}/meetings/{number}/{step}/clients/{client}",
         tags=TAGS,
-        summary="Say something in a meeting",
-        description="Bytes that the relay does not look into. A step is over when everyone of the step before has said "
-        "something, or `patience` seconds after the first did.",
+        summary="Send a message in a meeting",
+        description="Bytes that the relay does not read. A step ends when all members of the step before it "
+        "have sent a message, or `patience` seconds after the first did.",
         responses={200: {"model": Nothing}, **answers(*GUARDED, *TAKING, "malformed", "invalid")},
         openapi_extra={"parameters": [TASK, *PLACE, CLIENT, MEMBERS, PATIENCE], "requestBody": BODY},
     )
@@ -62,8 +62,8 @@ def add_routes(app: FastAPI, service: Service) -> None:
     @app.get(
         "/v1/tasks/{task}/meetings/{number}/{step}",
         tags=TAGS,
-        summary="Read what was said in a meeting",
-        description="Safetensors bytes, as `repshare.sharing.wire.decode_items` reads them: what each member said.",
+        summary="Read the messages of a meeting",
+        description="Safetensors bytes, as `repshare.sharing.wire.decode_items` reads them: each member's message.",
         responses={
             200: {"content": {BYTES: {"schema": {"type": "string", "format": "binary"}}}},
             204: {"description": "The step is not over yet"},
@@ -99,12 +99,12 @@ def _members(service: Service, request: Request, grant: Grant) -> list[str]:
 
 
 def _longest(task: Task, members: list[str], step: int) -> int:
-    """Bytes that a message in this step may have: see `masking`."""
+    """Return the bytes that a message in this step may have: see `masking`."""
     return (_vector(task) if step == VECTORS else 0) + MEMBER_BYTES * len(members)
 
 
 def _vector(task: Task) -> int:
-    """Bytes of a masked total."""
+    """Return the bytes of a masked total."""
     return 8 * task.classes * (task.dimension + 3)
 
 
@@ -132,6 +132,6 @@ MEMBERS = {
 PATIENCE = describe_number(
     "patience",
     LONGEST_PATIENCE_SECONDS,
-    "seconds until a step is over without those who are missing; the first to come says how many",
+    "seconds until a step ends without the missing members; set by the first member",
     60,
 )

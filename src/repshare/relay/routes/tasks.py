@@ -7,12 +7,12 @@ from typing import Annotated, Any, NamedTuple
 
 from fastapi import FastAPI, Query, Request, Response
 
-from repshare.board.state import Member
+from repshare.board.state import BoardMember
 from repshare.errors import Refused
 from repshare.relay.limits import read_body
-from repshare.relay.page.document import Shared
+from repshare.relay.page.document import SharedDocuments
 from repshare.relay.problems import Problem
-from repshare.relay.schemas import GUARDED, TASK, Me, NamedTask, Status, TaskFields, TaskList, answers, parse
+from repshare.relay.schemas import GUARDED, TASK, Me, NamedTask, TaskFields, TaskList, TaskStatus, answers, parse
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 from repshare.relay.tasks import Open, make_task
@@ -24,7 +24,7 @@ TAGS: list[str | Enum] = ["tasks"]
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """Add the endpoints."""
-    shared = Shared()
+    shared = SharedDocuments()
 
     @app.put(
         "/v1/tasks/{task}",
@@ -32,7 +32,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         summary="Create a task",
         description="For admins. The same values again change nothing; others are refused.",
         responses={
-            200: {"model": NamedTask, "description": "It was there already"},
+            200: {"model": NamedTask, "description": "It existed already"},
             201: {"model": NamedTask, "description": "It is new"},
             **answers("malformed", *GUARDED, "too-slow", "exists", "too-large", "invalid"),
         },
@@ -75,7 +75,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         "/v1/tasks/{task}",
         tags=TAGS,
         summary="Delete a task",
-        description="For admins. All that was published in it goes, and its tokens end.",
+        description="For admins. Everything published in it is deleted, and its tokens end.",
         status_code=204,
         response_class=Response,
         responses=answers(*GUARDED),
@@ -97,7 +97,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         summary="How a task stands",
         description="A client is told of itself only, and how many others there are. With many clients, at most some "
         "seconds old.",
-        responses={200: {"model": Status}, **answers(*GUARDED, "invalid")},
+        responses={200: {"model": TaskStatus}, **answers(*GUARDED, "invalid")},
         openapi_extra={"parameters": [TASK]},
     )
     async def status(request: Request, limit: Annotated[int, Query(ge=0, le=MOST_SHOWN)] = USUALLY_SHOWN) -> Response:
@@ -127,7 +127,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 class _Status(NamedTuple):
-    """How a task stands, as JSON: putting it together again takes nearly no time."""
+    """The state of a task as JSON: putting it together again takes nearly no time."""
 
     fields: list[str]
     shown: dict[str, str]  # by client
@@ -142,14 +142,14 @@ def _status(there: Open, limit: int) -> _Status:
 
 
 def _own_row(there: Open, made: _Status, client: str) -> dict[str, str]:
-    """What a client is told of itself: also where it is not among those shown."""
+    """Return what a client is told of itself: also where it is not among those shown."""
     if client in made.shown:
         return {client: made.shown[client]}
     member = there.board.find(client)
     return {} if member is None else {client: _row(member, None, outlier=False)}
 
 
-def _row(member: Member, score: float | None, *, outlier: bool) -> str:
+def _row(member: BoardMember, score: float | None, *, outlier: bool) -> str:
     return json.dumps(member._asdict() | {"strangeness": score, "outlier": outlier})
 
 

@@ -77,7 +77,7 @@ export function showTraffic(view) {
   const { up, down, sized, sized_bytes: ours, fedavg_bytes: theirs } = view.traffic;
   const total = make("p", { class: "quiet" }, `${bytes(up)} sent by clients, ${bytes(down)} fetched by them.`);
   if (!sized) {
-    find("traffic").replaceChildren(total, make("p", { class: "caption" }, "Once clients report how large their models are, this stands beside what FedAvg would have cost."));
+    find("traffic").replaceChildren(total, make("p", { class: "caption" }, "Once clients report how large their models are, this is compared with what FedAvg would have cost."));
     return;
   }
   const most = Math.max(ours, theirs, 1);

@@ -21,7 +21,7 @@ export function showCurves(curves, chosen) {
   showChoice(there);
   if (measure === null) {
     if (find("curves").data) Plotly.purge("curves");
-    say("curves-words", "No client has told yet how it learns: repshare join … --report does.");
+    say("curves-words", "No client has reported its progress yet: repshare join … --report does.");
     return;
   }
   paint();

@@ -130,7 +130,7 @@ function showSummary() {
   say("sum-accuracy-label", key === "test_accuracy" || !curve ? "Test accuracy" : "Training accuracy");
   const last = curve?.mean.findLastIndex((value) => value !== null) ?? -1;
   say("sum-accuracy", last >= 0 ? percent(curve.mean[last]) : "–");
-  say("sum-accuracy-note", last >= 0 ? `mean; from ${percent(curve.low[last])} to ${percent(curve.high[last])}` : "nobody reports it");
+  say("sum-accuracy-note", last >= 0 ? `mean; from ${percent(curve.low[last])} to ${percent(curve.high[last])}` : "no client reports it");
   say("sum-traffic", bytes(traffic.up + traffic.down));
   const ratio = traffic.fedavg_bytes / traffic.sized_bytes;
   say("sum-traffic-note", traffic.sized && traffic.sized_bytes ? `FedAvg: ${times(ratio)} as much` : `${bytes(traffic.up)} up, ${bytes(traffic.down)} down`);
@@ -143,7 +143,7 @@ function choose(name) {
 }
 
 function showNobody() {
-  say("empty-title", `Nobody has published in ${view.name} yet`);
+  say("empty-title", `No client has published in ${view.name} yet`);
   say("empty-text", "Invite clients: this makes a token for one.");
   say("empty-command", `repshare relay invite alice --task "${view.name}" > alice.token`);
   say("empty-then", "Alice then takes part from her machine, and appears here after her first round:");
@@ -183,10 +183,10 @@ function trouble(error) {
     const first = awaySince === null;
     awaySince ??= now();
     answered = Date.now();
-    state("away", "the relay is away");
+    state("away", "the relay is unavailable");
     show("away", true);
-    say("away", `The relay has not answered since ${clock(awaySince - drift)}. ${view ? "This is the last picture; the" : "The"} page goes on trying.`);
-    if (first) say("announce", "The relay is away.");
+    say("away", `The relay has not answered since ${clock(awaySince - drift)}. ${view ? "This is the last picture; the" : "The"} page keeps trying.`);
+    if (first) say("announce", "The relay is unavailable.");
   }
 }
 
@@ -204,7 +204,7 @@ function state(kind, words) {
 
 function announce(before) {
   const gone = view.members.filter((member) => !member.online && before?.members.some((each) => each.name === member.name && each.online));
-  if (gone.length) say("announce", `${gone.map(({ name }) => name).join(", ")} went away.`);
+  if (gone.length) say("announce", `${gone.map(({ name }) => name).join(", ")} went offline.`);
   else if (Date.now() - announced > ANNOUNCE_MILLISECONDS && view.clients) {
     announced = Date.now();
     say("announce", `${plural(view.clients, "client")}, ${whole(view.online)} online, round ${whole(view.round)}, mean accuracy ${find("sum-accuracy").textContent}.`);
