@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from repshare.errors import ConfigError
 
@@ -262,14 +262,25 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Run:
+class ResolvedSetting(Setting):
+    """A setting in which the values that depend on the dataset are filled in: `simulation.resolve` returns it."""
+
+    samples: int = field(kw_only=True)
+    rounds: int = field(kw_only=True)
+
+
+AnySetting = TypeVar("AnySetting", bound=Setting, covariant=True)
+
+
+@dataclass(frozen=True)
+class Run(Generic[AnySetting]):
     """One method on one split: on CPUs, with the same seed it gives the same bits."""
 
     method: str
     """Its letters, or `file.py:NAME`: by that, worker processes find it too."""
     seed: int
     """The seed of the split, the starting weights and all random streams."""
-    setting: Setting
+    setting: AnySetting
     """What all methods of a comparison have in common."""
 
 

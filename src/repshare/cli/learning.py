@@ -137,7 +137,7 @@ def _compare(
     folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
     hint = f"go on with --name {folder.path.name} --resume"
     with folder, pool as workers, terminal.progress(console) as bar, interruptible(hint) as until_asked:
-        task = bar.add_task("", total=sum(run.setting.rounds or 0 for run in runs))
+        task = bar.add_task("", total=sum(run.setting.rounds for run in runs))
         done = 0
         work = experiments.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
         for run, round, _ in until_asked(work):
@@ -150,7 +150,7 @@ def _compare(
         results = {name: _summary(summary) for name, summary in summaries.items()}
         print_json({"methods": results, "config": experiments.describe(runs)})
     else:
-        most = max(run.setting.rounds or 0 for run in runs)
+        most = max(run.setting.rounds for run in runs)
         heading = f"{title}, {most} rounds: test accuracy at the end"
         console.print(terminal.comparison(summaries, lines, heading))
         console.print(terminal.legend({name: titles[name] for name in summaries}, seeds))
