@@ -3,9 +3,12 @@
 A line of a description is a sentence, or several. The help adds the default, unless the description says it.
 """
 
+import ast
 import difflib
+import inspect
 import math
 import sys
+import textwrap
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 from types import NoneType
@@ -282,6 +285,21 @@ class Run(Generic[AnySetting]):
     """The seed of the split, the starting weights and all random streams."""
     setting: AnySetting
     """What all methods of a comparison have in common."""
+
+
+def field_helps(made: type) -> dict[str, str]:
+    """Return the text below each field of a dataclass. A class without its source has none."""
+    try:
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(made))).body
+    except OSError:
+        return {}
+    helps, last = {}, ""
+    for node in definition.body if isinstance(definition, ast.ClassDef) else ():
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            last = node.target.id
+        elif isinstance(node, ast.Expr) and last:
+            helps[last] = inspect.cleandoc(ast.literal_eval(node.value))
+    return helps
 
 
 def parse_options(owner: str, kind: type[Any], words: Sequence[str], hidden: Collection[str] = ()) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from repshare.cli.interrupts import interruptible
 from repshare.cli.privacy import cautions
-from repshare.config import Setting
+from repshare.config import Setting, field_helps
 from repshare.errors import ConfigError, DataError
 from repshare.imports import is_reference, missing
 
@@ -99,8 +99,6 @@ def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: 
 
 def list_methods(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     """For the help: the methods there are, those of the user's own that the arguments name, and the options of each."""
-    from repshare.cli.parsing.options import field_helps
-
     try:
         from repshare.methods import METHODS, find_method
     except ModuleNotFoundError as error:
