@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -16,12 +17,15 @@ from repshare.cli.interrupts import interruptible
 from repshare.cli.privacy import cautions
 from repshare.config import Setting, field_helps
 from repshare.errors import ConfigError, DataError
-from repshare.imports import is_reference, missing
+from repshare.imports import is_reference
 
 if TYPE_CHECKING:
     from repshare.data import Splits
     from repshare.results.records import Summary
     from repshare.simulation import Workers
+
+METHODS = ("CL", "IL", "FL", "FD", "RS", "CA", "CS")  # that are compared if none are given
+BUILT_IN = re.compile(r'^[A-Z]+ = Method\(\s*"(.+?)",\s*"(.+?)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Output:
 def compare(
     setting: Setting,
     output: Output,
-    methods: tuple[str, ...] = ("CL", "IL", "FL", "FD", "RS", "CA", "CS"),
+    methods: tuple[str, ...] = METHODS,
     seeds: int = 1,
     fallback: str | None = None,
 ) -> None:
@@ -98,23 +102,25 @@ def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: 
 
 
 def list_methods(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """For the help: the methods there are, those of the user's own that the arguments name, and the options of each."""
-    try:
-        from repshare.methods import METHODS, find_method
-    except ModuleNotFoundError as error:
-        yield "?", f"{missing(error)}."
-        return
-    methods, named = [*METHODS.values()], True  # by position, for `run`
+    """For the help: the methods there are, and those of the user's own that the arguments name, with their options.
+
+    Those there are, are read from their files: importing them would import PyTorch, for seconds.
+    """
+    files = sorted((Path(__file__).parents[1] / "methods").glob("*.py"))
+    titles = dict(found for file in files for found in BUILT_IN.findall(file.read_text("utf-8")))
+    yield from ((name, titles[name]) for name in {**dict.fromkeys(METHODS), **titles})
+    named = True  # by position, for `run`
     for argument in arguments:
         if argument.startswith("-"):
             named = argument == "--methods"
         elif named and is_reference(argument):
-            methods.append(find_method(argument))
-    for method in methods:
-        yield method.name, method.title
-        helps = {} if method.options is None else field_helps(type(method.options))
-        for name, told in helps.items():
-            yield f"  {method.name}.{name}={getattr(method.options, name)}", told
+            from repshare.methods import find_method
+
+            method = find_method(argument)
+            yield method.name, method.title
+            helps = {} if method.options is None else field_helps(type(method.options))
+            for name, told in helps.items():
+                yield f"  {method.name}.{name}={getattr(method.options, name)}", told
 
 
 def _compare(
