@@ -122,9 +122,7 @@ class Policy:
             raise ConfigError(f"held_out must be at least 0 and below 1, not {self.held_out}")
         for name in ("discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute", "pair"):
             _one_of(self, name)
-        for name in ("learning_rate", "epsilon", "clip", "grad_clip"):
-            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
-                raise ConfigError(f"{name} must be above 0 and finite, not {value}")
+        check_positive(self, "learning_rate", "epsilon", "clip", "grad_clip")
         if not 0 < self.delta < 1:
             raise ConfigError(f"delta must be above 0 and below 1, not {self.delta}")
         if not 0 < self.training_share < 1:
@@ -237,8 +235,7 @@ class Setting:
         for name in ("clients", "eval_every", "degree"):
             _whole(self, name, 1)
         self._check_topology()
-        if self.shrinkage is not None and not 0 < self.shrinkage < math.inf:
-            raise ConfigError(f"shrinkage must be above 0 and finite, not {self.shrinkage}")
+        check_positive(self, "shrinkage")
         for name in ("partition", "aggregation", "attack", "loss"):
             _one_of(self, name)
         for name in ("late_joiners", "leavers", "stragglers", "attackers", "link_chance"):
@@ -332,6 +329,22 @@ def _read(kind: Any, text: str) -> Any:
     if NoneType in kinds:
         return None if text == "None" else _read(kinds[0], text)
     return kind(text)
+
+
+def check_least(values: object, **least: float) -> None:
+    """Raise ConfigError if one of these fields is below its least value. None is not checked."""
+    for name, bound in least.items():
+        value = getattr(values, name)
+        if value is not None and not value >= bound:
+            raise ConfigError(f"{name} must be at least {bound}, not {value}")
+
+
+def check_positive(values: object, *names: str) -> None:
+    """Raise ConfigError if one of these fields is not above 0 and finite. None is not checked."""
+    for name in names:
+        value = getattr(values, name)
+        if value is not None and not 0 < value < math.inf:
+            raise ConfigError(f"{name} must be above 0 and finite, not {value}")
 
 
 def _within(config: object, name: str, least: float, most: float) -> None:

@@ -1,6 +1,5 @@
 """`repshare compare` and `run`: learning, simulated on one machine or a cluster."""
 
-import json
 import os
 import re
 import time
@@ -15,7 +14,7 @@ from rich.console import Console
 
 from repshare.cli.interrupts import interruptible
 from repshare.cli.privacy import cautions
-from repshare.config import Setting, field_helps
+from repshare.config import Setting, check_least, field_helps
 from repshare.errors import ConfigError, DataError
 from repshare.imports import is_reference
 
@@ -52,10 +51,7 @@ class Output:
     """Number of rounds between checkpoints. Default: as many as take about a minute."""
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 1), ("resident", 1), ("checkpoint_every", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name} must be at least {least}, not {value}")
+        check_least(self, workers=1, resident=1, checkpoint_every=1)
         if self.resume and self.name is None:
             raise ConfigError("--resume needs --name: which run should be continued?")
 
@@ -152,7 +148,7 @@ def _compare(
     title = f"{Path(setting.dataset).name}, {setting.clients} clients"
     if output.json:
         results = {name: _summary(summary) for name, summary in summaries.items()}
-        print_json({"methods": results, "config": experiments.describe(runs)})
+        terminal.print_json({"methods": results, "config": experiments.describe(runs)})
     else:
         most = max(run.setting.rounds for run in runs)
         heading = f"{title}, {most} rounds: test accuracy at the end"
@@ -215,8 +211,3 @@ def check_seeds(seeds: int) -> None:
     """Refuse to run none."""
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}")
-
-
-def print_json(document: Any) -> None:
-    """One document on standard output."""
-    print(json.dumps(document, indent=2))

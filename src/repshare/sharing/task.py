@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 
-from repshare.config import Aggregation, field_helps
+from repshare.config import Aggregation, check_least, check_positive, field_helps
 from repshare.errors import ConfigError, Refused
 from repshare.sharing import fixed_point
 from repshare.sharing.parts import BESIDE, find_fault, longest_row
@@ -47,12 +47,8 @@ class Task:
     By asking twice, a client can then find out what any one of the others shared. Default: 0, which forbids it."""
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value, least, above = getattr(self, each.name), each.metadata.get("ge"), each.metadata.get("gt")
-            if least is not None and value < least:
-                raise ConfigError(f"{each.name} must be at least {least}, not {value}")
-            if above is not None and value is not None and not above < value < math.inf:
-                raise ConfigError(f"{each.name} must be above {above} and finite, not {value}")
+        check_least(self, **{each.name: each.metadata["ge"] for each in fields(self) if "ge" in each.metadata})
+        check_positive(self, *(each.name for each in fields(self) if "gt" in each.metadata))
         if self.aggregation not in (known := get_args(Aggregation)):
             raise ConfigError(f"aggregation must be one of {', '.join(known)}, not {self.aggregation!r}")
 
@@ -127,7 +123,7 @@ class TaskField(NamedTuple):
     default: Any  # ... if there is none
     help: str
     bounds: Mapping[str, Any]
-    """`ge`: at least. `gt`: above."""
+    """`ge`: at least. `gt`: above, which is 0."""
 
 
 def describe_fields() -> Iterator[TaskField]:
