@@ -123,10 +123,9 @@ class Policy:
         for name in ("discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute", "pair"):
             _one_of(self, name)
         check_positive(self, "learning_rate", "epsilon", "clip", "grad_clip")
-        if not 0 < self.delta < 1:
-            raise ConfigError(f"delta must be above 0 and below 1, not {self.delta}")
-        if not 0 < self.training_share < 1:
-            raise ConfigError(f"training_share must be above 0 and below 1, not {self.training_share}")
+        for name in ("delta", "training_share"):
+            if not 0 < (value := getattr(self, name)) < 1:
+                raise ConfigError(f"{name} must be above 0 and below 1, not {value}")
         if self.end_to_end and self.epsilon is None:
             raise ConfigError("end_to_end needs a budget: set epsilon")
         if self.end_to_end and self.compute != "fp32":
