@@ -7,8 +7,8 @@ import pytest
 
 from repshare.board import Wants
 from repshare.cli.relay_tasks import Values
-from repshare.config import field_helps
 from repshare.errors import ConfigError, Damaged, Malformed, Refused, RepshareError, StoreError
+from repshare.fields import field_helps
 from repshare.relay.auth import Access, Grant
 from repshare.relay.page import histories
 from repshare.relay.schemas import TaskFields

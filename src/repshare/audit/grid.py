@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from repshare.config import Policy, check_least
+from repshare.config import Policy
 from repshare.errors import ConfigError
+from repshare.fields import check_least
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from rich.console import Console
 
 from repshare.cli.interrupts import interruptible
 from repshare.cli.privacy import cautions
-from repshare.config import Setting, check_least, field_helps
+from repshare.config import Setting
 from repshare.errors import ConfigError, DataError
+from repshare.fields import check_least, field_helps
 from repshare.imports import is_reference
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from rich.console import Console
 
 from repshare.cli.interrupts import interruptible, pause
 from repshare.cli.privacy import cautions
-from repshare.config import Policy, check_least
+from repshare.config import Policy
 from repshare.errors import ConfigError, ExchangeError
+from repshare.fields import check_least
 from repshare.results import terminal
 from repshare.results.terminal import say
 

@@ -9,8 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from repshare.config import Setting, parse_options
+from repshare.config import Setting
 from repshare.errors import ConfigError
+from repshare.fields import parse_options
 from repshare.imports import in_one_line, is_reference, run_file
 from repshare.methods.centralized import CL
 from repshare.methods.codes import FC

@@ -4,8 +4,8 @@ import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
-from repshare.config import check_least
 from repshare.errors import ConfigError
+from repshare.fields import check_least
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from repshare.config import check_least, check_positive
 from repshare.errors import ConfigError, DataError
+from repshare.fields import check_least, check_positive
 from repshare.spaces.banks import Bank, as_filters, draw_filters, make_bank, rectify, spectral
 from repshare.spaces.fourier import Rotations
 from repshare.spaces.leaves import draw_leaves

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 import tyro
 
-from repshare.config import field_helps
+from repshare.fields import field_helps
 
 REQUIRED = object()
 KINDS = {int: "N", float: "NUMBER", str: "NAME", Path: "FILE"}
