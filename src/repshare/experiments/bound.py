@@ -39,9 +39,8 @@ CURVES = {
 
 def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Five clients, looked at every few rounds."""
-    rounds = setting.rounds
-    looks = tuple(number for number in LOOKS if number <= rounds)
-    setting = replace(setting, clients=5, eval_every=rounds)
+    looks = tuple(number for number in LOOKS if number <= setting.rounds)
+    setting = replace(setting, clients=5, eval_every=setting.rounds)
     return [
         Cell({"curve": name, "seed": seed}, Run(method, seed, replace(setting, policy=policy)), looks)
         for seed in range(seeds)

@@ -4,13 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 
 from repshare.config import Aggregation
-from repshare.errors import Refused
-from repshare.fields import check_least, check_one_of, check_positive, field_helps
+from repshare.errors import ConfigError, Refused
+from repshare.fields import check_least, check_positive, field_helps
 from repshare.sharing import fixed_point
 from repshare.sharing.parts import BESIDE, find_fault, longest_row
 from repshare.sharing.representations import Release, Representations
@@ -50,7 +50,8 @@ class Task:
     def __post_init__(self) -> None:
         check_least(self, **{each.name: each.metadata["ge"] for each in fields(self) if "ge" in each.metadata})
         check_positive(self, *(each.name for each in fields(self) if "gt" in each.metadata))
-        check_one_of(self, "aggregation")
+        if self.aggregation not in (known := get_args(Aggregation)):
+            raise ConfigError(f"aggregation must be one of {', '.join(known)}, not {self.aggregation!r}")
 
     @property
     def counts_samples(self) -> bool:
