@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from repshare.config import Setting
+from repshare.config import ResolvedSetting, Setting
 from repshare.data import Splits, load
 from repshare.learning.common import Dual
 from repshare.simulation import Inline, resolve, simulate
@@ -54,7 +54,7 @@ class Cost(NamedTuple):
     factor: float = 1.0
 
 
-def measure(method: str, setting: Setting, splits: Splits) -> Cost:
+def measure(method: str, setting: ResolvedSetting, splits: Splits) -> Cost:
     """Run it, and add up what its records say."""
     run = make_run(method, 0, setting)
     run = replace(run, setting=replace(run.setting, eval_every=run.setting.rounds))
@@ -64,14 +64,14 @@ def measure(method: str, setting: Setting, splits: Splits) -> Cost:
         seconds = time.process_time() - started
         print(f"  {method}: {seconds:.0f} s", file=sys.stderr, flush=True)
     traffic = sum(record.bytes_up + record.bytes_down for record in records) / setting.clients
-    return Cost(run.setting.rounds or 0, seconds, traffic)
+    return Cost(run.setting.rounds, seconds, traffic)
 
 
 def compare(dataset: str) -> str:
     """One row for each method."""
     splits, part = load(dataset), PARTS[dataset]
     setting = resolve(Setting(dataset=dataset, clients=10), len(splits.train.labels))
-    rounds, samples = setting.rounds or 0, setting.samples or 0
+    rounds, samples = setting.rounds, setting.samples
     print(dataset, file=sys.stderr, flush=True)
     less = measure("FL", replace(setting, rounds=part.rounds, samples=part.samples), splits)
     times = rounds / part.rounds

@@ -3,15 +3,12 @@
 A line of a description is a sentence, or several. The help adds the default, unless the description says it.
 """
 
-import difflib
-import math
 import sys
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, fields
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar, get_args
 
 from repshare.errors import ConfigError
+from repshare.fields import check_one_of, check_positive, check_whole, check_within
 
 Aggregation = Literal["mean", "median", "trimmed", "geometric"]
 Topology = Literal["complete", "ring", "regular", "random", "star", "small_world"]
@@ -106,26 +103,19 @@ class Policy:
     """--end-to-end: the length to which the gradient of each sample is clipped."""
 
     def __post_init__(self) -> None:
-        for name in ("lambda_kd", "lambda_disc", "lambda_length"):
-            _within(self, name, 0, sys.float_info.max)
-        for name in ("n_avg", "epochs", "batch_size", "release_every", "planned_releases"):
-            _whole(self, name, 1)
-        for name in ("m_up", "m_down"):
-            _whole(self, name, 0)
-        for name in ("releases", "minimum_count"):
-            if getattr(self, name) is not None:
-                _whole(self, name, 1)
+        check_within(self, 0, sys.float_info.max, "lambda_kd", "lambda_disc", "lambda_length")
+        check_whole(self, 1, "n_avg", "epochs", "batch_size", "release_every", "planned_releases")
+        check_whole(self, 0, "m_up", "m_down")
+        check_whole(self, 1, "releases", "minimum_count")
         if not 0 <= self.held_out < 1:
             raise ConfigError(f"held_out must be at least 0 and below 1, not {self.held_out}")
-        for name in ("discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute", "pair"):
-            _one_of(self, name)
-        for name in ("learning_rate", "epsilon", "clip", "grad_clip"):
-            if (value := getattr(self, name)) is not None and not 0 < value < math.inf:
-                raise ConfigError(f"{name} must be above 0 and finite, not {value}")
-        if not 0 < self.delta < 1:
-            raise ConfigError(f"delta must be above 0 and below 1, not {self.delta}")
-        if not 0 < self.training_share < 1:
-            raise ConfigError(f"training_share must be above 0 and below 1, not {self.training_share}")
+        check_one_of(
+            self, "discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute", "pair"
+        )
+        check_positive(self, "learning_rate", "epsilon", "clip", "grad_clip")
+        for name in ("delta", "training_share"):
+            if not 0 < (value := getattr(self, name)) < 1:
+                raise ConfigError(f"{name} must be above 0 and below 1, not {value}")
         if self.end_to_end and self.epsilon is None:
             raise ConfigError("end_to_end needs a budget: set epsilon")
         if self.end_to_end and self.compute != "fp32":
@@ -231,23 +221,17 @@ class Setting:
     """Every client's policy."""
 
     def __post_init__(self) -> None:
-        for name in ("clients", "eval_every", "degree"):
-            _whole(self, name, 1)
+        check_whole(self, 1, "clients", "eval_every", "degree")
         self._check_topology()
-        if self.shrinkage is not None and not 0 < self.shrinkage < math.inf:
-            raise ConfigError(f"shrinkage must be above 0 and finite, not {self.shrinkage}")
-        for name in ("partition", "aggregation", "attack", "loss"):
-            _one_of(self, name)
-        for name in ("late_joiners", "leavers", "stragglers", "attackers", "link_chance"):
-            _within(self, name, 0, 1)
-        _within(self, "code_size", 0, sys.float_info.max)
+        check_positive(self, "shrinkage")
+        check_one_of(self, "partition", "aggregation", "attack", "loss")
+        check_within(self, 0, 1, "late_joiners", "leavers", "stragglers", "attackers", "link_chance")
+        check_within(self, 0, sys.float_info.max, "code_size")
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"dropout must be at least 0 and below 1, not {self.dropout}")
         if not 0 < self.participation <= 1:
             raise ConfigError(f"participation must be above 0 and at most 1, not {self.participation}")
-        for name in ("samples", "rounds", "dimension", "common_rounds"):
-            if getattr(self, name) is not None:
-                _whole(self, name, 1)
+        check_whole(self, 1, "samples", "rounds", "dimension", "common_rounds")
 
     def _check_topology(self) -> None:
         if self.topology is None:
@@ -262,63 +246,23 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Run:
+class ResolvedSetting(Setting):
+    """A setting in which the values that depend on the dataset are filled in: `simulation.resolve` returns it."""
+
+    samples: int = field(kw_only=True)
+    rounds: int = field(kw_only=True)
+
+
+AnySetting = TypeVar("AnySetting", bound=Setting, covariant=True)
+
+
+@dataclass(frozen=True)
+class Run(Generic[AnySetting]):
     """One method on one split: on CPUs, with the same seed it gives the same bits."""
 
     method: str
     """Its letters, or `file.py:NAME`: by that, worker processes find it too."""
     seed: int
     """The seed of the split, the starting weights and all random streams."""
-    setting: Setting
+    setting: AnySetting
     """The values that all methods of a comparison have in common."""
-
-
-def parse_options(owner: str, kind: type[Any], words: Sequence[str], hidden: Collection[str] = ()) -> dict[str, Any]:
-    """Parse options given as name=value, by the types of a dataclass's fields."""
-    hints = get_type_hints(kind)
-    known = {each.name: each.default for each in fields(kind) if each.name not in hidden}
-    chosen = {}
-    for word in words:
-        name, _, text = word.partition("=")
-        if name not in known or not text:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"{owner} has no option {word!r}: use {', '.join(f'{each}=…' for each in known)}{hint}")
-        try:
-            chosen[name] = _read(hints[name], text)
-        except (ValueError, KeyError, StopIteration) as error:
-            raise ConfigError(f"{name} cannot be {text!r}: its default is {known[name]!r}") from error
-    return chosen
-
-
-def _read(kind: Any, text: str) -> Any:
-    """Return a value of this type: a number, a word, true or false, one of some, or several of a kind."""
-    kinds = get_args(kind)
-    if kind is bool:
-        return {"true": True, "false": False}[text.lower()]
-    if get_origin(kind) is Literal:
-        return next(each for each in kinds if str(each) == text)
-    if get_origin(kind) is tuple:
-        return tuple(_read(kinds[0], each) for each in text.split(","))
-    if NoneType in kinds:
-        return None if text == "None" else _read(kinds[0], text)
-    return kind(text)
-
-
-def _within(config: object, name: str, least: float, most: float) -> None:
-    value = getattr(config, name)
-    if not least <= value <= most:
-        bounds = f"at least {least} and finite" if most == sys.float_info.max else f"from {least} to {most}"
-        raise ConfigError(f"{name} must be {bounds}, not {value}")
-
-
-def _whole(config: object, name: str, least: int) -> None:
-    value = getattr(config, name)
-    if not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} must be a whole number of at least {least}, not {value}")
-
-
-def _one_of(config: object, name: str) -> None:
-    value, choices = getattr(config, name), get_args(get_type_hints(type(config))[name])
-    if value not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")

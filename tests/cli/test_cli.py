@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from repshare.cli.main import COMMANDS, CommandGroup, main
 from repshare.cli.parsing.groups import LAYOUTS, grouped
 from repshare.cli.parsing.options import options_of
+from repshare.config import Setting
 from support.processes import REPSHARE, Process
 from support.warm import run_warm
 
@@ -187,7 +189,7 @@ def test_own_data_and_own_model_work_from_the_command_line(tmp_path):
         (["--model", "lenet6"], "unknown model 'lenet6'"),
         (["--methods", "IL", "XX"], "unknown method 'XX'"),
         (["--methods"], "methods are missing"),
-        (["--methods", "own.py"], "unknown method 'own.py': choose CL, IL, FL, FD, RS, CA, CS, SL, FC, or your own as"),
+        (["--methods", "own.py"], "unknown method 'own.py': choose CL, IL, FL, FD, RS, CA, CS, FC, SL, or your own as"),
         (["--methods", "IL", "none.py:MINE"], "none.py:MINE: there is no file none.py"),
         (["--methods", "own.py:MINE"], "there is no 'MINE'; the methods in this file are NOTHING, RS2, TAKEN"),
         (["--methods", "own.py:narrow"], "narrow is a function; the methods in this file are NOTHING"),
@@ -378,6 +380,8 @@ def test_the_help_lists_every_method_by_itself(capsys, name):
 
     listed = re.search(r"^methods:\n((?:  .*\n)+)", call(capsys, name, "--help")[1], re.MULTILINE).group(1)
     assert [line.split(maxsplit=1) for line in listed.splitlines()] == [[m.name, m.title] for m in METHODS.values()]
+    settings = {field.name for field in fields(Setting)}  # what the help describes as options of the command
+    assert all({f.name for f in fields(m.options)} <= settings for m in METHODS.values() if m.options is not None)
 
 
 def test_the_help_shows_an_own_method_with_its_options(tmp_path, monkeypatch, capsys):
@@ -478,6 +482,16 @@ def test_help_needs_neither_pytorch_nor_numpy_nor_the_parser():
         "sys.exit(bool({'torch', 'numpy', 'tyro', 'rich'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_the_help_of_learning_needs_no_pytorch():
+    code = (
+        "import sys, contextlib, repshare.cli.main\n"
+        "with contextlib.suppress(SystemExit): repshare.cli.main.main(['compare', '--help'])\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, "fixed codes" in done.stdout) == (0, True)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -89,7 +89,7 @@ def test_all_commands_work_while_the_relay_runs(tmp_path):
         (["invite", "a/b", "--task", "digits"], "cannot name a client"),
         (["revoke", "alice", "--task", "digits"], "alice has no token in digits"),
         (["tasks", "create", "x"], "needs --classes and --dimension"),
-        (["tasks", "create", "x", "--classes", "1", "--dimension", "2"], "at least 2 classes"),
+        (["tasks", "create", "x", "--classes", "1", "--dimension", "2"], "classes must be at least 2, not 1"),
         (["tasks", "create", "x", "--classes", "2", "--dimension", "2", "--named-peers", "2"], "0 or at least 3"),
         (["tasks", "create", "digits", "--classes", "10", "--dimension", "9"], "dimension 8 there, 9 wanted"),
         (["tasks", "delete", "none"], "there is no task 'none'"),

@@ -1,12 +1,17 @@
 """Tasks of a relay: created once, seen by every process on the same database, moved whole."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
 from repshare.board import Wants
+from repshare.cli.relay_tasks import Values
 from repshare.errors import ConfigError, Damaged, Malformed, Refused, RepshareError, StoreError
+from repshare.fields import field_helps
 from repshare.relay.auth import Access, Grant
 from repshare.relay.page import histories
+from repshare.relay.schemas import TaskFields
 from repshare.relay.tasks import REMEMBERED_SECONDS, Tasks
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, Representations
@@ -37,6 +42,34 @@ def test_a_task_is_created_once(database):
     assert tasks.find("other") is None
     with pytest.raises(ConfigError, match="there is no task 'other'"):
         tasks.get("other")
+
+
+def test_options_and_schema_have_the_fields_of_a_task_with_their_descriptions():
+    told, schema = field_helps(Task), TaskFields.model_json_schema()["properties"]
+    assert list(schema) == list(told) == [field.name for field in fields(Task)]
+    assert all(schema[name]["description"].startswith(text) for name, text in told.items())
+    options = {field.name: field.metadata["help"] for field in fields(Values)}
+    assert list(options) == [name for name in told if name != "space"]
+    assert all(text.startswith(told[name]) for name, text in options.items())
+    assert schema["classes"] | {"minimum": 2, "maximum": 10_000} == schema["classes"]
+    assert schema["minimum_count"] | {"default": 2, "minimum": 1} == schema["minimum_count"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"classes": 1}, "classes must be at least 2, not 1"),
+        ({"dimension": 0}, "dimension must be at least 1, not 0"),
+        ({"minimum_count": 0}, "minimum_count must be at least 1, not 0"),
+        ({"named_peers": -1}, "named_peers must be at least 0, not -1"),
+        ({"norm_bound": float("nan")}, "norm_bound must be above 0 and finite, not nan"),
+        ({"max_age": float("inf")}, "max_age must be above 0 and finite, not inf"),
+        ({"aggregation": "sum"}, "aggregation must be one of mean, median, trimmed, geometric, not 'sum'"),
+    ],
+)
+def test_a_task_out_of_bounds_is_refused(values, message):
+    with pytest.raises(ConfigError, match=message):
+        Task(**{"classes": 10, "dimension": 8} | values)
 
 
 def test_a_task_too_large_for_a_relay_is_refused(database):

@@ -1,6 +1,6 @@
 import os
 import signal
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -237,6 +237,7 @@ def test_what_is_left_open_is_the_papers():
     assert (filled.samples, filled.rounds, filled.model) == (1200, 100, ("lenet5",))
     filled = resolve(Setting(dataset="cifar10"), 50_000)
     assert (filled.samples, filled.rounds, filled.model) == (10_000, 20, ("resnet18",))
+    assert list(asdict(filled)) == list(asdict(Setting()))  # run.json has the same lines
 
 
 def test_what_a_setting_leaves_open_is_filled_in(splits, inline):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from repshare.config import Policy
 from repshare.errors import ConfigError
+from repshare.fields import check_least
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,7 @@ class Grid:
     """Leave half of the noise out on purpose, which the audit must notice."""
 
     def __post_init__(self) -> None:
-        for name, least in (("trials", 100), ("releases", 1), ("m_up", 0), ("epochs", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        check_least(self, trials=100, releases=1, m_up=0, epochs=1)
         for name in ("epsilons", "n_avgs", "class_sizes"):
             if not getattr(self, name) or min(getattr(self, name)) <= 0:
                 raise ConfigError(f"{name} must be one or more numbers above 0")

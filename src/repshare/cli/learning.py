@@ -1,7 +1,7 @@
 """`repshare compare` and `run`: learning, simulated on one machine or a cluster."""
 
-import json
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -16,12 +16,16 @@ from repshare.cli.interrupts import interruptible
 from repshare.cli.privacy import cautions
 from repshare.config import Setting
 from repshare.errors import ConfigError, DataError
-from repshare.imports import is_reference, missing
+from repshare.fields import check_least, field_helps
+from repshare.imports import is_reference
 
 if TYPE_CHECKING:
     from repshare.data import Splits
     from repshare.results.records import Summary
     from repshare.simulation import Workers
+
+METHODS = ("CL", "IL", "FL", "FD", "RS", "CA", "CS")  # that are compared if none are given
+BUILT_IN = re.compile(r'^[A-Z]+ = Method\(\s*"(.+?)",\s*"(.+?)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,7 @@ class Output:
     """Number of rounds between checkpoints. Default: as many as take about a minute."""
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 1), ("resident", 1), ("checkpoint_every", 1)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ConfigError(f"{name} must be at least {least}, not {value}")
+        check_least(self, workers=1, resident=1, checkpoint_every=1)
         if self.resume and self.name is None:
             raise ConfigError("--resume needs --name: which run should be continued?")
 
@@ -59,7 +60,7 @@ class Output:
 def compare(
     setting: Setting,
     output: Output,
-    methods: tuple[str, ...] = ("CL", "IL", "FL", "FD", "RS", "CA", "CS"),
+    methods: tuple[str, ...] = METHODS,
     seeds: int = 1,
     fallback: str | None = None,
 ) -> None:
@@ -98,25 +99,25 @@ def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: 
 
 
 def list_methods(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield, for the help, all methods, the user's own that the arguments name, and the options of each."""
-    from repshare.cli.parsing.options import field_helps
+    """Yield, for the help, all methods, the user's own that the arguments name, and the options of each.
 
-    try:
-        from repshare.methods import METHODS, find_method
-    except ModuleNotFoundError as error:
-        yield "?", f"{missing(error)}."
-        return
-    methods, named = [*METHODS.values()], True  # by position, for `run`
+    Built-in ones are read from their files: importing them would import PyTorch, which takes seconds.
+    """
+    files = sorted((Path(__file__).parents[1] / "methods").glob("*.py"))
+    titles = dict(found for file in files for found in BUILT_IN.findall(file.read_text("utf-8")))
+    yield from ((name, titles[name]) for name in {**dict.fromkeys(METHODS), **titles})
+    named = True  # by position, for `run`
     for argument in arguments:
         if argument.startswith("-"):
             named = argument == "--methods"
         elif named and is_reference(argument):
-            methods.append(find_method(argument))
-    for method in methods:
-        yield method.name, method.title
-        helps = {} if method.options is None else field_helps(type(method.options))
-        for name, told in helps.items():
-            yield f"  {method.name}.{name}={getattr(method.options, name)}", told
+            from repshare.methods import find_method
+
+            method = find_method(argument)
+            yield method.name, method.title
+            helps = {} if method.options is None else field_helps(type(method.options))
+            for name, told in helps.items():
+                yield f"  {method.name}.{name}={getattr(method.options, name)}", told
 
 
 def _compare(
@@ -137,7 +138,7 @@ def _compare(
     folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
     hint = f"resume with --name {folder.path.name} --resume"
     with folder, pool as workers, terminal.progress(console) as bar, interruptible(hint) as until_asked:
-        task = bar.add_task("", total=sum(run.setting.rounds or 0 for run in runs))
+        task = bar.add_task("", total=sum(run.setting.rounds for run in runs))
         done = 0
         work = experiments.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
         for run, round, _ in until_asked(work):
@@ -148,9 +149,9 @@ def _compare(
     title = f"{Path(setting.dataset).name}, {setting.clients} clients"
     if output.json:
         results = {name: _summary(summary) for name, summary in summaries.items()}
-        print_json({"methods": results, "config": experiments.describe(runs)})
+        terminal.print_json({"methods": results, "config": experiments.describe(runs)})
     else:
-        most = max(run.setting.rounds or 0 for run in runs)
+        most = max(run.setting.rounds for run in runs)
         heading = f"{title}, {most} rounds: test accuracy at the end"
         console.print(terminal.comparison(summaries, lines, heading))
         console.print(terminal.legend({name: titles[name] for name in summaries}, seeds))
@@ -211,8 +212,3 @@ def check_seeds(seeds: int) -> None:
     """Refuse to run none."""
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}")
-
-
-def print_json(document: Any) -> None:
-    """Print one document on standard output."""
-    print(json.dumps(document, indent=2))

@@ -15,6 +15,7 @@ from repshare.cli.interrupts import interruptible, pause
 from repshare.cli.privacy import cautions
 from repshare.config import Policy
 from repshare.errors import ConfigError, ExchangeError
+from repshare.fields import check_least
 from repshare.results import terminal
 from repshare.results.terminal import say
 
@@ -58,10 +59,7 @@ class Work:
     """Print one JSON object for each round, and one at the end, on standard output, and nothing else there."""
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "eval_every", "threads"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} must be at least 1, not {value}")
+        check_least(self, rounds=1, eval_every=1, threads=1)
         if not 0 <= self.pace < 1e6:
             raise ConfigError(f"pace must be from 0 to a million seconds, not {self.pace}")
 

@@ -5,15 +5,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from repshare.config import Aggregation
 from repshare.errors import ConfigError
 from repshare.results.terminal import print_json
+from repshare.sharing.task import describe_fields
 
 if TYPE_CHECKING:
     from repshare.relay.monitoring.audit_log import AuditLog
@@ -52,28 +52,20 @@ class DatabaseOptions:
         return redis or self.db or "relay.db"
 
 
-@dataclass(frozen=True)
-class Values:
-    """The values that a task's clients agree on."""
+def _options() -> Iterator[tuple[str, Any, Any]]:
+    """Yield an option for each field of a task that does not come from a client's space."""
+    for name, kind, default, help, _ in describe_fields():
+        if default is ...:
+            kind, default, help = kind | None, None, f"{help} A new task needs it."
+        if name == "minimum_count":
+            kind = Annotated[kind, tyro.conf.arg(aliases=("--min-count",))]
+        if name != "space":
+            yield name, kind, field(default=default, metadata={"help": help})
 
-    classes: int | None = None
-    """Number of classes. A new task needs it."""
-    dimension: int | None = None
-    """Length of a representation, d'. A new task needs it."""
-    norm_bound: float | None = None
-    """Representations longer than this are refused. Tanh features are never longer than √d'. Default: 4 √d'."""
-    minimum_count: Annotated[int, tyro.conf.arg(aliases=("--min-count",))] = 2
-    """Averages over fewer samples than this are refused."""
-    weighted: bool = True
-    """A client's class mean counts by its number of samples. With --no-weighted, all clients count the same."""
-    aggregation: Aggregation = "mean"
-    """How the class means of clients are combined. median, trimmed and geometric tolerate a few dishonest clients.
-    median: of each coordinate. trimmed: mean without the largest and smallest fifth. geometric: geometric median."""
-    max_age: float | None = None
-    """Time after which a release is deleted if no newer one came, counted while a relay runs. Default: never."""
-    named_peers: int = 0
-    """Let clients choose by name whom they learn from, if at least this many of those share a class: 3 or more.
-    By asking twice, a client can then find out what any one of the others shared. Default: 0, which forbids it."""
+
+@dataclass(frozen=True)
+class Values(make_dataclass("Values", _options(), frozen=True)):  # type: ignore[misc]
+    """The values that a task's clients agree on: the fields of `Task`."""
 
 
 def create(name: Name, place: DatabaseOptions, values: Values) -> None:

@@ -1,6 +1,7 @@
 """`repshare reproduce`: the evidence, one table or figure at a time."""
 
 import os
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -88,9 +89,8 @@ def reproduce(
         splits, _ = load(Setting(dataset=name, data_folder=data_folder), None, console)
         return splits.tested_on(experiment.tests)
 
-    setting = Setting(dataset=dataset, rounds=rounds, data_folder=data_folder)
-    if experiment.datasets != ():
-        setting = resolve(setting, len(fetch(dataset).train.labels))
+    available = sys.maxsize if experiment.datasets == () else len(fetch(dataset).train.labels)  # () chooses its own
+    setting = resolve(Setting(dataset=dataset, rounds=rounds, data_folder=data_folder), available)
     cells = [cell.computed_in(compute) for cell in choose(experiment.plan(setting, seeds), only)]
     folder = Folder(output / experiment.folder(dataset), experiment.describe(setting), resume=True, option="--output")
     with folder:
@@ -106,7 +106,7 @@ def reproduce(
                 terminal.progress(console) as bar,
                 interruptible(hint) as until_asked,
             ):
-                task = bar.add_task(what, total=sum(cell.run.setting.rounds or 0 for cell in left))
+                task = bar.add_task(what, total=sum(cell.run.setting.rounds for cell in left))
                 done = 0
                 for cell, round in until_asked(fill(experiment, left, fetch, folder, pool)):
                     bar.update(task, completed=done + round, description=cell.title)

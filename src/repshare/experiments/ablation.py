@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from repshare.config import Policy, Run, Setting
+from repshare.config import Policy, ResolvedSetting, Run, Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.results.plots import COLOURS, panels, save
 from repshare.results.records import Line
@@ -16,9 +16,9 @@ KD = (0.0, 1.0, 10.0, 100.0)
 DISC = (0.0, 0.1, 1.0, 10.0)
 
 
-def plan(setting: Setting, seeds: int) -> list[Cell]:
+def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan every pair of weights, seed by seed. With 0 and 0, everyone learns alone."""
-    setting = replace(setting, clients=5, eval_every=setting.rounds or 1)
+    setting = replace(setting, clients=5, eval_every=setting.rounds)
     cells = []
     for seed in range(seeds):
         for kd in KD:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from repshare.config import Policy, Run, Setting
+from repshare.config import Policy, ResolvedSetting, Run, Setting
 from repshare.data import Splits
 from repshare.experiments.experiment import Cell, Experiment, what_was_seen
 from repshare.learning.measures import View
@@ -37,11 +37,10 @@ CURVES = {
 }
 
 
-def plan(setting: Setting, seeds: int) -> list[Cell]:
+def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan five clients, looked at every few rounds."""
-    rounds = setting.rounds or 1
-    looks = tuple(number for number in LOOKS if number <= rounds)
-    setting = replace(setting, clients=5, eval_every=rounds)
+    looks = tuple(number for number in LOOKS if number <= setting.rounds)
+    setting = replace(setting, clients=5, eval_every=setting.rounds)
     return [
         Cell({"curve": name, "seed": seed}, Run(method, seed, replace(setting, policy=policy)), looks)
         for seed in range(seeds)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.client import Record
-from repshare.config import Run, Setting
+from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits, histogram
 from repshare.errors import ConfigError
 from repshare.imports import is_reference
@@ -24,15 +24,15 @@ from repshare.simulation.schedule import is_ever_tested
 class Progress(NamedTuple):
     """The progress of a list of runs."""
 
-    run: Run
+    run: Run[ResolvedSetting]
     round: int
     records: list[Record]
 
 
-def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits: Splits) -> list[Run]:
+def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits: Splits) -> list[Run[ResolvedSetting]]:
     """Plan every method on the same splits and seeds. Raises on anything that could not be carried out."""
-    setting, chosen = resolve(setting, len(splits.train.labels)), choose_methods(methods, setting)
-    runs = [make_run(name, seed, setting) for seed in range(seeds) for name in chosen]
+    resolved, chosen = resolve(setting, len(splits.train.labels)), choose_methods(methods, setting)
+    runs = [make_run(name, seed, resolved) for seed in range(seeds) for name in chosen]
     for run in runs[: len(chosen)]:
         agree(make_plan(run, splits))
     for run in runs:
@@ -58,19 +58,19 @@ def choose_methods(methods: Sequence[str], setting: Setting) -> dict[str, Method
     return found
 
 
-def name_of(run: Run) -> str:
+def name_of(run: Run[Setting]) -> str:
     """Return the name of the run's method in records, tables and figures."""
     return find_method(run.method).name
 
 
-def who_has_what(run: Run, splits: Splits) -> NDArray[np.int64]:
+def who_has_what(run: Run[Setting], splits: Splits) -> NDArray[np.int64]:
     """Count samples by client and class (clients, classes)."""
     labels = splits.train.labels[: run.setting.samples]
     parts = deal(run.setting, labels, numpy_stream(run.seed, "partition"))
     return histogram(labels, parts, splits.classes)
 
 
-def describe(runs: Sequence[Run]) -> dict[str, Any]:
+def describe(runs: Sequence[Run[Setting]]) -> dict[str, Any]:
     """Return the contents of run.json."""
     return {
         "methods": list(dict.fromkeys(run.method for run in runs)),
@@ -80,7 +80,12 @@ def describe(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def carry_out(
-    runs: Sequence[Run], splits: Splits, folder: Folder, workers: Workers, *, checkpoint_every: int | None = None
+    runs: Sequence[Run[ResolvedSetting]],
+    splits: Splits,
+    folder: Folder,
+    workers: Workers,
+    *,
+    checkpoint_every: int | None = None,
 ) -> Generator[Progress]:
     """Carry out the runs that the folder does not hold yet, writing each round's records as it ends.
 
@@ -90,7 +95,7 @@ def carry_out(
     for run in runs:
         called = name_of(run)
         if (called, run.seed) in finished:
-            yield Progress(run, run.setting.rounds or 0, [])
+            yield Progress(run, run.setting.rounds, [])
             continue
         name = f"{called}-{run.seed}"
         yield from go_on(run, splits, folder, name, folder.records, workers, checkpoint_every)
@@ -99,7 +104,7 @@ def carry_out(
 
 
 def go_on(
-    run: Run,
+    run: Run[ResolvedSetting],
     splits: Splits,
     folder: Folder,
     name: str,

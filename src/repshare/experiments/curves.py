@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from repshare.config import Setting
+from repshare.config import ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.methods import find_method
 from repshare.results.plots import COLOURS, DASHES, label_ends, panels, save, tidy
@@ -23,7 +23,7 @@ METHODS = ("IL", "FL", "FD", "RS", "FC")
 PARTS = {"train": "--", "test": "-"}
 
 
-def plan(setting: Setting, seeds: int) -> list[Cell]:
+def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan five methods among five clients, tested every tenth round."""
     setting = replace(setting, clients=5, eval_every=10)
     return [

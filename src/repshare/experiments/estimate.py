@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from repshare.client import Client
-from repshare.config import Run
+from repshare.config import ResolvedSetting, Run
 from repshare.data import Splits
 from repshare.experiments.experiment import Cell, Load
 from repshare.learning.samples import Samples
@@ -51,9 +51,9 @@ def in_words(seconds: float) -> str:
     return f"{max(seconds, 1):.0f} seconds"
 
 
-def _seconds(run: Run, splits: Splits, pace: Pace) -> float:
+def _seconds(run: Run[ResolvedSetting], splits: Splits, pace: Pace) -> float:
     method, setting = find_method(run.method), run.setting
-    rounds, samples = setting.rounds or 0, setting.samples or 0
+    rounds, samples = setting.rounds, setting.samples
     trained = rounds * samples * setting.policy.epochs
     represented = rounds * samples if method.share is not None and method.models != "one" else 0
     tests = math.ceil(rounds / setting.eval_every)

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from repshare.config import Compute, Run, Setting
+from repshare.config import Compute, ResolvedSetting, Run, Setting
 from repshare.data import Splits
 from repshare.errors import ConfigError
 from repshare.experiments.comparison import checkpoints, go_on
@@ -19,7 +19,7 @@ class Cell(NamedTuple):
 
     key: Line
     """The first fields of each of its lines: no other cell has the same."""
-    run: Run
+    run: Run[ResolvedSetting]
     looks: tuple[int, ...] = ()
     """Rounds after which its clients are looked at."""
     condense: Callable[[Sequence[Line]], list[Line]] | None = None
@@ -59,9 +59,9 @@ class Experiment(NamedTuple):
     """Also of its folder."""
     title: str
     """A title, for the help."""
-    plan: Callable[[Setting, int], list[Cell]]
+    plan: Callable[[ResolvedSetting, int], list[Cell]]
     """All cells for a setting and a number of seeds; more may be added later, to the same folder."""
-    show: Callable[[Sequence[Line], Path, Setting], list[Path]]
+    show: Callable[[Sequence[Line], Path, ResolvedSetting], list[Path]]
     """Write figures and tables into the folder, from its lines alone; which files these are."""
     condense: Callable[[Sequence[Line]], list[Line]] = at_the_end
     """Reduce a run's records, and what was seen of its clients, to what is kept."""
@@ -94,7 +94,7 @@ def fill(
     for cell in cells:
         held = folder.records.read()
         if _holds(held, cell):
-            yield cell, cell.run.setting.rounds or 0
+            yield cell, cell.run.setting.rounds
             continue
         part = Journal(folder.path / "checkpoints" / f"{cell.file_name}.jsonl")
         part.path.parent.mkdir(exist_ok=True)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from repshare.config import Attack, Policy, Setting
+from repshare.config import Attack, Policy, ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.files import write_atomically
 from repshare.results.plots import COLOURS, panels, save, tidy
@@ -28,7 +28,7 @@ class Partners(NamedTuple):
     liars: int  # of N clients; negative: all but so many
     attack: Attack = "flip"
 
-    def change(self, setting: Setting) -> Setting:
+    def change(self, setting: ResolvedSetting) -> ResolvedSetting:
         """Return the setting with these partners."""
         count = self.liars if self.liars >= 0 else setting.clients + self.liars
         return replace(setting, attackers=count / setting.clients, attack=self.attack)
@@ -64,12 +64,12 @@ WAYS = (
 )
 
 
-def plan(setting: Setting, seeds: int) -> list[Cell]:
+def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan every method with every kind of partners, and alone; seed by seed, so that an interrupted study is even."""
     cells = []
     for seed in range(seeds):
         for size in SIZES:
-            usual = replace(setting, clients=size, eval_every=setting.rounds or 1)
+            usual = replace(setting, clients=size, eval_every=setting.rounds)
             short = replace(usual, policy=replace(usual.policy, lambda_length=LENGTH))
             alone = {("IL", NOBODY): usual, ("IL", PENALTY): short, ("CA", NOBODY): usual}
             for (method, title), own in alone.items():
@@ -81,7 +81,7 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
     return cells
 
 
-def _cell(row: str, partners: str, clients: int, seed: int, method: str, setting: Setting) -> Cell:
+def _cell(row: str, partners: str, clients: int, seed: int, method: str, setting: ResolvedSetting) -> Cell:
     key = {"row": row, "partners": partners, "clients": clients, "seed": seed}
     return Cell(key, make_run(method, seed, setting), condense=partial(condense_honest, setting, seed))
 

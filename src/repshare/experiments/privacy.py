@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from repshare.config import Run, Setting
+from repshare.config import ResolvedSetting, Run, Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.files import write_atomically
 from repshare.results.plots import COLOURS, DASHES, draw_points, label_ends, panels, save, tidy
@@ -71,7 +71,7 @@ CURVES: dict[str, Any] = {
 }
 
 
-def plan(setting: Setting, seeds: int) -> list[Cell]:
+def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan every way to learn with every amount of data, which has rounds of its own; seed by seed."""
     return [
         Cell({"samples": own.samples, "row": row.title, "seed": seed}, Run(row.method, seed, own))
@@ -82,7 +82,7 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
     ]
 
 
-def _make_setting(setting: Setting, amount: Amount, row: PrivacyRow) -> Setting:
+def _make_setting(setting: ResolvedSetting, amount: Amount, row: PrivacyRow) -> ResolvedSetting:
     """Make a setting. One release takes the whole budget; what others make of it stays the teacher to the end.
 
     End to end, training has the noise of DP-SGD until then, and none after: nothing leaves any more.

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from repshare.config import Setting
+from repshare.config import ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment, missing
 from repshare.files import write_atomically
 from repshare.results.plots import COLOURS, DASHES, MARKERS, draw_points, panels, save, tidy
@@ -39,10 +39,10 @@ class Variant(NamedTuple):
     seeds: int | None = None
     """The most seeds, where a run takes long. Default: as many as the study has."""
 
-    def change(self, setting: Setting) -> Setting:
+    def change(self, setting: ResolvedSetting) -> ResolvedSetting:
         """Return the setting of its runs, tested after the last round only."""
         policy = replace(setting.policy, **self.policy)
-        usual = replace(setting, clients=CLIENTS, eval_every=setting.rounds or 1)
+        usual = replace(setting, clients=CLIENTS, eval_every=setting.rounds)
         return replace(usual, policy=policy, **self.setting)
 
 
@@ -82,7 +82,7 @@ def make_experiment(
     return Experiment(name, title, partial(plan, study), partial(show, study), partial(condense, study), seeds=SEEDS)
 
 
-def plan(study: Study, setting: Setting, seeds: int) -> list[Cell]:
+def plan(study: Study, setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan every variant with its methods, seed by seed, so that an interrupted study is even."""
     return [
         Cell(
@@ -123,7 +123,7 @@ def apart(lines: Sequence[Line], kinds: Sequence[str]) -> list[Line]:
     return found
 
 
-def show(study: Study, lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+def show(study: Study, lines: Sequence[Line], folder: Path, setting: ResolvedSetting) -> list[Path]:
     """Draw the panels next to each other, and put all numbers in a table."""
     cells = plan(study, setting, SEEDS)
     left, lines = missing(cells, lines), even(cells, lines)

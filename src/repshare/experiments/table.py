@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from repshare.config import Policy, Setting
+from repshare.config import Policy, ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.files import write_atomically
 from repshare.methods import find_method
@@ -77,9 +77,9 @@ PUBLISHED = {  # by data set, row and number of clients
 }
 
 
-def plan(rows: Sequence[TableRow], setting: Setting, seeds: int) -> list[Cell]:
+def plan(rows: Sequence[TableRow], setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan all rows and sizes, seed by seed, so that an interrupted table is even. Tested after the last round."""
-    setting = replace(setting, eval_every=setting.rounds or 1)
+    setting = replace(setting, eval_every=setting.rounds)
     cells = []
     for seed in range(seeds):
         for row in rows:
@@ -97,11 +97,11 @@ def plan(rows: Sequence[TableRow], setting: Setting, seeds: int) -> list[Cell]:
     return cells
 
 
-def _policy(row: TableRow, setting: Setting) -> Policy:
+def _policy(row: TableRow, setting: ResolvedSetting) -> Policy:
     """Return the policy of a network next to the common classifier: as many epochs as elsewhere, in fewer rounds."""
     if row.pair == "no":
         return setting.policy
-    epochs = max(1, (setting.rounds or 1) // common_rounds(setting))
+    epochs = max(1, setting.rounds // common_rounds(setting))
     return replace(setting.policy, pair=row.pair, epochs=epochs, held_out=HELD_OUT)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from repshare.config import Policy, Run, Setting, Topology
+from repshare.config import Policy, ResolvedSetting, Run, Setting, Topology
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.files import write_atomically
 from repshare.results.plots import COLOURS, draw_points, panels, save, tidy
@@ -54,9 +54,9 @@ STYLES = {  # of those that are done at every size
 OTHER = ("#777777", "o")
 
 
-def plan(setting: Setting, seeds: int) -> list[Cell]:
+def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan all ways at one size, then some of them at others; seed by seed. Tested after the last round."""
-    setting = replace(setting, eval_every=setting.rounds or 1)
+    setting = replace(setting, eval_every=setting.rounds)
     whole = [_cell(way, SIZE, seed, setting) for seed in range(seeds) for way in WAYS]
     part = [
         _cell(way, clients, seed, setting)
@@ -68,7 +68,7 @@ def plan(setting: Setting, seeds: int) -> list[Cell]:
     return whole + part
 
 
-def _cell(way: TopologyRow, clients: int, seed: int, setting: Setting) -> Cell:
+def _cell(way: TopologyRow, clients: int, seed: int, setting: ResolvedSetting) -> Cell:
     own = replace(setting, clients=clients, topology=way.topology, policy=Policy(m_down=way.m_down))
     return Cell({"row": way.title, "clients": clients, "seed": seed}, Run(way.method, seed, own))
 

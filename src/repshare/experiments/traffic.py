@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
-from repshare.config import Policy, Run, Setting
+from repshare.config import Policy, ResolvedSetting, Run, Setting
 from repshare.experiments.experiment import Cell, Experiment
 from repshare.files import write_atomically
 from repshare.learning.models import build
@@ -28,7 +28,7 @@ def plan(_: Setting, seeds: int) -> list[Cell]:
     for seed in range(seeds):
         for dataset, protocol in PAPER.items():
             samples = CLIENTS * BATCHES * Policy().batch_size
-            setting = Setting(
+            setting = ResolvedSetting(
                 dataset=dataset,
                 samples=samples,
                 clients=CLIENTS,
@@ -53,7 +53,7 @@ class Volume:
 
     def __init__(self, line: Line) -> None:
         self.dataset, self.method, self.model = line["dataset"], line["method"], line["model"]
-        own = (PAPER[self.dataset].samples or 0) // N
+        own = PAPER[self.dataset].samples // N
         scale = own / (BATCHES * Policy().batch_size) if self.method == "SL" else 1
         self.up, self.down = scale * line["bytes_up"], scale * line["bytes_down"]
         model = build(self.model, channels=CHANNELS[self.dataset], classes=CLASSES, dimension=None, seed=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.config import Run, Setting
+from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits
 from repshare.experiments.experiment import Cell, Experiment, what_was_seen
 from repshare.learning.measures import View
@@ -20,12 +20,12 @@ CLIENTS = ("#0072B2", "#D55E00")
 PALEST = 0.12  # opacity of the first class; the last one's is 1
 
 
-def plan(setting: Setting, seeds: int) -> list[Cell]:
+def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan two clients, looked at after the first round, a quarter of the rounds, and all of them.
 
     There is one round more: the test after the last one leaves FL's clients with the average of their networks.
     """
-    rounds = setting.rounds or 1
+    rounds = setting.rounds
     looks = tuple(sorted({1, max(1, rounds // 4), rounds}))
     setting = replace(setting, clients=2, rounds=rounds + 1, eval_every=rounds + 1)
     return [

@@ -9,8 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from repshare.config import Setting, parse_options
+from repshare.config import Setting
 from repshare.errors import ConfigError
+from repshare.fields import parse_options
 from repshare.imports import in_one_line, is_reference, run_file
 from repshare.methods.centralized import CL
 from repshare.methods.codes import FC
@@ -26,7 +27,7 @@ __all__ = ["CA", "CL", "CS", "FC", "FD", "FL", "IL", "METHODS", "RS", "SL", "Met
 
 
 def _discover() -> Iterator[Method]:
-    yield from (CL, IL, FL, FD, RS, CA, CS, SL, FC)  # the paper's table begins like this
+    yield from (CL, IL, FL, FD, RS, CA, CS)  # the paper's table begins like this, and so does the help
     for file in pkgutil.iter_modules(__path__):
         module = import_module(f"{__name__}.{file.name}")
         yield from (value for value in vars(module).values() if isinstance(value, Method))

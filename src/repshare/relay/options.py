@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repshare.errors import ConfigError
+from repshare.fields import check_least
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,5 @@ class RelayOptions:
     """Silence after which the page shows a client as offline; at least three times its usual time between releases."""
 
     def __post_init__(self) -> None:
-        seconds = [(f"{what}_seconds", 0.001) for what in ("body", "head", "read", "away")]
-        for name, least in (("rate", 0), ("max_bytes", 1), ("connections", 1), *seconds):
-            if not getattr(self, name) >= least:
-                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        check_least(self, rate=0, max_bytes=1, connections=1)
+        check_least(self, body_seconds=0.001, head_seconds=0.001, read_seconds=0.001, away_seconds=0.001)

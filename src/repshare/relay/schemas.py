@@ -4,10 +4,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from repshare.config import Aggregation
 from repshare.relay.auth import CLIENT_PATTERN, PATTERN
 from repshare.relay.problems import KINDS, MEDIA_TYPE, Problem
 from repshare.relay.tasks import LONGEST_AGE_SECONDS, MOST_CLASSES, MOST_NUMBERS
+from repshare.sharing.task import describe_fields
 
 BYTES = "application/octet-stream"
 MOST_PEERS = 200  # that one question names
@@ -20,25 +20,24 @@ def _example(**values: float) -> dict[str, Any]:
     return {"examples": [values]}
 
 
-class TaskFields(BaseModel):
+LIMITS: dict[str, dict[str, Any]] = {  # of this relay, beside the bounds that a task's fields have anywhere
+    "classes": {"le": MOST_CLASSES},
+    "dimension": {"le": MOST_NUMBERS},
+    "minimum_count": {"lt": 2**31},
+    "max_age": {"le": LONGEST_AGE_SECONDS},
+    "space": {"max_length": 200},
+    "named_peers": {"le": MOST_PEERS},
+}
+_FIELDS: Any = {
+    each.name: (each.kind, Field(each.default, description=each.help, **each.bounds, **LIMITS.get(each.name, {})))
+    for each in describe_fields()
+}
+
+
+class TaskFields(create_model("TaskFields", **_FIELDS)):  # type: ignore[misc]
     """A task: what its clients agree on. See `repshare.Task`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra=_example(**DIGITS))
-
-    classes: int = Field(ge=2, le=MOST_CLASSES)
-    dimension: int = Field(ge=1, le=MOST_NUMBERS)
-    norm_bound: float | None = Field(None, gt=0, description="default: 4 √d'")
-    minimum_count: int = Field(2, ge=1, lt=2**31)
-    weighted: bool = True
-    aggregation: Aggregation = "mean"
-    max_age: float | None = Field(None, gt=0, le=LONGEST_AGE_SECONDS, description="seconds")
-    space: str | None = Field(None, max_length=200, description="the common space's fingerprint")
-    named_peers: int = Field(
-        0,
-        ge=0,
-        le=MOST_PEERS,
-        description="how many named peers must share a class; 0: nobody can be asked for by name",
-    )
 
 
 class NamedTask(TaskFields):
@@ -66,7 +65,7 @@ class MeetingNumber(BaseModel):
     number: int
 
 
-_OPTIONAL: Any = {name: (field.annotation | None, None) for name, field in TaskFields.model_fields.items()}  # type: ignore[operator]
+_OPTIONAL: Any = {name: (field.annotation | None, None) for name, field in TaskFields.model_fields.items()}
 Me = create_model(
     "Me",
     __doc__="Who a token is, and its task's fields if it has a task.",

@@ -2,14 +2,15 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import get_args
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 
 from repshare.config import Aggregation
 from repshare.errors import ConfigError, Refused
+from repshare.fields import check_least, check_positive, field_helps
 from repshare.sharing import fixed_point
 from repshare.sharing.parts import BESIDE, find_fault, longest_row
 from repshare.sharing.representations import Release, Representations
@@ -23,44 +24,34 @@ MOST_ROWS = 100_000  # of one release: each takes half a kilobyte of memory besi
 
 @dataclass(frozen=True)
 class Task:
-    """One collaboration."""
+    """One collaboration. The options of `repshare relay tasks create` and the API's schema are made from its fields."""
 
-    classes: int
-    """C, the number of classes."""
-    dimension: int
-    """d', the length of a representation."""
-    norm_bound: float = 1000.0
-    """Vectors longer than this are refused. Tanh features are never longer than √d'."""
-    minimum_count: int = 1
+    classes: int = field(metadata={"ge": 2})
+    """Number of classes, C."""
+    dimension: int = field(metadata={"ge": 1})
+    """Length of a representation, d'."""
+    norm_bound: float = field(default=1000.0, metadata={"gt": 0})
+    """Representations longer than this are refused. Tanh features are never longer than √d'."""
+    minimum_count: int = field(default=1, metadata={"ge": 1})
     """Averages over fewer samples than this are refused."""
     weighted: bool = True
-    """Whether a client's class mean counts by its number of samples, or each client's the same."""
+    """A client's class mean counts by its number of samples. If false (--no-weighted), all clients count the same."""
     aggregation: Aggregation = "mean"
-    """How clients' class means become one: mean; or, so that a few clients cannot spoil it, the coordinate-wise
-    median, the mean without the largest and smallest fifth (trimmed), or the geometric median."""
-    max_age: float | None = None
-    """Seconds after which a client's release is forgotten if no newer one came. Default: never."""
+    """How the class means of clients are combined. median, trimmed and geometric tolerate a few dishonest clients.
+    median: of each coordinate. trimmed: mean without the largest and smallest fifth. geometric: geometric median."""
+    max_age: float | None = field(default=None, metadata={"gt": 0})
+    """Seconds after which a release is deleted if no newer one came, counted while a relay runs. Default: never."""
     space: str | None = None
     """The common space that vectors are in, by its fingerprint. Default: each client's own."""
-    named_peers: int = 0
-    """Whether a client may ask for what clients that it names have shared. 0: never. Otherwise how many of those that
-    it names must share a class: one that fewer of them share is not answered."""
+    named_peers: int = field(default=0, metadata={"ge": 0})
+    """Let clients choose by name whom they learn from, if at least this many of those share a class: 3 or more.
+    By asking twice, a client can then find out what any one of the others shared. Default: 0, which forbids it."""
 
     def __post_init__(self) -> None:
-        if self.classes < 2:
-            raise ConfigError(f"a task needs at least 2 classes, not {self.classes}")
-        if self.dimension < 1:
-            raise ConfigError(f"representations need at least 1 dimension, not {self.dimension}")
-        if not 0 < self.norm_bound < math.inf:
-            raise ConfigError(f"norm_bound must be above 0 and finite, not {self.norm_bound}")
-        if self.minimum_count < 1:
-            raise ConfigError(f"minimum_count must be at least 1, not {self.minimum_count}")
+        check_least(self, **{each.name: each.metadata["ge"] for each in fields(self) if "ge" in each.metadata})
+        check_positive(self, *(each.name for each in fields(self) if "gt" in each.metadata))
         if self.aggregation not in (known := get_args(Aggregation)):
             raise ConfigError(f"aggregation must be one of {', '.join(known)}, not {self.aggregation!r}")
-        if self.max_age is not None and not 0 < self.max_age < math.inf:
-            raise ConfigError(f"max_age must be above 0 seconds and finite, not {self.max_age}")
-        if self.named_peers < 0:
-            raise ConfigError(f"named_peers must be at least 0, not {self.named_peers}")
 
     @property
     def counts_samples(self) -> bool:
@@ -123,6 +114,30 @@ class Task:
             raise Refused(f"a vector of length {longest:.4g}; the task's norm_bound is {self.norm_bound:.4g}")
         if not fixed_point.fits(longest, max(counts)):
             raise Refused(f"an average of {max(counts)} samples is more than can be summed up")
+
+
+class TaskField(NamedTuple):
+    """A field of a task, as one who creates a task at a relay is asked for it."""
+
+    name: str
+    kind: Any
+    default: Any  # ... if there is none
+    help: str
+    bounds: Mapping[str, Any]
+    """`ge`: at least. `gt`: above, which is 0."""
+
+
+def describe_fields() -> Iterator[TaskField]:
+    """Yield the fields of a new task. One at a relay has a tighter norm bound and a larger minimum count."""
+    kinds, helps = get_type_hints(Task), field_helps(Task)
+    for each in fields(Task):
+        kind, help = kinds[each.name], helps.get(each.name, "")
+        default = ... if each.default is MISSING else each.default
+        if each.name == "norm_bound":
+            kind, default, help = kind | None, None, f"{help} Default: {USUAL_LENGTHS:g} √d'."
+        elif each.name == "minimum_count":
+            default = 2
+        yield TaskField(each.name, kind, default, help, each.metadata)
 
 
 def usual_norm_bound(dimension: int, space: str | None = None) -> float:

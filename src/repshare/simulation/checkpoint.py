@@ -81,7 +81,7 @@ class Manifest(NamedTuple):
 class Checkpoint:
     """The checkpoint of one run in a folder."""
 
-    def __init__(self, folder: Path, run: Run) -> None:
+    def __init__(self, folder: Path, run: Run[Setting]) -> None:
         self.folder, self.states = folder, States(folder)
         self._run = json.loads(json.dumps({"method": run.method, "seed": run.seed, "setting": asdict(run.setting)}))
         self._path = folder / "manifest.json"

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from repshare.config import Run, Setting
+from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits, partition
 from repshare.errors import ConfigError
 from repshare.imports import in_one_line
@@ -25,7 +25,8 @@ from repshare.spaces import choose
 class Protocol(NamedTuple):
     """The paper's protocol for a data set."""
 
-    samples: int | None
+    samples: int
+    """0: all there are."""
     rounds: int
     model: str
     space: tuple[str, ...] = ()
@@ -51,13 +52,13 @@ PAPER = {
     "fashion_mnist": Protocol(6000, 20, "resnet9", CLOTHES, 20),
     "cifar10": Protocol(10000, 20, "resnet18", (), 20),
 }
-ELSEWHERE = Protocol(None, 20, "lenet5")
+ELSEWHERE = Protocol(0, 20, "lenet5")
 
 
 class Plan(NamedTuple):
     """Everything that a worker needs to build its clients."""
 
-    run: Run
+    run: Run[ResolvedSetting]
     classes: int
     train_images: NDArray[np.float32]  # (n, c, h, w)
     train_labels: NDArray[np.int64]  # (n,)
@@ -85,7 +86,7 @@ class Plan(NamedTuple):
         return models[client % len(models)]
 
 
-def resolve(setting: Setting, available: int) -> Setting:
+def resolve(setting: Setting, available: int) -> ResolvedSetting:
     """Fill in what a setting leaves to the paper. Noise is drawn from the seed.
 
     Args:
@@ -96,26 +97,26 @@ def resolve(setting: Setting, available: int) -> Setting:
     samples = setting.samples or usual.samples or available
     if samples > available:
         raise ConfigError(f"{setting.dataset} has {available} training samples: {samples} are too many")
-    return replace(
-        setting,
-        samples=samples,
-        rounds=setting.rounds or usual.rounds,
-        model=setting.model or (usual.model,),
-        policy=replace(
+    filled = {
+        "samples": samples,
+        "rounds": setting.rounds or usual.rounds,
+        "model": setting.model or (usual.model,),
+        "policy": replace(
             setting.policy,
             minimum_count=setting.policy.fewest,
             seeded_noise=setting.policy.epsilon is not None or setting.policy.seeded_noise,
         ),
-    )
+    }
+    return ResolvedSetting(**vars(setting) | filled)
 
 
-def make_run(method: str, seed: int, setting: Setting) -> Run:
+def make_run(method: str, seed: int, setting: ResolvedSetting) -> Run[ResolvedSetting]:
     """Return a run of this method. In a common space it is over after fewer rounds, each of which can be tested."""
     if not find_method(method).in_space:
         return Run(method, seed, setting)
     rounds = 1 if find_method(method).share is None else common_rounds(setting)
-    rounds = min(rounds, setting.rounds or rounds)
-    every = 1 if setting.eval_every < (setting.rounds or 0) else rounds  # all, unless only the last is wanted
+    rounds = min(rounds, setting.rounds)
+    every = 1 if setting.eval_every < setting.rounds else rounds  # all, unless only the last is wanted
     return Run(method, seed, replace(setting, rounds=rounds, eval_every=every))
 
 
@@ -124,7 +125,7 @@ def common_rounds(setting: Setting) -> int:
     return setting.common_rounds or PAPER.get(setting.dataset, ELSEWHERE).common_rounds
 
 
-def make_common(run: Run, example: NDArray[np.float32]) -> Common:
+def make_common(run: Run[Setting], example: NDArray[np.float32]) -> Common:
     """Return what the run's clients of a common classifier agree on: a space for inputs like the example (a batch)."""
     setting = run.setting
     words = setting.space or PAPER.get(setting.dataset, ELSEWHERE).space
@@ -132,7 +133,7 @@ def make_common(run: Run, example: NDArray[np.float32]) -> Common:
     return Common(space, setting.loss, setting.shrinkage)
 
 
-def make_plan(run: Run, splits: Splits) -> Plan:
+def make_plan(run: Run[ResolvedSetting], splits: Splits) -> Plan:
     """Take the first samples, normalise by one mean and one deviation over all training pixels, deal them out."""
     splits = splits.first(run.setting.samples).normalised()
     parts = deal(run.setting, splits.train.labels, numpy_stream(run.seed, "partition"))
@@ -155,7 +156,7 @@ def write_plan(plan: Plan, folder: Path) -> None:
             np.save(folder / f"{name}.npy", value)
 
 
-def map_plan(run: Run, classes: int, folder: Path) -> Plan:
+def map_plan(run: Run[ResolvedSetting], classes: int, folder: Path) -> Plan:
     """Return the plan whose arrays are in these files: shared by all processes that map them, not copied."""
     names = [name for name in Plan._fields if name not in ("run", "classes")]
     return Plan(run, classes, *(np.load(folder / f"{name}.npy", mmap_mode="c") for name in names))

@@ -13,7 +13,7 @@ import numpy as np
 from repshare.board import Board, Wants
 from repshare.board.state import keys_of
 from repshare.client import Record, make_wants
-from repshare.config import Run, Setting
+from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits
 from repshare.errors import Refused
 from repshare.exchange.local import Server
@@ -47,7 +47,7 @@ def following(steps: Generator[Step]) -> Iterator[Generator[Step]]:
 
 
 def simulate(
-    run: Run,
+    run: Run[Setting],
     splits: Splits,
     workers: Workers,
     checkpoint: Checkpoint | None = None,
@@ -70,7 +70,7 @@ def simulate(
         checkpoint_every: Number of rounds between checkpoints. Default: as many as take about a minute.
     """
     simulation = Simulation(run, splits, workers, checkpoint)
-    last, saved = simulation.run.setting.rounds or 0, time.monotonic()
+    last, saved = simulation.run.setting.rounds, time.monotonic()
     rounds = attend(simulation.attended, run.seed, simulation.plan.clients)
     for attendance in islice(rounds, simulation.done, last):
         try:
@@ -89,13 +89,14 @@ def simulate(
 class Simulation:
     """A run under way: the server here, the clients in workers."""
 
-    def __init__(self, run: Run, splits: Splits, workers: Workers, checkpoint: Checkpoint | None) -> None:
-        run = replace(run, setting=resolve(run.setting, len(splits.train.labels)))
+    def __init__(self, wanted: Run[Setting], splits: Splits, workers: Workers, checkpoint: Checkpoint | None) -> None:
+        run = Run(wanted.method, wanted.seed, resolve(wanted.setting, len(splits.train.labels)))
         self.run, self.workers, self.checkpoint = run, workers, checkpoint
         self.method, self.plan = find_method(run.method, run.setting), make_plan(run, splits)
         self.server = self._open()
         # One client with everyone's data is always there: it is what the others are measured against.
-        self.attended = Setting(rounds=run.setting.rounds) if self.method.models == "pooled" else run.setting
+        always = ResolvedSetting(samples=run.setting.samples, rounds=run.setting.rounds)
+        self.attended = always if self.method.models == "pooled" else run.setting
         self.attackers = choose_attackers(run.setting, run.seed, self.plan.clients)
         self.done = 0
         self.graph = self._connect()

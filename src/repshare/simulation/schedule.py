@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.config import Setting
+from repshare.config import ResolvedSetting
 from repshare.learning.randomness import numpy_stream
 
 SLOWEST = 3  # rounds that a straggler may need beyond its own
@@ -25,7 +25,7 @@ class Attendance(NamedTuple):
     """Those of them whose release arrives this number of rounds later, and who are busy until then."""
 
 
-def attend(setting: Setting, seed: int, clients: int) -> Iterator[Attendance]:
+def attend(setting: ResolvedSetting, seed: int, clients: int) -> Iterator[Attendance]:
     """Round after round, without end."""
     joins, leaves = _stay(setting, seed, clients)
     busy_until = np.zeros(clients, int)  # the round in which a straggler is done
@@ -44,20 +44,20 @@ def attend(setting: Setting, seed: int, clients: int) -> Iterator[Attendance]:
         )
 
 
-def test_is_due(setting: Setting, number: int) -> bool:
+def test_is_due(setting: ResolvedSetting, number: int) -> bool:
     """Return whether those who took part in this round are tested after it."""
     return number % setting.eval_every == 0 or number == setting.rounds
 
 
-def is_ever_tested(setting: Setting, seed: int) -> bool:
+def is_ever_tested(setting: ResolvedSetting, seed: int) -> bool:
     """Return whether any client takes part when a test is due."""
     rounds = islice(attend(setting, seed, setting.clients), setting.rounds)
     return any(present for number, (present, _) in enumerate(rounds, start=1) if test_is_due(setting, number))
 
 
-def _stay(setting: Setting, seed: int, clients: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _stay(setting: ResolvedSetting, seed: int, clients: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the first round of each client, and the round by which it has left for good."""
-    rng, last = numpy_stream(seed, "coming and going"), setting.rounds or 1
+    rng, last = numpy_stream(seed, "coming and going"), setting.rounds
     joins, leaves = np.ones(clients), np.full(clients, np.inf)
     late = rng.random(clients) < setting.late_joiners
     gone = rng.random(clients) < setting.leavers

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from repshare.config import parse_options
 from repshare.errors import ConfigError
+from repshare.fields import parse_options
 from repshare.imports import is_reference
 from repshare.spaces.backbone import Backbone, hash_weights, measure
 from repshare.spaces.fourier import Fourier

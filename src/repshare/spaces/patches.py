@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from repshare.errors import ConfigError, DataError
+from repshare.fields import check_least, check_positive
 from repshare.spaces.banks import Bank, as_filters, draw_filters, make_bank, rectify, spectral
 from repshare.spaces.fourier import Rotations
 from repshare.spaces.leaves import draw_leaves
@@ -71,14 +72,10 @@ class Patches:
             raise ConfigError(f"{told} do not fit images of {self.shape[1]} × {self.shape[2]}")
         if self.deep and _deep_places(edge) < self.deep_grid:
             raise ConfigError(f"deep_grid {self.deep_grid} does not fit images of {self.shape[1]} × {self.shape[2]}")
-        for name, least in (("filters", 1), ("grid", 1), ("deep", 0), ("deep_grid", 1), ("fourier", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        check_least(self, filters=1, grid=1, deep=0, deep_grid=1, fourier=0)
         if self.fourier % 2:
             raise ConfigError(f"fourier must be even, as cosines and sines come in pairs, not {self.fourier}")
-        for name in ("threshold", "epsilon", "width"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"{name} must be above 0 and finite, not {getattr(self, name)}")
+        check_positive(self, "threshold", "epsilon", "width")
 
     @property
     def pooled(self) -> int:

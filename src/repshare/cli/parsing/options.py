@@ -1,8 +1,6 @@
 """A command's options, read from its signature: what the help shows, and what its arguments are checked by."""
 
-import ast
 import inspect
-import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
@@ -10,6 +8,8 @@ from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import tyro
+
+from repshare.fields import field_helps
 
 REQUIRED = object()
 KINDS = {int: "N", float: "NUMBER", str: "NAME", Path: "FILE"}
@@ -97,7 +97,8 @@ def _read_fields(made: Any) -> Iterator[Option]:
     hints, told = get_type_hints(made, include_extras=True), field_helps(made)
     for field in fields(made):
         default = REQUIRED if field.default is MISSING else field.default
-        yield from _read(field.name, hints[field.name], default, told.get(field.name, ""))
+        help = field.metadata.get("help") or told.get(field.name, "")
+        yield from _read(field.name, hints[field.name], default, help)
 
 
 def _without_none(kind: Any) -> tuple[Any, bool]:
@@ -105,19 +106,6 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
         return kind, False
     (left,) = (each for each in get_args(kind) if each is not type(None))
     return left, True
-
-
-def field_helps(made: type) -> dict[str, str]:
-    """Return the text below each field of a dataclass."""
-    definition = ast.parse(textwrap.dedent(inspect.getsource(made))).body[0]
-    assert isinstance(definition, ast.ClassDef)
-    helps, last = {}, ""
-    for node in definition.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            last = node.target.id
-        elif isinstance(node, ast.Expr) and last:
-            helps[last] = inspect.cleandoc(ast.literal_eval(node.value))
-    return helps
 
 
 def _parameter_helps(documentation: str) -> dict[str, str]:

@@ -1,0 +1,106 @@
+"""The fields of dataclasses that are options: their descriptions, values from text, and checks."""
+
+import ast
+import difflib
+import inspect
+import math
+import sys
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import fields
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from repshare.errors import ConfigError
+
+
+def field_helps(made: type) -> dict[str, str]:
+    """Return the text below each field of a dataclass. A class without its source has none."""
+    try:
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(made))).body
+    except OSError:
+        return {}
+    helps, last = {}, ""
+    for node in definition.body if isinstance(definition, ast.ClassDef) else ():
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            last = node.target.id
+        elif isinstance(node, ast.Expr) and last:
+            helps[last] = inspect.cleandoc(ast.literal_eval(node.value))
+    return helps
+
+
+def parse_options(owner: str, kind: type[Any], words: Sequence[str], hidden: Collection[str] = ()) -> dict[str, Any]:
+    """Options as name=value, by the types of a dataclass's fields."""
+    hints = get_type_hints(kind)
+    known = {each.name: each.default for each in fields(kind) if each.name not in hidden}
+    chosen = {}
+    for word in words:
+        name, _, text = word.partition("=")
+        if name not in known or not text:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"{owner} has no option {word!r}: use {', '.join(f'{each}=…' for each in known)}{hint}")
+        try:
+            chosen[name] = _read(hints[name], text)
+        except (ValueError, KeyError, StopIteration) as error:
+            raise ConfigError(f"{name} cannot be {text!r}: its default is {known[name]!r}") from error
+    return chosen
+
+
+def _read(kind: Any, text: str) -> Any:
+    """A value of this type: a number, a word, true or false, one of some, or several of a kind."""
+    kinds = get_args(kind)
+    if kind is bool:
+        return {"true": True, "false": False}[text.lower()]
+    if get_origin(kind) is Literal:
+        return next(each for each in kinds if str(each) == text)
+    if get_origin(kind) is tuple:
+        return tuple(_read(kinds[0], each) for each in text.split(","))
+    if NoneType in kinds:
+        return None if text == "None" else _read(kinds[0], text)
+    return kind(text)
+
+
+def check_least(config: object, **least: float) -> None:
+    """Raise ConfigError if one of these fields is below its least value."""
+    for name, value in _given(config, least):
+        if not value >= least[name]:
+            raise ConfigError(f"{name} must be at least {least[name]}, not {value}")
+
+
+def check_positive(config: object, *names: str) -> None:
+    """Raise ConfigError if one of these fields is not above 0 and finite."""
+    for name, value in _given(config, names):
+        if not 0 < value < math.inf:
+            raise ConfigError(f"{name} must be above 0 and finite, not {value}")
+
+
+def check_within(config: object, least: float, most: float, *names: str) -> None:
+    """Raise ConfigError if one of these fields is below `least` or above `most`."""
+    bounds = f"at least {least} and finite" if most == sys.float_info.max else f"from {least} to {most}"
+    for name, value in _given(config, names):
+        if not least <= value <= most:
+            raise ConfigError(f"{name} must be {bounds}, not {value}")
+
+
+def check_whole(config: object, least: int, *names: str) -> None:
+    """Raise ConfigError if one of these fields is not a whole number of at least `least`."""
+    for name, value in _given(config, names):
+        if not isinstance(value, int) or value < least:
+            raise ConfigError(f"{name} must be a whole number of at least {least}, not {value}")
+
+
+def check_one_of(config: object, *names: str) -> None:
+    """Raise ConfigError if one of these fields is none of the choices of its type."""
+    hints = get_type_hints(type(config))
+    for name, value in _given(config, names):
+        if value not in (choices := get_args(hints[name])):
+            raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+
+
+def _given(config: object, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the fields with their values; not those that are None, if that is their default."""
+    for name in names:
+        value = getattr(config, name)
+        if value is not None or getattr(type(config), name, ...) is not None:
+            yield name, value
