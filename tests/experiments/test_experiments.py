@@ -186,7 +186,7 @@ def test_an_estimate_counts_only_what_is_left(splits):
 @pytest.mark.parametrize("table", sorted(RESULTS.glob("*/table.md")), ids=lambda path: path.parent.name)
 def test_committed_tables_come_from_committed_records(tmp_path, table):
     described = json.loads(table.with_name("run.json").read_text())
-    setting = Setting(dataset=described["setting"].get("dataset", "mnist"))
+    setting = resolve(Setting(dataset=described["setting"].get("dataset", "mnist")), 60_000)
     lines = Journal(table.with_name("records.jsonl")).read()
     EXPERIMENTS[described["experiment"]].show(lines, tmp_path, setting)
     assert (tmp_path / "table.md").read_text() == table.read_text()
