@@ -102,11 +102,11 @@ def test_some_pipelined_requests_are_answered_in_order(tmp_path):
 
 def test_names_of_files_that_strangers_make_up_are_not_kept(tmp_path):
     with start_relay(tmp_path, cold=True) as relay:
-        assert relay.ask("GET", "/static/page.js").status_code == 200
-        before = megabytes(relay)
+        before = 0.0
         for number in range(1500):
             assert relay.ask("GET", f"/static/{number}{'x' * 50_000}").status_code == 404
-        assert megabytes(relay) - before < 30
+            before = megabytes(relay) if number == 200 else before  # threads and their memory are there by then
+        assert megabytes(relay) - before < 20  # kept, they would be 65
 
 
 def test_many_who_come_first_at_once_do_not_all_pack_the_same_file(tmp_path):
