@@ -56,7 +56,7 @@ RUNS = [
 HEAD = """# Faults, fuzz and abuse
 
 `make soak`. All processes are real and on one machine; every run checks itself, and this page is written only if all
-of them pass. What a run found is kept in `build/soak`: a soak that was cut off goes on with the runs that are missing
+of them pass. What a run found is kept in `build/soak`: an interrupted soak resumes with the runs that are missing
 (`make soak SOAK=--restart` begins anew). `make test` does shorter runs of the same code (`tests/soak/`).
 
 What is checked after every fault of a relay: each client's kept release is, byte for byte, the one that was
