@@ -5,6 +5,7 @@ much as the common classifier still needs it. The board adds them up, and the to
 """
 
 from dataclasses import replace
+from functools import lru_cache
 
 from repshare.config import Policy
 from repshare.errors import ConfigError
@@ -13,7 +14,7 @@ from repshare.learning.training import Learner
 from repshare.methods.method import Method
 from repshare.methods.sharing import serve
 from repshare.sharing import wire
-from repshare.sharing.parts import BESIDE, as_release, read_total
+from repshare.sharing.parts import BESIDE, Part, as_release, read_total
 from repshare.sharing.representations import Release, nothing
 
 
@@ -29,7 +30,13 @@ def share(learner: Learner, round: int) -> bytes:
 def absorb(learner: Learner, body: bytes) -> None:
     """Continue from this total."""
     own = _common(learner)
-    own.dual.absorb(read_total(wire.decode_teacher(body), own.network.classes, own.dimension, own.common.name))
+    own.dual.absorb(_read(body, own.network.classes, own.dimension, own.common.name))
+
+
+@lru_cache(maxsize=1)
+def _read(body: bytes, classes: int, dimension: int, space: str) -> Part | None:
+    """Return the total, which clients of one process share."""
+    return read_total(wire.decode_teacher(body), classes, dimension, space)
 
 
 def adapt(policy: Policy) -> Policy:

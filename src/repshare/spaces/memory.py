@@ -28,6 +28,7 @@ class Memory:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
         self.spared = 0.0  # seconds that the last call would have taken longer without
+        self._bytes = 0
         self._batches: dict[tuple[str, bytes], Embedded] = {}
 
     def embed(self, space: Space, inputs: Tensor) -> Tensor:
@@ -40,7 +41,8 @@ class Memory:
             started = time.perf_counter()
             vectors = space(inputs)
             self._batches[key] = Embedded(vectors, time.perf_counter() - started)
-            while sum(batch.vectors.nbytes for batch in self._batches.values()) > self.most_bytes:
-                self._batches.pop(next(iter(self._batches)))
+            self._bytes += vectors.nbytes
+            while self._bytes > self.most_bytes:
+                self._bytes -= self._batches.pop(next(iter(self._batches))).vectors.nbytes
             return vectors
         return self._batches[key].vectors
