@@ -11,7 +11,8 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from repshare.errors import ConfigError
-from repshare.learning.common import Dual
+from repshare.learning import common
+from repshare.learning.common import Dual, _elect
 from repshare.sharing.parts import SHRINKAGES, Part
 from repshare.spaces import Patches
 
@@ -218,16 +219,33 @@ def test_votes_are_what_leaving_out_one_sample_at_a_time_gives(digits):
     assert hits * 60 == pytest.approx(expected, abs=1e-4)
 
 
-def test_the_vote_takes_the_strongest_shrinkage_among_those_that_do_about_as_well(digits):
+@pytest.mark.parametrize("voters", [N, 70])
+def test_the_vote_takes_the_strongest_shrinkage_among_those_that_do_about_as_well(digits, voters, monkeypatch):
+    monkeypatch.setattr(common, "VOTERS", voters)
     (images, labels), _ = digits
     data = MIDDLE(images[:N]), labels[:N]
     client = make_clients(data, [np.arange(N)], shrinkage=None, alone=True)[0]
     rates = client.part().hits.sum(axis=0)
-    error = math.sqrt(rates.max() * (1 - rates.max()) / N) / 2
+    error = math.sqrt(rates.max() * (1 - rates.max()) / voters) / 2
     chosen = max(s for s, rate in zip(SHRINKAGES, rates, strict=True) if rate >= rates.max() - error)
     assert chosen not in (SHRINKAGES[0], SHRINKAGES[-1])
     client.improve()
     assert own_scores(client, data[0]) == pytest.approx(pooled_scores(data, "squared", chosen / N), abs=1e-4)
+
+
+def test_a_sample_that_repeats_a_vote_does_not_make_the_vote_more_certain():
+    rates = np.array([0.60, 0.604, 0.600, 0.55, 0.5, 0.4, 0.3, 0.2])
+    assert _elect(rates, 10_000) == 1  # 0.004 is 0.8 standard errors of a difference
+    assert _elect(rates, 2_000) == 2
+
+
+def test_of_many_samples_some_vote_and_the_part_says_how_many(digits, monkeypatch):
+    (images, labels), _ = digits
+    of_voters = Dual(SMALL(images[:30]), labels[:30], CLASSES).part()
+    monkeypatch.setattr(common, "VOTERS", 30)
+    part = Dual(SMALL(images[:120]), labels[:120], CLASSES).part()
+    assert (of_voters.repeated, part.repeated) == (0, 0.75)
+    assert part.hits.sum(axis=0) == pytest.approx(of_voters.hits.sum(axis=0))
 
 
 def test_clients_vote_together(data):

@@ -109,6 +109,14 @@ def test_the_boards_total_of_clients_parts_is_the_part_of_all_samples_pooled(boa
         assert own == pytest.approx(expected, abs=1e-5)
 
 
+def test_the_total_knows_how_many_samples_voted_themselves(board, samples):
+    for client, start, stop, voters in (("a", 0, 100, 40), ("b", 100, 180, None)):
+        own = (array[start:stop] for array in samples)
+        board.accept(client, wire.encode_release(as_release(make_part(*own, voters=voters), 1, SPACE)))
+    total = total_of(board)
+    assert total.samples * (1 - total.repeated) == pytest.approx(40 + 80, abs=1e-4)
+
+
 def test_the_order_of_rows_does_not_matter(teacher):
     order = np.random.default_rng(0).permutation(CLASSES + 1)
     mixed = teacher._replace(means=type(teacher.means)(*(array[order] for array in teacher.means)))
@@ -196,6 +204,8 @@ FAULTS = [
     (put(slice(0, CLASSES), DIMENSION + 1, 0.2), SHARES.format(2)),
     (put(slice(0, CLASSES), DIMENSION + 1, 0.05), SHARES.format("0.5")),
     (put([0, 1], DIMENSION + 1, [1.5, -0.5]), "shares of classes that add up to"),
+    (put(CLASSES, DIMENSION + 2, 1.1), "a share of 1.1 repeated votes, not from 0 to 1"),
+    (put(CLASSES, DIMENSION + 2, -0.1), "a share of -0.1 repeated votes, not from 0 to 1"),
     (put(4, DIMENSION + 2, 0.9), "more hits than samples"),
     (put(4, DIMENSION + 2, -0.1), "more hits than samples"),
 ]

@@ -163,14 +163,13 @@ class Dual:
         self.published, self.improved = (Variables(*state[name]) for name in ("published", "improved"))
         self.total = None
         if state["total"] is not None:
-            *tensors, samples, first, shrinkage = state["total"]
-            vectors, weights, shares, hits, centre = (tensor.numpy() for tensor in tensors)
-            self.total = Part(vectors, weights, shares, hits, centre, samples, first, shrinkage)
+            vectors, weights, shares, hits, centre = (tensor.numpy() for tensor in state["total"][:5])
+            self.total = Part(vectors, weights, shares, hits, centre, *state["total"][5:])
 
     def _average(self, variables: Variables) -> Part:
         tensors = self.vectors, variables.alpha, self.labels, self._hits
         vectors, alpha, labels, hits = (each.cpu().numpy() for each in tensors)
-        return make_part(vectors, alpha, labels, hits, variables.shrinkage)
+        return make_part(vectors, alpha, labels, hits, variables.shrinkage, min(len(labels), VOTERS))
 
     def _view(self, variables: Variables, *, reading: bool = False) -> _View:
         own = self.total is None
@@ -186,7 +185,7 @@ class Dual:
         elif own and not self.alone:
             wanted = used = vote or START * samples
         else:
-            vote = wanted = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples)]
+            vote = wanted = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples * (1 - total.repeated))]
             used = _reconcile(total, wanted, reading=reading)
         shares = torch.from_numpy(total.shares).to(self.targets)
         offset = shares if self.loss == "squared" else shares.clamp_min(0.5 / total.samples).log()
@@ -276,10 +275,10 @@ def _reconcile(total: Part, wanted: float, *, reading: bool) -> float:
     return before if reading and total.first > 1 - ROUNDED else max(made_for, before)
 
 
-def _elect(shares: NDArray[np.floating], samples: int) -> int:
-    """Return the largest shrinkage whose hits are not clearly below the best: (candidates,) shares of all samples."""
+def _elect(shares: NDArray[np.floating], voters: float) -> int:
+    """Return the largest shrinkage whose hits are not clearly below the best: (candidates,) shares of all voters."""
     most = float(shares.max())
-    error = math.sqrt(max(most * (1 - most), 0.0) / samples) / 2  # of a difference on the same samples, roughly
+    error = math.sqrt(max(most * (1 - most), 0.0) / max(voters, 1)) / 2  # of a difference on the same samples, roughly
     return int(np.flatnonzero(shares >= most - error)[-1])
 
 

@@ -4,7 +4,8 @@ With n samples of which sample i has the vector ψᵢ in the common space, the l
 
     row c < C    Σ αᵢc ψᵢ / n  (d numbers),  Σ αᵢc / n,  the share of class c,  and for each candidate of shrinkage the
                  share of samples that are of class c and that the client, alone and leaving it out, gets right
-    row C        Σ ψᵢ / n,  log ρ if the weights were made for the ρ of a vote, and 1 if they were made before any vote
+    row C        Σ ψᵢ / n,  log ρ if the weights were made for the ρ of a vote,  1 if they were made before any vote,
+                 and the share of samples that did not vote for a shrinkage themselves, but repeat the vote of another
 
 Every row counts n, so that a board's mean of parts, weighted by counts, is the part of all samples together.
 """
@@ -38,6 +39,7 @@ class Part(NamedTuple):
     samples: int
     first: float = 0.0  # the share of samples whose weights were made before their client had heard of others
     shrinkage: float | None = None  # ρ that the other weights were made for, on the geometric mean; None: not known
+    repeated: float = 0.0  # the share of samples whose hits are another sample's
 
 
 def make_part(
@@ -46,8 +48,12 @@ def make_part(
     labels: NDArray[np.int64],  # (n,)
     hits: NDArray[np.bool_],  # (n, len(SHRINKAGES))
     shrinkage: float | None = None,
+    voters: int | None = None,
 ) -> Part:
-    """Return the averages. No sample's weight may be above MOST_WEIGHT. Without a shrinkage, there had been no vote."""
+    """Return the averages. No sample's weight may be above MOST_WEIGHT. Without a shrinkage, there had been no vote.
+
+    `voters` is the number of samples whose hits are their own. Default: all.
+    """
     classes, count = weights.shape[1], len(labels)
     if (largest := float(np.abs(weights).max(initial=0))) > MOST_WEIGHT:
         raise ValueError(f"a sample's weight is {largest:.3g}; at most {MOST_WEIGHT:g} may leave")
@@ -61,6 +67,7 @@ def make_part(
         count,
         1.0 if shrinkage is None else 0.0,
         shrinkage,
+        0.0 if voters is None else 1 - voters / count,
     )
 
 
@@ -72,7 +79,7 @@ def as_release(part: Part, round: int, space: str) -> Release:
     rows[:classes, dimension], rows[:classes, dimension + 1] = part.weights, part.shares
     rows[:classes, dimension + 2 :] = part.hits
     rows[classes, dimension] = 0.0 if part.shrinkage is None else math.log(part.shrinkage)
-    rows[classes, dimension + 1] = part.first
+    rows[classes, dimension + 1], rows[classes, dimension + 2] = part.first, part.repeated
     counts = np.full(classes + 1, part.samples, np.int64)
     means = Representations(rows, np.arange(classes + 1), counts)
     return Release(round, means, nothing(dimension + BESIDE), space=space)
@@ -97,6 +104,8 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
         return f"a shrinkage of exp({ordered[classes, dimension]:.4g}); it must be from exp(±{MOST_LOGARITHM})"
     if not -ROUNDED <= ordered[classes, dimension + 1] <= 1 + ROUNDED:
         return f"a share of {ordered[classes, dimension + 1]:.4g} first releases, not from 0 to 1"
+    if not -ROUNDED <= ordered[classes, dimension + 2] <= 1 + ROUNDED:
+        return f"a share of {ordered[classes, dimension + 2]:.4g} repeated votes, not from 0 to 1"
     weights, shares, hits = ordered[:classes, dimension], ordered[:classes, dimension + 1], ordered[:classes, -KINDS:]
     if np.abs(weights).max() > MOST_WEIGHT:
         return f"a weight of {np.abs(weights).max():.4g}; at most {MOST_WEIGHT:g} is allowed"
@@ -126,6 +135,7 @@ def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Pa
         int(teacher.means.counts[0]),
         first,
         None if first > 1 - ROUNDED else _shrinkage(float(rows[classes, dimension]) / (1 - first)),
+        min(max(float(rows[classes, dimension + 2]), 0.0), 1.0),
     )
 
 
