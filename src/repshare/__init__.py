@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from repshare.exchange import Exchange, LocalExchange
     from repshare.exchange.peer import PeerExchange
     from repshare.exchange.relay import RelayExchange
-    from repshare.learning.common_learner import Common
     from repshare.learning.models import LeNet5, ResNet9, ResNet18, split
     from repshare.party.party import Party
     from repshare.sharing.task import Task
+    from repshare.spaces.agreement import Common
     from repshare.stores import MemoryStore
 
 __version__ = "0.1.0"
@@ -59,7 +59,7 @@ __all__ = [
 _HOMES = {
     "repshare.board": ("Board",),
     "repshare.client": ("Client", "Record"),
-    "repshare.learning.common_learner": ("Common",),
+    "repshare.spaces.agreement": ("Common",),
     "repshare.config": ("Policy",),
     "repshare.data": ("load",),
     "repshare.exchange": ("Exchange", "LocalExchange"),

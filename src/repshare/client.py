@@ -16,7 +16,6 @@ from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Counting, Exchange
 from repshare.learning import features
-from repshare.learning.common_learner import Common
 from repshare.learning.measures import Losses
 from repshare.learning.randomness import derive, numpy_stream
 from repshare.learning.samples import Labelled, Samples
@@ -24,6 +23,7 @@ from repshare.learning.states import copy_state, find_broken
 from repshare.learning.training import Learner
 from repshare.methods import RS, Method
 from repshare.spaces import choose
+from repshare.spaces.agreement import Common
 
 if TYPE_CHECKING:
     from repshare.privacy.guard import Guard

@@ -10,6 +10,7 @@ from typing import Generic, Literal, TypeVar, get_args
 from repshare.errors import ConfigError
 from repshare.fields import check_one_of, check_positive, check_whole, check_within
 
+CommonLoss = Literal["squared", "logistic"]
 Aggregation = Literal["mean", "median", "trimmed", "geometric"]
 Topology = Literal["complete", "ring", "regular", "random", "star", "small_world"]
 Attack = Literal["flip", "scale", "noise", "permuted"]
@@ -178,7 +179,7 @@ class Setting:
     space: tuple[str, ...] = ()
     """The common space and its options, as in `patches filters=64 grid=4`, or your own as file.py:function.
     Default: patches for images, fourier for vectors."""
-    loss: Literal["squared", "logistic"] = "squared"
+    loss: CommonLoss = "squared"
     """Loss of the common classifier. With logistic, a sample's weight in what is shared is at most 1."""
     shrinkage: float | None = None
     """How strongly the common classifier is regularised. Default: chosen by leave-one-out error over all clients."""

@@ -11,13 +11,13 @@ from repshare import Board, Client, LeNet5, LocalExchange, Policy, Task
 from repshare.board import Wants
 from repshare.config import Run, Setting
 from repshare.errors import ModelError
-from repshare.learning.common_learner import Common
 from repshare.learning.features import examine
 from repshare.learning.models import ConvNet, split
 from repshare.methods import CA, CS, FD, FL, IL, SL
 from repshare.sharing import wire
 from repshare.simulation import Inline, simulate
 from repshare.spaces import measure
+from repshare.spaces.agreement import Common
 from support.processes import run
 
 

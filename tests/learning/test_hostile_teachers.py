@@ -11,7 +11,6 @@ from torch import nn
 from repshare import Board, Client, LeNet5, Policy
 from repshare.errors import CheckpointError, Malformed
 from repshare.exchange.relay import Membership
-from repshare.learning.common_learner import Common
 from repshare.learning.objective import Lesson
 from repshare.methods import CS, FL
 from repshare.party.state import State, take_part
@@ -20,6 +19,7 @@ from repshare.sharing.parts import BESIDE, Part, as_release
 from repshare.sharing.representations import Teacher, stack
 from repshare.sharing.task import Task
 from repshare.spaces import choose
+from repshare.spaces.agreement import Common
 
 DIGITS = Membership("digits", "alice", Task(10, 84))
 

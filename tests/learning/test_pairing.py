@@ -9,7 +9,6 @@ from repshare.client import Client
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.exchange import LocalExchange
-from repshare.learning.common_learner import Common
 from repshare.learning.models import LeNet5
 from repshare.learning.pairing import Mixture
 from repshare.learning.samples import Samples
@@ -17,6 +16,7 @@ from repshare.learning.training import Learner
 from repshare.methods import CS
 from repshare.sharing.task import make_common_task
 from repshare.spaces import Patches
+from repshare.spaces.agreement import Common
 
 COMMON = Common(Patches((1, 8, 8), sizes=(3,), filters=8))
 

@@ -12,7 +12,6 @@ from repshare import Board, Client, LeNet5, LocalExchange, Policy
 from repshare.board import Wants
 from repshare.config import Setting
 from repshare.errors import ConfigError, Unreachable
-from repshare.learning.common_learner import Common
 from repshare.methods import CA, CS
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, MOST_WEIGHT, SHRINKAGES, Part, as_release
@@ -20,6 +19,7 @@ from repshare.sharing.task import make_common_task
 from repshare.simulation import Checkpoint, Inline, Processes, simulate
 from repshare.simulation.plan import make_run
 from repshare.spaces import Patches, choose
+from repshare.spaces.agreement import Common
 
 COMMON = Common(Patches((1, 8, 8), sizes=(3, 4), filters=12))  # d = 432
 DIMENSION = COMMON.space.dimension

@@ -15,7 +15,7 @@ from repshare.sharing.task import Task
 LONGEST_NAME = 64  # characters, all printable: it becomes part of a path and goes to the terminal
 TEACHER = "application/octet-stream"
 OVERHEAD, BESIDE = 64 * 1024, 32  # bytes of a teacher around its rows, and of a row next to its vector
-USUAL = asdict(Task(2, 1, max_age=1.0, space=""))  # a value of each field's type
+USUAL = asdict(Task(2, 1, max_age=1.0, space="", description=""))  # a value of each field's type
 KINDS: dict[type, str] = {int: "whole number", float: "number", bool: "true or false", str: "word"}
 
 

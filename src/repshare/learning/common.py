@@ -18,19 +18,19 @@ turns, each of which sees what the others have just done, would otherwise oversh
 
 import math
 from copy import copy
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from repshare.config import CommonLoss
 from repshare.errors import ConfigError, Malformed
 from repshare.sharing.parts import MOST_WEIGHT, SHRINKAGES, Part, make_part
 
-Loss = Literal["squared", "logistic"]
 START = 1e-4  # ρ / n before anyone knows n: close to what votes come to with a thousand samples
-CURVATURE: dict[Loss, float] = {"squared": 1.0, "logistic": 0.5}
+CURVATURE: dict[CommonLoss, float] = {"squared": 1.0, "logistic": 0.5}
 STEPS = 20  # of logistic loss in a round
 ROUNDED = 0.02  # by how much fp16 may change a shrinkage
 GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Smaller growth is others' steps
@@ -82,7 +82,7 @@ class Dual:
         labels: Tensor,  # (n,)
         classes: int,
         *,
-        loss: Loss = "squared",
+        loss: CommonLoss = "squared",
         shrinkage: float | None = None,
         alone: bool = False,
     ) -> None:

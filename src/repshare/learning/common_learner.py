@@ -14,19 +14,18 @@ from torch import Tensor, nn
 
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError
-from repshare.learning.common import Dual, Linear, Loss
+from repshare.learning.common import Dual, Linear
 from repshare.learning.features import ROWS, Made, passes_on
 from repshare.learning.measures import Losses, Score, View, count_hits
 from repshare.learning.randomness import numpy_stream
 from repshare.learning.samples import EVALUATION_BATCH, Samples
 from repshare.learning.training import Learner
-from repshare.sharing.task import Task, make_common_task
 from repshare.spaces import Backbone, Space, fingerprint
-from repshare.spaces.memory import Memory
+from repshare.spaces.agreement import Common
 
 FEWEST_HELD = 10  # fewer held-out samples tell nothing, so that none are held out
-CERTAIN = 1.64  # standard deviations: one-sided, 5 %
 SLACK = 1.001  # for what fp32 makes of a length
+CERTAIN = 1.64  # standard deviations: one-sided, 5 %
 
 _embedded: "WeakKeyDictionary[Samples, dict[str, Tensor]]" = WeakKeyDictionary()  # test samples, which clients share
 _tested: "WeakKeyDictionary[Samples, _Tested]" = WeakKeyDictionary()  # the last classifier that was tested on them
@@ -36,33 +35,6 @@ class _Tested(NamedTuple):
     vectors: Tensor
     linear: Linear
     score: Score
-
-
-class Common(NamedTuple):
-    """The agreement between clients of a common classifier."""
-
-    space: Space
-    """The feature map that all clients compute alike."""
-    loss: Loss = "squared"
-    """Loss of the common classifier: "squared" or "logistic"."""
-    shrinkage: float | None = None
-    """ρ / n, how strongly the classifier is regularised. Default: by clients' votes."""
-    memory: Memory | None = None
-    """Remembers vectors where the same samples come again: in a simulation."""
-
-    @property
-    def name(self) -> str:
-        """The name that releases and teachers carry, so that only clients that agree learn together."""
-        fixed = "" if self.shrinkage is None else f"-{self.shrinkage!r}"
-        return f"{fingerprint(self.space)}-{self.loss}{fixed}"
-
-    def task(self, classes: int) -> Task:
-        """Return the task that a board or relay has for these clients.
-
-        Args:
-            classes: Number of classes.
-        """
-        return make_common_task(classes, self.space.dimension, self.name)
 
 
 class CommonLearner(Learner):
@@ -83,6 +55,7 @@ class CommonLearner(Learner):
     ) -> None:
         super().__init__(model, samples, policy, seed=seed, **given)
         started = time.perf_counter()
+        _check_range(common, samples, self.name)
         self.common, self.made = common, _examine(common.space, samples)
         classes = self.network.classes
         vectors, spared = embed(common, samples)
@@ -182,11 +155,21 @@ def _examine(space: Space, samples: Samples) -> Made:
     return Made(space.dimension, layers, parameters, passes_on(space, example))
 
 
+def _check_range(common: Common, samples: Samples, name: str) -> None:
+    if common.inputs is None:
+        return
+    batches = [inputs for inputs, _ in samples.in_order(EVALUATION_BATCH)]
+    if not all(isinstance(inputs, Tensor) for inputs in batches):
+        raise DataError(f"the task states a range of inputs; those of {name} are not one tensor")
+    common.check_range(min(float(b.min()) for b in batches), max(float(b.max()) for b in batches), name)
+
+
 def embed(common: Common, samples: Samples) -> tuple[Tensor, float]:
     """Return the samples' vectors (n, d), and the seconds that a memory of them has spared."""
-    (space, *_, memory), spared, pieces = common, 0.0, []
+    space, memory, spared, pieces = common.space, common.memory, 0.0, []
     with torch.inference_mode():
-        for inputs, _ in samples.in_order(EVALUATION_BATCH):
+        for batch, _ in samples.in_order(EVALUATION_BATCH):
+            inputs = common.prepare(batch)
             pieces.append(space(inputs) if memory is None else memory.embed(space, inputs))
             spared += 0.0 if memory is None else memory.spared
     vectors = torch.cat(pieces)

@@ -61,14 +61,14 @@ class PairedLearner(CommonLearner):
 
     def _distil(self) -> None:
         """Teach the network what the pair says of mixtures of two samples, one of each sample with another."""
-        linear, space = self.classifier(), self.common.space
+        linear, common = self.classifier(), self.common
         for inputs, _ in self.samples.shuffled(self.policy.batch_size, self.batches):
             others = torch.randperm(len(inputs), generator=self.pairing)
             shares = torch.rand(len(inputs), 1, 1, 1, generator=self.pairing)
             mixed = shares * inputs + (1 - shares) * inputs[others]
             with torch.no_grad():
                 self.network.model.eval()
-                target = self.mixture(self._forward(mixed)[1], linear(space(mixed))).exp()
+                target = self.mixture(self._forward(mixed)[1], linear(common.space(common.prepare(mixed)))).exp()
                 self.network.model.train()
             loss = -(target * self._forward(mixed)[1].log_softmax(dim=1)).sum(dim=1).mean()
             loss.backward()  # type: ignore[no-untyped-call]

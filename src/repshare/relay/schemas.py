@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from repshare.relay.auth import CLIENT_PATTERN, PATTERN
 from repshare.relay.problems import KINDS, MEDIA_TYPE, Problem
 from repshare.relay.tasks import LONGEST_AGE_SECONDS, MOST_CLASSES, MOST_NUMBERS
-from repshare.sharing.task import describe_fields
+from repshare.sharing.task import MOST_DESCRIPTION, describe_fields
 
 BYTES = "application/octet-stream"
 MOST_PEERS = 200  # that one question names
@@ -26,6 +26,7 @@ LIMITS: dict[str, dict[str, Any]] = {  # of this relay, beside the bounds that a
     "minimum_count": {"lt": 2**31},
     "max_age": {"le": LONGEST_AGE_SECONDS},
     "space": {"max_length": 200},
+    "description": {"max_length": MOST_DESCRIPTION},
     "named_peers": {"le": MOST_PEERS},
 }
 _FIELDS: Any = {

@@ -19,6 +19,7 @@ MOST_ROUNDS = 2**31 - 1
 USUAL_LENGTHS = 4.0  # times √d': the norm bound of a task whose creator does not choose one
 MOST_OBSERVATIONS = 1000  # of a class in one release: each is a row in the store, and others wait while it is written
 
+MOST_DESCRIPTION = 1 << 16  # characters
 MOST_ROWS = 100_000  # of one release: each takes half a kilobyte of memory besides its numbers
 
 
@@ -43,6 +44,8 @@ class Task:
     """Seconds after which a release is deleted if no newer one came, counted while a relay runs. Default: never."""
     space: str | None = None
     """The common space that vectors are in, by its fingerprint. Default: each client's own."""
+    description: str | None = None
+    """The common space, the names of the classes and the range of the inputs, as JSON. Default: not stated."""
     named_peers: int = field(default=0, metadata={"ge": 0})
     """Let clients choose by name whom they learn from, if at least this many of those share a class: 3 or more.
     By asking twice, a client can then find out what any one of the others shared. Default: 0, which forbids it."""
@@ -52,6 +55,10 @@ class Task:
         check_positive(self, *(each.name for each in fields(self) if "gt" in each.metadata))
         if self.aggregation not in (known := get_args(Aggregation)):
             raise ConfigError(f"aggregation must be one of {', '.join(known)}, not {self.aggregation!r}")
+        if len(self.description or "") > MOST_DESCRIPTION:
+            raise ConfigError(
+                f"a description of {len(self.description or ''):,} characters; at most {MOST_DESCRIPTION:,}"
+            )
 
     @property
     def counts_samples(self) -> bool:
@@ -145,6 +152,7 @@ def usual_norm_bound(dimension: int, space: str | None = None) -> float:
     return USUAL_LENGTHS * math.sqrt(dimension) if space is None else longest_row(max(dimension - BESIDE, 1))
 
 
-def make_common_task(classes: int, dimension: int, space: str) -> Task:
+def make_common_task(classes: int, dimension: int, space: str, description: str | None = None) -> Task:
     """Return the task of a common classifier with this many classes, in a space of this dimension."""
-    return Task(classes + 1, dimension + BESIDE, norm_bound=longest_row(dimension), space=space)
+    bound = longest_row(dimension)
+    return Task(classes + 1, dimension + BESIDE, norm_bound=bound, space=space, description=description)

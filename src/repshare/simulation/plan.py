@@ -13,13 +13,13 @@ from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits, partition
 from repshare.errors import ConfigError
 from repshare.imports import in_one_line
-from repshare.learning.common_learner import Common
 from repshare.learning.models import Network, build, split
 from repshare.learning.randomness import derive, numpy_stream
 from repshare.methods import find_method
 from repshare.sharing.task import Task
 from repshare.simulation.attacks import FACTORS, choose_attackers, spoil
 from repshare.spaces import choose
+from repshare.spaces.agreement import Common
 
 
 class Protocol(NamedTuple):

@@ -9,13 +9,13 @@ import torch
 
 from repshare.board import Wants
 from repshare.client import Client, Record
-from repshare.learning.common_learner import Common
 from repshare.learning.measures import Score, View
 from repshare.learning.randomness import derive
 from repshare.learning.samples import Samples
 from repshare.methods import find_method
 from repshare.simulation.checkpoint import SavedState, States
 from repshare.simulation.plan import Plan, build_model, make_common
+from repshare.spaces.agreement import Common
 from repshare.spaces.memory import Memory
 
 MEMORY = Memory()  # of this process: runs of one seed have their samples in common

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
@@ -70,6 +70,12 @@ def read(description: dict[str, Any], *, module: str = "") -> Space:
     kind = SPACES.get(str(told.pop("space", None)))
     if kind is None:
         raise ConfigError(f"unknown space {description.get('space')!r}: there are {', '.join(SPACES)}")
+    hints = get_type_hints(kind)
+    for name, value in told.items():
+        if name in hints and not _fits(value, hints[name]):
+            raise ConfigError(
+                f"the description of {description['space']} has {name} {str(value)[:80]}, of another kind"
+            )
     try:
         made = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
         space: Space = kind(**made, **({"module": module} if kind is Backbone else {}))
@@ -83,6 +89,15 @@ def read(description: dict[str, Any], *, module: str = "") -> Space:
             f"a space of {told_of} is too large: at most {MOST_DIMENSIONS:,} and {MOST_PIXELS:,} are accepted"
         )
     return space
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Return whether a value from JSON is of a field's kind. A whole number is a float, too; a bool is no number."""
+    if get_origin(kind) is tuple:
+        return isinstance(value, list) and all(_fits(each, get_args(kind)[0]) for each in value)
+    if kind is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is kind
 
 
 def _usual(channels: int, height: int, width: int) -> dict[str, Any]:

@@ -1,0 +1,127 @@
+"""What the clients of a common classifier agree on: the space, the loss, the classes and how inputs are prepared.
+
+A task states all of it. A client that differs in any of it is refused before anything is shared, with both sides named.
+"""
+
+import hashlib
+import json
+import math
+from typing import Any, NamedTuple, get_args
+
+from repshare.config import CommonLoss
+from repshare.errors import ConfigError, DataError
+from repshare.sharing.task import Task, make_common_task
+from repshare.spaces import read
+from repshare.spaces.backbone import Backbone
+from repshare.spaces.fourier import Fourier
+from repshare.spaces.memory import Memory
+from repshare.spaces.space import Space, describe, fingerprint
+
+ROUNDED = 0.001  # of a range: what rounding may add to it
+WIDTH = 4.0  # of the range that pixels are brought to: normalised photographs are about as wide
+NARROW = 0.1  # of the task's range: inputs that use no more of it were scaled otherwise
+
+
+class Common(NamedTuple):
+    """The agreement between clients of a common classifier."""
+
+    space: Space
+    """The feature map that all clients compute alike."""
+    loss: CommonLoss = "squared"
+    """Loss of the common classifier: "squared" or "logistic"."""
+    shrinkage: float | None = None
+    """ρ / n, how strongly the classifier is regularised. Default: by clients' votes."""
+    memory: Memory | None = None
+    """Remembers vectors where the same samples come again: in a simulation."""
+    class_names: tuple[str, ...] = ()
+    """The names of the classes, in the order of their labels. Default: not agreed on."""
+    inputs: tuple[float, float] | None = None
+    """The least and the largest value of an input, such as (0, 255) for the pixels of a file.
+    Default: inputs are normalised already."""
+
+    @property
+    def name(self) -> str:
+        """The name that releases and teachers carry, so that only clients that agree learn together."""
+        fixed = "" if self.shrinkage is None else f"-{self.shrinkage!r}"
+        return f"{fingerprint(self.space)}-{self.loss}{fixed}{self._prepared}"
+
+    @property
+    def _prepared(self) -> str:
+        if not self.class_names and self.inputs is None:
+            return ""
+        told = json.dumps([self.class_names, None if self.inputs is None else [float(each) for each in self.inputs]])
+        return f"-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+
+    def task(self, classes: int) -> Task:
+        """Return the task that a board or relay has for these clients.
+
+        Args:
+            classes: Number of classes.
+        """
+        if self.class_names and len(self.class_names) != classes:
+            raise ConfigError(f"there are {len(self.class_names)} names for {classes} classes")
+        return make_common_task(classes, self.space.dimension, self.name, json.dumps(self.describe()))
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a task says of the agreement, in JSON's types."""
+        return {
+            **describe(self.space),
+            "loss": self.loss,
+            "shrinkage": self.shrinkage,
+            "class_names": list(self.class_names),
+            "inputs": None if self.inputs is None else list(self.inputs),
+        }
+
+    def prepare(self, inputs: Any) -> Any:
+        """Return inputs as the space takes them. Pixels are brought from the stated range to −2 … 2."""
+        if self.inputs is None or isinstance(self.space, Backbone | Fourier):
+            return inputs
+        low, high = self.inputs
+        return (inputs.float() - low) * (WIDTH / (high - low)) - WIDTH / 2
+
+    def check_range(self, least: float, largest: float, name: str) -> None:
+        """Raise DataError, naming both sides, if a client's inputs are not in the range agreed on."""
+        if self.inputs is None:
+            return
+        low, high = self.inputs
+        told = f"the task's inputs are from {low:g} to {high:g}, those of {name} from {least:g} to {largest:g}"
+        room = ROUNDED * (high - low)
+        if least < low - room or largest > high + room:
+            raise DataError(told)
+        if largest - least < NARROW * (high - low):
+            raise DataError(f"{told}: so narrow a range was scaled otherwise")
+
+
+def read_common(description: str, *, module: str = "") -> Common:
+    """Return the agreement that a task states. Raises ConfigError where it is none.
+
+    Args:
+        description: The task's description.
+        module: For a backbone, the client's own module as file.py:function.
+    """
+    try:
+        told = json.loads(description)
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        raise ConfigError("the task's description is not a JSON object")
+    loss, shrinkage = told.pop("loss", None), told.pop("shrinkage", None)
+    names, inputs = told.pop("class_names", []), told.pop("inputs", None)
+    if loss not in get_args(CommonLoss):
+        raise ConfigError(f"the task's loss is {loss!r}; this version knows {', '.join(get_args(CommonLoss))}")
+    if shrinkage is not None and not _is_number(shrinkage):
+        raise ConfigError(f"the task's shrinkage is {shrinkage!r}, not a number")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"the task's class names are {str(names)[:80]}, not a list of words")
+    if inputs is not None and not _is_range(inputs):
+        raise ConfigError(f"the task's inputs are {str(inputs)[:80]}, not a least and a largest number")
+    bounds = None if inputs is None else (inputs[0], inputs[1])
+    return Common(read(told, module=module), loss, shrinkage, class_names=tuple(names), inputs=bounds)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_range(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)) and value[0] < value[1]
