@@ -1,4 +1,4 @@
-"""What the clients of a common classifier agree on: the space, the loss, the classes and how inputs are prepared.
+"""The agreement of a common classifier's clients: the space, the loss, the classes and how inputs are prepared.
 
 A task states all of it. A client that differs in any of it is refused before anything is shared, with both sides named.
 """
