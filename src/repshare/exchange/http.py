@@ -62,13 +62,13 @@ class Reply(NamedTuple):
         return value
 
     def check_type(self, expected: str) -> None:
-        """Refuse the page of a proxy, say, that took the relay's place."""
+        """Raise Malformed if the reply is of another type, such as a proxy's error page."""
         if (given := _media_type(self.headers)) != expected:
             raise Malformed(f"the reply is {given or 'of no type'}, not {expected}: is this a relay's address?")
 
 
 class Connection:
-    """One client's way to one relay, kept open between requests."""
+    """One client's connection to one relay, kept open between requests."""
 
     def __init__(
         self,
@@ -157,11 +157,8 @@ class Connection:
         hanging_up.daemon = True
         hanging_up.start()
         try:
-            response = self._http.send(request, stream=True)
-            try:
+            with contextlib.closing(self._http.send(request, stream=True)) as response:
                 reply = Reply(response.status_code, response.headers, self._read(response, longest))
-            finally:
-                response.close()
         except httpx.HTTPError as error:
             if late.is_set():
                 raise _TemporaryFailure("the reply takes too long") from error

@@ -22,17 +22,17 @@ from urllib.parse import quote, unquote
 import zenoh
 from zenoh.handlers import Callback
 
-from repshare.errors import ConfigError, Unreachable
+from repshare.errors import ConfigError
 from repshare.exchange.keys import CHALLENGE_BYTES
 
 LONGEST_NAME = 64  # characters
 MOST_LIVE = 10_000  # names remembered as live in addition to known ones, whatever is invented
-MOST_TOKENS = 8  # that say so of one name
-RENEW_SECONDS = 5.0  # between two times that a peer says it is there
-MOST_REPLIES = 2  # of one node to one question: one that declares itself again may answer twice
-MOST_NODES = 16  # that are heard under one name: more than one are impostors
+MOST_TOKENS = 8  # that are remembered of one name
+RENEW_SECONDS = 5.0  # between two declarations of a peer that it is online
+MOST_REPLIES = 2  # of one node to one question: a node that renews its declaration may answer twice
+MOST_NODES = 16  # that may answer under one name: all but one are impostors
 TRIES = 5  # to listen at a port that was free a moment ago
-ASKS = 3  # of one without an answer: a peer can be known a moment before the way to it is
+ASKS = 3  # of a peer that does not answer: it may be known a moment before there is a route to it
 PAUSE_SECONDS = 0.1  # before it is asked again
 CLOSE_SECONDS = 5.0
 OWN_LINK_SECONDS = 1.0  # that a neighbour may keep this one from sending to it, before the link is closed
@@ -53,7 +53,7 @@ class Tls:
 
 
 class Answer(NamedTuple):
-    """The result of asking a peer: bytes, maybe none; or why there are none; or that nothing more will come."""
+    """The result of asking a peer: its bytes, or why there are none. After the last one, nothing more will come."""
 
     name: str
     body: bytes | None
@@ -62,7 +62,7 @@ class Answer(NamedTuple):
 
 
 class PeerNetwork:
-    """One peer's place among those of a task."""
+    """One peer's connection to the others of a task."""
 
     def __init__(
         self,
@@ -77,23 +77,19 @@ class PeerNetwork:
         tls: Tls,
         limit: int,
     ) -> None:
-        """`answer` gives what others get who ask with a challenge; replies longer than `limit` bytes are refused.
+        """`answer` makes the reply to a challenge; replies of others that are longer than `limit` bytes are refused.
 
-        `known` names are noticed however many others are there.
+        `known` tells the names that are always noticed, however many others are online.
         """
         self.name, self._limit, self._task, self._known = name, limit, quote(task, safe=""), known
-        self._answer, self._times = answer, 0
+        self._answer, self._declarations = answer, 0
         self._declared: tuple[Any, ...] = ()
-        self._live: dict[str, set[str]] = {}  # by name: the tokens that say so
+        self._live: dict[str, set[str]] = {}  # by name: the tokens that it declared
         self._lock, self._changing, self._over = threading.Lock(), threading.Lock(), threading.Event()
         self.session, self.listening = _open(listen, connect, multicast=multicast, tls=tls, limit=limit)
-        try:
-            self._declare()
-            everyone = f"repshare/{self._task}/*/live/*"
-            self._watching = self.session.liveliness().declare_subscriber(everyone, self._notice, history=True)
-        except BaseException:
-            self.session.close()
-            raise
+        self._declare()
+        everyone = f"repshare/{self._task}/*/live/*"
+        self._watching = self.session.liveliness().declare_subscriber(everyone, self._notice, history=True)
         threading.Thread(target=self._renew, daemon=True).start()
 
     def live(self) -> list[str]:
@@ -120,9 +116,9 @@ class PeerNetwork:
 
     def _declare(self) -> None:
         """Declare that this peer is online and answers. The old declaration ends after it, so that there is no gap."""
-        self._times += 1
-        place, before = self._place(self.name), self._declared
-        release, token = f"{place}/release/{self._times}", f"{place}/live/{self._times}"
+        self._declarations += 1
+        address, before = self._address(self.name), self._declared
+        release, token = f"{address}/release/{self._declarations}", f"{address}/live/{self._declarations}"
         self._declared = (
             self.session.declare_queryable(release, lambda query: self._reply(query, release)),
             self.session.liveliness().declare_token(token),
@@ -130,12 +126,12 @@ class PeerNetwork:
         for each in before:
             each.undeclare()
 
-    def _reply(self, query: zenoh.Query, place: str) -> None:
+    def _reply(self, query: zenoh.Query, key: str) -> None:
         challenge = query.payload
         if challenge is None or len(challenge) != CHALLENGE_BYTES:
             query.reply_err(f"a question must bring a challenge of {CHALLENGE_BYTES} bytes")
         else:
-            query.reply(place, self._answer(challenge.to_bytes()))
+            query.reply(key, self._answer(challenge.to_bytes()))
 
     def _renew(self) -> None:
         """Declare again: routers of Zenoh 1.10 may not tell their neighbours of one that was cut off and is back."""
@@ -152,9 +148,9 @@ class PeerNetwork:
 
     def question(self, deadline: float) -> "Question":
         """Begin to ask, for no longer than until this point of `time.monotonic`."""
-        return Question(self.session, self._place, self._limit, deadline)
+        return Question(self.session, self._address, self._limit, deadline)
 
-    def _place(self, name: str) -> str:
+    def _address(self, name: str) -> str:
         return f"repshare/{self._task}/{quote(name, safe='')}"
 
     def _notice(self, sample: zenoh.Sample) -> None:
@@ -177,34 +173,36 @@ class PeerNetwork:
 class Question:
     """Peers asked in parallel, until a deadline, with a challenge that their answers must be signed with."""
 
-    def __init__(self, session: zenoh.Session, place: Callable[[str], str], limit: int, deadline: float) -> None:
-        self._session, self._place, self._limit, self._deadline = session, place, limit, deadline
+    def __init__(self, session: zenoh.Session, address: Callable[[str], str], limit: int, deadline: float) -> None:
+        self._session, self._address, self._limit, self._deadline = session, address, limit, deadline
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._over = zenoh.CancellationToken()
         self.challenge = secrets.token_bytes(CHALLENGE_BYTES)
 
     def ask(self, name: str, *, again: int = ASKS - 1) -> None:
         """Ask this peer, too."""
-        heard = Counter[str]()  # by node, so that one cannot use up what is listened to for all
+        heard = Counter[str]()  # replies by node, so that one node cannot use up the limit for all
 
         def hear(reply: zenoh.Reply) -> None:
             node = str(reply.replier_id and reply.replier_id.zid)
             if node in heard or len(heard) < MOST_NODES:
                 heard[node] += 1
                 if heard[node] <= MOST_REPLIES:
-                    self._answers.put(self._judge(name, reply))
+                    self._answers.put(self._read(name, reply))
 
         def end() -> None:
             if heard or not again or self._over.is_cancelled:
                 self._answers.put(Answer(name, None, last=True))
             else:
-                self._later(lambda: self.ask(name, again=again - 1), name)
+                timer = threading.Timer(PAUSE_SECONDS, self.ask, [name], {"again": again - 1})
+                timer.daemon = True
+                timer.start()
 
-        # Everyone who answers under this name is heard, so that an impostor cannot keep the true one from it.
+        # All answers under this name are read, so that an impostor cannot suppress the true peer's.
         left = max(self._deadline - time.monotonic(), 0.001)
         try:
             self._session.get(
-                f"{self._place(name)}/release/*",
+                f"{self._address(name)}/release/*",
                 Callback(hear, end),
                 payload=self.challenge,
                 target=zenoh.QueryTarget.ALL,
@@ -213,18 +211,7 @@ class Question:
                 cancellation_token=self._over,
             )
         except zenoh.ZError as error:
-            raise Unreachable(f"the network of peers is closed: {error}") from error
-
-    def _later(self, ask: Callable[[], None], name: str) -> None:
-        def work() -> None:
-            try:
-                ask()
-            except Unreachable:
-                self._answers.put(Answer(name, None, last=True))
-
-        timer = threading.Timer(PAUSE_SECONDS, work)
-        timer.daemon = True
-        timer.start()
+            self._answers.put(Answer(name, None, f"the network of peers is closed: {error}", last=True))
 
     def answers(self) -> Iterator[Answer]:
         """Yield answers as they come, until the deadline."""
@@ -238,7 +225,7 @@ class Question:
         """Ignore all further answers."""
         self._over.cancel()
 
-    def _judge(self, name: str, reply: zenoh.Reply) -> Answer:
+    def _read(self, name: str, reply: zenoh.Reply) -> Answer:
         if reply.ok is None:
             return Answer(name, None, "it answered with an error")
         size = len(reply.ok.payload)
@@ -267,7 +254,7 @@ def _configure(listen: Sequence[str], connect: Sequence[str], *, multicast: bool
         "mode": "router",
         "listen/endpoints": list(listen),
         "connect/endpoints": list(connect),
-        "connect/timeout_ms": -1,  # go on at once, and never give up
+        "connect/timeout_ms": -1,  # do not wait for them, and never stop trying
         "connect/exit_on_failure": False,
         "scouting/multicast/enabled": multicast,
         "scouting/multicast/autoconnect": both,

@@ -1,4 +1,4 @@
-"""A relay somewhere else, over HTTP."""
+"""A relay on another machine, over HTTP."""
 
 import json
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ class Membership(NamedTuple):
 
 
 class RelayExchange:
-    """A client's way to a relay: see `Exchange`.
+    """A client's connection to a relay: see `Exchange`.
 
-    The relay knows client and task by the token. Only an open relay, one without tokens, must be told both.
+    The token tells the relay who the client is, and its task. Only an open relay, without tokens, needs both names.
 
     Examples:
         >>> token = Path("alice.token").read_text().strip()
@@ -172,7 +172,7 @@ class RelayExchange:
 
 
 def _agreed(reply: Reply) -> Task:
-    """Return the task that a relay describes. One of an older version does not say all of it: the rest is as usual."""
+    """Return the task that a relay describes. What an older relay leaves out has its default."""
     said, values = reply.json(), dict[str, Any]()
     for field in fields(Task):
         missing = field.name not in said and field.default is not MISSING

@@ -66,7 +66,7 @@ class RelayMeetings:
 
 
 class SecureExchange:
-    """A client's way to a group that learns the total of its class means only: see `Exchange`, but publishing waits.
+    """A client's connection to a group that learns only the total of its class means. Publishing waits for the group.
 
     Observations are averages of one client's samples, which no sum can hide: a release must have none (M↑ = 0).
     """
@@ -102,10 +102,10 @@ class SecureExchange:
                 f"the task needs single clients' means for its {task.aggregation}, which a secure sum hides: take part "
                 "without a group, or in a task with --aggregation mean"
             )
-        Member(self._group(0), name, key)  # so that a mistake is told before the first round
+        Member(self._group(0), name, key)  # so that a mistake is found before the first round
         self._last = 0  # the last meeting in which shares were dealt: in none this is done twice
         self._warned: set[int] = set()
-        self.sent = self.received = 0  # bytes of what was said in meetings, and heard
+        self.sent = self.received = 0  # bytes of messages in meetings
         self._teacher = Teacher(nothing(task.dimension), nothing(task.dimension))
 
     def publish(self, body: bytes) -> None:
@@ -189,7 +189,7 @@ class SecureExchange:
 def find_fault(others: Totals, members: int, task: Task) -> str | None:
     """Return what is wrong with the sums of `members` members, if only releases of the task went into them, or None.
 
-    No one can look at a single member's vector, so that this is the only check which a false one meets.
+    A single member's vector cannot be read, so this is the only check against a false one.
     """
     clients, samples, weights = others.clients, others.samples, others.weights  # (C,) each
     lengths = np.linalg.norm(others.vectors.astype(np.float64), axis=1) * fixed_point.STEP  # (C,)

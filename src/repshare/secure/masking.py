@@ -1,4 +1,4 @@
-"""Secure sums: one who adds up the messages of a group learns the members' total, and nothing else about any of them.
+"""Secure sums: the messages of a group give the total of its members' vectors, and nothing else about any of them.
 
 After Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning" (2017). Five steps, in
 each of which some members may be missing from then on:
@@ -10,8 +10,8 @@ each of which some members may be missing from then on:
     confirm    with a signature, whose vectors are there: all of these must have been told the same before
     open       of everyone whose vector is there, a share of the seed; of those who dropped out before, of the key
 
-Enough shares (`threshold`) give a seed or a key back, so that the masks which do not cancel can be taken away. Of one
-member never both are given: the seed covers a vector that arrives after its sender was taken for dropped out.
+Enough shares (`threshold`) restore a seed or a key, so that masks that do not cancel can be subtracted. Of one member,
+never both are restored: the seed still covers a vector that arrives after its sender was taken for dropped out.
 Numbers are whole, modulo 2⁶⁴ (see `fixed_point`), so totals are exact. docs/secure-sums.md says against whom this
 protects, and why against that many.
 """
@@ -45,17 +45,17 @@ NONCE_BYTES = 12
 SIGNATURE_BYTES = 64
 
 Vector = NDArray[np.int64]
-Messages = Mapping[str, bytes]  # by who said them
+Messages = Mapping[str, bytes]  # by sender
 
 
 @dataclass(frozen=True)
 class Group:
-    """The members of a sum. They are fixed beforehand, so that no one can be smuggled in."""
+    """The members of a sum. They are fixed beforehand, so that nobody else can be added."""
 
     keys: Mapping[str, bytes]
     """The public half of each member's key (`repshare keys new`), by name."""
     session: str
-    """The name of this sum, the same for all members, and of no other sum: a task and a round, say."""
+    """The name of this sum, the same for all members, and of no other sum: for example a task and a round."""
     length: int
     """Numbers in a vector."""
     threshold: int = 0
@@ -156,7 +156,7 @@ class Member:
         self._shares = {name: self._open_share(name, body) for name, body in dealt.items()}
         masked = vector.view(np.uint64) + _stretch(self._seed, self.group.length)
         for other in set(dealt) - {self.name}:
-            masked += self._pairwise(other)
+            masked += pairwise_mask(self.group, self._masking, self._announced[other].masking, (self.name, other))
         body, self._view = masked.astype("<u8").tobytes(), _view(self._told, dealt)
         return body + self._sign(b"mask" + self._view + body)
 
@@ -196,23 +196,17 @@ class Member:
     def _sign(self, said: bytes) -> bytes:
         return self.key.sign(self.group.context + said)
 
-    def _pairwise(self, other: str) -> NDArray[np.uint64]:
-        mask = pairwise_mask(self.group, self._masking, self._announced[other].masking, (self.name, other))
-        return mask if self.name < other else -mask
-
     def _seal(self, to: str, shares: bytes) -> bytes:
         nonce = secrets.token_bytes(NONCE_BYTES)
-        return nonce + self._box(to).encrypt(nonce, shares, self._between(self.name, to))
+        return nonce + self._box(to).encrypt(nonce, shares, json.dumps([self.name, to]).encode())
 
     def _open_share(self, sender: str, body: bytes) -> bytes:
         """Return the shares that a member dealt to this one."""
         if sender not in self._announced:
             raise Refused(f"{sender} dealt shares but announced no keys")
-        sealed = wire.decode_items(body).get(self.name, b"")
+        sealed, between = wire.decode_items(body).get(self.name, b""), json.dumps([sender, self.name]).encode()
         try:
-            shares = self._box(sender).decrypt(
-                sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], self._between(sender, self.name)
-            )
+            shares = self._box(sender).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], between)
         except (InvalidTag, ValueError) as error:
             raise Malformed(f"the shares that {sender} dealt to {self.name} cannot be read") from error
         if len(shares) != 2 * SHARE_BYTES:
@@ -222,9 +216,6 @@ class Member:
     def _box(self, other: str) -> ChaCha20Poly1305:
         public = self._announced[other].cipher
         return ChaCha20Poly1305(_agree(self.group, self._cipher, public, b"shares", (self.name, other)))
-
-    def _between(self, sender: str, receiver: str) -> bytes:
-        return json.dumps([sender, receiver]).encode()
 
 
 def add_up(group: Group, announced: Messages, dealt: Collection[str], masked: Messages, opened: Messages) -> Vector:
@@ -288,16 +279,16 @@ def _left_over(
         raise Malformed(f"the shares of {name}'s key do not fit together")
     left = np.zeros(group.length, np.uint64)
     for other in masked:
-        mask = pairwise_mask(group, private, keys[other].masking, (name, other))
-        left += mask if other < name else -mask
+        left += pairwise_mask(group, private, keys[other].masking, (other, name))
     return left
 
 
 def pairwise_mask(
     group: Group, private: X25519PrivateKey, public: bytes, between: tuple[str, str]
 ) -> NDArray[np.uint64]:
-    """Return the mask of two members, which no one else can compute."""
-    return _stretch(_agree(group, private, public, b"mask", between), group.length)
+    """Return the mask that the first of two members adds, and the other subtracts. No one else can compute it."""
+    mask = _stretch(_agree(group, private, public, b"mask", between), group.length)
+    return mask if between[0] < between[1] else -mask
 
 
 def split(secret: bytes, threshold: int, places: Iterable[int]) -> dict[int, bytes]:

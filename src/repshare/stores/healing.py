@@ -14,11 +14,11 @@ class Healed(NamedTuple):
     """The result of a repair: what was wrong, and what it cost."""
 
     faults: dict[str, str]  # key -> what is wrong with it
-    lost: list[str]  # in words, what could not be made again
+    lost: list[str]  # a description of each thing that could not be rebuilt
 
 
 class Healing(Store):
-    """Another store. Where work in it meets a damaged value, `heal` repairs the whole store, and the work is redone."""
+    """A store that repairs itself: if work finds a damaged value, `heal` repairs the store, and work is repeated."""
 
     def __init__(self, store: Store, heal: Callable[[Transaction, Damaged], Healed]) -> None:
         self.store, self.name, self._heal = store, store.name, heal

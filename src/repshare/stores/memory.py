@@ -28,11 +28,10 @@ class MemoryStore(Store):
         with self._alone:
             changes = Changes(self._read, self._scan)
             result = work(changes)
-            for key, value in changes.made.items():
-                if value is None:
-                    self._kept.pop(key, None)
-                else:
-                    self._kept[key] = value, checksum(self.name, key, value)
+            for key, value, check in changes.written(self.name):
+                self._kept[key] = value, check
+            for key in changes.deleted():
+                self._kept.pop(key, None)
             return result
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
@@ -96,6 +95,15 @@ class Changes:
         gone = dict.fromkeys(keys)
         self._known.update(gone)
         self.made.update(gone)
+
+    def written(self, store: str) -> list[tuple[str, bytes, int]]:
+        """Return each key that was set, its value, and the checksum in this store."""
+        made = self.made.items()
+        return [(key, value, checksum(store, key, value)) for key, value in made if value is not None]
+
+    def deleted(self) -> list[str]:
+        """Return the keys that were deleted."""
+        return [key for key, value in self.made.items() if value is None]
 
     def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
         """Yield everything whose key begins with this."""

@@ -14,7 +14,7 @@ A store is one Redis hash, so that it lives on one node of a cluster; the name i
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -25,7 +25,7 @@ from redis.lock import Lock
 from redis.retry import Retry
 
 from repshare.errors import ConfigError, Damaged, StoreError
-from repshare.stores.damage import checksum, verify
+from repshare.stores.damage import verify
 from repshare.stores.memory import Changes
 from repshare.stores.store import Database, Kept, Result, Store, Transaction
 
@@ -90,9 +90,10 @@ class RedisDatabase(Database):
 
     def inspect(self) -> list[str]:
         """Check that this Redis keeps what it is given. Raises ConfigError if it may drop any of it."""
-        policy = self._setting("maxmemory-policy") or self._told("memory", "maxmemory_policy")
-        log = self._setting("appendonly") or {"0": "no", "1": "yes"}.get(self._told("persistence", "aof_enabled"), "")
-        sync = self._setting("appendfsync")
+        setting, info = self.connection.config_get, self.connection.info  # fewer users may ask for settings
+        policy = _ask(setting, "maxmemory-policy") or _ask(info, "memory", "maxmemory_policy")
+        log = _ask(setting, "appendonly") or {"0": "no", "1": "yes"}.get(_ask(info, "persistence", "aof_enabled"), "")
+        sync = _ask(setting, "appendfsync")
         if policy.startswith("allkeys"):  # volatile ones drop only what has an end, and nothing of ours has
             raise ConfigError(
                 f"this Redis may drop what it was given: its maxmemory-policy is {policy}. Releases, tokens and tasks "
@@ -107,18 +108,6 @@ class RedisDatabase(Database):
             "appendfsync is no: its machine may lose the last half minute": log == "yes" and sync == "no",
         }
         return [f"Redis: {warning}" for warning, so in warnings.items() if so]
-
-    def _setting(self, name: str) -> str:
-        """Return a value of its configuration; nothing where that may not be asked."""
-        with _errors(), suppress(redis.ResponseError):
-            return str(self.connection.config_get(name).get(name, ""))
-        return ""
-
-    def _told(self, section: str, name: str) -> str:
-        """Return what INFO tells: less, but more users may ask for it."""
-        with _errors(), suppress(redis.ResponseError):
-            return str(self.connection.info(section).get(name, ""))
-        return ""
 
     def close(self) -> None:
         """Close the connections."""
@@ -180,20 +169,12 @@ class RedisStore(Store):
         changes = Changes(reading.read, reading.scan)
         result = work(changes)
         if changes.made:
-            self._change(reading.version(), lock.local.token or b"", changes.made)
+            kept = changes.written(self.name)
+            parts = [part for each in kept for part in each]
+            args = [reading.version(), lock.local.token or b"", len(kept), *parts, *changes.deleted()]
+            if not self.database.change(keys=[self.hash, lock.name], args=args):
+                raise _Conflict
         return result
-
-    def _change(self, version: bytes, token: bytes, made: Mapping[str, bytes | None]) -> None:
-        kept = [
-            part
-            for name, value in made.items()
-            if value is not None
-            for part in (name, value, checksum(self.name, name, value))
-        ]
-        gone = [name for name, value in made.items() if value is None]
-        args = [version, token, len(kept) // 3, *kept, *gone]
-        if not self.database.change(keys=[self.hash, f"{self.hash}:door"], args=args):
-            raise _Conflict
 
 
 class _RedisReading:
@@ -232,6 +213,13 @@ class _RedisReading:
             raise _Conflict
         self._version = version
         return list(answer[1:])
+
+
+def _ask(command: Callable[[str], Any], about: str, name: str = "") -> str:
+    """Return a value from a command's answer; nothing where this user may not ask."""
+    with _errors(), suppress(redis.ResponseError):
+        return str(command(about).get(name or about, ""))
+    return ""
 
 
 def _where(url: str) -> str:

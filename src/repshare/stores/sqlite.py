@@ -8,7 +8,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from repshare.errors import Damaged, StoreError
-from repshare.stores.damage import checksum, verify
+from repshare.stores.damage import verify
 from repshare.stores.memory import Changes, only_read
 from repshare.stores.store import Database, Kept, Result, Store, Transaction
 
@@ -56,7 +56,7 @@ class SqliteDatabase(Database):
         for pool, size in ((self._writers, 1), (self._readers, READERS)):
             for connection in [pool.get() for _ in range(size)]:
                 connection.close()
-                pool.put(connection)  # to whoever comes later, it says that it is closed
+                pool.put(connection)  # later users get SQLite's error that it is closed
 
     def _upgrade(self) -> None:
         with self.begin("DEFERRED", reading=True) as connection:
@@ -105,7 +105,7 @@ def _connect(path: Path, count: int) -> "SimpleQueue[sqlite3.Connection]":
 
 def _make_private(path: Path) -> None:
     """Make the file, if it does not exist, for its owner alone. What SQLite makes next to it gets the same mode."""
-    with suppress(OSError):  # it is there already; or it cannot be made, which SQLite will say
+    with suppress(OSError):  # it exists; or it cannot be made, which SQLite will report
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
@@ -145,17 +145,12 @@ class SqliteStore(Store):
         with self.database.begin(how) as connection:
             changes = self._changes(connection)
             result = work(changes)
-            kept = [
-                (self.prefix + key, value, checksum(self.name, key, value))
-                for key, value in changes.made.items()
-                if value is not None
-            ]
-            gone = [(self.prefix + key,) for key, value in changes.made.items() if value is None]
+            kept = [(self.prefix + key, value, check) for key, value, check in changes.written(self.name)]
             for start in range(0, len(kept), ROWS):
                 part = kept[start : start + ROWS]
                 marks = ",".join(["(?,?,?)"] * len(part))
                 connection.execute(f"INSERT INTO kept VALUES {marks} {INSTEAD}", [x for row in part for x in row])
-            if gone:
+            if gone := [(self.prefix + key,) for key in changes.deleted()]:
                 connection.executemany("DELETE FROM kept WHERE key = ?", gone)
             return result
 
