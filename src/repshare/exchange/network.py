@@ -238,13 +238,13 @@ def _open(
     listen: Sequence[str], connect: Sequence[str], *, multicast: bool, tls: Tls, limit: int
 ) -> tuple[zenoh.Session, tuple[str, ...]]:
     for left in reversed(range(TRIES)):
-        places = tuple(_with_port(endpoint) for endpoint in listen)
+        endpoints = tuple(_with_port(endpoint) for endpoint in listen)
         try:
-            return zenoh.open(_configure(places, connect, multicast=multicast, tls=tls, limit=limit)), places
+            return zenoh.open(_configure(endpoints, connect, multicast=multicast, tls=tls, limit=limit)), endpoints
         except zenoh.ZError as error:
-            if places == tuple(listen) or not left:
+            if endpoints == tuple(listen) or not left:
                 reason = str(error).partition(" at /")[0][:300]
-                raise ConfigError(f"cannot listen at {', '.join(places) or 'any place'}: {reason}") from error
+                raise ConfigError(f"cannot listen at {', '.join(endpoints) or 'any address'}: {reason}") from error
     raise AssertionError("the last try returns or raises")
 
 

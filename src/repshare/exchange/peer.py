@@ -96,7 +96,7 @@ class PeerExchange:
         self.store = store or MemoryStore()
         self.seen = NewestReleases(self.store)
         self.sent = self.received = 0  # bytes of own releases, each once however many ask, and of what peers answered
-        self._met: dict[str, tuple[Release, int]] = {}  # by peer: its release, and how many collects ago it gave it
+        self._met: dict[str, tuple[bytes, int]] = {}  # by peer: its release, and how many collects ago it gave it
         self._met_anyone = False
         self._strangers: set[str] = set()  # whose names were logged
         self._own = self._recall()
@@ -183,7 +183,7 @@ class PeerExchange:
             self._strangers.add(name)
         return [name for name in live if name not in strangers]
 
-    def _download(self, names: Sequence[str], wanted: int) -> tuple[dict[str, Release], list[str]]:
+    def _download(self, names: Sequence[str], wanted: int) -> tuple[dict[str, bytes], list[str]]:
         """Return the releases of the first `wanted` of these that have a good one, and who failed to give one.
 
         Where one has nothing to give, or nothing that can be taken, the next is asked, as long as there is time.
@@ -211,8 +211,7 @@ class PeerExchange:
         for name in sorted(pending):
             log.warning("%s: no answer within %g s", name, self.timeout)
         self.seen.keep(list(answered.values()))
-        fresh = {name: wire.decode_release(release) for name, release in _shared(answered).items()}
-        return fresh, failed + sorted(pending)
+        return _shared(answered), failed + sorted(pending)
 
     def _admit(self, name: str, body: bytes, challenge: bytes) -> Signed | None:
         """Return a peer's answer, if it may come in."""
@@ -226,26 +225,26 @@ class PeerExchange:
             return None
         return signed
 
-    def _teach(self, fresh: dict[str, Release], wants: Wants) -> bytes:
+    def _teach(self, fresh: dict[str, bytes], wants: Wants) -> bytes:
         """Return the teacher that a board makes of what was downloaded, and of what is remembered."""
         if wants.peers == ():
             return wire.encode_teacher(Teacher(nothing(self.task.dimension), nothing(self.task.dimension)))
         # Remembered releases fade instead of expiring. Peers are always asked by name: there is no server.
         board = Board(replace(self.task, minimum_count=1, max_age=None, named_peers=1))
         among = {**self._remembered(fresh, wants), **fresh}
-        for name, release in among.items():
-            board.accept(name, wire.encode_release(release))
+        for name, body in among.items():
+            board.accept(name, body)
         return board.teach(self.name, wants._replace(peers=tuple(among)))
 
-    def _remembered(self, fresh: dict[str, Release], wants: Wants) -> dict[str, Release]:
+    def _remembered(self, fresh: dict[str, bytes], wants: Wants) -> dict[str, bytes]:
         """Return the fading class means of those met earlier who are not among the fresh ones."""
         if not self.memory:
             return {}
-        older = {name: (release, age + 1) for name, (release, age) in self._met.items() if name not in fresh}
-        faded = {name: _fade(release, self.memory**age) for name, (release, age) in older.items()}
-        faded = {name: release for name, release in faded.items() if len(release.means.labels)}
-        self._met = {name: older[name] for name in faded} | {name: (release, 0) for name, release in fresh.items()}
-        return {name: release for name, release in faded.items() if wants.peers is None or name in wants.peers}
+        older = {name: (body, age + 1) for name, (body, age) in self._met.items() if name not in fresh}
+        faded = {name: _fade(wire.decode_release(body), self.memory**age) for name, (body, age) in older.items()}
+        left = {name: wire.encode_release(release) for name, release in faded.items() if len(release.means.labels)}
+        self._met = {name: older[name] for name in left} | {name: (body, 0) for name, body in fresh.items()}
+        return {name: body for name, body in left.items() if wants.peers is None or name in wants.peers}
 
     def _recall(self) -> _OwnAnswer:
         """Return the answer from before this process. Rounds that a wrong clock began in the future start over."""

@@ -82,8 +82,8 @@ class Group:
         said = json.dumps([self.session, self.length, self.threshold, members])
         return b"repshare secure sum 2\0" + hashlib.sha256(said.encode()).digest()
 
-    def place(self, name: str) -> int:
-        """Return the place at which a member's shares are taken: its number from 1."""
+    def share_index(self, name: str) -> int:
+        """Return the point at which a member's shares are computed: its number from 1."""
         return sorted(self.keys).index(name) + 1
 
     def check_enough(self, names: Collection[str], what: str) -> None:
@@ -140,10 +140,10 @@ class Member:
             raise Refused(f"the sum continued with another announcement of {self.name}")
         self._told = dict(announced)
         self._announced = {name: Announced(self.group, name, body) for name, body in announced.items()}
-        places = [self.group.place(name) for name in announced]
-        parts = [split(each, self.group.threshold, places) for each in (self._seed, self._masking.private_bytes_raw())]
+        indexes = [self.group.share_index(name) for name in announced]
+        parts = [split(each, self.group.threshold, indexes) for each in (self._seed, self._masking.private_bytes_raw())]
         return wire.encode_items({
-            name: self._seal(name, b"".join(part[self.group.place(name)] for part in parts)) for name in announced
+            name: self._seal(name, b"".join(part[self.group.share_index(name)] for part in parts)) for name in announced
         })  # fmt: skip
 
     def mask(self, dealt: Messages, vector: Vector) -> bytes:
@@ -230,7 +230,7 @@ def add_up(group: Group, announced: Messages, dealt: Collection[str], masked: Me
     for name, body in masked.items():
         total += _read_masked(group, view, name, body)
     for name in dealt:
-        secret = join({group.place(by): of[name] for by, of in shares.items()}, group.threshold)
+        secret = join({group.share_index(by): of[name] for by, of in shares.items()}, group.threshold)
         if name in masked:
             if _commit(secret) != keys[name].commitment:
                 raise Malformed(f"the shares of {name}'s seed do not fit together")
@@ -291,22 +291,22 @@ def pairwise_mask(
     return mask if between[0] < between[1] else -mask
 
 
-def split(secret: bytes, threshold: int, places: Iterable[int]) -> dict[int, bytes]:
+def split(secret: bytes, threshold: int, indexes: Iterable[int]) -> dict[int, bytes]:
     """Return shares of a secret (Shamir, 1979): with fewer than `threshold` of them it may be anything."""
     terms = [int.from_bytes(secret), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
-    values = {place: sum(term * pow(place, power, PRIME) for power, term in enumerate(terms)) for place in places}
-    return {place: (value % PRIME).to_bytes(SHARE_BYTES) for place, value in values.items()}
+    values = {index: sum(term * pow(index, power, PRIME) for power, term in enumerate(terms)) for index in indexes}
+    return {index: (value % PRIME).to_bytes(SHARE_BYTES) for index, value in values.items()}
 
 
 def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
     """Return the secret behind these shares: the polynomial's value at 0. If they do not fit, it is any number."""
     chosen = sorted(shares.items())[:threshold]
     total = 0
-    for place, share in chosen:
+    for index, share in chosen:
         value = int.from_bytes(share)
         for other, _ in chosen:
-            if other != place:
-                value = value * other * pow(other - place, -1, PRIME) % PRIME
+            if other != index:
+                value = value * other * pow(other - index, -1, PRIME) % PRIME
         total += value
     return (total % PRIME).to_bytes(SHARE_BYTES)[-SECRET_BYTES:]
 

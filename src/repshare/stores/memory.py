@@ -81,7 +81,7 @@ class Changes:
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the values of these keys."""
         known = self._known
-        if unknown := list(dict.fromkeys(key for key in keys if key not in known)):
+        if unknown := [key for key in dict.fromkeys(keys) if key not in known]:
             known.update(zip(unknown, self._read(unknown), strict=True))
         return all_sound([known[key] for key in keys])
 
