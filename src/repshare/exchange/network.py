@@ -6,6 +6,7 @@ that hear of each other connect directly where they can, so that one that leaves
 
 import ctypes
 import json
+import logging
 import queue
 import secrets
 import socket
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, unquote
 
 import zenoh
@@ -36,6 +37,7 @@ ASKS = 3  # of a peer that does not answer: it may be known a moment before ther
 PAUSE_SECONDS = 0.1  # before it is asked again
 CLOSE_SECONDS = 5.0
 OWN_LINK_SECONDS = 1.0  # that a neighbour may keep this one from sending to it, before the link is closed
+log = logging.getLogger("repshare.peer")
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,6 @@ class Tls:
     """The certificate's private key."""
     mutual: bool = False
     """Ask those who connect for a certificate, too."""
-
-
-class Answer(NamedTuple):
-    """The result of asking a peer: its bytes, or why there are none. After the last one, nothing more will come."""
-
-    name: str
-    body: bytes | None
-    trouble: str | None = None
-    last: bool = False
 
 
 class PeerNetwork:
@@ -175,7 +168,7 @@ class Question:
 
     def __init__(self, session: zenoh.Session, address: Callable[[str], str], limit: int, deadline: float) -> None:
         self._session, self._address, self._limit, self._deadline = session, address, limit, deadline
-        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[str, bytes | None]] = queue.SimpleQueue()
         self._over = zenoh.CancellationToken()
         self.challenge = secrets.token_bytes(CHALLENGE_BYTES)
 
@@ -187,12 +180,12 @@ class Question:
             node = str(reply.replier_id and reply.replier_id.zid)
             if node in heard or len(heard) < MOST_NODES:
                 heard[node] += 1
-                if heard[node] <= MOST_REPLIES:
-                    self._answers.put(self._read(name, reply))
+                if heard[node] <= MOST_REPLIES and (body := self._read(name, reply)) is not None:
+                    self._answers.put((name, body))
 
         def end() -> None:
             if heard or not again or self._over.is_cancelled:
-                self._answers.put(Answer(name, None, last=True))
+                self._answers.put((name, None))
             else:
                 timer = threading.Timer(PAUSE_SECONDS, self.ask, [name], {"again": again - 1})
                 timer.daemon = True
@@ -211,10 +204,11 @@ class Question:
                 cancellation_token=self._over,
             )
         except zenoh.ZError as error:
-            self._answers.put(Answer(name, None, f"the network of peers is closed: {error}", last=True))
+            log.warning("%s: the network of peers is closed: %s", name, error)
+            self._answers.put((name, None))
 
-    def answers(self) -> Iterator[Answer]:
-        """Yield answers as they come, until the deadline."""
+    def answers(self) -> Iterator[tuple[str, bytes | None]]:
+        """Yield peers' names and answers as they come, until the deadline. None: this peer will send no more."""
         while (left := self._deadline - time.monotonic()) > 0:
             try:
                 yield self._answers.get(timeout=left)
@@ -225,13 +219,14 @@ class Question:
         """Ignore all further answers."""
         self._over.cancel()
 
-    def _read(self, name: str, reply: zenoh.Reply) -> Answer:
+    def _read(self, name: str, reply: zenoh.Reply) -> bytes | None:
         if reply.ok is None:
-            return Answer(name, None, "it answered with an error")
-        size = len(reply.ok.payload)
-        if size > self._limit:
-            return Answer(name, None, f"a reply of {size:,} bytes; at most {self._limit:,} are accepted")
-        return Answer(name, reply.ok.payload.to_bytes())
+            log.warning("%s: it answered with an error", name)
+        elif (size := len(reply.ok.payload)) > self._limit:
+            log.warning("%s: a reply of %s bytes; at most %s are accepted", name, f"{size:,}", f"{self._limit:,}")
+        else:
+            return reply.ok.payload.to_bytes()
+        return None
 
 
 def _open(

@@ -192,15 +192,13 @@ class PeerExchange:
         pending, failed, rest = set[str](), list[str](), iter(names)
         with closing(self.network.question(time.monotonic() + self.timeout)) as question:
             _ask(question, rest, pending, wanted)
-            for name, body, trouble, last in question.answers() if pending else ():
+            for name, body in question.answers() if pending else ():
                 self.received += len(body or b"")
                 if name not in pending:
                     continue
-                if trouble:
-                    log.warning("%s: %s", name, trouble)
-                elif body is not None and (signed := self._admit(name, body, question.challenge)) is not None:
+                if body is not None and (signed := self._admit(name, body, question.challenge)) is not None:
                     answered[name] = signed
-                if name in answered or last:
+                if name in answered or body is None:
                     pending.discard(name)
                     if name not in answered:
                         log.warning("%s: no answer that could be accepted", name)
