@@ -133,9 +133,7 @@ class Trust:
 
     def admit(self, name: str, key: bytes) -> None:
         """Raise Refused unless this key may speak for this name."""
-        if self._keys.get(name) == key:
-            return
-        if name not in self._keys and not self.first_use:
+        if not self.could_admit(name):
             raise Refused(f"its key {key.hex()} is not trusted: add it with `repshare keys trust`")
         self.add(name, key)
 
