@@ -113,10 +113,9 @@ def _move_last(state: Transaction, indexes: dict[str, ClientIndex], buffer: int,
 
 def draw(index: ClientIndex, buffer: int, size: int, wanted: int, rng: random.Random) -> list[int]:
     """Draw up to `wanted` different slots of a buffer, none of them this client's."""
-    own = index.slots.get(buffer, ())
+    own = set(index.slots.get(buffer, ()))
     drawn = rng.sample(range(size), min(size, wanted + len(own)))
-    apart = set(own) if len(own) > 1 else own
-    return [slot for slot in drawn if slot not in apart][:wanted]
+    return [slot for slot in drawn if slot not in own][:wanted]
 
 
 def read(state: Transaction, slots: Sequence[tuple[int, int]]) -> list[tuple[bytes, bytes]]:
