@@ -13,7 +13,7 @@ import numpy as np
 
 from repshare.board import Wants
 from repshare.exchange.keys import Key
-from repshare.secure import LocalMeeting, Meetings, SecureExchange
+from repshare.secure import Meetings, SecureExchange
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack
 from repshare.sharing.task import Task
@@ -36,9 +36,7 @@ def measure(members: int, classes: int, dimension: int) -> str:
     keys = {f"member {place}": Key.new() for place in range(members)}
     public = {name: key.public for name, key in keys.items()}
     exchanges = [
-        SecureExchange(
-            task, name, LocalMeeting(meetings, tuple(keys), name, 600), task_name="t", key=key, members=public
-        )
+        SecureExchange(task, name, meetings, task_name="t", key=key, members=public, patience=600)
         for name, key in keys.items()
     ]
     means = stack([(rng.normal(size=dimension), label, 10) for label in range(classes)], dimension)

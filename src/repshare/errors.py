@@ -62,7 +62,7 @@ class StoreError(RepshareError):
 
 
 class Damaged(StoreError):
-    """A stored value is not what was written: the store's fault, never that of the one who asks."""
+    """A stored value is not what was written. It is the store's fault, never the caller's."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f"the stored value {key} is damaged: {reason}")

@@ -20,7 +20,7 @@ from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
 from repshare.party.state import State, take_part
 from repshare.privacy.ledger import read_ledger
-from repshare.secure import LocalMeeting, Meetings, SecureExchange
+from repshare.secure import Meetings, SecureExchange
 from repshare.sharing import wire
 from soak import budgets
 from soak.budgets import OPEN
@@ -234,10 +234,9 @@ def test_killed_in_every_round_a_client_is_charged_once_for_each(tmp_path):
 
 def test_a_group_that_does_not_meet_costs_one_charge():
     keys = {name: Key.new() for name in ("alice", "bob", "carol")}
-    meeting = LocalMeeting(Meetings(), tuple(keys), "alice", 0.05)
     members = {name: key.public for name, key in keys.items()}
     options = {"task_name": "digits", "key": keys["alice"], "members": members, "patience": 0.05}
-    exchange = SecureExchange(Task(10, 84), "alice", meeting, **options)
+    exchange = SecureExchange(Task(10, 84), "alice", Meetings(), **options)
     client = make_client(exchange, replace(BUDGET, m_up=0))
     told = list(client.rounds(4))
     assert len(client.guard.ledger.entries) == 1

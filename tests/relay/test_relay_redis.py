@@ -136,14 +136,14 @@ def test_a_board_is_repaired_while_several_relays_publish(redis_url):
         database.close()
 
 
-def test_who_holds_the_door_and_dies_stops_the_others_for_a_while_only(redis_url, monkeypatch):
+def test_who_holds_the_lock_and_dies_stops_the_others_for_a_while_only(redis_url, monkeypatch):
     from repshare.stores import redis as stores
 
-    monkeypatch.setattr(stores, "DOOR_SECONDS", 1.0)
+    monkeypatch.setattr(stores, "LOCK_SECONDS", 1.0)
     database = open_database(redis_url)
     store = database.store("t")
-    assert store._close_door()
-    assert not store._close_door()
+    assert store.make_lock().acquire()
+    assert not store.make_lock().acquire()
     store.transact(lambda state: state.set({"a": b"1"}))
     assert store.items() == {"a": b"1"}
     database.close()

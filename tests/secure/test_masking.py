@@ -224,7 +224,9 @@ def test_two_stories_are_believed_from_the_documented_number_of_colluders_on(cou
             told = {name: there[name] for name in some} | {name: pairs[name][side] for name in colluders}
             confirmed = {name: member.confirm(story) for name, member in told.items()}
             opened.append({name: wire.decode_items(member.open(confirmed))["a"] for name, member in told.items()})
-        seed, key = (join({among.place(name): share for name, share in each.items()}, threshold) for each in opened)
+        seed, key = (
+            join({among.share_index(name): share for name, share in each.items()}, threshold) for each in opened
+        )
         private = X25519PrivateKey.from_private_bytes(key)
         known = {
             name: pairwise_mask(among, private, announced[name][32:64], ("a", name)) for name in names if name != "a"
@@ -250,7 +252,7 @@ def test_masks_do_not_cancel_for_one_who_announces_anothers_key():
     masked = {name: member.mask(dealt, vectors[name]) for name, member in there.items()}
     confirmed = {name: member.confirm(masked) for name, member in there.items()}
     opened = {name: wire.decode_items(member.open(confirmed))["c"] for name, member in there.items()}
-    seed = join({among.place(name): share for name, share in opened.items()}, 4)
+    seed = join({among.share_index(name): share for name, share in opened.items()}, 4)
     assert not np.array_equal(read(among, "c", masked["c"], seed, {}), vectors["c"])
 
 

@@ -5,6 +5,7 @@ import threading
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from repshare.methods import CS
 from repshare.party.party import load_party
 from repshare.relay.auth import Access, Grant
 from repshare.relay.tasks import Tasks
-from repshare.secure import LocalMeeting, Meetings, RelayMeeting, SecureExchange, masking
+from repshare.secure import Meetings, RelayMeetings, SecureExchange, masking
 from repshare.secure.masking import Member, split
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack
@@ -46,7 +47,7 @@ def release(name, classes=(0, 1), round=1):
 def local(_, patience):
     """Meetings in this process."""
     meetings = Meetings()
-    return lambda name: LocalMeeting(meetings, tuple(KEYS), name, patience)
+    return lambda name: (meetings, patience)
 
 
 def relay(request, patience, **task):
@@ -64,11 +65,18 @@ def relay(request, patience, **task):
         process.stop()
 
     request.addfinalizer(close)
-    return lambda name: RelayMeeting(exchanges[list(KEYS).index(name)], tuple(KEYS), patience)
+    return lambda name: (RelayMeetings(exchanges[list(KEYS).index(name)]), patience)
 
 
 def join(meet, name, task=TASK, **options):
-    return SecureExchange(task, name, meet(name), task_name="digits", key=KEYS[name], members=PUBLIC, **options)
+    meetings, patience = meet(name)
+    agreed = {"task_name": "digits", "members": PUBLIC, "patience": patience}
+    return SecureExchange(task, name, meetings, key=KEYS[name], **agreed, **options)
+
+
+def sending(meetings, put):
+    """The same meetings for one member, whose messages are sent by `put`."""
+    return SimpleNamespace(number=meetings.number, put=put, get=meetings.get)
 
 
 def publish(exchanges, bodies):
@@ -136,12 +144,14 @@ def test_those_who_stay_have_their_total_when_one_goes_in_the_middle():
     meet = local(None, 1.0)
     exchanges = {name: join(meet, name) for name in KEYS}
 
-    def leave_after_dealing(number, step, body, put=exchanges["dave"].meeting.put):
+    meetings, _ = meet("dave")
+
+    def leave_after_dealing(members, number, step, *message):
         if step == 2:
             raise Refused("dave is gone")
-        put(number, step, body)
+        meetings.put(members, number, step, *message)
 
-    exchanges["dave"].meeting.put = leave_after_dealing
+    exchanges["dave"].meetings = sending(meetings, leave_after_dealing)
     bodies = {name: release(name) for name in KEYS}
     trouble = publish(exchanges, bodies)
     assert list(trouble) == ["dave"]
@@ -260,12 +270,12 @@ def lock_calls(function):
 def test_messages_of_an_earlier_meeting_with_the_same_number_bring_nobody_in():
     """A relay whose database is new counts from 1 again, and may have kept what was said."""
     first, bodies = Meetings(), {name: release(name) for name in KEYS}
-    exchanges = {name: join(lambda n: LocalMeeting(first, tuple(KEYS), n, 60), name) for name in KEYS}
+    exchanges = {name: join(lambda _: (first, 60), name) for name in KEYS}
     assert publish(exchanges, bodies) == {}
     del bodies["bob"]
     for steps in (1, 2):
         second = Meetings()
-        exchanges = {name: join(lambda n, m=second: LocalMeeting(m, tuple(KEYS), n, 2), name) for name in KEYS}
+        exchanges = {name: join(lambda _, m=second: (m, 2), name) for name in KEYS}
         old = [first.get(tuple(KEYS), 1, step)["bob"] for step in range(steps)]
         second.put(tuple(KEYS), 1, 0, "bob", old[0], 2)
 
@@ -311,7 +321,7 @@ def test_nobody_takes_part_in_a_meeting_twice():
     bodies = {name: release(name) for name in KEYS}
     assert publish(exchanges, bodies) == {}
     for number in (1, 0):
-        exchanges["alice"].meeting.number = lambda number=number: number
+        exchanges["alice"].meetings.number = lambda _, number=number: number
         with pytest.raises(Refused, match=f"meeting {number}, but alice has taken part in meeting 1"):
             exchanges["alice"].publish(bodies["alice"])
 
@@ -319,13 +329,13 @@ def test_nobody_takes_part_in_a_meeting_twice():
 def test_one_whose_announcement_was_lost_may_come_again():
     meet = local(None, 60)
     exchanges = {name: join(meet, name) for name in KEYS}
-    put = exchanges["alice"].meeting.put
+    meetings, _ = meet("alice")
 
     def lose(*_):
-        exchanges["alice"].meeting.put = put
+        exchanges["alice"].meetings = meetings
         raise Unreachable("the relay is unavailable")
 
-    exchanges["alice"].meeting.put = lose
+    exchanges["alice"].meetings = sending(meetings, lose)
     with pytest.raises(Unreachable):
         exchanges["alice"].publish(release("alice"))
     assert publish(exchanges, {name: release(name) for name in KEYS}) == {}
@@ -334,7 +344,7 @@ def test_one_whose_announcement_was_lost_may_come_again():
 def test_what_the_relay_keeps_has_no_ones_sums_in_it():
     """Nor their parts: a masked vector minus any one mask that the relay can work out is noise still."""
     meetings = Meetings()
-    exchanges = {name: join(lambda n: LocalMeeting(meetings, tuple(KEYS), n, 60), name) for name in KEYS}
+    exchanges = {name: join(lambda _: (meetings, 60), name) for name in KEYS}
     bodies = {name: release(name) for name in KEYS}
     assert publish(exchanges, bodies) == {}
     kept = b"".join(meetings.store.items().values())
@@ -355,12 +365,11 @@ def test_observations_are_refused_since_no_sum_hides_them():
 
 
 def test_a_mistake_about_the_group_is_told_before_the_first_round():
-    meet = local(None, 1)
     with pytest.raises(ConfigError, match="another key"):
-        SecureExchange(TASK, "alice", meet("alice"), task_name="digits", key=KEYS["bob"], members=PUBLIC)
+        SecureExchange(TASK, "alice", Meetings(), task_name="digits", key=KEYS["bob"], members=PUBLIC)
     with pytest.raises(ConfigError, match="3 members or more"):
         two = {name: PUBLIC[name] for name in ("alice", "bob")}
-        SecureExchange(TASK, "alice", meet("alice"), task_name="digits", key=KEYS["alice"], members=two)
+        SecureExchange(TASK, "alice", Meetings(), task_name="digits", key=KEYS["alice"], members=two)
 
 
 def test_members_who_were_told_of_different_tasks_do_not_meet():
@@ -420,7 +429,8 @@ def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypa
     task = Task(10, 84, minimum_count=3, weighted=False, norm_bound=500.0)
     meet, folder = relay(request, 60, **asdict(task)), request.getfixturevalue("tmp_path")
     monkeypatch.chdir(folder)
-    Path("alice.token").write_text(meet("alice").relay.connection._token)
+    connection = meet("alice")[0].relay.connection
+    Path("alice.token").write_text(connection._token)
     KEYS["alice"].write(Path("alice.key"))
     for name, key in PUBLIC.items():
         main(["keys", "trust", name, key.hex(), "--file", "group.jsonl"])
@@ -433,7 +443,7 @@ def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypa
     others = [threading.Thread(target=take_part, args=[name]) for name in KEYS if name != "alice"]
     for other in others:
         other.start()
-    arguments = ["join", meet("alice").relay.connection.url, "--task", f"{PARTY}:alice", "--token-file", "alice.token"]
+    arguments = ["join", connection.url, "--task", f"{PARTY}:alice", "--token-file", "alice.token"]
     main([*arguments, "--rounds", "2", "--m-up", "0", "--group", "group.jsonl", "--signing-key", "alice.key"])
     for other in others:
         other.join()
@@ -461,14 +471,12 @@ def test_a_group_needs_a_key_and_no_observations(tmp_path, capsys):
 
 
 def test_a_relay_lets_nobody_speak_for_another_or_listen_from_outside(request):
-    meet = relay(request, 60)
-    alice = meet("alice")
+    meet, everyone, others = relay(request, 60), tuple(KEYS), ("alice", "bob", "carol")
+    alice, dave, carol = (meet(name)[0] for name in ("alice", "dave", "carol"))
     alice.relay.task, alice.relay.client = "digits", "bob"
     with pytest.raises(Refused, match="403"):
-        alice.put(1, 0, b"in bob's name")
-    dave = meet("dave")
-    dave.members = ("alice", "bob", "carol")
-    for ask in (dave.number, lambda: dave.get(1, 0)):
+        alice.put(everyone, 1, 0, "bob", b"in bob's name", 60)
+    for ask in (lambda: dave.number(others), lambda: dave.get(others, 1, 0)):
         with pytest.raises(Refused, match="not in the group"):
             ask()
-    assert meet("carol").get(1, 0) is None
+    assert carol.get(everyone, 1, 0) is None

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 
 from repshare.board import Board
-from repshare.board.buffers import read_place
+from repshare.board.buffers import decode_index
 from repshare.board.totals import read_totals
 from repshare.relay.tasks import Tasks
 from repshare.stores import open_database
@@ -59,7 +59,7 @@ def check_places(items, kept):
         if key.startswith("place/"):
             client = key.removeprefix("place/")
             assert client in kept
-            for buffer, slots in read_place(value).slots.items():
+            for buffer, slots in decode_index(value).slots.items():
                 for slot in slots:
                     assert items[f"row/{buffer}/{slot}"].startswith(client.encode() + b"\n")
                     owned[f"row/{buffer}/{slot}"] += 1

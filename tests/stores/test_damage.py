@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from repshare.board import Board, Wants
-from repshare.board.repairs import survey
+from repshare.board.repairs import Survey
 from repshare.errors import Damaged, StoreError
 from repshare.sharing import wire
 from repshare.sharing.task import Task
@@ -44,7 +44,7 @@ def fill(database, **fields):
 
 
 def faults(board):
-    return board.store.store.read(lambda state: survey(board.task, state)).faults
+    return board.store.store.read(lambda state: Survey(board.task, state)).faults
 
 
 def expected(task, names, clock, **rounds):
@@ -148,7 +148,7 @@ def test_clients_are_forgotten_though_what_one_of_them_shared_is_damaged(databas
         board, vandal = fill(database, max_age=80.0)
         board.expire()
         HARM[harm](vandal, key)
-        clock = board.age._clock
+        clock = board.clock._clock
         clock.now += 50
         board.accept("alice", release(2))
         clock.now += 41

@@ -10,25 +10,25 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from repshare.board import buffers, repairs
 from repshare.board.aggregation import aggregate, strangeness
-from repshare.board.clock import Age
+from repshare.board.clock import StoreClock
 from repshare.board.robust import RobustMeans, read_means
 from repshare.board.state import (
     SLACK,
     BoardMember,
-    Books,
+    BoardState,
+    decode_rows,
     find_member,
     forget,
     keys_of,
     read_head,
     read_members,
     read_releases,
-    read_rows,
 )
 from repshare.board.totals import read_totals
 from repshare.errors import Damaged, Outdated, Refused, RepshareError
@@ -58,6 +58,9 @@ class Wants(NamedTuple):
     """Number format of the answer."""
 
 
+Made = TypeVar("Made")
+
+
 class BoardStatus(NamedTuple):
     """The state of a board."""
 
@@ -71,13 +74,6 @@ class BoardStatus(NamedTuple):
         """Return the names of those shown whose releases are unlike the others'."""
         pairs = zip(self.shown, self.strangeness, strict=True)
         return [member.name for member, score in pairs if score is not None and score > STRANGE]
-
-
-class _Draw(NamedTuple):
-    """The observations that a client will see."""
-
-    books: Books
-    slots: list[tuple[int, int]]  # class, place in its buffer
 
 
 class Board:
@@ -95,14 +91,14 @@ class Board:
             key: A secret of the board's keeper, so that clients cannot predict what is drawn. Without one, as in
                 simulations, what is drawn follows from seeds and versions alone.
         """
-        self.task, self.age, self.date, self.key = task, Age(clock or time.monotonic), clock or time.time, key
+        self.task, self.clock, self.date, self.key = task, StoreClock(clock or time.monotonic), clock or time.time, key
         self.store = Healing(store or MemoryStore(), self._heal)
         self._robust = RobustMeans(task, self.store, repeatable=not key)
 
     def accept(self, client: str, body: bytes) -> int:
-        """Make this release the client's current one, and say the board's version.
+        """Make this release the client's current one, and return the board's version.
 
-        Repeating it changes nothing; a refused one neither.
+        Repeating it changes nothing, nor does a refused one.
         """
         (outcome,) = self.accept_all([(client, body)])
         if isinstance(outcome, RepshareError):
@@ -120,7 +116,7 @@ class Board:
                 outcomes[number] = error
 
         def work(state: Transaction) -> None:
-            if len(good) > 1:  # at once what each will need
+            if len(good) > 1:  # read at once what each will need
                 state.get([key for number in good for key in keys_of(bodies[number][0])])
             for number, release in good.items():
                 try:
@@ -140,16 +136,16 @@ class Board:
         return release
 
     def _enter(self, state: Transaction, client: str, body: bytes, release: Release) -> int:
-        books = Books(self.task, state, client)
-        if books.body == body:
-            return books.version
-        if books.release and books.release.round > release.round:
-            raise Outdated(f"{client} published round {books.release.round} already: {release.round} is older")
-        return books.enter(release, body, self.age.now(state) if self.task.max_age else 0.0, self.date())
+        there = BoardState(self.task, state, client)
+        if there.body == body:
+            return there.head.version
+        if there.release and there.release.round > release.round:
+            raise Outdated(f"{client} published round {there.release.round} already: {release.round} is older")
+        return there.enter(release, body, self.clock.now(state) if self.task.max_age else 0.0, self.date())
 
     def withdraw(self, client: str) -> int:
-        """Forget the client's release, and say the board's version."""
-        return self.store.transact(lambda state: Books(self.task, state, client).leave())
+        """Forget the client's release, and return the board's version."""
+        return self.store.transact(lambda state: BoardState(self.task, state, client).leave())
 
     def teach(self, client: str, wants: Wants) -> bytes:
         """Return a teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
@@ -161,38 +157,34 @@ class Board:
         for client, wants in questions:
             self.task.check_peers(client, wants.peers or ())
 
-        robust = self.task.aggregation != "mean"
+        def encode(teachers: Iterable[Teacher]) -> list[bytes]:
+            pairs = zip(teachers, questions, strict=True)
+            return [
+                wire.encode_teacher(each._replace(space=self.task.space), wants.precision) for each, (_, wants) in pairs
+            ]
 
-        def work(state: Transaction) -> tuple[int, list[Teacher], list[bytes]]:
-            if len(questions) > 1:  # at once what each will need
-                state.get([key for client, _ in questions for key in keys_of(client)[:3]])
-            drawn = [self._draw(Books(self.task, state, client, reading=True), wants) for client, wants in questions]
-            if len(questions) > 1:
-                state.get(buffers.keys_of([slot for draw in drawn for slot in draw.slots]))
-            made = (
-                self._from_everyone(state, draw, wants)
-                if wants.peers is None
-                else self._from_peers(state, draw.books.version, client, wants)
-                for draw, (client, wants) in zip(drawn, questions, strict=True)
-            )
-            version = drawn[0].books.version
-            if robust:
-                return version, list(made), []
-            # One by one, so that there is only one teacher at a time besides the bytes.
-            return (
-                version,
-                [],
-                [self._encode(teacher, wants) for teacher, (_, wants) in zip(made, questions, strict=True)],
-            )
-
-        version, teachers, bodies = self.store.read(work)
-        if robust:
-            teachers = self._made_robust(version, teachers, questions)
-            bodies = [self._encode(teacher, wants) for teacher, (_, wants) in zip(teachers, questions, strict=True)]
+        if self.task.aggregation == "mean":  # encoded one by one: only one teacher at a time besides the bytes
+            version, bodies = self.store.read(lambda state: self._make(state, questions, encode))
+        else:
+            version, teachers = self.store.read(lambda state: self._make(state, questions, list))
+            bodies = encode(self._made_robust(version, teachers, questions))
         return [(version, body) for body in bodies]
 
-    def _encode(self, teacher: Teacher, wants: Wants) -> bytes:
-        return wire.encode_teacher(teacher._replace(space=self.task.space), wants.precision)
+    def _make(
+        self, state: Transaction, questions: Sequence[tuple[str, Wants]], finish: Callable[[Iterable[Teacher]], Made]
+    ) -> tuple[int, Made]:
+        """Return the board's version, and the teachers that these clients get, finished one by one."""
+        if len(questions) > 1:  # read at once what each will need
+            state.get([key for client, _ in questions for key in keys_of(client)[:3]])
+        views = [BoardState(self.task, state, client, reading=True) for client, _ in questions]
+        drawn = [self._draw(view, wants) for view, (_, wants) in zip(views, questions, strict=True)]
+        if len(questions) > 1:
+            state.get(buffers.row_keys(slot for slots in drawn for slot in slots))
+        teachers = (
+            self._from_everyone(view, slots, wants) if wants.peers is None else self._from_peers(view, wants)
+            for view, slots, (_, wants) in zip(views, drawn, questions, strict=True)
+        )
+        return views[0].head.version, finish(teachers)
 
     def version(self) -> int:
         """Return a number that grows with every change."""
@@ -208,7 +200,7 @@ class Board:
             nonlocal limit
             wanted, limit = limit, max(1, limit // 2)  # fewer if it begins again, since another came in between
             state.get(["time", "head"])  # both at once
-            return forget(self.task, state, self.age.keep(state, interval), wanted)
+            return forget(self.task, state, self.clock.keep(state, interval), wanted)
 
         while more and not gone:
             gone, more = self.store.transact(work)
@@ -216,10 +208,8 @@ class Board:
 
     def status(self, limit: int = 100) -> BoardStatus:
         """Return the state of the board, with up to `limit` of its clients."""
-
-        head, members = self.store.read(
-            lambda state: (read_head(self.task, state), read_members(self.task, state, limit))
-        )
+        task = self.task
+        head, members = self.store.read(lambda state: (read_head(task, state), read_members(task, state, limit)))
         compared = members[: max(FEWEST, MOST_COMPARED // self.task.dimension)]
         classes = max(1, MOST_COMPARED // (self.task.dimension * max(1, len(compared))))
         means = read_means(self.store, compared, classes)
@@ -228,11 +218,11 @@ class Board:
 
     def find(self, client: str) -> BoardMember | None:
         """Return what the board knows of this client; None if it has published nothing."""
-        return next(iter(self.store.read(lambda state: find_member(self.task, state, client))), None)
+        return self.store.read(lambda state: find_member(self.task, state, client))
 
     def find_faults(self) -> dict[str, str]:
         """Return what is damaged, or does not fit together: key -> what is wrong with it."""
-        return self.store.store.read(lambda state: repairs.survey(self.task, state)).faults
+        return self.store.store.read(lambda state: repairs.Survey(self.task, state)).faults
 
     def save(self) -> bytes:
         """Return all that the board keeps, as bytes."""
@@ -245,50 +235,49 @@ class Board:
         self._robust.forget()
 
     def _heal(self, state: Transaction, _: Damaged) -> Healed:
-        return repairs.repair(self.task, state, self.age.repair(state), self.date())
+        return repairs.repair(self.task, state, self.clock.repair(state), self.date())
 
-    def _draw(self, books: Books, wants: Wants) -> "_Draw":
-        rng, sizes = self._random(books.version, books.client, wants.seed), books.sizes.tolist()
+    def _draw(self, view: BoardState, wants: Wants) -> list[tuple[int, int]]:
+        """Return the observations that a client will see: their classes, and their slots in the classes' buffers."""
+        rng, sizes = self._random(view, wants), view.head.sizes.tolist()
         labels = _chosen(range(self.task.classes), wants) if wants.peers is None else []
-        slots = [
+        return [
             (label, slot)
             for label in labels
-            for slot in buffers.draw(books.place, label, sizes[label], wants.observations, rng)
+            for slot in buffers.draw(view.index, label, sizes[label], wants.observations, rng)
         ]
-        return _Draw(books, slots)
 
-    def _from_everyone(self, state: Transaction, draw: "_Draw", wants: Wants) -> Teacher:
-        books, slots = draw
-        others = books.totals.clients.tolist()
-        for label in books.place.classes:
+    def _from_everyone(self, view: BoardState, slots: list[tuple[int, int]], wants: Wants) -> Teacher:
+        others = view.totals.clients.tolist()
+        for label in view.index.classes:
             others[label] -= 1
         taught = _chosen((label for label, clients in enumerate(others) if clients), wants)
-        drawn = [row for _, row in buffers.read(state, slots)]
-        means = books.totals.means(taught)  # `_made_robust` replaces them where the task says so
-        return Teacher(means, read_rows(drawn, [label for label, _ in slots], self.task.dimension))
+        drawn = [row for _, row in buffers.read(view.state, slots)]
+        means = view.totals.means(taught)  # `_made_robust` replaces them where the task says so
+        return Teacher(means, decode_rows(drawn, [label for label, _ in slots], self.task.dimension))
 
     def _made_robust(
         self, version: int, teachers: list[Teacher], questions: Sequence[tuple[str, Wants]]
     ) -> list[Teacher]:
         """Return the teachers with robust means in place of those over everyone."""
-        everyones = [wants.peers is None for _, wants in questions]
-        labels = [teacher.means.labels.tolist() for teacher, whole in zip(teachers, everyones, strict=True) if whole]
-        found = self._robust.of(sorted({label for each in labels for label in each}), version)
+        pairs = [(teacher, wants.peers is None) for teacher, (_, wants) in zip(teachers, questions, strict=True)]
+        labels = {label for teacher, of_everyone in pairs if of_everyone for label in teacher.means.labels.tolist()}
+        found = self._robust.of(sorted(labels), version)
         return [
-            teacher._replace(means=_in_place(teacher.means, found)) if whole else teacher
-            for teacher, whole in zip(teachers, everyones, strict=True)
+            teacher._replace(means=_in_place(teacher.means, found)) if of_everyone else teacher
+            for teacher, of_everyone in pairs
         ]
 
-    def _random(self, version: int, client: str, seed: int) -> random.Random:
+    def _random(self, view: BoardState, wants: Wants) -> random.Random:
         """Return randomness for one question about one version: always the same, and unpredictable without the key."""
         if not self.key:
-            return random.Random(seed)
-        asked = f"{version}\n{client}\n{seed}".encode()
+            return random.Random(wants.seed)
+        asked = f"{view.head.version}\n{view.client}\n{wants.seed}".encode()
         return random.Random(hashlib.blake2b(asked, key=self.key, digest_size=32).digest())
 
-    def _from_peers(self, state: Transaction, version: int, client: str, wants: Wants) -> Teacher:
-        rng = self._random(version, client, wants.seed)
-        releases = read_releases(state, sorted(set(wants.peers or ()) - {client}))
+    def _from_peers(self, view: BoardState, wants: Wants) -> Teacher:
+        rng = self._random(view, wants)
+        releases = read_releases(view.state, sorted(set(wants.peers or ()) - {view.client}))
         totals, least = read_totals(None, self.task), max(1, self.task.named_peers)
         for release in releases:
             totals.add(release.means, +1, weighted=self.task.counts_samples)

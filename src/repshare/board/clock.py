@@ -20,7 +20,7 @@ KEY = "time"
 KEPT_SECONDS = 60.0  # at least so often: what has passed since is forgotten if the process is killed
 
 
-class Age:
+class StoreClock:
     """The time of one store, as this process knows it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -8,13 +8,12 @@ import os
 import random
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from repshare.board import buffers
 from repshare.board.aggregation import aggregate
-from repshare.board.state import BoardMember, means_buffer, read_head, read_place, read_releases, read_rows
+from repshare.board.state import BoardMember, decode_rows, means_buffer, read_head, read_index, read_releases
 from repshare.sharing.representations import Floats, Representations
 from repshare.sharing.task import Task
 from repshare.stores import Store, Transaction
@@ -23,20 +22,6 @@ SAMPLED = 512  # where a third of the clients lie, they are half of this many le
 AT_ONCE_BYTES = 4_000_000  # of releases that are read for their means
 READ_AT_ONCE = 2**21  # numbers: 8 MB
 LONGEST = READ_AT_ONCE // SAMPLED  # d' with which the rows of one class are read at once
-
-
-class _Kept(NamedTuple):
-    """Means that were made of all clients, of one version of the board."""
-
-    version: int
-    means: dict[int, Floats]  # by class, (d,)
-
-
-class _Rows(NamedTuple):
-    """Clients' rows of a class."""
-
-    vectors: Floats  # (n, d)
-    whole: bool  # of all clients
 
 
 class RobustMeans:
@@ -52,12 +37,13 @@ class RobustMeans:
 
     def forget(self) -> None:
         """Forget what is kept of earlier answers."""
-        self._kept = _Kept(-1, {})
+        self._kept: tuple[int, dict[int, Floats]] = (-1, {})  # a version, and its means (d,) of all clients, by class
 
     def of(self, classes: Collection[int], version: int) -> dict[int, Floats]:
         """Return the robust mean (d,) of each of these classes that any client shares; `version` is the board's."""
-        kept = self._kept if self._kept.version == version else _Kept(version, {})
-        found = {label: kept.means[label] for label in classes if label in kept.means}
+        kept_version, kept = self._kept
+        kept = kept if kept_version == version else {}
+        found = {label: kept[label] for label in classes if label in kept}
         missing = [label for label in classes if label not in found]
         each = max(1, READ_AT_ONCE // (SAMPLED * self.task.dimension))
         for start in range(0, len(missing), each):
@@ -65,12 +51,12 @@ class RobustMeans:
             for label, (vectors, whole) in rows.items():
                 found[label] = aggregate(vectors, self.task.aggregation).astype(np.float32)
                 if whole and now == version:
-                    kept.means[label] = found[label]
-        self._kept = kept
+                    kept[label] = found[label]
+        self._kept = version, kept
         return found
 
-    def _read(self, classes: Sequence[int], state: Transaction) -> tuple[int, dict[int, _Rows]]:
-        """Return the board's version, and the rows of each of these classes."""
+    def _read(self, classes: Sequence[int], state: Transaction) -> tuple[int, dict[int, tuple[Floats, bool]]]:
+        """Return the board's version; and by class the clients' rows (n, d), and whether they are of all clients."""
         head = read_head(self.task, state)
         rng = random.Random(head.version if self.repeatable else os.urandom(32))
         drawn: dict[int, list[tuple[int, int]]] = {}
@@ -79,13 +65,13 @@ class RobustMeans:
             among = range(int(head.sizes[buffer]))
             slots = rng.sample(among, SAMPLED) if len(among) > SAMPLED else among
             drawn[label] = [(buffer, slot) for slot in slots]
-        state.get(buffers.keys_of([slot for each in drawn.values() for slot in each]))  # at once what each class needs
-        rows: dict[int, _Rows] = {}
+        state.get(buffers.row_keys(slot for each in drawn.values() for slot in each))  # at once what each class needs
+        rows: dict[int, tuple[Floats, bool]] = {}
         for label, each in drawn.items():
             contents = [row for _, row in buffers.read(state, each)]
-            vectors = read_rows(contents, [label] * len(contents), self.task.dimension).vectors
+            vectors = decode_rows(contents, [label] * len(contents), self.task.dimension).vectors
             if contents:
-                rows[label] = _Rows(vectors, len(contents) == head.sizes[means_buffer(self.task, label)])
+                rows[label] = vectors, len(contents) == head.sizes[means_buffer(self.task, label)]
         return head.version, rows
 
 
@@ -95,11 +81,9 @@ def read_means(store: Store, members: Sequence[BoardMember], classes: int) -> di
 
     def work(state: Transaction) -> None:
         for name in part:
-            members = bool(read_place(state, name).slots)  # unless it has left meanwhile
+            members = bool(read_index(state, name).slots)  # unless it has left meanwhile
             for release in read_releases(state, [name], members=members):
-                means = release.means
-                shown = means.labels < classes
-                found[name] = Representations(means.vectors[shown], means.labels[shown], means.counts[shown])
+                found[name] = release.means.part(release.means.labels < classes)
 
     for member in members:
         part.append(member.name)

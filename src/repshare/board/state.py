@@ -1,15 +1,15 @@
 """The state that a board keeps, and its keys.
 
-time             how old the board is, see `clocks`
+time             how old the board is, see `clock`
 head             version, the queue's ends, and the sizes of all buffers, as int64
 totals           sums over clients, see `totals`
 release/CLIENT   its last release, as it came
-place/CLIENT     the slots it owns, see `buffers`
+place/CLIENT     its index: the slots it owns, see `buffers`
 row/BUFFER/SLOT  buffers 0 to C−1: observations by class; C to 2C−1: means by class, only where the aggregate
                  is not a mean; 2C: the clients themselves
 queue/NUMBER     clients in the order in which they may be forgotten, only where releases age: each client once
 
-All but the releases can be made again from these: see `repairs`.
+All else can be made again from the releases: see `repairs`.
 """
 
 import json
@@ -64,6 +64,15 @@ class Head(NamedTuple):
         return self.numbers.tobytes()
 
 
+def decode_head(task: Task, kept: bytes) -> Head:
+    """Return the head from bytes."""
+    with decoding("head"):
+        numbers = np.frombuffer(kept, np.int64).copy()
+        if len(numbers) != 3 + count_buffers(task) or not 0 <= numbers[1] <= numbers[2]:
+            raise ValueError(f"{len(numbers)} numbers that make no sense")
+        return Head(numbers)
+
+
 class BoardMember(NamedTuple):
     """A board's knowledge of a client."""
 
@@ -74,99 +83,91 @@ class BoardMember(NamedTuple):
     samples: dict[int, int]  # by class, behind its means
 
 
-class Books:
+class BoardState:
     """A board's state and one client's part in it, open for one transaction."""
 
     def __init__(self, task: Task, state: Transaction, client: str, *, reading: bool = False) -> None:
         """`reading`: without the client's last release, which is long, and needed only to change something."""
         self.task, self.state, self.client = task, state, client
-        head, totals, place, *others = state.get(keys_of(client)[: 3 if reading else 5])
-        self.head, self.totals = _head(task, state, head), read_totals(totals, task)
-        with decoding(buffers.place_key(client)):
-            self.place = self._place_before = buffers.read_place(place)
+        _, totals, index, *others = state.get(keys_of(client)[: 3 if reading else 5])
+        self.head, self.totals = read_head(task, state), read_totals(totals, task)
+        with decoding(buffers.index_key(client)):
+            self.index = self._index_before = buffers.decode_index(index)
         self.body = others[0] if others else None
-        self.release = None if self.body is None else read_release(client, self.body)
+        self.release = None if self.body is None else decode_release(client, self.body)
         if self.head.members and totals is None:
             raise Damaged("totals", "they are missing")
-        if place is not None and not self.head.members:
+        if index is not None and not self.head.members:
             raise Damaged("head", "it says that there are no clients")
-        if not reading and (place is None) != (self.body is None):
-            raise Damaged(buffers.place_key(client), "there is a release without a place, or a place without a release")
-
-    @property
-    def version(self) -> int:
-        """The board's."""
-        return self.head.version
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Rows in each buffer."""
-        return self.head.sizes
+        if not reading and (index is None) != (self.body is None):
+            raise Damaged(buffers.index_key(client), "there is a release without an index, or the other way round")
 
     def enter(self, release: Release, body: bytes, now: float, date: float) -> int:
-        """Put this release in place of the client's last one: now, by the board's time, and on this date."""
-        self.totals.swap(self.release.means if self.release else None, release.means, weighted=self.task.counts_samples)
+        """Replace the client's last release by this one: now, by the board's clock, and on this date."""
+        if self.release:
+            self.totals.add(self.release.means, -1, weighted=self.task.counts_samples)
+        self.totals.add(release.means, +1, weighted=self.task.counts_samples)
         classes = release.means.labels.tolist()
-        if classes != self.place.classes:
-            self.place = self.place._replace(classes=classes)
+        if classes != self.index.classes:
+            self.index = self.index._replace(classes=classes)
         if self.totals.overflow(self.task.norm_bound):
             raise Refused(f"the task is full: {self.totals.weights.max()} samples of one class")
-        if self.task.max_age and clock.over(self.place.queued, SLACK * self.task.max_age, now):
-            self._queue_up(now)
-        return self._close(self._rows(release, len(body), date), {release_key(self.client): body})
+        if self.task.max_age and clock.over(self.index.queued, SLACK * self.task.max_age, now):
+            self._join_queue(now)
+        return self._write(self._make_rows(release, len(body), date), {release_key(self.client): body})
 
     def leave(self) -> int:
         """Forget the client."""
         if self.body is None:
-            return self.version
+            return self.head.version
         if self.release:
             self.totals.add(self.release.means, -1, weighted=self.task.counts_samples)
         self._leave_queue()
-        version = self._close({}, {})
-        self.state.delete([release_key(self.client), buffers.place_key(self.client)])
+        version = self._write({}, {})
+        self.state.delete([release_key(self.client), buffers.index_key(self.client)])
         return version
 
     def queue_again(self, now: float) -> None:
-        """Queue up as if the client had just published."""
-        self._queue_up(now)
-        self.state.set({"head": self.head.encode(), buffers.place_key(self.client): self.place.encode()})
+        """Join the queue as if the client had just published."""
+        self._join_queue(now)
+        self.state.set({"head": self.head.encode(), buffers.index_key(self.client): self.index.encode()})
 
-    def _rows(self, release: Release, size: int, date: float) -> dict[int, list[bytes]]:
+    def _make_rows(self, release: Release, size: int, date: float) -> dict[int, list[bytes]]:
         rows: dict[int, list[bytes]] = {}
-        for label, row in _rows_of(release.observations):
+        for label, row in _encode_rows(release.observations):
             rows.setdefault(label, []).append(row)
         if self.task.aggregation != "mean":
-            for label, row in _rows_of(release.means):
+            for label, row in _encode_rows(release.means):
                 rows[means_buffer(self.task, label)] = [row]
         samples = [
             list(pair) for pair in zip(release.means.labels.tolist(), release.means.counts.tolist(), strict=True)
         ]
-        rows[2 * self.task.classes] = [f"[{release.round}, {date!r}, {size}, {samples}]".encode()]  # JSON
+        rows[members_buffer(self.task)] = [f"[{release.round}, {date!r}, {size}, {samples}]".encode()]  # JSON
         return rows
 
-    def _queue_up(self, now: float) -> None:
+    def _join_queue(self, now: float) -> None:
         self._leave_queue()
         number = self.head.queue.stop
         self.head.numbers[2] += 1
-        self.place = self.place._replace(queued=now, number=number)
+        self.index = self.index._replace(queued=now, number=number)
         self.state.set({queue_key(number): json.dumps([self.client, now]).encode()})
         clock.write(self.state, now)
 
     def _leave_queue(self) -> None:
-        number = self.place.number
+        number = self.index.number
         if number is None or number not in self.head.queue:
             return
         self.state.delete([queue_key(number)])
         if number == self.head.queue.stop - 1:
             self.head.numbers[2] -= 1
 
-    def _close(self, rows: buffers.Rows, items: dict[str, bytes]) -> int:
-        moved = buffers.replace(self.state, self.client, self.place, rows, self.sizes)
+    def _write(self, rows: buffers.Rows, items: dict[str, bytes]) -> int:
+        moved = buffers.replace(self.state, self.client, self.index, rows, self.head.sizes)
         self.head.numbers[0] += 1
-        if moved or self.place is not self._place_before:
-            items[buffers.place_key(self.client)] = self.place.encode()
+        if moved or self.index is not self._index_before:
+            items[buffers.index_key(self.client)] = self.index.encode()
         self.state.set({"head": self.head.encode(), "totals": self.totals.encode(), **items})
-        return self.version
+        return self.head.version
 
 
 def forget(task: Task, state: Transaction, now: float, limit: int) -> tuple[list[str], bool]:
@@ -176,43 +177,39 @@ def forget(task: Task, state: Transaction, now: float, limit: int) -> tuple[list
     another always comes in between.
     """
     head, latest = read_head(task, state), now - (task.max_age or 0.0) * (1 + SLACK)
-    waiting = _read_queue(state, head.queue[:LOOKED_AT])
+    keys = [queue_key(number) for number in head.queue[:LOOKED_AT]]
+    found = zip(keys, state.get(keys), strict=True)
+    waiting = [None if kept is None else decode_queued(key, kept) for key, kept in found]
     due = list(takewhile(lambda each: each is None or not latest < each[1] <= now, waiting))
-    state.get([buffers.place_key(each[0]) for each in due if each])
-    silent, early, passed, rows = dict[str, buffers.Place](), list[str](), 0, 0
+    state.get([buffers.index_key(each[0]) for each in due if each])
+    silent, early, passed, rows = dict[str, buffers.ClientIndex](), list[str](), 0, 0
     for each in due:
         if len(silent) == limit or rows > MOST_FREED:
             break
         passed += 1
-        if each is not None and (place := read_place(state, each[0])).queued == each[1]:
+        if each and (index := read_index(state, each[0])).queued == each[1]:
             if each[1] > now:  # by a clock that was wrong: the age of this one is unknown
                 early.append(each[0])
             else:
-                silent[each[0]] = place
-                rows += sum(map(len, place.slots.values()))
+                silent[each[0]] = index
+                rows += sum(map(len, index.slots.values()))
     if not silent and not early and passed < LOOKED_AT // 2:
         return [], False
     state.get([key for client in silent for key in keys_of(client)])
-    buffers.read_ahead(state, list(silent.values()), head.sizes)
+    buffers.read_ahead(state, silent.values(), head.sizes)
     for client in silent:
-        Books(task, state, client).leave()
+        BoardState(task, state, client).leave()
     for client in early:
-        Books(task, state, client).queue_again(now)
+        BoardState(task, state, client).queue_again(now)
     left = read_head(task, state)
-    state.delete([queue_key(number) for number in head.queue[:passed]])
+    state.delete(keys[:passed])
     left.numbers[1] = min(head.queue.start + passed, left.queue.stop)
     state.set({"head": left.encode()})
     return list(silent), True
 
 
-def _read_queue(state: Transaction, numbers: Sequence[int]) -> list[tuple[str, float] | None]:
-    """Return who queued up under each of these numbers, and when."""
-    keys = [queue_key(number) for number in numbers]
-    return [None if kept is None else read_queued(key, kept) for key, kept in zip(keys, state.get(keys), strict=True)]
-
-
-def read_queued(key: str, kept: bytes) -> tuple[str, float]:
-    """Return who queued up, and when."""
+def decode_queued(key: str, kept: bytes) -> tuple[str, float]:
+    """Return who joined the queue, and when."""
     with decoding(key):
         client, queued = json.loads(kept)
         return str(client), float(queued)
@@ -223,48 +220,55 @@ def means_buffer(task: Task, label: int) -> int:
     return task.classes + label
 
 
+def members_buffer(task: Task) -> int:
+    """Return the buffer of the clients themselves: the last one."""
+    return 2 * task.classes
+
+
+def count_buffers(task: Task) -> int:
+    """Return the number of buffers."""
+    return members_buffer(task) + 1
+
+
 def read_head(task: Task, state: Transaction) -> Head:
-    """Return the head alone."""
-    return _head(task, state, state.get(["head"])[0])
-
-
-def _head(task: Task, state: Transaction, kept: bytes | None) -> Head:
-    """Return the head from bytes; of an empty board, if there are none, and the board is empty."""
+    """Return the head; that of an empty board if there is none, and no releases."""
+    (kept,) = state.get(["head"])
     if kept is not None:
-        return read_head_of(task, kept)
+        return decode_head(task, kept)
     for _ in state.scan(release_key("")):
         raise Damaged("head", "it is missing")
-    return Head(np.zeros(_size(task), np.int64))
+    return Head(np.zeros(3 + count_buffers(task), np.int64))
 
 
-def read_place(state: Transaction, client: str) -> buffers.Place:
-    """Return where a client's rows are."""
-    key = buffers.place_key(client)
+def read_index(state: Transaction, client: str) -> buffers.ClientIndex:
+    """Return a client's index."""
+    key = buffers.index_key(client)
     (kept,) = state.get([key])
     if kept is None and state.get([release_key(client)]) != [None]:
         raise Damaged(key, "it is missing")
     with decoding(key):
-        return buffers.read_place(kept)
+        return buffers.decode_index(kept)
 
 
 def read_members(task: Task, state: Transaction, limit: int) -> list[BoardMember]:
     """Return up to `limit` clients; fewer, where the number of classes makes that too much."""
-    shown = range(min(read_head(task, state).members, limit, max(1, MOST_COUNTS // task.classes)))
-    return _read_members(state, [(2 * task.classes, slot) for slot in shown])
+    shown = min(read_head(task, state).members, limit, max(1, MOST_COUNTS // task.classes))
+    return _read_members(task, state, range(shown))
 
 
-def find_member(task: Task, state: Transaction, client: str) -> list[BoardMember]:
+def find_member(task: Task, state: Transaction, client: str) -> BoardMember | None:
     """Return this client, if it has published anything."""
-    own = read_place(state, client).slots.get(2 * task.classes, ())
-    return _read_members(state, [(2 * task.classes, slot) for slot in own])
+    slots = read_index(state, client).slots.get(members_buffer(task), ())
+    return next(iter(_read_members(task, state, slots)), None)
 
 
-def _read_members(state: Transaction, slots: list[tuple[int, int]]) -> list[BoardMember]:
-    found = zip(buffers.keys_of(slots), buffers.read(state, slots), strict=True)
-    return [read_member(key, name, row) for key, (name, row) in found]
+def _read_members(task: Task, state: Transaction, numbers: Iterable[int]) -> list[BoardMember]:
+    slots = [(members_buffer(task), number) for number in numbers]
+    found = zip(buffers.row_keys(slots), buffers.read(state, slots), strict=True)
+    return [decode_member(key, name, row) for key, (name, row) in found]
 
 
-def read_member(key: str, name: bytes, row: bytes) -> BoardMember:
+def decode_member(key: str, name: bytes, row: bytes) -> BoardMember:
     """Return what a board knows of a client, from the client's row."""
     with decoding(key):
         round, published, size, samples = json.loads(row)
@@ -276,16 +280,16 @@ def read_releases(state: Transaction, clients: Sequence[str], *, members: bool =
     bodies = state.get([release_key(client) for client in clients])
     if members and None in bodies:
         raise Damaged(release_key(clients[bodies.index(None)]), "it is missing")
-    return [read_release(client, body) for client, body in zip(clients, bodies, strict=True) if body is not None]
+    return [decode_release(client, body) for client, body in zip(clients, bodies, strict=True) if body is not None]
 
 
-def read_release(client: str, body: bytes) -> Release:
+def decode_release(client: str, body: bytes) -> Release:
     """Return a client's release, as it was kept."""
     with decoding(release_key(client)):
         return wire.decode_release(body)
 
 
-def read_rows(rows: Iterable[bytes], labels: Sequence[int], dimension: int) -> Representations:
+def decode_rows(rows: Iterable[bytes], labels: Sequence[int], dimension: int) -> Representations:
     """Return rows of these classes' buffers."""
     counts, vectors = [], []
     with decoding("row"):
@@ -297,29 +301,15 @@ def read_rows(rows: Iterable[bytes], labels: Sequence[int], dimension: int) -> R
     return Representations(numbers, np.array(labels, np.int64), np.array(counts, np.int64))
 
 
-def _rows_of(given: Representations) -> Iterator[tuple[int, bytes]]:
+def _encode_rows(given: Representations) -> Iterator[tuple[int, bytes]]:
     """Yield each row's class, and what is kept of it."""
-    numbers, width = given.vectors.tobytes(), given.vectors.shape[1] * given.vectors.itemsize
-    for place, (label, count) in enumerate(zip(given.labels.tolist(), given.counts.tolist(), strict=True)):
-        yield label, b"%d\n%s" % (count, numbers[place * width : (place + 1) * width])
-
-
-def read_head_of(task: Task, kept: bytes) -> Head:
-    """Return the head from bytes."""
-    with decoding("head"):
-        numbers = np.frombuffer(kept, np.int64).copy()
-        if len(numbers) != _size(task) or not 0 <= numbers[1] <= numbers[2]:
-            raise ValueError(f"{len(numbers)} numbers that make no sense")
-        return Head(numbers)
-
-
-def _size(task: Task) -> int:
-    return 3 + 2 * task.classes + 1
+    for label, count, vector in zip(given.labels.tolist(), given.counts.tolist(), given.vectors, strict=True):
+        yield label, b"%d\n%s" % (count, vector.tobytes())
 
 
 def keys_of(client: str) -> list[str]:
     """Return the keys that a change for a client reads first."""
-    return ["head", "totals", buffers.place_key(client), release_key(client), clock.KEY]
+    return ["head", "totals", buffers.index_key(client), release_key(client), clock.KEY]
 
 
 def release_key(client: str) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.sharing import fixed_point
-from repshare.sharing.representations import Floats, Representations
+from repshare.sharing.representations import Representations
 from repshare.sharing.task import Task
 from repshare.stores import decoding
 
@@ -15,7 +15,7 @@ Numbers = NDArray[np.int64]
 
 
 class Totals(NamedTuple):
-    """Exact in any order (see `sums`): counting a client in and out again leaves no trace."""
+    """Exact in any order (see `fixed_point`): counting a client in and out again leaves no trace."""
 
     numbers: Numbers  # (C, d + 3)  one array, because a class's row is changed and kept as a whole
 
@@ -41,28 +41,11 @@ class Totals(NamedTuple):
 
     def add(self, means: Representations, sign: int, *, weighted: bool) -> None:
         """Count a client's class means in (+1) or out (−1)."""
-        self.numbers[means.labels] += self._rows(means.vectors, sign * means.counts, sign, weighted=weighted)
-
-    def swap(self, old: Representations | None, new: Representations, *, weighted: bool) -> None:
-        """Count a client's new class means in, and its old ones out: both in one go, which takes half the time."""
-        if old is None:
-            self.add(new, +1, weighted=weighted)
-            return
-        cut = len(new.labels)
-        signs = np.ones(cut + len(old.labels), np.int64)
-        signs[cut:] = -1
-        vectors = np.concatenate([new.vectors, old.vectors])
-        counts = signs * np.concatenate([new.counts, old.counts])
-        rows = self._rows(vectors, counts, signs, weighted=weighted)
-        self.numbers[new.labels] += rows[:cut]
-        self.numbers[old.labels] += rows[cut:]
-
-    def _rows(self, vectors: Floats, counts: Numbers, signs: int | Numbers, *, weighted: bool) -> Numbers:
-        """Return what to add to the rows of these means' classes."""
-        rows = np.empty((len(vectors), self.numbers.shape[1]), np.int64)
-        rows[:, -3], rows[:, -2], rows[:, -1] = counts if weighted else signs, counts, signs
-        rows[:, :-3] = fixed_point.weigh(vectors, rows[:, -3:-2])
-        return rows
+        counts = sign * means.counts
+        rows = np.empty((len(counts), self.numbers.shape[1]), np.int64)
+        rows[:, -3], rows[:, -2], rows[:, -1] = counts if weighted else sign, counts, sign
+        rows[:, :-3] = fixed_point.weigh(means.vectors, rows[:, -3:-2])
+        self.numbers[means.labels] += rows
 
     def overflow(self, longest: float) -> bool:
         """Return whether the sums are so large that adding is no longer safe; no mean is longer than `longest`."""

@@ -132,7 +132,7 @@ def _check_shares_sums_only(policy: Policy) -> None:
 
 def _secure(relay: "RelayExchange", membership: "Membership", secrecy: Secrecy, policy: Policy) -> "SecureExchange":
     from repshare.exchange.keys import Key, Trust
-    from repshare.secure import RelayMeeting, SecureExchange
+    from repshare.secure import RelayMeetings, SecureExchange
 
     _check_shares_sums_only(policy)
     if secrecy.group is None or secrecy.signing_key is None or not secrecy.group.exists():
@@ -141,7 +141,7 @@ def _secure(relay: "RelayExchange", membership: "Membership", secrecy: Secrecy, 
     return SecureExchange(
         membership.agreed,
         membership.client,
-        RelayMeeting(relay, tuple(members), secrecy.step_patience),
+        RelayMeetings(relay),
         task_name=membership.task,
         key=Key.read(secrecy.signing_key),
         members=members,

@@ -9,7 +9,7 @@ __all__ = ["Counting", "Exchange", "LocalExchange"]
 
 
 class Exchange(Protocol):
-    """A client's way to other clients. It never waits for them, and publishing twice changes nothing.
+    """A client's connection to other clients. It never waits for them, and publishing twice changes nothing.
 
     Raises Unreachable if it is unavailable and Refused if it refuses; the client's own work continues either way.
     """
@@ -31,7 +31,7 @@ class Exchange(Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """An exchange that does more than pass a release on and a teacher back, and so knows better what that took."""
+    """An exchange that counts its own bytes, since it sends more than a release and receives more than a teacher."""
 
     sent: int
     """Bytes since it began."""

@@ -1,4 +1,4 @@
-"""HTTP with patience: time limits, replies of bounded size, and another try where one may help."""
+"""HTTP with time limits, replies of bounded size, and another try where one may help."""
 
 import contextlib
 import http.client
@@ -10,25 +10,28 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
 
-from repshare.errors import ConfigError, Malformed, Outdated, Refused, Unreachable
+from repshare.errors import ConfigError, ExchangeError, Malformed, Outdated, Refused, Unreachable
 from repshare.imports import in_one_line
 
 TIMEOUT_SECONDS = 10.0
 PATIENCE_SECONDS = 30.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 10.0
-LAST_TRY_SECONDS = 1.0  # an answer has at least this long to come, also when patience is about to end
-SPARING = 10  # while a relay is unavailable, asking for it takes at most about a tenth of the time
-LONGEST_AFTER_SECONDS = 3600.0  # that a relay may ask not to be asked for
+LAST_TRY_SECONDS = 1.0  # the least time for an answer, also when patience is about to end
+SPARING = 10  # while a relay is unavailable, trying to reach it takes at most about a tenth of the time
+LONGEST_AFTER_SECONDS = 3600.0  # the longest Retry-After that is obeyed
 REPLY_LIMIT = 128 * 2**20  # bytes of any reply
 JSON_LIMIT = 2**20  # bytes of a reply that is JSON, which takes many times as much to be read
 REASON_LIMIT = 2**16  # bytes of a reply that is an error: the rest is not read
 LONGEST_REASON = 300  # characters of what a relay says that are passed on
+KINDS: dict[type, str] = {int: "whole number", float: "number", bool: "true or false", str: "word"}
+ERRORS: dict[int, type[ExchangeError]] = {400: Malformed, 409: Outdated}  # by status; others are Refused
 
 
 class Reply(NamedTuple):
@@ -49,14 +52,23 @@ class Reply(NamedTuple):
             raise Malformed(f"the relay's reply is a JSON {type(document).__name__}, not an object")
         return document
 
+    def value(self, name: str, kind: type) -> Any:
+        """Return the value of this name in its JSON object, or Malformed if it is not of this kind."""
+        value = self.json().get(name)
+        if kind is float and type(value) is int and abs(value) < 2**53:
+            value = float(value)
+        if type(value) is not kind:
+            raise Malformed(f"the relay's reply has no {KINDS[kind]} {name!r}")
+        return value
+
     def check_type(self, expected: str) -> None:
-        """Refuse the page of a proxy, say, that took the relay's place."""
+        """Raise Malformed if the reply is of another type, such as a proxy's error page."""
         if (given := _media_type(self.headers)) != expected:
             raise Malformed(f"the reply is {given or 'of no type'}, not {expected}: is this a relay's address?")
 
 
 class Connection:
-    """One client's way to one relay, kept open between requests."""
+    """One client's connection to one relay, kept open between requests."""
 
     def __init__(
         self,
@@ -78,7 +90,7 @@ class Connection:
         secure = _check(url, token, plain_http=plain_http)
         self.url, self.timeout, self.patience = url.rstrip("/"), timeout, patience
         self._token, self._clock, self._sleep, self._jitter = token, clock, sleep, jitter
-        self._away, self._not_before = False, 0.0
+        self._unavailable, self._next_try = False, 0.0
         self._stream: Any = None  # what the connection that is open now reads from
         headers = {"Accept-Encoding": "identity"}  # compressed replies may be far larger than they look
         if token is not None:
@@ -104,69 +116,61 @@ class Connection:
         wait: float = 0.0,
         limit: int = JSON_LIMIT,
     ) -> Reply:
-        """Return the relay's answer, of at most `limit` bytes. `wait` is how long it has been asked to think about it.
+        """Return the relay's answer, of at most `limit` bytes. `wait` is how long it was asked to wait for news.
 
-        What may pass (no connection, no answer in time, 5xx, 429) is tried again until patience ends. Once it has
-        ended there is one try at a time, and none for a while after a slow one, until the relay is back.
+        A temporary failure (no connection, no answer in time, 5xx, 429) is tried again until patience ends. After that
+        there is one try at a time, and none for a while after a slow one, until the relay is available again.
         """
         request = self._http.build_request(method, self.url + path, params=query, headers=headers, content=body)
-        started, tries = self._clock(), 0
-        if started < self._not_before:
-            raise Unreachable(f"{self.url} is still unavailable: next try in {self._not_before - started:.0f} s")
-        while True:
-            tries += 1
+        started = self._clock()
+        if started < self._next_try:
+            raise Unreachable(f"{self.url} is still unavailable: next try in {self._next_try - started:.0f} s")
+        for tries in count(1):
             begun = self._clock()
             try:
                 reply = self._try(request, started + self.patience - begun, wait, limit)
-            except _Passing as trouble:
+                break
+            except _TemporaryFailure as failure:
                 now = self._clock()
                 left = started + self.patience - now
-                pause = trouble.after if trouble.after is not None else min(self._pause(tries), left)
-                if self._away or trouble.final or left <= 0 or pause > left:
-                    self._give_up(trouble, tries, started, now, begun)
+                longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries, 20))
+                pause = min(self._jitter() * longest, left) if failure.after is None else failure.after
+                if self._unavailable or failure.final or left <= 0 or pause > left:
+                    self._unavailable = True
+                    self._next_try = now + max(failure.after or 0.0, SPARING * (now - begun))
+                    tried = "1 try" if tries == 1 else f"{tries} tries"
+                    raise Unreachable(f"{self.url}: {failure} ({tried} in {now - started:.1f} s)") from failure
                 self._sleep(pause)
-            else:
-                self._away, self._not_before = False, 0.0
-                return self._judge(reply)
-
-    def _pause(self, tries: int) -> float:
-        longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries, 20))
-        return self._jitter() * longest
-
-    def _give_up(self, trouble: "_Passing", tries: int, started: float, now: float, begun: float) -> NoReturn:
-        self._away = True
-        self._not_before = now + max(trouble.after or 0.0, SPARING * (now - begun))
-        tried = "1 try" if tries == 1 else f"{tries} tries"
-        raise Unreachable(f"{self.url}: {trouble} ({tried} in {now - started:.1f} s)") from trouble
+        self._unavailable, self._next_try = False, 0.0
+        if reply.status not in (200, 201, 204, 304):
+            raise ERRORS.get(reply.status, Refused)(self._reason(reply))
+        return reply
 
     def _try(self, request: httpx.Request, left: float, wait: float, longest: int) -> Reply:
-        """Try once; _Passing if it failed in a way that another may not."""
+        """Try once. Raises _TemporaryFailure if another try may succeed."""
         limit = min(self.timeout, max(left, LAST_TRY_SECONDS))
         request.extensions["timeout"] = httpx.Timeout(limit, read=limit + wait).as_dict()
-        request.extensions["trace"] = self._notice
+        request.extensions["trace"] = self._remember_stream
         # httpx limits each read from the network alone: a byte now and then would keep it reading for days.
         late = threading.Event()
         hanging_up = threading.Timer(max(left, limit) + wait, self._hang_up, [late])
         hanging_up.daemon = True
         hanging_up.start()
         try:
-            response = self._http.send(request, stream=True)
-            try:
+            with contextlib.closing(self._http.send(request, stream=True)) as response:
                 reply = Reply(response.status_code, response.headers, self._read(response, longest))
-            finally:
-                response.close()
         except httpx.HTTPError as error:
             if late.is_set():
-                raise _Passing("the reply takes too long") from error
-            # Trust is not a matter of patience.
-            raise _Passing(in_one_line(error), final="CERTIFICATE" in str(error)) from error
+                raise _TemporaryFailure("the reply takes too long") from error
+            # A certificate that is not trusted now will not be at the next try.
+            raise _TemporaryFailure(in_one_line(error), final="CERTIFICATE" in str(error)) from error
         finally:
             hanging_up.cancel()
         if reply.status in (408, 429) or reply.status >= 500:
-            raise _Passing(self._reason(reply), after=_retry_after(reply.headers))
+            raise _TemporaryFailure(self._reason(reply), after=_retry_after(reply.headers))
         return reply
 
-    def _notice(self, event: str, info: Mapping[str, Any]) -> None:
+    def _remember_stream(self, event: str, info: Mapping[str, Any]) -> None:
         if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
             self._stream = info["return_value"]
 
@@ -189,16 +193,6 @@ class Connection:
                 raise Malformed(f"the reply is longer than {longest} bytes")
         return bytes(read)
 
-    def _judge(self, reply: Reply) -> Reply:
-        if reply.status in (200, 201, 204, 304):
-            return reply
-        reason = self._reason(reply)
-        if reply.status == 400:
-            raise Malformed(reason)
-        if reply.status == 409:
-            raise Outdated(reason)
-        raise Refused(reason)
-
     def _reason(self, reply: Reply) -> str:
         """Return what went wrong in one printable line, whatever its source; without the token, if that was in it."""
         said = f"{reply.status} {http.client.responses.get(reply.status, '')}".strip()
@@ -211,8 +205,8 @@ class Connection:
         return "".join(c if c.isprintable() else " " for c in said)[:LONGEST_REASON]
 
 
-class _Passing(Exception):
-    """A failure that may be over at the next try, and the seconds after which the relay would like that."""
+class _TemporaryFailure(Exception):
+    """A failure that may be over at the next try, and the seconds after which the relay asks for that."""
 
     def __init__(self, said: str, *, after: float | None = None, final: bool = False) -> None:
         super().__init__(said)

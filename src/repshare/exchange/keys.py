@@ -1,9 +1,9 @@
 """Authenticity without a server: Ed25519 keys, trust, and signed answers.
 
 A client that asks a peer sends a random challenge. The peer signs it together with its release, the task's name, its
-own name, when its rounds began, and the round. An answer is refused unless it is signed for this very question
-with the key that belongs to the name, and is not older than what was seen of that key before. So a recorded answer is
-useless: a peer that is offline teaches no other. Names and keys meet in a trust file, or, if asked for, on first use.
+own name, when its rounds began, and the round. An answer is refused unless it is signed for this question with the key
+that belongs to the name, and is not older than what was seen of that key before. So a recorded answer is useless: a
+peer that is offline teaches no other. A trust file says which key belongs to which name; or, if wanted, the first use.
 """
 
 import contextlib
@@ -110,8 +110,8 @@ class Trust:
         """Return the key of this name, if it is known."""
         return self._keys.get(name)
 
-    def welcomes(self, name: str) -> bool:
-        """Return whether there is a key with which one could speak for this name."""
+    def could_admit(self, name: str) -> bool:
+        """Return whether any key could be accepted for this name."""
         return self.first_use or name in self._keys
 
     def add(self, name: str, key: bytes) -> None:
@@ -133,9 +133,7 @@ class Trust:
 
     def admit(self, name: str, key: bytes) -> None:
         """Raise Refused unless this key may speak for this name."""
-        if self._keys.get(name) == key:
-            return
-        if name not in self._keys and not self.first_use:
+        if not self.could_admit(name):
             raise Refused(f"its key {key.hex()} is not trusted: add it with `repshare keys trust`")
         self.add(name, key)
 
@@ -255,7 +253,7 @@ def _read(path: Path) -> Iterator[tuple[str, bytes]]:
             name, key = entry["name"], parse_public(entry["key"])
         except (ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
             if not line.endswith("\n"):
-                return  # a crash cut it off: that peer is a stranger again
+                return  # a crash cut it off: that peer is not trusted
             raise ConfigError(f'{path}, line {number}: must be like {{"name": "bob", "key": "…"}}') from error
         if not isinstance(name, str) or name in seen:
             raise ConfigError(f"{path}, line {number}: {name!r} is not a name, or is listed twice")
@@ -266,13 +264,13 @@ def _read(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _append(path: Path, line: str) -> None:
-    """Add a line, durably. One before it that a crash cut off goes."""
+    """Add a line, durably. A line before it that a crash cut off is removed."""
     try:
         before = path.read_text() if path.exists() else ""
         whole, _, cut = before.rpartition("\n")
         with contextlib.suppress(ValueError):
             json.loads(cut)
-            whole = before  # it was written by hand, without the end of the line
+            whole = before  # written by hand, without a newline at the end
         text = "".join(f"{each}\n" for each in [*whole.splitlines(), line])
         write_atomically(path, text, private=not path.exists())
     except (OSError, UnicodeDecodeError) as error:

@@ -22,7 +22,7 @@ class Server(Protocol):
 
 
 class LocalExchange:
-    """One client's way to a server in the same process."""
+    """One client's connection to a server in the same process."""
 
     def __init__(self, server: Server, client: str) -> None:
         """Connect a client to a server in this process.

@@ -6,6 +6,7 @@ that hear of each other connect directly where they can, so that one that leaves
 
 import ctypes
 import json
+import logging
 import queue
 import secrets
 import socket
@@ -16,26 +17,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, unquote
 
 import zenoh
 from zenoh.handlers import Callback
 
-from repshare.errors import ConfigError, Unreachable
+from repshare.errors import ConfigError
 from repshare.exchange.keys import CHALLENGE_BYTES
 
 LONGEST_NAME = 64  # characters
 MOST_LIVE = 10_000  # names remembered as live in addition to known ones, whatever is invented
-MOST_TOKENS = 8  # that say so of one name
-RENEW_SECONDS = 5.0  # between two times that a peer says it is there
-MOST_REPLIES = 2  # of one node to one question: one that declares itself again may answer twice
-MOST_NODES = 16  # that are heard under one name: more than one are impostors
+MOST_TOKENS = 8  # that are remembered of one name
+RENEW_SECONDS = 5.0  # between two declarations of a peer that it is online
+MOST_REPLIES = 2  # of one node to one question: a node that renews its declaration may answer twice
+MOST_NODES = 16  # that may answer under one name: all but one are impostors
 TRIES = 5  # to listen at a port that was free a moment ago
-ASKS = 3  # of one without an answer: a peer can be known a moment before the way to it is
+ASKS = 3  # of a peer that does not answer: it may be known a moment before there is a route to it
 PAUSE_SECONDS = 0.1  # before it is asked again
 CLOSE_SECONDS = 5.0
 OWN_LINK_SECONDS = 1.0  # that a neighbour may keep this one from sending to it, before the link is closed
+log = logging.getLogger("repshare.peer")
 
 
 @dataclass(frozen=True)
@@ -52,17 +54,8 @@ class Tls:
     """Ask those who connect for a certificate, too."""
 
 
-class Answer(NamedTuple):
-    """The result of asking a peer: bytes, maybe none; or why there are none; or that nothing more will come."""
-
-    name: str
-    body: bytes | None
-    trouble: str | None = None
-    last: bool = False
-
-
 class PeerNetwork:
-    """One peer's place among those of a task."""
+    """One peer's connection to the others of a task."""
 
     def __init__(
         self,
@@ -77,23 +70,19 @@ class PeerNetwork:
         tls: Tls,
         limit: int,
     ) -> None:
-        """`answer` gives what others get who ask with a challenge; replies longer than `limit` bytes are refused.
+        """`answer` makes the reply to a challenge; replies of others that are longer than `limit` bytes are refused.
 
-        `known` names are noticed however many others are there.
+        `known` tells the names that are always noticed, however many others are online.
         """
         self.name, self._limit, self._task, self._known = name, limit, quote(task, safe=""), known
-        self._answer, self._times = answer, 0
+        self._answer, self._declarations = answer, 0
         self._declared: tuple[Any, ...] = ()
-        self._live: dict[str, set[str]] = {}  # by name: the tokens that say so
+        self._live: dict[str, set[str]] = {}  # by name: the tokens that it declared
         self._lock, self._changing, self._over = threading.Lock(), threading.Lock(), threading.Event()
         self.session, self.listening = _open(listen, connect, multicast=multicast, tls=tls, limit=limit)
-        try:
-            self._declare()
-            everyone = f"repshare/{self._task}/*/live/*"
-            self._watching = self.session.liveliness().declare_subscriber(everyone, self._notice, history=True)
-        except BaseException:
-            self.session.close()
-            raise
+        self._declare()
+        everyone = f"repshare/{self._task}/*/live/*"
+        self._watching = self.session.liveliness().declare_subscriber(everyone, self._notice, history=True)
         threading.Thread(target=self._renew, daemon=True).start()
 
     def live(self) -> list[str]:
@@ -120,9 +109,9 @@ class PeerNetwork:
 
     def _declare(self) -> None:
         """Declare that this peer is online and answers. The old declaration ends after it, so that there is no gap."""
-        self._times += 1
-        place, before = self._place(self.name), self._declared
-        release, token = f"{place}/release/{self._times}", f"{place}/live/{self._times}"
+        self._declarations += 1
+        address, before = self._address(self.name), self._declared
+        release, token = f"{address}/release/{self._declarations}", f"{address}/live/{self._declarations}"
         self._declared = (
             self.session.declare_queryable(release, lambda query: self._reply(query, release)),
             self.session.liveliness().declare_token(token),
@@ -130,12 +119,12 @@ class PeerNetwork:
         for each in before:
             each.undeclare()
 
-    def _reply(self, query: zenoh.Query, place: str) -> None:
+    def _reply(self, query: zenoh.Query, key: str) -> None:
         challenge = query.payload
         if challenge is None or len(challenge) != CHALLENGE_BYTES:
             query.reply_err(f"a question must bring a challenge of {CHALLENGE_BYTES} bytes")
         else:
-            query.reply(place, self._answer(challenge.to_bytes()))
+            query.reply(key, self._answer(challenge.to_bytes()))
 
     def _renew(self) -> None:
         """Declare again: routers of Zenoh 1.10 may not tell their neighbours of one that was cut off and is back."""
@@ -152,9 +141,9 @@ class PeerNetwork:
 
     def question(self, deadline: float) -> "Question":
         """Begin to ask, for no longer than until this point of `time.monotonic`."""
-        return Question(self.session, self._place, self._limit, deadline)
+        return Question(self.session, self._address, self._limit, deadline)
 
-    def _place(self, name: str) -> str:
+    def _address(self, name: str) -> str:
         return f"repshare/{self._task}/{quote(name, safe='')}"
 
     def _notice(self, sample: zenoh.Sample) -> None:
@@ -177,34 +166,36 @@ class PeerNetwork:
 class Question:
     """Peers asked in parallel, until a deadline, with a challenge that their answers must be signed with."""
 
-    def __init__(self, session: zenoh.Session, place: Callable[[str], str], limit: int, deadline: float) -> None:
-        self._session, self._place, self._limit, self._deadline = session, place, limit, deadline
-        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+    def __init__(self, session: zenoh.Session, address: Callable[[str], str], limit: int, deadline: float) -> None:
+        self._session, self._address, self._limit, self._deadline = session, address, limit, deadline
+        self._answers: queue.SimpleQueue[tuple[str, bytes | None]] = queue.SimpleQueue()
         self._over = zenoh.CancellationToken()
         self.challenge = secrets.token_bytes(CHALLENGE_BYTES)
 
     def ask(self, name: str, *, again: int = ASKS - 1) -> None:
         """Ask this peer, too."""
-        heard = Counter[str]()  # by node, so that one cannot use up what is listened to for all
+        heard = Counter[str]()  # replies by node, so that one node cannot use up the limit for all
 
         def hear(reply: zenoh.Reply) -> None:
             node = str(reply.replier_id and reply.replier_id.zid)
             if node in heard or len(heard) < MOST_NODES:
                 heard[node] += 1
-                if heard[node] <= MOST_REPLIES:
-                    self._answers.put(self._judge(name, reply))
+                if heard[node] <= MOST_REPLIES and (body := self._read(name, reply)) is not None:
+                    self._answers.put((name, body))
 
         def end() -> None:
             if heard or not again or self._over.is_cancelled:
-                self._answers.put(Answer(name, None, last=True))
+                self._answers.put((name, None))
             else:
-                self._later(lambda: self.ask(name, again=again - 1), name)
+                timer = threading.Timer(PAUSE_SECONDS, self.ask, [name], {"again": again - 1})
+                timer.daemon = True
+                timer.start()
 
-        # Everyone who answers under this name is heard, so that an impostor cannot keep the true one from it.
+        # All answers under this name are read, so that an impostor cannot suppress the true peer's.
         left = max(self._deadline - time.monotonic(), 0.001)
         try:
             self._session.get(
-                f"{self._place(name)}/release/*",
+                f"{self._address(name)}/release/*",
                 Callback(hear, end),
                 payload=self.challenge,
                 target=zenoh.QueryTarget.ALL,
@@ -213,21 +204,11 @@ class Question:
                 cancellation_token=self._over,
             )
         except zenoh.ZError as error:
-            raise Unreachable(f"the network of peers is closed: {error}") from error
+            log.warning("%s: the network of peers is closed: %s", name, error)
+            self._answers.put((name, None))
 
-    def _later(self, ask: Callable[[], None], name: str) -> None:
-        def work() -> None:
-            try:
-                ask()
-            except Unreachable:
-                self._answers.put(Answer(name, None, last=True))
-
-        timer = threading.Timer(PAUSE_SECONDS, work)
-        timer.daemon = True
-        timer.start()
-
-    def answers(self) -> Iterator[Answer]:
-        """Yield answers as they come, until the deadline."""
+    def answers(self) -> Iterator[tuple[str, bytes | None]]:
+        """Yield peers' names and answers as they come, until the deadline. None: this peer will send no more."""
         while (left := self._deadline - time.monotonic()) > 0:
             try:
                 yield self._answers.get(timeout=left)
@@ -238,26 +219,27 @@ class Question:
         """Ignore all further answers."""
         self._over.cancel()
 
-    def _judge(self, name: str, reply: zenoh.Reply) -> Answer:
+    def _read(self, name: str, reply: zenoh.Reply) -> bytes | None:
         if reply.ok is None:
-            return Answer(name, None, "it answered with an error")
-        size = len(reply.ok.payload)
-        if size > self._limit:
-            return Answer(name, None, f"a reply of {size:,} bytes; at most {self._limit:,} are accepted")
-        return Answer(name, reply.ok.payload.to_bytes())
+            log.warning("%s: it answered with an error", name)
+        elif (size := len(reply.ok.payload)) > self._limit:
+            log.warning("%s: a reply of %s bytes; at most %s are accepted", name, f"{size:,}", f"{self._limit:,}")
+        else:
+            return reply.ok.payload.to_bytes()
+        return None
 
 
 def _open(
     listen: Sequence[str], connect: Sequence[str], *, multicast: bool, tls: Tls, limit: int
 ) -> tuple[zenoh.Session, tuple[str, ...]]:
     for left in reversed(range(TRIES)):
-        places = tuple(_with_port(endpoint) for endpoint in listen)
+        endpoints = tuple(_with_port(endpoint) for endpoint in listen)
         try:
-            return zenoh.open(_configure(places, connect, multicast=multicast, tls=tls, limit=limit)), places
+            return zenoh.open(_configure(endpoints, connect, multicast=multicast, tls=tls, limit=limit)), endpoints
         except zenoh.ZError as error:
-            if places == tuple(listen) or not left:
+            if endpoints == tuple(listen) or not left:
                 reason = str(error).partition(" at /")[0][:300]
-                raise ConfigError(f"cannot listen at {', '.join(places) or 'any place'}: {reason}") from error
+                raise ConfigError(f"cannot listen at {', '.join(endpoints) or 'any address'}: {reason}") from error
     raise AssertionError("the last try returns or raises")
 
 
@@ -267,7 +249,7 @@ def _configure(listen: Sequence[str], connect: Sequence[str], *, multicast: bool
         "mode": "router",
         "listen/endpoints": list(listen),
         "connect/endpoints": list(connect),
-        "connect/timeout_ms": -1,  # go on at once, and never give up
+        "connect/timeout_ms": -1,  # do not wait for them, and never stop trying
         "connect/exit_on_failure": False,
         "scouting/multicast/enabled": multicast,
         "scouting/multicast/autoconnect": both,

@@ -32,13 +32,6 @@ MOST_STRANGERS = 100  # that are named, however many are invented
 log = logging.getLogger("repshare.peer")
 
 
-class _Met(NamedTuple):
-    """A release that a peer gave some collects ago."""
-
-    release: Release
-    age: int
-
-
 class _OwnAnswer(NamedTuple):
     """The answer of this client: its release, or no bytes."""
 
@@ -48,7 +41,7 @@ class _OwnAnswer(NamedTuple):
 
 
 class PeerExchange:
-    """A client's way to its peers, without a server: see `Exchange`.
+    """A client's connection to its peers, without a server: see `Exchange`.
 
     Examples:
         >>> others = ["tcp/example.org:7447"]
@@ -103,9 +96,9 @@ class PeerExchange:
         self.store = store or MemoryStore()
         self.seen = NewestReleases(self.store)
         self.sent = self.received = 0  # bytes of own releases, each once however many ask, and of what peers answered
-        self._met: dict[str, _Met] = {}
-        self._company = False  # whether anyone was ever there
-        self._strangers: set[str] = set()  # that were logged as not asked
+        self._met: dict[str, tuple[bytes, int]] = {}  # by peer: its release, and how many collects ago it gave it
+        self._met_anyone = False
+        self._strangers: set[str] = set()  # whose names were logged
         self._own = self._recall()
         limit = min(REPLY_LIMIT, OVERHEAD + longest_release(task))
         self.network = PeerNetwork(
@@ -166,7 +159,7 @@ class PeerExchange:
             raise Unreachable(
                 f"none of the peers gave a release that could be accepted, {', '.join(failed)[:200]} among them"
             )
-        if not names and self._company and wants.peers != ():
+        if not names and self._met_anyone and wants.peers != ():
             raise Unreachable("no peer is online")
         return self._teach(fresh, wants)
 
@@ -177,20 +170,20 @@ class PeerExchange:
 
     def _candidates(self, wants: Wants) -> list[str]:
         known = self._known(self.live())
-        self._company = self._company or bool(known)
+        self._met_anyone = self._met_anyone or bool(known)
         if wants.peers is not None:
             return [name for name in known if name in wants.peers]
         return random.Random(wants.seed).sample(known, len(known))
 
     def _known(self, live: Sequence[str]) -> list[str]:
-        """Return those whose answer could be accepted. The others are not asked: they might keep us waiting."""
-        strangers = {name for name in live if not self.trust.welcomes(name)}
+        """Return those whose answer could be accepted. Others are not asked: waiting for them would be in vain."""
+        strangers = {name for name in live if not self.trust.could_admit(name)}
         for name in sorted(strangers - self._strangers)[: MOST_STRANGERS - len(self._strangers)]:
             log.warning("%s is online, but its key is not trusted: add it with `repshare keys trust`", name)
             self._strangers.add(name)
         return [name for name in live if name not in strangers]
 
-    def _download(self, names: Sequence[str], wanted: int) -> tuple[dict[str, Release], list[str]]:
+    def _download(self, names: Sequence[str], wanted: int) -> tuple[dict[str, bytes], list[str]]:
         """Return the releases of the first `wanted` of these that have a good one, and who failed to give one.
 
         Where one has nothing to give, or nothing that can be taken, the next is asked, as long as there is time.
@@ -199,15 +192,13 @@ class PeerExchange:
         pending, failed, rest = set[str](), list[str](), iter(names)
         with closing(self.network.question(time.monotonic() + self.timeout)) as question:
             _ask(question, rest, pending, wanted)
-            for name, body, trouble, last in question.answers() if pending else ():
+            for name, body in question.answers() if pending else ():
                 self.received += len(body or b"")
                 if name not in pending:
                     continue
-                if trouble:
-                    log.warning("%s: %s", name, trouble)
-                elif body is not None and (signed := self._admit(name, body, question.challenge)) is not None:
+                if body is not None and (signed := self._admit(name, body, question.challenge)) is not None:
                     answered[name] = signed
-                if name in answered or last:
+                if name in answered or body is None:
                     pending.discard(name)
                     if name not in answered:
                         log.warning("%s: no answer that could be accepted", name)
@@ -218,8 +209,7 @@ class PeerExchange:
         for name in sorted(pending):
             log.warning("%s: no answer within %g s", name, self.timeout)
         self.seen.keep(list(answered.values()))
-        fresh = {name: wire.decode_release(release) for name, release in _shared(answered).items()}
-        return fresh, failed + sorted(pending)
+        return _shared(answered), failed + sorted(pending)
 
     def _admit(self, name: str, body: bytes, challenge: bytes) -> Signed | None:
         """Return a peer's answer, if it may come in."""
@@ -233,30 +223,26 @@ class PeerExchange:
             return None
         return signed
 
-    def _teach(self, fresh: dict[str, Release], wants: Wants) -> bytes:
+    def _teach(self, fresh: dict[str, bytes], wants: Wants) -> bytes:
         """Return the teacher that a board makes of what was downloaded, and of what is remembered."""
         if wants.peers == ():
             return wire.encode_teacher(Teacher(nothing(self.task.dimension), nothing(self.task.dimension)))
-        # What was remembered counts less and less. Peers ask each other by name: there is no one else to ask.
+        # Remembered releases fade instead of expiring. Peers are always asked by name: there is no server.
         board = Board(replace(self.task, minimum_count=1, max_age=None, named_peers=1))
         among = {**self._remembered(fresh, wants), **fresh}
-        for name, release in among.items():
-            board.accept(name, wire.encode_release(release))
+        for name, body in among.items():
+            board.accept(name, body)
         return board.teach(self.name, wants._replace(peers=tuple(among)))
 
-    def _remembered(self, fresh: dict[str, Release], wants: Wants) -> dict[str, Release]:
+    def _remembered(self, fresh: dict[str, bytes], wants: Wants) -> dict[str, bytes]:
         """Return the fading class means of those met earlier who are not among the fresh ones."""
         if not self.memory:
             return {}
-        self._met = {name: _Met(release, age + 1) for name, (release, age) in self._met.items() if name not in fresh}
-        faded = {name: _fade(met.release, self.memory**met.age) for name, met in self._met.items()}
-        self._met = {name: self._met[name] for name, release in faded.items() if len(release.means.labels)}
-        self._met |= {name: _Met(release, 0) for name, release in fresh.items()}
-        return {
-            name: release
-            for name, release in faded.items()
-            if name in self._met and (wants.peers is None or name in wants.peers)
-        }
+        older = {name: (body, age + 1) for name, (body, age) in self._met.items() if name not in fresh}
+        faded = {name: _fade(wire.decode_release(body), self.memory**age) for name, (body, age) in older.items()}
+        left = {name: wire.encode_release(release) for name, release in faded.items() if len(release.means.labels)}
+        self._met = {name: older[name] for name in left} | {name: (body, 0) for name, body in fresh.items()}
+        return {name: body for name, body in left.items() if wants.peers is None or name in wants.peers}
 
     def _recall(self) -> _OwnAnswer:
         """Return the answer from before this process. Rounds that a wrong clock began in the future start over."""

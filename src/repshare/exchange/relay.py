@@ -1,4 +1,4 @@
-"""A relay somewhere else, over HTTP."""
+"""A relay on another machine, over HTTP."""
 
 import json
 from collections.abc import Mapping
@@ -13,10 +13,9 @@ from repshare.exchange.http import PATIENCE_SECONDS, REPLY_LIMIT, TIMEOUT_SECOND
 from repshare.sharing.task import Task
 
 LONGEST_NAME = 64  # characters, all printable: it becomes part of a path and goes to the terminal
-TEACHER = "application/octet-stream"
+BYTES = "application/octet-stream"
 OVERHEAD, BESIDE = 64 * 1024, 32  # bytes of a teacher around its rows, and of a row next to its vector
-USUAL = asdict(Task(2, 1, max_age=1.0, space="", description=""))  # a value of each field's type
-KINDS: dict[type, str] = {int: "whole number", float: "number", bool: "true or false", str: "word"}
+EXAMPLE = asdict(Task(2, 1, max_age=1.0, space="", description=""))  # a value of each field's type
 
 
 class Membership(NamedTuple):
@@ -28,9 +27,9 @@ class Membership(NamedTuple):
 
 
 class RelayExchange:
-    """A client's way to a relay: see `Exchange`.
+    """A client's connection to a relay: see `Exchange`.
 
-    The relay knows client and task by the token. Only an open relay, one without tokens, must be told both.
+    The token tells the relay who the client is, and its task. Only an open relay, without tokens, needs both names.
 
     Examples:
         >>> token = Path("alice.token").read_text().strip()
@@ -67,7 +66,8 @@ class RelayExchange:
         """
         if token is None and (task is None or client is None):
             raise ConfigError("without a token, say which client this is and which task it takes part in")
-        self.task, self.client, self._open = task, client, token is None
+        self.task, self.client = task, client
+        self.identity = {"client": client} if token is None else {}  # what a query adds where no token says it
         self.connection = Connection(
             url, token=token, ca=ca, cert=cert, timeout=timeout, patience=patience, plain_http=plain_http
         )
@@ -89,11 +89,11 @@ class RelayExchange:
 
     def publish(self, body: bytes) -> None:
         """Send the bytes; sending them again changes nothing."""
-        self.connection.ask("PUT", self._release(), body=body, headers={"Content-Type": TEACHER})
+        self.connection.ask("PUT", f"{self._client_path()}/release", body=body, headers={"Content-Type": BYTES})
 
     def withdraw(self) -> None:
         """Take this client's release back."""
-        self.connection.ask("DELETE", self._release())
+        self.connection.ask("DELETE", f"{self._client_path()}/release")
 
     def report(self, told: Mapping[str, Any]) -> None:
         """Send figures of a round to the relay's page: see `RoundReport` in the relay's /docs.
@@ -103,7 +103,7 @@ class RelayExchange:
         """
         body = json.dumps({key: value for key, value in told.items() if value is not None}).encode()
         headers = {"Content-Type": "application/json"}
-        self.connection.ask("PUT", f"{self._place()}/report", body=body, headers=headers)
+        self.connection.ask("PUT", f"{self._client_path()}/report", body=body, headers=headers)
 
     def collect(self, wants: Wants) -> bytes:
         """Ask for a teacher. One that has not changed since the same question is not sent again."""
@@ -111,10 +111,10 @@ class RelayExchange:
         known = self._last if self._last is not None and self._last[0] == query else None
         unchanged = {"If-None-Match": known[1]} if known else None
         limit = self._longest_teacher(wants)
-        reply = self.connection.ask("GET", f"{self._task()}/teacher", query=query, headers=unchanged, limit=limit)
+        reply = self.connection.ask("GET", f"{self.task_path()}/teacher", query=query, headers=unchanged, limit=limit)
         if reply.status == 304 and known:
             return known[2]
-        reply.check_type(TEACHER)
+        reply.check_type(BYTES)
         self._last = (query, reply.headers["ETag"], reply.body) if "ETag" in reply.headers else None
         return reply.body
 
@@ -126,31 +126,12 @@ class RelayExchange:
             wait: Seconds to wait for another one.
         """
         query = {"since": since, "wait": wait}
-        return _whole(self.connection.ask("GET", f"{self._task()}/news", query=query, wait=wait), "version")
-
-    def meeting_number(self, members: tuple[str, ...]) -> int:
-        """Return the number of the next meeting of these clients, for a secure sum: see `repshare.secure`."""
-        return _whole(self.connection.ask("GET", f"{self._task()}/meetings", query=self._group(members)), "number")
-
-    def meeting_put(self, members: tuple[str, ...], number: int, step: int, body: bytes, patience: float) -> None:
-        """Send a message in a step of a meeting."""
-        place = f"{self._task()}/meetings/{number}/{step}/clients/{quote(self._own_name(), safe='')}"
-        query = {"members": members, "patience": patience}
-        self.connection.ask("PUT", place, query=query, body=body, headers={"Content-Type": TEACHER})
-
-    def meeting_get(self, members: tuple[str, ...], number: int, step: int) -> bytes | None:
-        """Return all messages in a step of a meeting, or None while it is not over."""
-        place = f"{self._task()}/meetings/{number}/{step}"
-        reply = self.connection.ask("GET", place, query=self._group(members), limit=REPLY_LIMIT)
-        if reply.status == 204:
-            return None
-        reply.check_type(TEACHER)
-        return reply.body
+        return int(self.connection.ask("GET", f"{self.task_path()}/news", query=query, wait=wait).value("version", int))
 
     def describe(self) -> Membership:
         """Return who this client is, by its token, and what its task is."""
-        reply = self.connection.ask("GET", self._task() if self._open else "/v1/me")
-        said = {"task": self.task, "client": self.client} if self._open else reply.json()
+        reply = self.connection.ask("GET", self.task_path() if self.identity else "/v1/me")
+        said = {"task": self.task, "client": self.client} if self.identity else reply.json()
         for name, ours in (("task", self.task), ("client", self.client)):
             given = said.get(name)
             if not isinstance(given, str):
@@ -172,56 +153,32 @@ class RelayExchange:
         return min(REPLY_LIMIT, OVERHEAD + rows * (4 * self._membership.agreed.dimension + BESIDE))
 
     def _query(self, wants: Wants) -> dict[str, Any]:
-        query: dict[str, Any] = {"observations": wants.observations, "seed": wants.seed}
-        if wants.peers is not None:
-            query["peers"] = wants.peers
-        if wants.classes is not None:
-            query["classes"] = wants.classes
-        if () in (wants.peers, wants.classes):  # a query cannot say "none", but no client is taught by itself
-            query.pop("classes", None)
-            query["peers"] = (self._own_name(),)
-        if self._open:
-            query["client"] = self.client
-        return query
+        chosen: dict[str, Any] = {"peers": wants.peers, "classes": wants.classes}
+        if () in chosen.values():  # a query cannot say "none", but no client is taught by itself
+            chosen = {"peers": (self._own_name(),)}
+        chosen = {name: values for name, values in chosen.items() if values is not None}
+        return {"observations": wants.observations, "seed": wants.seed, **chosen, **self.identity}
 
-    def _group(self, members: tuple[str, ...]) -> dict[str, Any]:
-        return {"members": members, "client": self.client} if self._open else {"members": members}
-
-    def _task(self) -> str:
+    def task_path(self) -> str:
+        """Return the path of the client's task at the relay."""
         name = self.describe().task if self.task is None else self.task
         return f"/v1/tasks/{quote(name, safe='')}"
 
-    def _release(self) -> str:
-        return f"{self._place()}/release"
-
-    def _place(self) -> str:
-        return f"{self._task()}/clients/{quote(self._own_name(), safe='')}"
+    def _client_path(self) -> str:
+        return f"{self.task_path()}/clients/{quote(self._own_name(), safe='')}"
 
     def _own_name(self) -> str:
         return self.describe().client if self.client is None else self.client
 
 
 def _agreed(reply: Reply) -> Task:
-    """Return the task that a relay describes. One of an older version does not say all of it: the rest is as usual."""
+    """Return the task that a relay describes. What an older relay leaves out has its default."""
     said, values = reply.json(), dict[str, Any]()
     for field in fields(Task):
         missing = field.name not in said and field.default is not MISSING
         if not missing and not (field.default is None and said.get(field.name) is None):
-            values[field.name] = _value(reply, field.name, type(USUAL[field.name]))
+            values[field.name] = reply.value(field.name, type(EXAMPLE[field.name]))
     try:
         return Task(**values)
     except ConfigError as error:
-        raise Malformed(f"the relay's task is none: {error}") from error
-
-
-def _whole(reply: Reply, name: str) -> int:
-    return int(_value(reply, name, int))
-
-
-def _value(reply: Reply, name: str, kind: type) -> Any:
-    value = reply.json().get(name)
-    if kind is float and type(value) is int and abs(value) < 2**53:
-        value = float(value)
-    if type(value) is not kind:
-        raise Malformed(f"the relay's reply has no {KINDS[kind]} {name!r}")
-    return value
+        raise Malformed(f"the relay's task is not valid: {error}") from error

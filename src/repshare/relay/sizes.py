@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from repshare.board import Board, Wants
-from repshare.board.buffers import place_key, read_place
+from repshare.board.buffers import decode_index, index_key
 from repshare.board.robust import READ_AT_ONCE, SAMPLED
 from repshare.board.state import read_head
 from repshare.sharing.task import Task
@@ -38,9 +38,9 @@ def of_release(task: Task, body: bytes) -> Load:
 
 def _of_teacher(task: Task, state: Transaction, wants: Wants) -> Load:
     if wants.peers is not None:  # all that they published is read
-        kept = state.get([place_key(peer) for peer in wants.peers])
-        places = [read_place(each) for each in kept]
-        return _load(task, sum(len(place.classes) + sum(map(len, place.slots.values())) for place in places))
+        kept = state.get([index_key(peer) for peer in wants.peers])
+        indexes = [decode_index(each) for each in kept]
+        return _load(task, sum(len(index.classes) + sum(map(len, index.slots.values())) for index in indexes))
     sizes = read_head(task, state).sizes[: task.classes].tolist()
     chosen = sizes if wants.classes is None else [sizes[label] for label in wants.classes]
     return _load(task, sum(1 + min(wants.observations, size) for size in chosen), _means(task))

@@ -1,10 +1,9 @@
 """Secure sums: a group learns the total of its members' vectors, and nothing else. See docs/secure-sums.md.
 
 SecureExchange      a client's side: an exchange that shares class means through a secure sum
-LocalMeeting        where members in one process meet
-RelayMeeting        where members meet through a relay
-masked_bytes        the size of what a member sends in place of its averages
+RelayMeetings       where members meet through a relay
 Meetings            a relay's side: keeps the messages of a group, step by step, without reading them
+masked_bytes        the size of what a member sends in place of its averages
 """
 
 from importlib import import_module
@@ -13,21 +12,16 @@ from typing import TYPE_CHECKING, Any
 from repshare.secure.meetings import MOST_MEMBERS, STEPS, Meetings
 
 if TYPE_CHECKING:
-    from repshare.secure.exchange import LocalMeeting, RelayMeeting, SecureExchange
+    from repshare.secure.exchange import RelayMeetings, SecureExchange
     from repshare.secure.masking import masked_bytes
 
-__all__ = ["MOST_MEMBERS", "STEPS", "LocalMeeting", "Meetings", "RelayMeeting", "SecureExchange", "masked_bytes"]
+__all__ = ["MOST_MEMBERS", "STEPS", "Meetings", "RelayMeetings", "SecureExchange", "masked_bytes"]
 
-_HOMES = {
-    "masked_bytes": "masking",
-    "LocalMeeting": "exchange",
-    "RelayMeeting": "exchange",
-    "SecureExchange": "exchange",
-}
+_MODULES = {"RelayMeetings": "exchange", "SecureExchange": "exchange", "masked_bytes": "masking"}
 
 
 def __getattr__(name: str) -> Any:
     # Looked up when first used: they need `cryptography`, which a relay does not install.
-    if name in _HOMES:
-        return getattr(import_module(f"repshare.secure.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return getattr(import_module(f"repshare.secure.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'repshare.secure' has no attribute {name!r}")

@@ -6,16 +6,18 @@ A total still tells of a class that one or two members share: see docs/secure-su
 import json
 import logging
 import time
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
 from repshare.board import Wants
 from repshare.board.totals import Totals, read_totals
 from repshare.errors import ConfigError, Refused, Unreachable
+from repshare.exchange.http import REPLY_LIMIT, Reply
 from repshare.exchange.keys import Key
-from repshare.exchange.relay import RelayExchange
+from repshare.exchange.relay import BYTES, RelayExchange
 from repshare.secure.masking import Group, Member, Vector, add_up
 from repshare.secure.meetings import STEPS, Meetings
 from repshare.sharing import fixed_point, wire
@@ -29,75 +31,42 @@ FEWEST = 3  # members who share a class, for a total to hide one's mean from the
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.5
 
 
-class Meeting(Protocol):
-    """A member's place in its group's meetings. Once a step is over, everyone sees the same messages of it."""
+class RelayMeetings:
+    """The meetings of a relay's task: see `Meetings`."""
 
-    def number(self) -> int:
-        """Return the number of the meeting that can still be joined."""
-
-    def put(self, number: int, step: int, body: bytes) -> None:
-        """Send a message in a step."""
-
-    def get(self, number: int, step: int) -> dict[str, bytes] | None:
-        """Return everyone's messages in a step, or None while it is not over."""
-
-
-class LocalMeeting:
-    """A member's place in meetings in the same process."""
-
-    def __init__(self, meetings: Meetings, members: tuple[str, ...], name: str, patience: float) -> None:
-        """Create a member's place.
+    def __init__(self, relay: RelayExchange) -> None:
+        """Prepare to meet at a relay.
 
         Args:
-            meetings: What keeps the messages, the same for all members.
-            members: Names of all members.
-            name: This member's name.
-            patience: Seconds until a step ends without those who are missing.
+            relay: This member's connection to the relay.
         """
-        self.meetings, self.members, self.name, self.patience = meetings, members, name, patience
+        self.relay = relay
 
-    def number(self) -> int:
-        """Return the number of the meeting that can still be joined."""
-        return self.meetings.number(self.members)
+    def number(self, members: Sequence[str]) -> int:
+        """Return the number of the group's meeting that can still be joined."""
+        return int(self._ask("GET", "", {"members": members, **self.relay.identity}).value("number", int))
 
-    def put(self, number: int, step: int, body: bytes) -> None:
+    def put(self, members: Sequence[str], number: int, step: int, client: str, body: bytes, patience: float) -> None:
         """Send a message in a step."""
-        self.meetings.put(self.members, number, step, self.name, body, self.patience)
+        query = {"members": members, "patience": patience}
+        path = f"/{number}/{step}/clients/{quote(client, safe='')}"
+        self._ask("PUT", path, query, body=body, headers={"Content-Type": BYTES})
 
-    def get(self, number: int, step: int) -> dict[str, bytes] | None:
+    def get(self, members: Sequence[str], number: int, step: int) -> dict[str, bytes] | None:
         """Return everyone's messages in a step, or None while it is not over."""
-        return self.meetings.get(self.members, number, step)
+        query = {"members": members, **self.relay.identity}
+        reply = self._ask("GET", f"/{number}/{step}", query, limit=REPLY_LIMIT)
+        if reply.status == 204:
+            return None
+        reply.check_type(BYTES)
+        return wire.decode_items(reply.body)
 
-
-class RelayMeeting:
-    """A member's place in meetings at a relay."""
-
-    def __init__(self, relay: RelayExchange, members: tuple[str, ...], patience: float) -> None:
-        """Create a member's place.
-
-        Args:
-            relay: This member's way to the relay.
-            members: Names of all members.
-            patience: Seconds until a step ends without those who are missing.
-        """
-        self.relay, self.members, self.patience = relay, members, patience
-
-    def number(self) -> int:
-        """Return the number of the meeting that can still be joined."""
-        return self.relay.meeting_number(self.members)
-
-    def put(self, number: int, step: int, body: bytes) -> None:
-        """Send a message in a step."""
-        self.relay.meeting_put(self.members, number, step, body, self.patience)
-
-    def get(self, number: int, step: int) -> dict[str, bytes] | None:
-        """Return everyone's messages in a step, or None while it is not over."""
-        body = self.relay.meeting_get(self.members, number, step)
-        return None if body is None else wire.decode_items(body)
+    def _ask(self, method: str, path: str, query: Mapping[str, Any], **options: Any) -> Reply:
+        return self.relay.connection.ask(method, f"{self.relay.task_path()}/meetings{path}", query=query, **options)
 
 
 class SecureExchange:
-    """A client's way to a group that learns the total of its class means only: see `Exchange`, but publishing waits.
+    """A client's connection to a group that learns only the total of its class means. Publishing waits for the group.
 
     Observations are averages of one client's samples, which no sum can hide: a release must have none (M↑ = 0).
     """
@@ -106,7 +75,7 @@ class SecureExchange:
         self,
         task: Task,
         name: str,
-        meeting: Meeting,
+        meetings: Meetings | RelayMeetings,
         *,
         task_name: str,
         key: Key,
@@ -119,24 +88,24 @@ class SecureExchange:
         Args:
             task: What the members agree on.
             name: This client's name.
-            meeting: Where the group meets: a `RelayMeeting`, or a `LocalMeeting` in one process.
+            meetings: Where the group meets: `RelayMeetings`, or in one process `Meetings`, the same for all members.
             task_name: The task's name.
             key: This client's key.
             members: Names and public keys of all members, including this client, the same for all.
             threshold: Number of members that must stay until the end of a sum. Default: more than two thirds.
-            patience: Seconds to wait for slower members in each step.
+            patience: Seconds until a step ends without those who are missing, from its first message on.
         """
-        self.task, self.name, self.meeting, self.key, self.members = task, name, meeting, key, members
+        self.task, self.name, self.meetings, self.key, self.members = task, name, meetings, key, members
         self.task_name, self.threshold, self.patience = task_name, threshold, patience
         if task.aggregation != "mean":
             raise ConfigError(
                 f"the task needs single clients' means for its {task.aggregation}, which a secure sum hides: take part "
                 "without a group, or in a task with --aggregation mean"
             )
-        Member(self._group(0), name, key)  # so that a mistake is told before the first round
+        Member(self._group(0), name, key)  # so that a mistake is found before the first round
         self._last = 0  # the last meeting in which shares were dealt: in none this is done twice
         self._warned: set[int] = set()
-        self.sent = self.received = 0  # bytes of what was said in meetings, and heard
+        self.sent = self.received = 0  # bytes of messages in meetings
         self._teacher = Teacher(nothing(task.dimension), nothing(task.dimension))
 
     def publish(self, body: bytes) -> None:
@@ -147,7 +116,7 @@ class SecureExchange:
             raise Refused("observations are one client's own and cannot be summed up: share none (m_up = 0)")
         own = read_totals(None, self.task)
         own.add(release.means, +1, weighted=self.task.weighted)
-        number = self.meeting.number()
+        number = self.meetings.number(tuple(self.members))
         if number <= self._last:
             raise Refused(
                 f"this would be meeting {number}, but {self.name} has taken part in meeting {self._last}: if the task "
@@ -204,10 +173,11 @@ class SecureExchange:
 
     def _meet(self, number: int, step: int, body: bytes) -> dict[str, bytes]:
         """Send a message, and wait for those of the others."""
-        self.meeting.put(number, step, body)
+        members = tuple(self.members)
+        self.meetings.put(members, number, step, self.name, body, self.patience)
         self.sent += len(body)
         until, pause = time.monotonic() + self.patience + STEPS, PAUSE_SECONDS
-        while (said := self.meeting.get(number, step)) is None:
+        while (said := self.meetings.get(members, number, step)) is None:
             if time.monotonic() > until:
                 raise Unreachable(f"step {step} of meeting {number} does not end")
             time.sleep(pause)
@@ -219,7 +189,7 @@ class SecureExchange:
 def find_fault(others: Totals, members: int, task: Task) -> str | None:
     """Return what is wrong with the sums of `members` members, if only releases of the task went into them, or None.
 
-    No one can look at a single member's vector, so that this is the only check which a false one meets.
+    A single member's vector cannot be read, so this is the only check against a false one.
     """
     clients, samples, weights = others.clients, others.samples, others.weights  # (C,) each
     lengths = np.linalg.norm(others.vectors.astype(np.float64), axis=1) * fixed_point.STEP  # (C,)

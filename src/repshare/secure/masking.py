@@ -1,4 +1,4 @@
-"""Secure sums: one who adds up the messages of a group learns the members' total, and nothing else about any of them.
+"""Secure sums: the messages of a group give the total of its members' vectors, and nothing else about any of them.
 
 After Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning" (2017). Five steps, in
 each of which some members may be missing from then on:
@@ -10,8 +10,8 @@ each of which some members may be missing from then on:
     confirm    with a signature, whose vectors are there: all of these must have been told the same before
     open       of everyone whose vector is there, a share of the seed; of those who dropped out before, of the key
 
-Enough shares (`threshold`) give a seed or a key back, so that the masks which do not cancel can be taken away. Of one
-member never both are given: the seed covers a vector that arrives after its sender was taken for dropped out.
+Enough shares (`threshold`) restore a seed or a key, so that masks that do not cancel can be subtracted. Of one member,
+never both are restored: the seed still covers a vector that arrives after its sender was taken for dropped out.
 Numbers are whole, modulo 2⁶⁴ (see `fixed_point`), so totals are exact. docs/secure-sums.md says against whom this
 protects, and why against that many.
 """
@@ -45,17 +45,17 @@ NONCE_BYTES = 12
 SIGNATURE_BYTES = 64
 
 Vector = NDArray[np.int64]
-Messages = Mapping[str, bytes]  # by who said them
+Messages = Mapping[str, bytes]  # by sender
 
 
 @dataclass(frozen=True)
 class Group:
-    """The members of a sum. They are fixed beforehand, so that no one can be smuggled in."""
+    """The members of a sum. They are fixed beforehand, so that nobody else can be added."""
 
     keys: Mapping[str, bytes]
     """The public half of each member's key (`repshare keys new`), by name."""
     session: str
-    """The name of this sum, the same for all members, and of no other sum: a task and a round, say."""
+    """The name of this sum, the same for all members, and of no other sum: for example a task and a round."""
     length: int
     """Numbers in a vector."""
     threshold: int = 0
@@ -82,8 +82,8 @@ class Group:
         said = json.dumps([self.session, self.length, self.threshold, members])
         return b"repshare secure sum 2\0" + hashlib.sha256(said.encode()).digest()
 
-    def place(self, name: str) -> int:
-        """Return the place at which a member's shares are taken: its number from 1."""
+    def share_index(self, name: str) -> int:
+        """Return the point at which a member's shares are computed: its number from 1."""
         return sorted(self.keys).index(name) + 1
 
     def check_enough(self, names: Collection[str], what: str) -> None:
@@ -140,10 +140,10 @@ class Member:
             raise Refused(f"the sum continued with another announcement of {self.name}")
         self._told = dict(announced)
         self._announced = {name: Announced(self.group, name, body) for name, body in announced.items()}
-        places = [self.group.place(name) for name in announced]
-        parts = [split(each, self.group.threshold, places) for each in (self._seed, self._masking.private_bytes_raw())]
+        indexes = [self.group.share_index(name) for name in announced]
+        parts = [split(each, self.group.threshold, indexes) for each in (self._seed, self._masking.private_bytes_raw())]
         return wire.encode_items({
-            name: self._seal(name, b"".join(part[self.group.place(name)] for part in parts)) for name in announced
+            name: self._seal(name, b"".join(part[self.group.share_index(name)] for part in parts)) for name in announced
         })  # fmt: skip
 
     def mask(self, dealt: Messages, vector: Vector) -> bytes:
@@ -156,7 +156,7 @@ class Member:
         self._shares = {name: self._open_share(name, body) for name, body in dealt.items()}
         masked = vector.view(np.uint64) + _stretch(self._seed, self.group.length)
         for other in set(dealt) - {self.name}:
-            masked += self._pairwise(other)
+            masked += pairwise_mask(self.group, self._masking, self._announced[other].masking, (self.name, other))
         body, self._view = masked.astype("<u8").tobytes(), _view(self._told, dealt)
         return body + self._sign(b"mask" + self._view + body)
 
@@ -196,23 +196,17 @@ class Member:
     def _sign(self, said: bytes) -> bytes:
         return self.key.sign(self.group.context + said)
 
-    def _pairwise(self, other: str) -> NDArray[np.uint64]:
-        mask = pairwise_mask(self.group, self._masking, self._announced[other].masking, (self.name, other))
-        return mask if self.name < other else -mask
-
     def _seal(self, to: str, shares: bytes) -> bytes:
         nonce = secrets.token_bytes(NONCE_BYTES)
-        return nonce + self._box(to).encrypt(nonce, shares, self._between(self.name, to))
+        return nonce + self._box(to).encrypt(nonce, shares, json.dumps([self.name, to]).encode())
 
     def _open_share(self, sender: str, body: bytes) -> bytes:
         """Return the shares that a member dealt to this one."""
         if sender not in self._announced:
             raise Refused(f"{sender} dealt shares but announced no keys")
-        sealed = wire.decode_items(body).get(self.name, b"")
+        sealed, between = wire.decode_items(body).get(self.name, b""), json.dumps([sender, self.name]).encode()
         try:
-            shares = self._box(sender).decrypt(
-                sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], self._between(sender, self.name)
-            )
+            shares = self._box(sender).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], between)
         except (InvalidTag, ValueError) as error:
             raise Malformed(f"the shares that {sender} dealt to {self.name} cannot be read") from error
         if len(shares) != 2 * SHARE_BYTES:
@@ -222,9 +216,6 @@ class Member:
     def _box(self, other: str) -> ChaCha20Poly1305:
         public = self._announced[other].cipher
         return ChaCha20Poly1305(_agree(self.group, self._cipher, public, b"shares", (self.name, other)))
-
-    def _between(self, sender: str, receiver: str) -> bytes:
-        return json.dumps([sender, receiver]).encode()
 
 
 def add_up(group: Group, announced: Messages, dealt: Collection[str], masked: Messages, opened: Messages) -> Vector:
@@ -239,7 +230,7 @@ def add_up(group: Group, announced: Messages, dealt: Collection[str], masked: Me
     for name, body in masked.items():
         total += _read_masked(group, view, name, body)
     for name in dealt:
-        secret = join({group.place(by): of[name] for by, of in shares.items()}, group.threshold)
+        secret = join({group.share_index(by): of[name] for by, of in shares.items()}, group.threshold)
         if name in masked:
             if _commit(secret) != keys[name].commitment:
                 raise Malformed(f"the shares of {name}'s seed do not fit together")
@@ -288,34 +279,34 @@ def _left_over(
         raise Malformed(f"the shares of {name}'s key do not fit together")
     left = np.zeros(group.length, np.uint64)
     for other in masked:
-        mask = pairwise_mask(group, private, keys[other].masking, (name, other))
-        left += mask if other < name else -mask
+        left += pairwise_mask(group, private, keys[other].masking, (other, name))
     return left
 
 
 def pairwise_mask(
     group: Group, private: X25519PrivateKey, public: bytes, between: tuple[str, str]
 ) -> NDArray[np.uint64]:
-    """Return the mask of two members, which no one else can compute."""
-    return _stretch(_agree(group, private, public, b"mask", between), group.length)
+    """Return the mask that the first of two members adds, and the other subtracts. No one else can compute it."""
+    mask = _stretch(_agree(group, private, public, b"mask", between), group.length)
+    return mask if between[0] < between[1] else -mask
 
 
-def split(secret: bytes, threshold: int, places: Iterable[int]) -> dict[int, bytes]:
+def split(secret: bytes, threshold: int, indexes: Iterable[int]) -> dict[int, bytes]:
     """Return shares of a secret (Shamir, 1979): with fewer than `threshold` of them it may be anything."""
     terms = [int.from_bytes(secret), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
-    values = {place: sum(term * pow(place, power, PRIME) for power, term in enumerate(terms)) for place in places}
-    return {place: (value % PRIME).to_bytes(SHARE_BYTES) for place, value in values.items()}
+    values = {index: sum(term * pow(index, power, PRIME) for power, term in enumerate(terms)) for index in indexes}
+    return {index: (value % PRIME).to_bytes(SHARE_BYTES) for index, value in values.items()}
 
 
 def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
     """Return the secret behind these shares: the polynomial's value at 0. If they do not fit, it is any number."""
     chosen = sorted(shares.items())[:threshold]
     total = 0
-    for place, share in chosen:
+    for index, share in chosen:
         value = int.from_bytes(share)
         for other, _ in chosen:
-            if other != place:
-                value = value * other * pow(other - place, -1, PRIME) % PRIME
+            if other != index:
+                value = value * other * pow(other - index, -1, PRIME) % PRIME
         total += value
     return (total % PRIME).to_bytes(SHARE_BYTES)[-SECRET_BYTES:]
 

@@ -1,18 +1,18 @@
 """Meetings, in which the members of a fixed group exchange messages in steps, for a secure sum: see `masking`.
 
-A step is over when everyone expected has said something, or a while after the first did; it then never changes, and
-only those who were in it are expected in the next. So everyone sees the same messages, and knows who dropped out.
+A step is over when every expected member has sent a message, or some time after the first did; then it never changes,
+and only those who sent one are expected in the next. So all see the same messages, and know who dropped out.
 Messages are opaque here, and only those of the last two meetings of a group are kept.
 """
 
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
 
 from repshare.board import clock
-from repshare.board.clock import Age
+from repshare.board.clock import StoreClock
 from repshare.errors import Damaged, Refused
 from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction, decoding, find_faults
 
@@ -23,9 +23,14 @@ MOST_OPENED = 10  # of those, by one client: members may be names that no client
 IDLE_SECONDS = 3600.0
 KEPT = 2  # meetings of a group: members may still read the one before
 
-Step = dict[
-    str, Any
-]  # since: when the first message came, by the time of `clocks`; patience; names: whose messages are there; over
+
+class Step(TypedDict):
+    """A step of a meeting, as it is kept."""
+
+    since: float  # when the first message came, by the clock of the store
+    patience: float  # seconds from then on
+    names: list[str]  # whose messages are there
+    over: bool
 
 
 class Meetings:
@@ -36,9 +41,9 @@ class Meetings:
 
         Args:
             store: Where messages are kept. Default: in memory.
-            clock: Seconds that pass: see `Age`.
+            clock: Seconds that pass: see `StoreClock`.
         """
-        self.store, self.age = Healing(store or MemoryStore(), self._heal), Age(clock)
+        self.store, self.clock = Healing(store or MemoryStore(), self._heal), StoreClock(clock)
 
     def number(self, members: Sequence[str]) -> int:
         """Return the number of the group's meeting that can still be joined."""
@@ -55,30 +60,30 @@ class Meetings:
 
     def get(self, members: Sequence[str], number: int, step: int) -> dict[str, bytes] | None:
         """Return everyone's messages in a step, or None while it is not over."""
-        place = f"{_identify(members)}/{number}"
+        meeting = f"{_identify(members)}/{number}"
 
         def work(state: Transaction) -> dict[str, bytes] | None:
-            self.age.keep(state, clock.KEPT_SECONDS)
-            kept = self._step(state, members, place, step)
+            self.clock.keep(state, clock.KEPT_SECONDS)
+            kept = self._step(state, meeting, step)
             if kept is None or not kept["over"]:
                 return None
-            bodies = state.get([f"{place}/{step}/{name}" for name in kept["names"]])
+            bodies = state.get([f"{meeting}/{step}/{name}" for name in kept["names"]])
             return {name: body or b"" for name, body in zip(kept["names"], bodies, strict=True)}
 
         return self.store.transact(work)
 
     def _put(
-        self, state: Transaction, members: Sequence[str], place: str, step: int, client: str, body: bytes, wait: float
+        self, state: Transaction, members: Sequence[str], meeting: str, step: int, client: str, body: bytes, wait: float
     ) -> None:
-        group, _, number = place.partition("/")
+        group, _, number = meeting.partition("/")
         if step == 0:
             self._open(state, members, group, int(number), client)
-        expected = self._expected(state, members, place, step)
+        expected = self._expected(state, members, meeting, step)
         if client not in expected:
             raise Refused(f"meeting {number} continued without {client}")
-        kept = self._step(state, members, place, step)
-        kept = kept or {"since": self._mark(state), "patience": wait, "names": [], "over": False}
-        key = f"{place}/{step}/{client}"
+        kept = self._step(state, meeting, step)
+        kept = kept or {"since": self.clock.keep(state), "patience": wait, "names": [], "over": False}
+        key = f"{meeting}/{step}/{client}"
         if client in kept["names"]:
             if state.get([key]) != [body]:
                 raise Refused(f"{client} has already sent another message in step {step}")
@@ -87,20 +92,21 @@ class Meetings:
             raise Refused(f"step {step} of meeting {number} is over")
         kept["names"] = sorted([*kept["names"], client])
         kept["over"] = kept["names"] == expected
-        state.set({key: body, f"{place}/{step}": json.dumps(kept).encode()})
+        state.set({key: body})
+        _write(state, {f"{meeting}/{step}": kept})
 
-    def _step(self, state: Transaction, members: Sequence[str], place: str, step: int) -> Step | None:
+    def _step(self, state: Transaction, meeting: str, step: int) -> Step | None:
         """Return a step as it stands; time may have ended it just now."""
-        kept: Step | None = _read(state, f"{place}/{step}")
+        kept: Step | None = _read(state, f"{meeting}/{step}")
         if kept is not None and not kept["over"] and self._late(state, kept):
             kept["over"] = True
-            state.set({f"{place}/{step}": json.dumps(kept).encode()})
+            _write(state, {f"{meeting}/{step}": kept})
         return kept
 
-    def _expected(self, state: Transaction, members: Sequence[str], place: str, step: int) -> list[str]:
+    def _expected(self, state: Transaction, members: Sequence[str], meeting: str, step: int) -> list[str]:
         if step == 0:
             return sorted(members)
-        before = self._step(state, members, place, step - 1)
+        before = self._step(state, meeting, step - 1)
         if before is None or not before["over"]:
             raise Refused(f"step {step - 1} is not over yet")
         return list(before["names"])
@@ -121,9 +127,9 @@ class Meetings:
             raise Refused(f"the group's next meeting is number {next_one}, not {number}")
         groups = _read(state, "groups") or {}
         for other, (since, names) in sorted(groups.items(), key=lambda each: each[1][0]):
-            if other != group and clock.over(since, IDLE_SECONDS, self.age.now(state)):
+            if other != group and clock.over(since, IDLE_SECONDS, self.clock.now(state)):
                 forgotten = max(_read(state, f"{other}/last")["number"], _read(state, "forgotten") or 0)
-                state.set({"forgotten": json.dumps(forgotten).encode()})  # so that a group never counts from 1 again
+                _write(state, {"forgotten": forgotten})  # so that a group never counts from 1 again
                 state.delete([f"{other}/last", *(key for n in range(KEPT) for key in _keys(state, other, names, n))])
                 del groups[other]
         if group not in groups:
@@ -132,20 +138,16 @@ class Meetings:
             if len(groups) >= MOST_GROUPS:
                 raise Refused(f"{MOST_GROUPS} groups of this task meet already")
             groups[group] = [0.0, sorted(members, key=lambda name: name != client)]  # first who opened it
-        groups[group][0] = self._mark(state)
+        groups[group][0] = self.clock.keep(state)
         state.delete(_keys(state, group, members, KEPT - 1))
-        state.set({"groups": json.dumps(groups).encode(), f"{group}/last": json.dumps({"number": number}).encode()})
+        _write(state, {"groups": groups, f"{group}/last": {"number": number}})
 
     def _late(self, state: Transaction, step: Step) -> bool:
-        return clock.over(step["since"], step["patience"], self.age.now(state))
-
-    def _mark(self, state: Transaction) -> float:
-        """Write the time down and return it: no relay may be behind a moment that is kept."""
-        return self.age.keep(state)
+        return clock.over(step["since"], step["patience"], self.clock.now(state))
 
     def _heal(self, state: Transaction, fault: Damaged) -> Healed:
         """End the meetings of groups in which something is damaged: of all, if it is what they have in common."""
-        self.age.repair(state)
+        self.clock.repair(state)
         faults, kept = {fault.key: fault.reason} | find_faults(state), [key for key, _ in state.scan("")]
         common = faults.keys() & {"groups", "forgotten"}
         groups = {} if common else _read(state, "groups") or {}
@@ -155,7 +157,7 @@ class Meetings:
         numbers.append(int(time.time()) if "forgotten" in common else _read(state, "forgotten") or 0)
         state.delete([*faults, *(key for key in kept if key.partition("/")[0] in ended)])
         left = {group: value for group, value in groups.items() if group not in ended}
-        state.set({"groups": json.dumps(left).encode(), "forgotten": json.dumps(max(numbers)).encode()})
+        _write(state, {"groups": left, "forgotten": max(numbers)})
         return Healed(faults, [f"the meetings of {len(ended)} groups that were under way"])
 
 
@@ -170,6 +172,10 @@ def _identify(members: Sequence[str]) -> str:
     if not 2 <= len(set(members)) == len(members) <= MOST_MEMBERS:
         raise Refused(f"a group has 2 to {MOST_MEMBERS} different members")
     return hashlib.sha256(json.dumps(sorted(members)).encode()).hexdigest()[:32]
+
+
+def _write(state: Transaction, values: Mapping[str, object]) -> None:
+    state.set({key: json.dumps(value).encode() for key, value in values.items()})
 
 
 def _read(state: Transaction, key: str) -> Any:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from repshare.board import Board, Wants
-from repshare.board.state import keys_of
+from repshare.board.state import release_key
 from repshare.client import Record, make_wants
 from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits
@@ -185,7 +185,7 @@ class Simulation:
 
     def _weigh(self, wants: Wants) -> int:
         """Return the bytes of the releases that a client downloads from its peers."""
-        keys = [keys_of(name)[3] for name in wants.peers or ()]
+        keys = [release_key(name) for name in wants.peers or ()]
         if not isinstance(self.server, Board):
             return 0
         return sum(len(body or b"") for body in self.server.store.read(lambda state: state.get(keys)))

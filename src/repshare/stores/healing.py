@@ -1,7 +1,7 @@
 """A store in which one damaged value does not stop other clients: it is repaired if possible, and work is repeated."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 from repshare.errors import Damaged
@@ -14,11 +14,11 @@ class Healed(NamedTuple):
     """The result of a repair: what was wrong, and what it cost."""
 
     faults: dict[str, str]  # key -> what is wrong with it
-    lost: list[str]  # in words, what could not be made again
+    lost: list[str]  # a description of each thing that could not be rebuilt
 
 
-class Healing:
-    """Another store. Where work in it meets a damaged value, `heal` repairs the whole store, and the work is redone."""
+class Healing(Store):
+    """A store that repairs itself: if work finds a damaged value, `heal` repairs the store, and work is repeated."""
 
     def __init__(self, store: Store, heal: Callable[[Transaction, Damaged], Healed]) -> None:
         self.store, self.name, self._heal = store, store.name, heal
@@ -30,10 +30,6 @@ class Healing:
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads."""
         return self._healed(lambda: self.store.read(work))
-
-    def items(self) -> Mapping[str, bytes]:
-        """Return everything kept."""
-        return self._healed(self.store.items)
 
     def clear(self) -> None:
         """Forget everything."""

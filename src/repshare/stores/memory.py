@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from repshare.errors import Damaged
 from repshare.stores.damage import checksum, verify
-from repshare.stores.store import Kept, Result, Transaction, all_sound, collect
+from repshare.stores.store import Database, Kept, Result, Store, Transaction, all_sound
 
 Scan = Callable[[str], Iterable[tuple[str, bytes | Damaged]]]
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """A dictionary, one transaction at a time."""
 
     def __init__(self, name: str = "") -> None:
@@ -28,21 +28,16 @@ class MemoryStore:
         with self._alone:
             changes = Changes(self._read, self._scan)
             result = work(changes)
-            for key, value in changes.made.items():
-                if value is None:
-                    self._kept.pop(key, None)
-                else:
-                    self._kept[key] = value, checksum(self.name, key, value)
+            for key, value, check in changes.written(self.name):
+                self._kept[key] = value, check
+            for key in changes.deleted():
+                self._kept.pop(key, None)
             return result
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads."""
         with self._alone:
-            return work(_MemoryReading(self._read, self._scan))
-
-    def items(self) -> Mapping[str, bytes]:
-        """Return everything kept."""
-        return self.read(collect)
+            return only_read(work, Changes(self._read, self._scan))
 
     def clear(self) -> None:
         """Forget everything."""
@@ -59,30 +54,7 @@ class MemoryStore:
                 yield key, verify(self.name, key, *kept)
 
 
-class _MemoryReading:
-    """A transaction that only reads."""
-
-    def __init__(self, read: Callable[[Sequence[str]], list[Kept]], scan: Scan) -> None:
-        self._read, self._scan = read, scan
-
-    def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the values of these keys."""
-        return all_sound(self._read(keys))
-
-    def set(self, items: Mapping[str, bytes]) -> None:
-        """Refuse: this only reads."""
-        raise TypeError("this transaction only reads")
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Refuse: this only reads."""
-        raise TypeError("this transaction only reads")
-
-    def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
-        """Yield everything whose key begins with this."""
-        return iter(self._scan(prefix))
-
-
-class MemoryDatabase:
+class MemoryDatabase(Database):
     """Stores by name, in this process."""
 
     slow = False
@@ -93,13 +65,6 @@ class MemoryDatabase:
     def store(self, name: str) -> MemoryStore:
         """Return the store of this name."""
         return self._stores.setdefault(name, MemoryStore(name))
-
-    def check(self) -> None:
-        """Do nothing: memory is always available."""
-
-    def inspect(self) -> list[str]:
-        """Return no warning: memory was asked for by name."""
-        return []
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
@@ -116,7 +81,7 @@ class Changes:
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the values of these keys."""
         known = self._known
-        if unknown := list(dict.fromkeys(key for key in keys if key not in known)):
+        if unknown := [key for key in dict.fromkeys(keys) if key not in known]:
             known.update(zip(unknown, self._read(unknown), strict=True))
         return all_sound([known[key] for key in keys])
 
@@ -131,6 +96,15 @@ class Changes:
         self._known.update(gone)
         self.made.update(gone)
 
+    def written(self, store: str) -> list[tuple[str, bytes, int]]:
+        """Return each key that was set, its value, and the checksum in this store."""
+        made = self.made.items()
+        return [(key, value, checksum(store, key, value)) for key, value in made if value is not None]
+
+    def deleted(self) -> list[str]:
+        """Return the keys that were deleted."""
+        return [key for key, value in self.made.items() if value is None]
+
     def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
         """Yield everything whose key begins with this."""
         for key, kept in self._scan(prefix):
@@ -139,3 +113,11 @@ class Changes:
         for key, value in self.made.items():
             if value is not None and key.startswith(prefix):
                 yield key, value
+
+
+def only_read(work: Callable[[Transaction], Result], changes: Changes) -> Result:
+    """Do work that must not write."""
+    result = work(changes)
+    if changes.made:
+        raise TypeError("this transaction only reads")
+    return result

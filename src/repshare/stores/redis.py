@@ -2,7 +2,7 @@
 
 A store has a version that every change adds to. A transaction reads what it needs, then hands its changes to a script
 on the server, which makes them only if the version is still the one that was read; otherwise the work begins again.
-Work that had to begin again too often makes the others wait: only who holds the store's door can then change it.
+Work that had to begin again too often locks the store: then only the holder of the lock can change it.
 A store is one Redis hash, so that it lives on one node of a cluster; the name in its key is a hash tag.
 
 #       the store's version. Earlier versions of repshare kept a plain number, and fail to count up from this one: they
@@ -13,29 +13,30 @@ A store is one Redis hash, so that it lives on one node of a cluster; the name i
 
 import random
 import re
-import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
+from redis.exceptions import LockError
+from redis.lock import Lock
 from redis.retry import Retry
 
 from repshare.errors import ConfigError, Damaged, StoreError
-from repshare.stores.damage import checksum, verify
+from repshare.stores.damage import verify
 from repshare.stores.memory import Changes
-from repshare.stores.store import Kept, Result, Transaction, sound
+from repshare.stores.store import Database, Kept, Result, Store, Transaction
 
 SECONDS = 5.0  # to connect, to wait for an answer, and to keep trying while others change the same store
-PATIENT_TRIES = 10  # after which work makes the others wait
-DOOR_SECONDS = 30.0  # for which they wait at most, should the process that holds the door die
+TRIES_BEFORE_LOCK = 10
+LOCK_SECONDS = 30.0  # after which a lock ends by itself, should the process that holds it die
 VERSION = "#"
 AT_ONCE = 500  # keys, where all are read one after the other
 
-# KEYS: the hash, its door. ARGV: the version read, the door's key, how many to set, each with its value and checksum,
-# then those to delete.
+# KEYS: the hash, its lock. ARGV: the version read, the token of the lock, how many to set, each with its value and
+# checksum, then those to delete.
 CHANGE = """
 if (redis.call('HGET', KEYS[1], '#') or '0') ~= ARGV[1] then return 0 end
 local holder = redis.call('GET', KEYS[2])
@@ -58,11 +59,8 @@ if version then
 end
 """
 
-# KEYS: the door. ARGV: its key.
-OPEN = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
 
-
-class RedisDatabase:
+class RedisDatabase(Database):
     """One Redis server, or cluster node, as `redis://host:port/number`. Durable as far as that server is (AOF)."""
 
     slow = True
@@ -85,23 +83,17 @@ class RedisDatabase:
             ) from None
         self.change = self.connection.register_script(CHANGE)
         self.clear = self.connection.register_script(CLEAR)
-        self.open = self.connection.register_script(OPEN)
 
     def store(self, name: str) -> "RedisStore":
         """Return the store of this name."""
         return RedisStore(self, name)
 
-    def check(self) -> None:
-        """Write something and read it back."""
-        self.store("check").transact(lambda state: state.set({"alive": b"yes"}))
-        if self.store("check").transact(lambda state: state.get(["alive"])) != [b"yes"]:
-            raise StoreError("Redis: what was written cannot be read back")
-
     def inspect(self) -> list[str]:
         """Check that this Redis keeps what it is given. Raises ConfigError if it may drop any of it."""
-        policy = self._setting("maxmemory-policy") or self._told("memory", "maxmemory_policy")
-        log = self._setting("appendonly") or {"0": "no", "1": "yes"}.get(self._told("persistence", "aof_enabled"), "")
-        sync = self._setting("appendfsync")
+        setting, info = self.connection.config_get, self.connection.info  # fewer users may ask for settings
+        policy = _ask(setting, "maxmemory-policy") or _ask(info, "memory", "maxmemory_policy")
+        log = _ask(setting, "appendonly") or {"0": "no", "1": "yes"}.get(_ask(info, "persistence", "aof_enabled"), "")
+        sync = _ask(setting, "appendfsync")
         if policy.startswith("allkeys"):  # volatile ones drop only what has an end, and nothing of ours has
             raise ConfigError(
                 f"this Redis may drop what it was given: its maxmemory-policy is {policy}. Releases, tokens and tasks "
@@ -117,18 +109,6 @@ class RedisDatabase:
         }
         return [f"Redis: {warning}" for warning, so in warnings.items() if so]
 
-    def _setting(self, name: str) -> str:
-        """Return a value of its configuration; nothing where that may not be asked."""
-        with _errors(), suppress(redis.ResponseError):
-            return str(self.connection.config_get(name).get(name, ""))
-        return ""
-
-    def _told(self, section: str, name: str) -> str:
-        """Return what INFO tells: less, but more users may ask for it."""
-        with _errors(), suppress(redis.ResponseError):
-            return str(self.connection.info(section).get(name, ""))
-        return ""
-
     def close(self) -> None:
         """Close the connections."""
         self.connection.close()
@@ -138,43 +118,35 @@ class _Conflict(Exception):
     """Another transaction came in between."""
 
 
-class RedisStore:
+class RedisStore(Store):
     """The hash `PREFIX:{NAME}`."""
 
     def __init__(self, database: RedisDatabase, name: str) -> None:
         self.database, self.name, self.hash = database, name, f"{database.prefix}:{{{name}}}"
-        self.door = f"{self.hash}:door"
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Do this work alone, all of it or nothing; again, if another changed the store in between."""
-        end, tries, key = time.monotonic() + SECONDS, 0, b""
+        end, tries, lock = time.monotonic() + SECONDS, 0, self.make_lock()
         with _errors():
             try:
                 while True:
                     try:
-                        return self._transact(work, key)
+                        return self._transact(work, lock)
                     except _Conflict:
                         tries += 1
                         if time.monotonic() > end:
                             raise StoreError(f"Redis: too many changes at once, gave up after {tries} tries") from None
-                        if tries >= PATIENT_TRIES and not key and (key := self._close_door()):
-                            end = time.monotonic() + DOOR_SECONDS
+                        if tries >= TRIES_BEFORE_LOCK and not lock.local.token and lock.acquire():
+                            end = time.monotonic() + LOCK_SECONDS
                         time.sleep(random.uniform(0, 0.0005 * min(tries, 40)))
             finally:
-                if key:
-                    self.database.open(keys=[self.door], args=[key])
+                if lock.local.token:
+                    with suppress(LockError):  # it has ended by itself
+                        lock.release()
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads; again, if another changed the store in between."""
         return self.transact(work)
-
-    def items(self) -> Mapping[str, bytes]:
-        """Return everything kept."""
-        with _errors():
-            kept: Any = self.database.connection.hgetall(self.hash)
-        keys = [name[1:].decode() for name in kept if name[:1] == b"."]
-        found = ((key, kept[_value(key)], kept.get(_checksum(key))) for key in keys)
-        return {key: sound(self.verified(key, value, check)) for key, value, check in found}
 
     def verified(self, key: str, value: bytes, kept: bytes | None) -> bytes | Damaged:
         """Return the value, if it fits what is kept as its checksum."""
@@ -187,30 +159,22 @@ class RedisStore:
         with _errors():
             self.database.clear(keys=[self.hash])
 
-    def _transact(self, work: Callable[[Transaction], Result], key: bytes) -> Result:
+    def make_lock(self) -> Lock:
+        """Return the lock that makes all others wait."""
+        connection = self.database.connection
+        return Lock(connection, f"{self.hash}:door", timeout=LOCK_SECONDS, blocking=False, thread_local=False)
+
+    def _transact(self, work: Callable[[Transaction], Result], lock: Lock) -> Result:
         reading = _RedisReading(self)
         changes = Changes(reading.read, reading.scan)
         result = work(changes)
         if changes.made:
-            self._change(reading.look(), key, changes.made)
+            kept = changes.written(self.name)
+            parts = [part for each in kept for part in each]
+            args = [reading.version(), lock.local.token or b"", len(kept), *parts, *changes.deleted()]
+            if not self.database.change(keys=[self.hash, lock.name], args=args):
+                raise _Conflict
         return result
-
-    def _change(self, version: bytes | None, key: bytes, made: Mapping[str, bytes | None]) -> None:
-        kept = [
-            part
-            for name, value in made.items()
-            if value is not None
-            for part in (name, value, checksum(self.name, name, value))
-        ]
-        gone = [name for name, value in made.items() if value is None]
-        args = [version or b"0", key, len(kept) // 3, *kept, *gone]
-        if not self.database.change(keys=[self.hash, self.door], args=args):
-            raise _Conflict
-
-    def _close_door(self) -> bytes:
-        """Make all others wait. Return the key with which to continue, or nothing if another was faster."""
-        key = secrets.token_bytes(8)
-        return key if self.database.connection.set(self.door, key, nx=True, px=int(1000 * DOOR_SECONDS)) else b""
 
 
 class _RedisReading:
@@ -218,13 +182,13 @@ class _RedisReading:
 
     def __init__(self, store: RedisStore) -> None:
         self._store, self._connection = store, store.database.connection
-        self._versions: list[bytes | None] = []
+        self._version = b""  # not known yet
 
-    def look(self) -> bytes | None:
-        """Return the version."""
-        if not self._versions:
+    def version(self) -> bytes:
+        """Return the store's version."""
+        if not self._version:
             self._ask([])
-        return self._versions[0]
+        return self._version
 
     def read(self, keys: Sequence[str]) -> list[Kept]:
         """Return the values of these keys."""
@@ -244,12 +208,18 @@ class _RedisReading:
 
     def _ask(self, fields: Sequence[bytes]) -> list[bytes | None]:
         answer: Any = self._connection.hmget(self._store.hash, [VERSION, *fields])
-        found: list[bytes | None]
-        version, *found = answer
-        if self._versions and self._versions[0] != version:
+        version = answer[0] or b"0"
+        if self._version not in (b"", version):
             raise _Conflict
-        self._versions[:] = [version]
-        return found
+        self._version = version
+        return list(answer[1:])
+
+
+def _ask(command: Callable[[str], Any], about: str, name: str = "") -> str:
+    """Return a value from a command's answer; nothing where this user may not ask."""
+    with _errors(), suppress(redis.ResponseError):
+        return str(command(about).get(name or about, ""))
+    return ""
 
 
 def _where(url: str) -> str:

@@ -2,16 +2,15 @@
 
 import os
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
 from repshare.errors import Damaged, StoreError
-from repshare.stores.damage import checksum, verify
-from repshare.stores.memory import Changes
-from repshare.stores.store import Kept, Result, Transaction, collect
+from repshare.stores.damage import verify
+from repshare.stores.memory import Changes, only_read
+from repshare.stores.store import Database, Kept, Result, Store, Transaction
 
 BUSY_SECONDS = 10.0
 AT_ONCE = 500  # keys in one query
@@ -32,7 +31,7 @@ INSTEAD = "ON CONFLICT (key) DO UPDATE SET value = excluded.value, checksum = ex
 ROWS = 64  # in one statement: between statements, and rows of executemany, another thread takes its turn
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     """One file. A transaction is on the disk when it ends, and survives a crash and a power cut."""
 
     slow = True
@@ -41,12 +40,9 @@ class SqliteDatabase:
         self.path = path
         try:
             _make_private(path)
-            # One for each way: who reads does not wait until what another thread writes is on the disk. And two for
-            # reading: who reads little does not wait for one who reads much.
-            self._writing, self._reading = _Connection(path), [_Connection(path) for _ in range(READERS)]
-            self._free = SimpleQueue[_Connection]()
-            for connection in self._reading:
-                self._free.put(connection)
+            # Readers do not wait until what another thread writes is on the disk; and there are two, so that a short
+            # read does not wait for a long one.
+            self._writers, self._readers = _connect(path, 1), _connect(path, READERS)
         except sqlite3.Error as error:
             raise StoreError(f"{path}: {error}") from error
         self._upgrade()
@@ -55,24 +51,15 @@ class SqliteDatabase:
         """Return the store of this name."""
         return SqliteStore(self, name)
 
-    def check(self) -> None:
-        """Write something and read it back."""
-        something = os.urandom(8)  # SQLite does not write what is there already
-        self.store("check").transact(lambda state: state.set({"alive": something}))
-        if self.store("check").read(lambda state: state.get(["alive"])) != [something]:
-            raise StoreError(f"{self.path}: what was written cannot be read back")
-
-    def inspect(self) -> list[str]:
-        """Return no warning: a file is as durable as its disk."""
-        return []
-
     def close(self) -> None:
-        """Close the file."""
-        for connection in (self._writing, *self._reading):
-            connection.close()
+        """Close the file, once no thread uses it."""
+        for pool, size in ((self._writers, 1), (self._readers, READERS)):
+            for connection in [pool.get() for _ in range(size)]:
+                connection.close()
+                pool.put(connection)  # later users get SQLite's error that it is closed
 
     def _upgrade(self) -> None:
-        with self._writing.alone() as connection:
+        with self.begin("DEFERRED", reading=True) as connection:
             (format,) = connection.execute("PRAGMA user_version").fetchone()
         if format > FORMAT:
             raise StoreError(f"{self.path} was written by a later version of repshare: it has format {format}")
@@ -85,56 +72,40 @@ class SqliteDatabase:
     @contextmanager
     def begin(self, how: str = "IMMEDIATE", *, reading: bool = False) -> Iterator[sqlite3.Connection]:
         """Yield a transaction of SQLite's: kept if the block ends without an error."""
-        with self._reader() if reading else self._writing.alone() as connection:
-            try:
-                connection.execute(f"BEGIN {how}")
-                yield connection
-                connection.execute("COMMIT")
-            except sqlite3.Error as error:
-                _roll_back(connection)
-                busy = getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY")
-                if busy and how == "DEFERRED" and not reading:
-                    raise _Busy from error
-                raise StoreError(f"{self.path}: {error}") from error
-            except BaseException:
-                _roll_back(connection)
-                raise
-
-    @contextmanager
-    def _reader(self) -> Iterator[sqlite3.Connection]:
-        connection = self._free.get()
+        pool = self._readers if reading else self._writers
+        connection = pool.get()  # no other thread has it now
         try:
-            with connection.alone() as found:
-                yield found
+            connection.execute(f"BEGIN {how}")
+            yield connection
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            _roll_back(connection)
+            busy = getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY")
+            if busy and how == "DEFERRED" and not reading:
+                raise _Busy from error
+            raise StoreError(f"{self.path}: {error}") from error
+        except BaseException:
+            _roll_back(connection)
+            raise
         finally:
-            self._free.put(connection)
+            pool.put(connection)
 
 
-class _Connection:
-    """A connection, for one thread at a time."""
-
-    def __init__(self, path: Path) -> None:
-        self._alone = threading.Lock()
-        self._connection = sqlite3.connect(
+def _connect(path: Path, count: int) -> "SimpleQueue[sqlite3.Connection]":
+    """Return this many connections to the file."""
+    pool = SimpleQueue[sqlite3.Connection]()
+    for _ in range(count):
+        connection = sqlite3.connect(
             path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=1000
         )
-        self._connection.executescript(SETUP)
-
-    @contextmanager
-    def alone(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection, while no other thread has it."""
-        with self._alone:
-            yield self._connection
-
-    def close(self) -> None:
-        """Close the file."""
-        with self._alone:
-            self._connection.close()
+        connection.executescript(SETUP)
+        pool.put(connection)
+    return pool
 
 
 def _make_private(path: Path) -> None:
     """Make the file, if it does not exist, for its owner alone. What SQLite makes next to it gets the same mode."""
-    with suppress(OSError):  # it is there already; or it cannot be made, which SQLite will say
+    with suppress(OSError):  # it exists; or it cannot be made, which SQLite will report
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
@@ -147,7 +118,7 @@ class _Busy(Exception):
     """Another process came in between."""
 
 
-class SqliteStore:
+class SqliteStore(Store):
     """The keys of a database that begin with the store's name."""
 
     def __init__(self, database: SqliteDatabase, name: str) -> None:
@@ -163,11 +134,7 @@ class SqliteStore:
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads, while another may write."""
         with self.database.begin("DEFERRED", reading=True) as connection:
-            return work(self._changes(connection))
-
-    def items(self) -> Mapping[str, bytes]:
-        """Return everything kept."""
-        return self.transact(collect)  # it may take long: those who only read continue meanwhile
+            return only_read(work, self._changes(connection))
 
     def clear(self) -> None:
         """Forget everything."""
@@ -178,17 +145,12 @@ class SqliteStore:
         with self.database.begin(how) as connection:
             changes = self._changes(connection)
             result = work(changes)
-            kept = [
-                (self.prefix + key, value, checksum(self.name, key, value))
-                for key, value in changes.made.items()
-                if value is not None
-            ]
-            gone = [(self.prefix + key,) for key, value in changes.made.items() if value is None]
+            kept = [(self.prefix + key, value, check) for key, value, check in changes.written(self.name)]
             for start in range(0, len(kept), ROWS):
                 part = kept[start : start + ROWS]
                 marks = ",".join(["(?,?,?)"] * len(part))
                 connection.execute(f"INSERT INTO kept VALUES {marks} {INSTEAD}", [x for row in part for x in row])
-            if gone:
+            if gone := [(self.prefix + key,) for key in changes.deleted()]:
                 connection.executemany("DELETE FROM kept WHERE key = ?", gone)
             return result
 

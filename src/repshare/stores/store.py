@@ -1,9 +1,10 @@
 """The promise of a store."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar, cast
 
-from repshare.errors import Damaged
+from repshare.errors import Damaged, StoreError
 
 Result = TypeVar("Result")
 Kept = bytes | Damaged | None
@@ -38,8 +39,9 @@ class Store(Protocol):
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads: on one state, and, where possible, without waiting for others that write."""
 
-    def items(self) -> Mapping[str, bytes]:
-        """Return everything kept."""
+    def items(self) -> dict[str, bytes]:
+        """Return everything kept. Raises Damaged if one of the values is not what was written."""
+        return self.read(lambda state: {key: sound(kept) for key, kept in state.scan("")})
 
     def clear(self) -> None:
         """Forget everything."""
@@ -59,17 +61,17 @@ class Database(Protocol):
 
     def check(self) -> None:
         """Write something and read it back."""
+        store, something = self.store("check"), os.urandom(8)  # a store may not write what is there already
+        store.transact(lambda state: state.set({"alive": something}))
+        if store.read(lambda state: state.get(["alive"])) != [something]:
+            raise StoreError("what was written to the store cannot be read back")
 
     def inspect(self) -> list[str]:
-        """Return what to warn of before anything is entrusted to it. Raises ConfigError if nothing should be."""
+        """Return warnings about how safely it keeps data. Raises ConfigError if it should not be used at all."""
+        return []
 
     def close(self) -> None:
         """Close files and connections."""
-
-
-def collect(state: Transaction) -> dict[str, bytes]:
-    """Return everything in a store. Raises Damaged if one of the values is not what was written."""
-    return {key: sound(kept) for key, kept in state.scan("")}
 
 
 def get_each(state: Transaction, keys: Sequence[str]) -> list[Kept]:
