@@ -8,7 +8,7 @@ import pytest
 from repshare.config import Setting
 from repshare.experiments import EXPERIMENTS, arrange, fill, missing
 from repshare.experiments.studies import KINDS, STUDIES
-from repshare.experiments.study import Panel, Study, Variant, apart, condense, even, make_experiment
+from repshare.experiments.study import Panel, Study, Variant, apart, condense, even
 from repshare.results.records import Folder
 from repshare.simulation import Inline, resolve
 
@@ -16,6 +16,8 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 MNIST = resolve(Setting(), 60_000)
 NAMES = [study.name for study in STUDIES]
 SMALL = Study(
+    "small",
+    "a small one",
     (Variant("usual"), Variant("no λ", policy={"lambda_kd": 0.0, "lambda_disc": 0.0}, methods=("RS",))),
     (Panel("a title", "an axis", {"usual": "as it is", "no λ": "without"}, "own"),),
 )
@@ -42,7 +44,7 @@ def test_every_variant_of_a_study_is_shown(name):
 
 
 def test_a_study_is_carried_out_and_drawn_to_the_same_bytes_twice(tmp_path, splits):
-    experiment = make_experiment("small", "a small one", *SMALL)
+    experiment = SMALL.experiment()
     setting = resolve(Setting(dataset="digits", samples=60, rounds=2), len(splits.train.labels))
     folder = Folder(tmp_path / "small", experiment.describe(setting), resume=True)
     with Inline() as workers:

@@ -12,6 +12,7 @@ from repshare.experiments.comparison import checkpoints, go_on
 from repshare.learning.measures import View
 from repshare.results.records import Folder, Journal, Line, summarise
 from repshare.simulation import Workers, following
+from repshare.simulation.plan import make_run
 
 
 class Cell(NamedTuple):
@@ -27,9 +28,8 @@ class Cell(NamedTuple):
 
     def computed_in(self, compute: Compute) -> "Cell":
         """Return the same cell with networks of this precision. Its key stays: it is done once, in either."""
-        setting = self.run.setting
-        policy = replace(setting.policy, compute=compute)
-        return self._replace(run=replace(self.run, setting=replace(setting, policy=policy)))
+        policy = replace(self.run.setting.policy, compute=compute)
+        return self._replace(run=replace(self.run, setting=replace(self.run.setting, policy=policy)))
 
     @property
     def title(self) -> str:
@@ -45,6 +45,30 @@ class Cell(NamedTuple):
     def file_name(self) -> str:
         """Its name on disk while it is not finished."""
         return "-".join(str(value) for value in self.key.values()).replace(" ", "-").replace("/", "-")
+
+
+class Row(NamedTuple):
+    """One kind of run: a row of a table, or a curve."""
+
+    title: str
+    method: str
+    setting: Mapping[str, Any] = {}
+    """The differences from the experiment's setting."""
+    policy: Mapping[str, Any] = {}
+    """The differences from its policy."""
+
+
+def make_cell(
+    key: Line,
+    method: str,
+    setting: ResolvedSetting,
+    looks: tuple[int, ...] = (),
+    policy: Mapping[str, Any] = {},
+    **changes: Any,
+) -> Cell:
+    """Return a cell whose run differs from the setting, and from its policy, by these values."""
+    own = replace(setting, policy=replace(setting.policy, **policy), **changes)
+    return Cell(key, make_run(method, key["seed"], own), looks)
 
 
 def at_the_end(lines: Sequence[Line]) -> list[Line]:

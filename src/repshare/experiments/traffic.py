@@ -6,12 +6,13 @@ from pathlib import Path
 
 from torch import nn
 
-from repshare.config import Policy, ResolvedSetting, Run, Setting
-from repshare.experiments.experiment import Cell, Experiment
+from repshare.config import Policy, ResolvedSetting, Setting
+from repshare.experiments.experiment import Cell, Experiment, make_cell
 from repshare.files import write_atomically
 from repshare.learning.models import build
-from repshare.results.plots import COLOURS, panels, save, tidy
+from repshare.results.plots import STYLES, panels, save, tidy
 from repshare.results.records import Line
+from repshare.results.terminal import markdown
 from repshare.results.terminal import traffic as in_units
 from repshare.simulation import PAPER
 
@@ -19,27 +20,26 @@ METHODS = ("RS", "FD", "FL", "SL")
 CLIENTS, BATCHES, ROUNDS = 2, 2, 2
 CLASSES, CHANNELS = 10, {"mnist": 1, "fashion_mnist": 1, "cifar10": 3}
 CLAIMED = {"fashion_mnist": "≈ 1000", "cifar10": "≈ 2000"}
+HEADS = "<model, data set|<method|up|down|<the paper's formula, up|in fp32|FL's up ÷ this|<the paper"
 N = 10  # clients among whom the paper's samples are shared: what SL sends depends on how many each has
 
 
 def plan(_: Setting, seeds: int) -> list[Cell]:
     """Plan the paper's three models for two rounds on a few batches: only SL's batches differ in what is sent."""
-    cells = []
-    for seed in range(seeds):
-        for dataset, protocol in PAPER.items():
-            samples = CLIENTS * BATCHES * Policy().batch_size
-            setting = ResolvedSetting(
-                dataset=dataset,
-                samples=samples,
-                clients=CLIENTS,
-                rounds=ROUNDS,
-                model=(protocol.model,),
-                eval_every=ROUNDS,
-            )
-            for method in METHODS:
-                key = {"dataset": dataset, "model": protocol.model, "method": method, "seed": seed}
-                cells.append(Cell(key, Run(method, seed, setting)))
-    return cells
+    samples = CLIENTS * BATCHES * Policy().batch_size
+    few = ResolvedSetting(samples=samples, clients=CLIENTS, rounds=ROUNDS, eval_every=ROUNDS)
+    return [
+        make_cell(
+            {"dataset": dataset, "model": protocol.model, "method": method, "seed": seed},
+            method,
+            few,
+            dataset=dataset,
+            model=(protocol.model,),
+        )
+        for seed in range(seeds)
+        for dataset, protocol in PAPER.items()
+        for method in METHODS
+    ]
 
 
 def condense(lines: Sequence[Line]) -> list[Line]:
@@ -71,17 +71,14 @@ class Volume:
 def show(lines: Sequence[Line], folder: Path, _: Setting) -> list[Path]:
     """Make a table with formulas and ratios, and draw bars."""
     volumes = [Volume(line) for line in lines if line["seed"] == 0]
-    text = [
-        "| model, data set | method | up | down | the paper's formula, up | in fp32 | FL's up ÷ this | the paper |",
-        "|---|---|---:|---:|---|---:|---:|---|",
-    ]
+    rows = []
     for one in volumes:
         fl = next((each.up for each in volumes if each.dataset == one.dataset and each.method == "FL"), None)
         ratio = f"{fl / one.up:,.1f}" if fl and one.method != "FL" else ""
         claim = CLAIMED.get(one.dataset, "") if one.method == "RS" else ""
-        amounts = f"{in_units(one.up)} | {in_units(one.down)} | {one.formula} | {in_units(one.expected)}"
-        text.append(f"| {one.model}, {one.dataset} | {one.method} | {amounts} | {ratio} | {claim} |")
-    write_atomically(folder / "table.md", "\n".join(text) + "\n")
+        amounts = in_units(one.up), in_units(one.down), one.formula, in_units(one.expected)
+        rows.append([f"{one.model}, {one.dataset}", one.method, *amounts, ratio, claim])
+    write_atomically(folder / "table.md", markdown(HEADS.split("|"), rows))
     return [folder / "table.md", *_draw(volumes, folder)]
 
 
@@ -92,7 +89,7 @@ def _draw(volumes: Sequence[Volume], folder: Path) -> list[Path]:
     for place, method in enumerate(METHODS):
         own = {one.dataset: one for one in volumes if one.method == method}
         at = [datasets.index(dataset) + 0.2 * (place - 1.5) for dataset in own]
-        axes.bar(at, [one.up for one in own.values()], 0.18, color=COLOURS[method], label=method)
+        axes.bar(at, [one.up for one in own.values()], 0.18, color=STYLES[method].colour, label=method)
         for x, one in zip(at, own.values(), strict=True):
             axes.hlines(one.expected, x - 0.09, x + 0.09, color="black", linewidth=1.5)
             top = max(one.up, one.expected)
