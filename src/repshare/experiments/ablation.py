@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from repshare.config import Policy, ResolvedSetting, Setting
-from repshare.experiments.experiment import Cell, Experiment, make_cell
+from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
 from repshare.results.plots import STYLES, panels, save
 from repshare.results.records import Line, group, mean_std
 
@@ -21,7 +21,8 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan every pair of weights, seed by seed. With 0 and 0, everyone learns alone."""
     setting = replace(setting, clients=5, eval_every=setting.rounds)
     weights = [{"lambda_kd": kd, "lambda_disc": disc} for kd in KD for disc in DISC]
-    return [make_cell({**pair, "seed": seed}, "RS", setting, policy=pair) for seed in range(seeds) for pair in weights]
+    rows = [Row("", "RS", policy=pair) for pair in weights]
+    return [make_cell({**row.policy, "seed": seed}, row, setting) for seed in range(seeds) for row in rows]
 
 
 def gains(lines: Sequence[Line]) -> dict[tuple[float, float], tuple[float, float]]:

@@ -37,9 +37,7 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     looks = tuple(number for number in LOOKS if number <= setting.rounds)
     setting = replace(setting, clients=5, eval_every=setting.rounds)
     return [
-        make_cell({"curve": row.title, "seed": seed}, row.method, setting, looks, row.policy)
-        for seed in range(seeds)
-        for row in CURVES
+        make_cell({"curve": row.title, "seed": seed}, row, setting, looks) for seed in range(seeds) for row in CURVES
     ]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from repshare.config import ResolvedSetting, Setting
-from repshare.experiments.experiment import Cell, Experiment, make_cell
+from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
 from repshare.methods import find_method
 from repshare.results.plots import STYLES, Band, band, draw_curve, label_ends, panels, save, tidy
 from repshare.results.records import Line, find, group
@@ -18,7 +18,11 @@ PARTS = {"train": "--", "test": "-"}
 def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan five methods among five clients, tested every tenth round."""
     setting = replace(setting, clients=5, eval_every=10)
-    return [make_cell({"method": method, "seed": seed}, method, setting) for seed in range(seeds) for method in METHODS]
+    return [
+        make_cell({"method": method, "seed": seed}, Row(method, method), setting)
+        for seed in range(seeds)
+        for method in METHODS
+    ]
 
 
 def condense(lines: Sequence[Line]) -> list[Line]:

@@ -58,17 +58,10 @@ class Row(NamedTuple):
     """The differences from its policy."""
 
 
-def make_cell(
-    key: Line,
-    method: str,
-    setting: ResolvedSetting,
-    looks: tuple[int, ...] = (),
-    policy: Mapping[str, Any] = {},
-    **changes: Any,
-) -> Cell:
-    """Return a cell whose run differs from the setting, and from its policy, by these values."""
-    own = replace(setting, policy=replace(setting.policy, **policy), **changes)
-    return Cell(key, make_run(method, key["seed"], own), looks)
+def make_cell(key: Line, row: Row, setting: ResolvedSetting, looks: tuple[int, ...] = ()) -> Cell:
+    """Return the cell of a row with this setting, and the key's seed."""
+    own = replace(setting, policy=replace(setting.policy, **row.policy), **row.setting)
+    return Cell(key, make_run(row.method, key["seed"], own), looks)
 
 
 def at_the_end(lines: Sequence[Line]) -> list[Line]:

@@ -59,8 +59,7 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
 
 def _cell(row: Row, partners: str, seed: int, setting: ResolvedSetting) -> Cell:
     key = {"row": row.title, "partners": partners, "clients": setting.clients, "seed": seed}
-    cell = make_cell(key, row.method, setting, policy=row.policy)
-    return cell._replace(condense=partial(condense_honest, setting, seed))
+    return make_cell(key, row, setting)._replace(condense=partial(condense_honest, setting, seed))
 
 
 def condense_honest(setting: Setting, seed: int, lines: Sequence[Line]) -> list[Line]:

@@ -69,30 +69,23 @@ CURVES: dict[str, Any] = {
 def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan every way to learn with every amount of data, which has rounds of its own; seed by seed."""
     return [
-        make_cell(
-            {"samples": amount.samples, "row": row.title, "seed": seed},
-            row.method,
-            setting,
-            policy=_policy(row, amount),
-            samples=amount.samples,
-            clients=amount.clients,
-            rounds=amount.rounds,
-            eval_every=amount.rounds,
-            **row.setting,
-        )
+        make_cell({"samples": amount.samples, "row": row.title, "seed": seed}, _release_once(row, amount), setting)
         for seed in range(seeds)
         for amount in AMOUNTS[setting.dataset]
         for row in ROWS
     ]
 
 
-def _policy(row: Row, amount: Amount) -> dict[str, Any]:
-    """Return the row's policy. One release takes the whole budget; what others make of it stays the teacher to the end.
+def _release_once(row: Row, amount: Amount) -> Row:
+    """Return the row with this amount of data; if private, with one release, which takes the whole budget.
 
-    End to end, training has the noise of DP-SGD until then, and none after: nothing leaves any more.
+    What others make of it stays the teacher to the end. End to end, training has the noise of DP-SGD until then, and
+    none after: nothing leaves any more.
     """
-    private = {"planned_releases": 1, "seeded_noise": True, "release_every": amount.release}
-    return {**row.policy, **private} if row.policy else {}
+    samples, clients, rounds, release = amount
+    size = {"samples": samples, "clients": clients, "rounds": rounds, "eval_every": rounds}
+    once = {"planned_releases": 1, "seeded_noise": True, "release_every": release} if row.policy else {}
+    return row._replace(setting={**size, **row.setting}, policy={**row.policy, **once})
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from repshare.config import ResolvedSetting, Setting
-from repshare.experiments.experiment import Cell, Experiment, make_cell, missing
+from repshare.experiments.experiment import Cell, Experiment, Row, make_cell, missing
 from repshare.files import write_atomically
 from repshare.results.plots import STYLES, draw_points, panels, save, tidy
 from repshare.results.records import Line, entry, find, group, mean_std, summarise
@@ -75,10 +75,8 @@ def plan(study: Study, setting: ResolvedSetting, seeds: int) -> list[Cell]:
     return [
         make_cell(
             {"variant": variant.label, "method": method, "seed": seed},
-            method,
+            Row(variant.label, method, variant.setting, variant.policy),
             usual,
-            policy=variant.policy,
-            **variant.setting,
         )
         for seed in range(seeds)
         for variant in study.variants

@@ -70,11 +70,8 @@ def plan(rows: Sequence[Row], setting: ResolvedSetting, seeds: int) -> list[Cell
     return [
         make_cell(
             {"row": row.title, "clients": clients, "seed": seed},
-            row.method,
-            setting,
-            policy={**_epochs(row, setting), **row.policy},
-            clients=clients,
-            **row.setting,
+            _with_epochs(row, setting),
+            replace(setting, clients=clients),
         )
         for seed in range(seeds)
         for row in rows
@@ -82,9 +79,10 @@ def plan(rows: Sequence[Row], setting: ResolvedSetting, seeds: int) -> list[Cell
     ]
 
 
-def _epochs(row: Row, setting: ResolvedSetting) -> dict[str, int]:
-    """Return the epochs of a network next to the common classifier: as many as elsewhere, in fewer rounds."""
-    return {"epochs": max(1, setting.rounds // common_rounds(setting))} if "pair" in row.policy else {}
+def _with_epochs(row: Row, setting: ResolvedSetting) -> Row:
+    """Return the row; a network next to the common classifier trains as many epochs as elsewhere, in fewer rounds."""
+    epochs = max(1, setting.rounds // common_rounds(setting))
+    return row._replace(policy={**row.policy, "epochs": epochs}) if "pair" in row.policy else row
 
 
 def sizes(row: Row) -> tuple[int, ...]:

@@ -51,14 +51,7 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     planned = [(SIZE, seed, way) for seed in range(seeds) for way in WAYS]
     planned += [(clients, seed, way) for seed in range(seeds) for clients in OTHER_SIZES for way in some]
     return [
-        make_cell(
-            {"row": way.title, "clients": clients, "seed": seed},
-            way.method,
-            setting,
-            policy=way.policy,
-            clients=clients,
-            **way.setting,
-        )
+        make_cell({"row": way.title, "clients": clients, "seed": seed}, way, replace(setting, clients=clients))
         for clients, seed, way in planned
     ]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from repshare.config import Policy, ResolvedSetting, Setting
-from repshare.experiments.experiment import Cell, Experiment, make_cell
+from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
 from repshare.files import write_atomically
 from repshare.learning.models import build
 from repshare.results.plots import STYLES, panels, save, tidy
@@ -31,10 +31,8 @@ def plan(_: Setting, seeds: int) -> list[Cell]:
     return [
         make_cell(
             {"dataset": dataset, "model": protocol.model, "method": method, "seed": seed},
-            method,
+            Row(method, method, {"dataset": dataset, "model": (protocol.model,)}),
             few,
-            dataset=dataset,
-            model=(protocol.model,),
         )
         for seed in range(seeds)
         for dataset, protocol in PAPER.items()

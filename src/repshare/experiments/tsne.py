@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from repshare.config import ResolvedSetting, Setting
 from repshare.data import Splits
-from repshare.experiments.experiment import Cell, Experiment, make_cell, what_was_seen
+from repshare.experiments.experiment import Cell, Experiment, Row, make_cell, what_was_seen
 from repshare.learning.measures import View
 from repshare.results.plots import STYLES, panels, save
 from repshare.results.records import Line, group
@@ -29,7 +29,7 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     looks = tuple(sorted({1, max(1, rounds // 4), rounds}))
     setting = replace(setting, clients=2, rounds=rounds + 1, eval_every=rounds + 1)
     return [
-        make_cell({"method": method, "seed": seed}, method, setting, looks)
+        make_cell({"method": method, "seed": seed}, Row(method, method), setting, looks)
         for seed in range(seeds)
         for method in METHODS
     ]
