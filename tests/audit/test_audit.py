@@ -167,7 +167,7 @@ def test_the_guard_that_ships_is_caught_when_half_of_its_noise_is_left_out():
 def test_inversion_finds_an_input_with_the_wanted_features():
     splits = load("digits").normalised()
     trained = train(splits.train, 10, 6, 5, "lenet5")
-    vectors, labels = trained.represent()
+    vectors, labels = trained.vectors, trained.labels
     prior = look_at(splits.train.images[600:].astype(np.float32))
     images = invert(trained.network, vectors[:10], prior, steps=150)
     blank = prior.mean.expand(10, -1, -1, -1)
@@ -177,14 +177,14 @@ def test_inversion_finds_an_input_with_the_wanted_features():
 
 def test_likeness_is_that_of_a_plain_loop():
     among = np.array([[0.0, 0.0], [2.0, 2.0], [0.0, 4.0]], np.float32)
-    images = torch.tensor([[1.9, 2.0]])
-    likeness = compare(images, [np.array([1])], among, 0.25)
+    image = torch.tensor([1.9, 2.0])
+    likeness = compare(image, among, np.array([False, True, False]), 0.25)
     variance = among.var()
     assert likeness.missed == 0.25
     assert likeness.error == pytest.approx(0.005 / variance, rel=1e-4)
     assert likeness.elsewhere == pytest.approx(((3.61 + 4) / 2 + (3.61 + 4) / 2) / 2 / variance, rel=1e-4)
     assert (likeness.found, likeness.chance) == (1.0, pytest.approx(1 / 3))
-    assert compare(images, [np.array([0])], among, 0.0).found == 0.0
+    assert compare(image, among, np.array([True, False, False]), 0.0).found == 0.0
 
 
 def test_the_command_writes_its_figures_and_says_what_it_found(tmp_path, capsys):
