@@ -10,10 +10,11 @@ import pytest
 from repshare.cli.reproduce import What, reproduce
 from repshare.config import Run, Setting
 from repshare.errors import ConfigError
-from repshare.experiments import EXPERIMENTS, PUBLISHED, Cell, Experiment, choose, fill
+from repshare.experiments import EXPERIMENTS
 from repshare.experiments.ablation import gains
 from repshare.experiments.estimate import estimate, in_words
-from repshare.experiments.experiment import what_was_seen
+from repshare.experiments.experiment import Cell, Experiment, choose, fill, what_was_seen
+from repshare.experiments.table import PUBLISHED
 from repshare.experiments.tsne import neighbourhood
 from repshare.learning.measures import View
 from repshare.results.records import Folder, Journal

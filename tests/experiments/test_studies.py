@@ -6,7 +6,8 @@ from shutil import copytree
 import pytest
 
 from repshare.config import Setting
-from repshare.experiments import EXPERIMENTS, arrange, fill, missing
+from repshare.experiments import EXPERIMENTS
+from repshare.experiments.experiment import arrange, fill, missing
 from repshare.experiments.studies import KINDS, STUDIES
 from repshare.experiments.study import Panel, Study, Variant, apart, condense, even
 from repshare.results.records import Folder

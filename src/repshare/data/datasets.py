@@ -1,4 +1,4 @@
-"""Data sets by name, or a user's own by reference, checked before anyone trains on them."""
+"""Data sets by name, or a user's own by reference, checked before training."""
 
 import operator
 from pathlib import Path

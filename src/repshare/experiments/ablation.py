@@ -18,7 +18,7 @@ NOT_DONE = (math.nan, 0.0)
 
 
 def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
-    """Plan every pair of weights, seed by seed. With 0 and 0, everyone learns alone."""
+    """Plan every pair of weights, seed by seed. With 0 and 0, each client learns alone."""
     setting = replace(setting, clients=5, eval_every=setting.rounds)
     weights = [{"lambda_kd": kd, "lambda_disc": disc} for kd in KD for disc in DISC]
     rows = [Row("", "RS", policy=pair) for pair in weights]

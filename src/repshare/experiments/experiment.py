@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from repshare.config import Compute, ResolvedSetting, Run, Setting
 from repshare.data import Splits
 from repshare.errors import ConfigError
-from repshare.experiments.comparison import checkpoints, go_on
+from repshare.experiments.comparison import checkpoints, resume_run
 from repshare.learning.measures import View
 from repshare.results.records import Folder, Journal, Line, summarise
 from repshare.simulation import Workers, following
@@ -116,7 +116,7 @@ def fill(
         part = Journal(folder.path / "checkpoints" / f"{cell.file_name}.jsonl")
         part.path.parent.mkdir(exist_ok=True)
         splits = load(cell.run.setting.dataset)
-        with following(go_on(cell.run, splits, folder, cell.file_name, part, workers, None)) as progress:
+        with following(resume_run(cell.run, splits, folder, cell.file_name, part, workers, None)) as progress:
             for run, number, _ in progress:
                 if number in cell.looks and experiment.look is not None:
                     seen = experiment.look(cell, workers.look(), splits)

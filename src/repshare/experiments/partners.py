@@ -1,4 +1,4 @@
-"""Does the partner matter? The same honest clients with partners that are honest, that lie, or that are not there."""
+"""The effect of partners: the same honest clients with partners that are honest or lie, and alone."""
 
 import statistics
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ from typing import Any
 
 from repshare.config import Attack, ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
-from repshare.files import write_atomically
 from repshare.results.plots import STYLES, panels, save, tidy
 from repshare.results.records import Line, entry, find, group, summarise
 from repshare.results.terminal import markdown
@@ -63,18 +62,12 @@ def _cell(row: Row, partners: str, seed: int, setting: ResolvedSetting) -> Cell:
 
 
 def condense_honest(setting: Setting, seed: int, lines: Sequence[Line]) -> list[Line]:
-    """Return the summary of the honest clients, and how many of them had a doubt about the others in the end."""
+    """Return the summary of the honest clients, and the share of them that doubted other clients in the end."""
     liars = {f"client {client + 1}" for client in choose_attackers(setting, seed, setting.clients)}
     honest = [line for line in lines if line["client"] not in liars]
     last = group(honest, "round")[max(line["round"] for line in honest)]
     doubting = statistics.fmean(line["doubt"] is not None for line in last)
     return [{**summarise(honest)._asdict(), "doubting": doubting}]
-
-
-def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """Make a table, and draw a bar for each method and kind of partner."""
-    write_atomically(folder / "table.md", write_table(lines, setting.dataset))
-    return [folder / "table.md", *draw(lines, folder, setting.dataset)]
 
 
 def write_table(lines: Sequence[Line], dataset: str) -> str:
@@ -108,8 +101,8 @@ def _find(lines: Sequence[Line], row: str, partners: str) -> list[float]:
     return find(lines, "accuracy", row=row, partners=partners)
 
 
-def draw(lines: Sequence[Line], folder: Path, dataset: str) -> list[Path]:
-    """Draw a group of bars for each method, the paler the worse the partners; a line where it is without any."""
+def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+    """Draw a group of bars for each method, paler for worse partners; a black line for learning alone."""
     from matplotlib.patches import Patch
 
     figure, systems = panels(11, 4.6, 1, len(SIZES), sharey=True)
@@ -127,10 +120,10 @@ def draw(lines: Sequence[Line], folder: Path, dataset: str) -> list[Path]:
                 axes.hlines(statistics.fmean(alone), place - 0.42, place + 0.42, color="black", linewidth=1.5)
         tidy(axes, f"N = {size}", "", "")
         axes.set_xticks(range(len(ways)), [way.title.replace(", ", ",\n") for way in ways])
-    systems[0].set_ylabel(f"{dataset}: test accuracy\nof honest clients [%]; black: alone")
+    systems[0].set_ylabel(f"{setting.dataset}: test accuracy\nof honest clients [%]; black: alone")
     handles = [Patch(facecolor="black", alpha=fade, label=title) for title, fade in fades.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, title="partners")
-    return save(figure, folder)
+    return save(figure, folder, write_table(lines, setting.dataset))
 
 
 PARTNERS = Experiment("partners", "whether it matters what partners share", plan, show, seeds=SEEDS)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from repshare.config import ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
-from repshare.files import write_atomically
 from repshare.results.plots import STYLES, draw_points, label_ends, panels, save, tidy
 from repshare.results.records import Line, entry, find, group
 from repshare.results.terminal import markdown
@@ -67,7 +66,7 @@ CURVES: dict[str, Any] = {
 
 
 def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
-    """Plan every way to learn with every amount of data, which has rounds of its own; seed by seed."""
+    """Plan every way to learn with every amount of data and its number of rounds; seed by seed."""
     return [
         make_cell({"samples": amount.samples, "row": row.title, "seed": seed}, _release_once(row, amount), setting)
         for seed in range(seeds)
@@ -95,9 +94,6 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     for title in [*LEVELS, *(row.title for row in ROWS if row.title not in LEVELS)]:
         found = [find(lines, "accuracy", samples=size, row=title) for size in sizes]
         rows.append([title, *(f"{entry(each)} ({len(each)})" if each else "" for each in found)])
-    write_atomically(
-        folder / "table.md", markdown([f"<{setting.dataset}", *(f"{size:,} samples" for size in sizes)], rows)
-    )
     figure, systems = panels(1.2 + 6.0 * len(sizes), 4.4, 1, len(sizes))
     for size, axes in zip(sizes, systems, strict=True):
         _draw(axes, [line for line in lines if line["samples"] == size])
@@ -106,11 +102,11 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
         tidy(axes, f"{clients} clients, {size:,} samples: {about}", "ε of the one release", "")
     systems[0].set_ylabel("test accuracy [%], mean ± std over seeds")
     figure.legend(*systems[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
-    return [folder / "table.md", *save(figure, folder)]
+    return save(figure, folder, markdown([f"<{setting.dataset}", *(f"{size:,} samples" for size in sizes)], rows))
 
 
 def _draw(axes: "Axes", lines: Sequence[Line]) -> None:
-    """Draw private releases as curves over ε; the others, which have none, as horizontal lines."""
+    """Draw private releases as curves over ε; rows without an ε as horizontal lines."""
     edge, ends = 2 * max(EPSILONS), []
     by_row = group(lines, "row")
     for row in ROWS:

@@ -2,8 +2,8 @@
 
 from repshare.experiments.study import METHODS, Panel, Study, Variant
 
-SPACE = ("CA", "CS")  # sharing in a common space, beside that space alone
-CONTROLLED = (*METHODS, "FC")  # beside the others, what a penalty on long features does without sharing
+SPACE = ("CA", "CS")  # sharing in a common space, and that space alone as its control
+CONTROLLED = (*METHODS, "FC")  # and, as a control, a penalty on long features without sharing
 ALL = (*CONTROLLED, *SPACE)
 LONGER = {"code_size": 0.0, "common_rounds": 20}  # FC as a penalty on long features; more rounds of CS
 
@@ -62,7 +62,7 @@ SHOWN = {"none": "none", "classifier": "classifier\nλ_disc = 1"} | {
 }
 DISCRIMINATOR = Study(
     "discriminator",
-    "the classifier as discriminator, beside an external one and none",
+    "the classifier as discriminator, compared with an external one and none",
     [
         Variant("classifier"),
         Variant("none", policy={"lambda_disc": 0.0}, methods=("RS",)),
@@ -96,7 +96,7 @@ AVERAGES = Study(
     ordered=False,
 )
 
-CODES = (0.0, 0.1, 0.3, 0.9)  # the last is where the others stand: they do not depend on codes
+CODES = (0.0, 0.1, 0.3, 0.9)  # other methods do not depend on codes: they are run with the last
 CROWDS = {clients: {f"N = {clients}, codes ±{size:g}": size for size in CODES} for clients in (10, 5)}
 CONTROL = Study(
     "codes",
@@ -108,7 +108,7 @@ CONTROL = Study(
     ],
     [
         Panel(
-            f"{clients} clients, codes that nobody shared",
+            f"{clients} clients, codes that no client shared",
             "how far a code is from zero",
             {label: f"±{size:g}" for label, size in codes.items()},
         )
@@ -133,7 +133,7 @@ NINE = {"clients": 9, "samples": 1080}
 NETWORKS = {"lenet5": "LeNet5", "convnet": "ConvNet", "mlp": "MLP"}
 MODELS = Study(
     "models",
-    "three kinds of network together, beside each kind alone (9 clients)",
+    "three kinds of network together, compared with each kind alone (9 clients)",
     [
         *(Variant(kind, {**NINE, "model": (kind,)}, methods=(*METHODS, "CA")) for kind in KINDS),
         Variant("together", {**NINE, "model": KINDS, "dimension": 84}, methods=("RS", "CS")),
@@ -144,7 +144,7 @@ MODELS = Study(
 )
 
 SIZES = (5, 10, 30, 100)
-CROWD = (300, 1000)  # networks of so many clients would take days
+CROWD = (300, 1000)  # training the networks of this many clients would take days
 EACH = 120  # samples, which ten clients have in the paper
 PER_CLIENT = {f"N = {size}, 120 samples each": size for size in SIZES if size != 10}  # ten of them have 1,200 in all
 MANY = "N = 10000, 6 samples each"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from repshare.config import ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell, missing
-from repshare.files import write_atomically
 from repshare.results.plots import STYLES, draw_points, panels, save, tidy
 from repshare.results.records import Line, entry, find, group, mean_std, summarise
 from repshare.results.terminal import markdown
@@ -123,8 +122,7 @@ def show(study: Study, lines: Sequence[Line], folder: Path, setting: ResolvedSet
     systems[0].set_ylabel(f"{setting.dataset}: test accuracy [%],\n{_over_seeds(lines)}")
     figure.legend(*systems[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
     note = f"\n{len(left)} of {len(cells)} runs have not been done yet.\n" if left else ""
-    write_atomically(folder / "table.md", write_table(study, lines, setting) + note)
-    return [folder / "table.md", *save(figure, folder)]
+    return save(figure, folder, write_table(study, lines, setting) + note)
 
 
 def even(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Line]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from repshare.config import ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
-from repshare.files import write_atomically
 from repshare.methods import find_method
 from repshare.results import plots, terminal
 from repshare.results.records import Line
@@ -95,18 +94,18 @@ def show(rows: Sequence[Row], lines: Sequence[Line], folder: Path, setting: Sett
     published = PUBLISHED.get(setting.dataset, {})
     order = {row.title: place for place, row in enumerate(rows)}
     lines = sorted(lines, key=lambda line: order[line["row"]])
-    write_atomically(folder / "table.md", terminal.table_markdown(setting.dataset, lines, published))
-    return [folder / "table.md", *plots.draw_table(lines, folder, setting.dataset, published)]
+    figure = plots.draw_table(lines, setting.dataset, published)
+    return plots.save(figure, folder, terminal.table_markdown(setting.dataset, lines, published))
 
 
 TABLE = Experiment(
     "table",
-    "the paper's table beside the published numbers",
+    "the paper's table next to the published numbers",
     partial(plan, ROWS),
     partial(show, ROWS),
     seeds=5,
     datasets=tuple(PUBLISHED),
 )
 PAIRED = Experiment(
-    "pairs", "a network beside the common classifier", partial(plan, PAIRS), partial(show, PAIRS), seeds=3
+    "pairs", "a network next to the common classifier", partial(plan, PAIRS), partial(show, PAIRS), seeds=3
 )

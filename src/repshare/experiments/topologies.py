@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from repshare.config import ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
-from repshare.files import write_atomically
 from repshare.results.plots import OTHER, Style, draw_points, panels, save, tidy
 from repshare.results.records import Line, entry, find, group, mean_std
 from repshare.results.terminal import markdown
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-ALONE, RELAY = "alone (IL)", "relay"  # which the others are compared with
+ALONE, RELAY = "alone (IL)", "relay"  # for comparison
 WAYS = [  # whom a client learns from; without a relay, from m_down peers
     Row(ALONE, "IL"),
     Row(RELAY, "RS"),
@@ -56,13 +55,6 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     ]
 
 
-def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """Make the study's Markdown and its figure."""
-    lines = [{**line, "down": line["bytes_down"] / line["client_rounds"]} for line in lines]  # a client and round
-    write_atomically(folder / "table.md", write_table(setting.dataset, lines))
-    return [folder / "table.md", *draw(setting.dataset, lines, folder)]
-
-
 def write_table(dataset: str, lines: Sequence[Line]) -> str:
     """Write the accuracy, and what a client downloads in a round, by way and number of clients."""
     sizes = sorted(group(lines, "clients"))
@@ -93,8 +85,9 @@ def _difference(title: str, lines: Sequence[Line]) -> str:
     return f"{statistics.fmean(differences):+.2f}" if differences and title != RELAY else ""
 
 
-def draw(dataset: str, lines: Sequence[Line], folder: Path) -> list[Path]:
+def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """Draw accuracy by way at one size; accuracy, and what a client downloads, by the number of clients."""
+    lines = [{**line, "down": line["bytes_down"] / line["client_rounds"]} for line in lines]  # a client and round
     figure, (ways, sizes, traffic) = panels(11, 4.4, 1, 3, width_ratios=(1.25, 1, 1))
     _draw_ways(ways, lines)
     there = sorted(group(lines, "clients"))
@@ -111,10 +104,9 @@ def draw(dataset: str, lines: Sequence[Line], folder: Path) -> list[Path]:
     figure.legend(*sizes.get_legend_handles_labels(), loc="outside lower right", ncols=len(STYLES), frameon=False)
     for axes in (sizes, traffic):
         axes.set_xticks(there)
-    figure.suptitle(
-        f"{dataset}: learning together with a relay, without one, and alone; mean ± std over seeds", parse_math=False
-    )
-    return save(figure, folder)
+    compared = "learning together with a relay, without one, and alone"
+    figure.suptitle(f"{setting.dataset}: {compared}; mean ± std over seeds", parse_math=False)
+    return save(figure, folder, write_table(setting.dataset, lines))
 
 
 def _draw_ways(axes: "Axes", lines: Sequence[Line]) -> None:

@@ -8,7 +8,6 @@ from torch import nn
 
 from repshare.config import Policy, ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
-from repshare.files import write_atomically
 from repshare.learning.models import build
 from repshare.results.plots import STYLES, panels, save, tidy
 from repshare.results.records import Line
@@ -67,20 +66,8 @@ class Volume:
 
 
 def show(lines: Sequence[Line], folder: Path, _: Setting) -> list[Path]:
-    """Make a table with formulas and ratios, and draw bars."""
+    """Draw bars next to the formulas, and make a table with both and their ratios."""
     volumes = [Volume(line) for line in lines if line["seed"] == 0]
-    rows = []
-    for one in volumes:
-        fl = next((each.up for each in volumes if each.dataset == one.dataset and each.method == "FL"), None)
-        ratio = f"{fl / one.up:,.1f}" if fl and one.method != "FL" else ""
-        claim = CLAIMED.get(one.dataset, "") if one.method == "RS" else ""
-        amounts = in_units(one.up), in_units(one.down), one.formula, in_units(one.expected)
-        rows.append([f"{one.model}, {one.dataset}", one.method, *amounts, ratio, claim])
-    write_atomically(folder / "table.md", markdown(HEADS.split("|"), rows))
-    return [folder / "table.md", *_draw(volumes, folder)]
-
-
-def _draw(volumes: Sequence[Volume], folder: Path) -> list[Path]:
     figure, (axes,) = panels(8.4, 4.4)
     datasets = list(dict.fromkeys(one.dataset for one in volumes))
     names = [f"{PAPER[dataset].model}\n{dataset}" for dataset in datasets]
@@ -97,9 +84,27 @@ def _draw(volumes: Sequence[Volume], folder: Path) -> list[Path]:
     tidy(axes, "what a client sends in a round; black: the formula in fp32", "", "bytes")
     axes.margins(y=0.12)
     axes.legend(frameon=False, loc="upper left", ncols=len(METHODS))
-    return save(figure, folder)
+    return save(figure, folder, write_table(volumes))
+
+
+def write_table(volumes: Sequence[Volume]) -> str:
+    """Write what was counted, the formulas, and how much more FL sends."""
+    rows = []
+    for one in volumes:
+        fl = next((each.up for each in volumes if each.dataset == one.dataset and each.method == "FL"), None)
+        ratio = f"{fl / one.up:,.1f}" if fl and one.method != "FL" else ""
+        claim = CLAIMED.get(one.dataset, "") if one.method == "RS" else ""
+        amounts = in_units(one.up), in_units(one.down), one.formula, in_units(one.expected)
+        rows.append([f"{one.model}, {one.dataset}", one.method, *amounts, ratio, claim])
+    return markdown(HEADS.split("|"), rows)
 
 
 TRAFFIC = Experiment(
-    "traffic", "bytes per client and round beside the paper's formulas", plan, show, condense, datasets=(), tests=100
+    "traffic",
+    "bytes per client and round, and the paper's formulas",
+    plan,
+    show,
+    condense,
+    datasets=(),
+    tests=100,
 )

@@ -9,6 +9,7 @@ import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
+from repshare.files import write_atomically
 from repshare.results.records import Line, find, group, mean_std
 
 if TYPE_CHECKING:
@@ -128,12 +129,14 @@ def draw_partition(counts: NDArray[Any], path: Path, title: str) -> None:
     figure.savefig(path, dpi=150)
 
 
-def save(figure: "Figure", folder: Path, name: str = "figure") -> list[Path]:
-    """Save the figure as PNG and SVG, the same bytes each time."""
-    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+def save(figure: "Figure", folder: Path, table: str | None = None) -> list[Path]:
+    """Save a table, if there is one, and the figure as PNG and SVG, the same bytes each time. Return the files."""
+    markdown, png, svg = folder / "table.md", folder / "figure.png", folder / "figure.svg"
+    if table is not None:
+        write_atomically(markdown, table)
     figure.savefig(png, dpi=150)
     figure.savefig(svg, metadata={"Date": None})
-    return [png, svg]
+    return [png, svg] if table is None else [markdown, png, svg]
 
 
 def tidy(axes: "Axes", title: str, x: str, y: str) -> None:
@@ -150,9 +153,7 @@ def draw_points(axes: "Axes", points: Mapping[float, Sequence[float]], **style: 
     axes.errorbar(list(points), means, spreads, **{"capsize": 3, **style})
 
 
-def draw_table(
-    lines: Sequence[Line], folder: Path, dataset: str, published: Mapping[str, Mapping[int, float]]
-) -> list[Path]:
+def draw_table(lines: Sequence[Line], dataset: str, published: Mapping[str, Mapping[int, float]]) -> "Figure":
     """Draw accuracy by number of clients: a line for each row of the table, crosses for what was published."""
     figure, (axes,) = panels(8.4, 5.0)
     sizes, rows, ends = sorted(group(lines, "clients")), group(lines, "row"), []
@@ -174,4 +175,4 @@ def draw_table(
     axes.set_xticks(range(len(sizes)), [f"N = {size}" for size in sizes])
     axes.set_xlim(-0.25, len(sizes) - 0.75)
     label_ends(axes, ends)
-    return save(figure, folder)
+    return figure

@@ -165,7 +165,7 @@ class Summary(NamedTuple):
 
 
 def summarise(lines: Sequence[Line]) -> Summary:
-    """Return the summary of one method's lines, of the seeds in which anyone was tested."""
+    """Return the summary of one method's lines, of the seeds in which a client was tested."""
     tested = group((line for line in lines if line["test_accuracy"] is not None), "seed")
     if not tested:
         raise ConfigError("no client took part when a test was due: use more clients or fewer absences")

@@ -19,7 +19,7 @@ from repshare.results.records import Line, Summary, find, group, plus_minus, sum
 from repshare.results.terminal import traffic as in_units
 
 MOST_CLIENTS = 40  # rows that one still reads
-MEASURES = {  # besides test accuracy
+MEASURES = {  # in addition to test accuracy
     "train_accuracy": "accuracy on own training samples [%]",
     "ce": "cross-entropy",
     "kd": "distillation loss, before λ",
