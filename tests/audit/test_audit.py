@@ -54,7 +54,7 @@ def test_the_area_and_the_rate_are_those_of_a_plain_loop():
 def test_two_worlds_that_are_the_same_prove_nothing():
     verdict = judge(normals(0.0), DELTA)
     assert verdict.auc == pytest.approx(0.5, abs=0.03)
-    assert verdict.epsilon == 0
+    assert verdict.proved == 0
     assert verdict.gaussian[0] == 0
 
 
@@ -79,7 +79,7 @@ def test_proofs_are_wrong_as_rarely_as_they_say():
 def test_worlds_that_never_mix_are_told_apart_for_sure():
     verdict = judge(Worlds(np.zeros(1000), np.ones(1000)), DELTA)
     assert (verdict.auc, verdict.tpr) == (1.0, 1.0)
-    assert verdict.epsilon > 4
+    assert verdict.proved > 4
 
 
 def test_the_likelihood_ratio_is_that_of_the_densities():
@@ -104,7 +104,7 @@ def test_the_proof_stays_below_the_accounting_and_rises_above_it_when_the_noise_
     case = worst_case(size, 4, BOUND)
     right = judge(attack(case, gaussian(deviation, 1, n_avg), deviation, rounds, 2000), DELTA)
     assert right.gaussian[0] < epsilon
-    assert right.epsilon < epsilon
+    assert right.proved < epsilon
     broken = judge(attack(case, gaussian(deviation / 2, 1, n_avg), deviation, rounds, 2000), DELTA)
     assert broken.gaussian[0] > epsilon
     assert broken.auc > right.auc
@@ -154,7 +154,7 @@ def shipped(epsilon, n_avg, share=1.0, size=10, dimension=4, trials=500):
 def test_the_guard_that_ships_keeps_its_promise(epsilon, n_avg):
     verdict, accounted = shipped(epsilon, n_avg)
     assert accounted == pytest.approx(epsilon, rel=1e-2)
-    assert verdict.epsilon < accounted
+    assert verdict.proved < accounted
     assert verdict.gaussian[0] < accounted
 
 

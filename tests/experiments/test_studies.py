@@ -67,9 +67,9 @@ def test_what_clients_have_and_lack_is_kept_in_percent():
     tests = [(0.5, 0.75, 0.0), (0.25, 0.25, 0.5)]
     lines = [{**usual, "test_accuracy": all_, "test_own": own, "test_unseen": lack} for all_, own, lack in tests]
     study = EXPERIMENTS["unseen"].plan.args[0]
-    (line,) = condense(study, lines)
+    (line,) = condense(study, None, lines)
     assert (line["accuracy"], line["own"], line["unseen"]) == (37.5, 50.0, 25.0)
-    (line,) = condense(study, [*lines, {**usual, "test_accuracy": 1.0, "test_own": 1.0, "test_unseen": None}])
+    (line,) = condense(study, None, [*lines, {**usual, "test_accuracy": 1.0, "test_own": 1.0, "test_unseen": None}])
     assert line["unseen"] is None  # someone has samples of all classes
 
 

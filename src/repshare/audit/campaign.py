@@ -11,7 +11,7 @@ from repshare.audit.bounds import judge
 from repshare.audit.grid import Grid
 from repshare.audit.inversion import Prior, compare, invert, look_at, miss
 from repshare.audit.membership import Case, attack, farthest, worst_case
-from repshare.audit.subject import Released, Trained, guarded, train, unguarded
+from repshare.audit.subject import Trained, guarded, train, unguarded
 from repshare.data import Splits
 from repshare.errors import ConfigError
 from repshare.sharing.representations import Floats, Integers
@@ -32,28 +32,19 @@ def prepare(splits: Splits, grid: Grid, model: str) -> dict[int, Trained]:
 
 def infer_membership(subjects: dict[int, Trained], grid: Grid) -> Generator[Line]:
     """Attack every setting in both cases: the worst there can be, and the worst among real samples."""
+    share = BROKEN if grid.broken else 1.0
     for size, subject in subjects.items():
         dimension = subject.vectors.shape[1]
         cases = {"worst": worst_case(size, dimension, dimension**0.5), "real": _worst_real(subject)}
         for epsilon in (None, *grid.epsilons):
             for n_avg in grid.n_avgs:
-                released = _released(grid, epsilon, n_avg, size, dimension)
+                policy = grid.policy(epsilon, n_avg)
+                released = unguarded(policy, size) if epsilon is None else guarded(policy, size, dimension, share=share)
+                trials = grid.trials if released.deviation else 100  # what is certain needs no counting
                 for name, case in cases.items():
+                    worlds = attack(case, released.release, released.deviation, grid.releases, trials)
                     setting = {"case": name, "size": size, "n_avg": n_avg, "epsilon": epsilon}
-                    yield {**setting, "accounted": released.accounted, **_attack(case, released, grid)}
-
-
-def _released(grid: Grid, epsilon: float | None, n_avg: int, size: int, dimension: int) -> Released:
-    policy = grid.policy(epsilon, n_avg)
-    share = BROKEN if grid.broken else 1.0
-    return unguarded(policy, size) if epsilon is None else guarded(policy, size, dimension, share=share)
-
-
-def _attack(case: Case, released: Released, grid: Grid) -> Line:
-    trials = grid.trials if released.deviation else 100  # what is certain needs no counting
-    worlds = attack(case, released.release, released.deviation, grid.releases, trials)
-    verdict = judge(worlds, grid.delta)
-    return {"auc": verdict.auc, "tpr": verdict.tpr, "proved": verdict.epsilon, "gaussian": verdict.gaussian}
+                    yield {**setting, "accounted": released.accounted, **judge(worlds, grid.delta)._asdict()}
 
 
 def _worst_real(subject: Trained) -> Case:

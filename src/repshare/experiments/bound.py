@@ -85,10 +85,10 @@ def _logits(features: Tensor, view: View) -> Tensor:
     return features @ torch.from_numpy(view.weight).T + torch.from_numpy(view.bias)
 
 
-def condense(lines: Sequence[Line]) -> list[Line]:
+def condense(cell: Cell, lines: Sequence[Line]) -> list[Line]:
     """Return what was seen from outside, and what was logged in training in the same rounds, where it was."""
     kept = []
-    for line in what_was_seen(lines):
+    for line in what_was_seen(cell, lines):
         logged = [each.get("bound") for each in lines if each["round"] == line["round"]]
         known = [bound for bound in logged if bound is not None]
         kept.append({**line, "training": statistics.fmean(known) if known else None})

@@ -25,7 +25,7 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     ]
 
 
-def condense(lines: Sequence[Line]) -> list[Line]:
+def condense(_: Cell, lines: Sequence[Line]) -> list[Line]:
     """Return, for each round, means and deviations over clients, in percent."""
     kept = []
     for number, here in group(lines, "round").items():

@@ -23,8 +23,6 @@ class Cell(NamedTuple):
     run: Run[ResolvedSetting]
     looks: tuple[int, ...] = ()
     """Rounds after which its clients are looked at."""
-    condense: Callable[[Sequence[Line]], list[Line]] | None = None
-    """Reduce its records to what is kept, where that depends on the cell. Default: the experiment's."""
 
     def computed_in(self, compute: Compute) -> "Cell":
         """Return the same cell with networks of this precision. Its key stays: it is done once, in either."""
@@ -64,7 +62,7 @@ def make_cell(key: Line, row: Row, setting: ResolvedSetting, looks: tuple[int, .
     return Cell(key, make_run(row.method, key["seed"], own), looks)
 
 
-def at_the_end(lines: Sequence[Line]) -> list[Line]:
+def at_the_end(_: Cell, lines: Sequence[Line]) -> list[Line]:
     """Return the run's summary: one line."""
     return [summarise(lines)._asdict()]
 
@@ -80,8 +78,8 @@ class Experiment(NamedTuple):
     """All cells for a setting and a number of seeds; more may be added later, to the same folder."""
     show: Callable[[Sequence[Line], Path, ResolvedSetting], list[Path]]
     """Write figures and tables into the folder, from its lines alone; which files these are."""
-    condense: Callable[[Sequence[Line]], list[Line]] = at_the_end
-    """Reduce a run's records, and what was seen of its clients, to what is kept."""
+    condense: Callable[[Cell, Sequence[Line]], list[Line]] = at_the_end
+    """Reduce a cell's records, and what was seen of its clients, to what is kept."""
     look: Callable[[Cell, Mapping[int, View], Splits], Line] | None = None
     """Reduce a look at the clients (each client's view of the first test samples) to what is kept."""
     seeds: int = 1
@@ -124,7 +122,7 @@ def fill(
                 yield cell, number
         compute = cell.run.setting.policy.compute
         marked: Line = {} if compute == "fp32" else {"compute": compute}
-        kept = [{**cell.key, **line, **marked} for line in (cell.condense or experiment.condense)(part.read())]
+        kept = [{**cell.key, **line, **marked} for line in experiment.condense(cell, part.read())]
         folder.records.keep_only([*held, *kept])
         part.path.unlink()
         checkpoints(folder, cell.file_name).clear()
@@ -154,6 +152,6 @@ def _holds(lines: Sequence[Line], cell: Cell) -> bool:
     return any(cell.key.items() <= line.items() for line in lines)
 
 
-def what_was_seen(lines: Sequence[Line]) -> list[Line]:
+def what_was_seen(_: Cell, lines: Sequence[Line]) -> list[Line]:
     """Return what looks at the clients gave: a line for each."""
     return [{"round": line["round"], **line["seen"]} for line in lines if "seen" in line]

@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from repshare.simulation.attacks import choose_attackers
 SIZES = (2, 10)
 SEEDS = 5
 LENGTH = 10.0  # λ_length of those who learn alone with short features
-
-
 KINDS: dict[str, tuple[int, Attack]] = {  # how many of N clients are liars (-1: all but one), and what they do
     "honest": (0, "flip"),
     "one fed noise": (1, "noise"),
@@ -58,11 +55,12 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
 
 def _cell(row: Row, partners: str, seed: int, setting: ResolvedSetting) -> Cell:
     key = {"row": row.title, "partners": partners, "clients": setting.clients, "seed": seed}
-    return make_cell(key, row, setting)._replace(condense=partial(condense_honest, setting, seed))
+    return make_cell(key, row, setting)
 
 
-def condense_honest(setting: Setting, seed: int, lines: Sequence[Line]) -> list[Line]:
+def condense(cell: Cell, lines: Sequence[Line]) -> list[Line]:
     """Return the summary of the honest clients, and the share of them that doubted other clients in the end."""
+    setting, seed = cell.run.setting, cell.run.seed
     liars = {f"client {client + 1}" for client in choose_attackers(setting, seed, setting.clients)}
     honest = [line for line in lines if line["client"] not in liars]
     last = group(honest, "round")[max(line["round"] for line in honest)]
@@ -126,4 +124,4 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     return save(figure, folder, write_table(lines, setting.dataset))
 
 
-PARTNERS = Experiment("partners", "whether it matters what partners share", plan, show, seeds=SEEDS)
+PARTNERS = Experiment("partners", "whether it matters what partners share", plan, show, condense, seeds=SEEDS)

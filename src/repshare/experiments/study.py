@@ -84,7 +84,7 @@ def plan(study: Study, setting: ResolvedSetting, seeds: int) -> list[Cell]:
     ]
 
 
-def condense(study: Study, lines: Sequence[Line]) -> list[Line]:
+def condense(study: Study, _: Cell, lines: Sequence[Line]) -> list[Line]:
     """Return the run's summary, with what else of the last tests the study shows, in percent."""
     tests = group((line for line in lines if line["test_accuracy"] is not None), "round")
     last = tests[max(tests)]

@@ -16,7 +16,6 @@ from repshare.results.terminal import traffic as in_units
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
 ALONE, RELAY = "alone (IL)", "relay"  # for comparison
 WAYS = [  # whom a client learns from; without a relay, from m_down peers
     Row(ALONE, "IL"),

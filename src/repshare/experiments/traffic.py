@@ -39,7 +39,7 @@ def plan(_: Setting, seeds: int) -> list[Cell]:
     ]
 
 
-def condense(lines: Sequence[Line]) -> list[Line]:
+def condense(_: Cell, lines: Sequence[Line]) -> list[Line]:
     """Return the last round: in the first, there is nothing to learn from yet."""
     last = [line for line in lines if line["round"] == ROUNDS]
     return [{way: statistics.fmean(line[way] for line in last) for way in ("bytes_up", "bytes_down")}]
@@ -100,11 +100,5 @@ def write_table(volumes: Sequence[Volume]) -> str:
 
 
 TRAFFIC = Experiment(
-    "traffic",
-    "bytes per client and round, and the paper's formulas",
-    plan,
-    show,
-    condense,
-    datasets=(),
-    tests=100,
+    "traffic", "bytes per client and round, and the paper's formulas", plan, show, condense, datasets=(), tests=100
 )

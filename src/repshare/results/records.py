@@ -10,6 +10,7 @@ import platform
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -221,14 +222,7 @@ def _first_difference(held: Any, wanted: Any, path: str = "") -> str:
 
 
 def _versions() -> dict[str, str]:
-    import numpy
-    import torch
-
     from repshare import __version__
 
-    return {
-        "repshare": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-    }
+    installed = {name: version(name) for name in ("torch", "numpy")}
+    return {"repshare": __version__, "python": platform.python_version(), **installed}

@@ -86,13 +86,14 @@ def legend(titles: Mapping[str, str], seeds: int) -> str:
     """Return what the rows and columns of a comparison mean."""
     width = max(map(len, titles))
     rows = [f"  [bold]{name:<{width}}[/]  {escape(title)}" for name, title in titles.items()]
-    columns = ["accuracy   in percent; ±: standard deviation over clients"]
-    columns += ["up, down   what a client sends and receives in a round"]
-    columns += ["in all     both, in all its rounds"]
-    columns += ["compute    seconds of one core, all clients together"]
-    if seeds > 1:
-        columns.insert(0, f"accuracy   mean over clients, ± standard deviation over {seeds} seeds")
-    return "\n".join([*rows, "", *columns, ""])
+    several = [f"accuracy   mean over clients, ± standard deviation over {seeds} seeds"] if seeds > 1 else []
+    columns = [
+        "accuracy   in percent; ±: standard deviation over clients",
+        "up, down   what a client sends and receives in a round",
+        "in all     both, in all its rounds",
+        "compute    seconds of one core, all clients together",
+    ]
+    return "\n".join([*rows, "", *several, *columns, ""])
 
 
 def curve(lines: Sequence[Line]) -> str:
