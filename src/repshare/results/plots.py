@@ -25,7 +25,7 @@ NUMBERED_CELLS, NAMED_CLIENTS = 400, 40  # more than these would not be readable
 
 
 class Style(NamedTuple):
-    """How a method is drawn, the same in every figure."""
+    """The look of a method, the same in every figure."""
 
     colour: str
     dashes: Any
