@@ -54,7 +54,7 @@ def test_the_area_and_the_rate_are_those_of_a_plain_loop():
 def test_two_worlds_that_are_the_same_prove_nothing():
     verdict = judge(normals(0.0), DELTA)
     assert verdict.auc == pytest.approx(0.5, abs=0.03)
-    assert verdict.epsilon == 0
+    assert verdict.proved == 0
     assert verdict.gaussian[0] == 0
 
 
@@ -79,7 +79,7 @@ def test_proofs_are_wrong_as_rarely_as_they_say():
 def test_worlds_that_never_mix_are_told_apart_for_sure():
     verdict = judge(Worlds(np.zeros(1000), np.ones(1000)), DELTA)
     assert (verdict.auc, verdict.tpr) == (1.0, 1.0)
-    assert verdict.epsilon > 4
+    assert verdict.proved > 4
 
 
 def test_the_likelihood_ratio_is_that_of_the_densities():
@@ -104,7 +104,7 @@ def test_the_proof_stays_below_the_accounting_and_rises_above_it_when_the_noise_
     case = worst_case(size, 4, BOUND)
     right = judge(attack(case, gaussian(deviation, 1, n_avg), deviation, rounds, 2000), DELTA)
     assert right.gaussian[0] < epsilon
-    assert right.epsilon < epsilon
+    assert right.proved < epsilon
     broken = judge(attack(case, gaussian(deviation / 2, 1, n_avg), deviation, rounds, 2000), DELTA)
     assert broken.gaussian[0] > epsilon
     assert broken.auc > right.auc
@@ -154,7 +154,7 @@ def shipped(epsilon, n_avg, share=1.0, size=10, dimension=4, trials=500):
 def test_the_guard_that_ships_keeps_its_promise(epsilon, n_avg):
     verdict, accounted = shipped(epsilon, n_avg)
     assert accounted == pytest.approx(epsilon, rel=1e-2)
-    assert verdict.epsilon < accounted
+    assert verdict.proved < accounted
     assert verdict.gaussian[0] < accounted
 
 
@@ -167,7 +167,7 @@ def test_the_guard_that_ships_is_caught_when_half_of_its_noise_is_left_out():
 def test_inversion_finds_an_input_with_the_wanted_features():
     splits = load("digits").normalised()
     trained = train(splits.train, 10, 6, 5, "lenet5")
-    vectors, labels = trained.represent()
+    vectors, labels = trained.vectors, trained.labels
     prior = look_at(splits.train.images[600:].astype(np.float32))
     images = invert(trained.network, vectors[:10], prior, steps=150)
     blank = prior.mean.expand(10, -1, -1, -1)
@@ -177,14 +177,14 @@ def test_inversion_finds_an_input_with_the_wanted_features():
 
 def test_likeness_is_that_of_a_plain_loop():
     among = np.array([[0.0, 0.0], [2.0, 2.0], [0.0, 4.0]], np.float32)
-    images = torch.tensor([[1.9, 2.0]])
-    likeness = compare(images, [np.array([1])], among, 0.25)
+    image = torch.tensor([1.9, 2.0])
+    likeness = compare(image, among, np.array([False, True, False]), 0.25)
     variance = among.var()
     assert likeness.missed == 0.25
     assert likeness.error == pytest.approx(0.005 / variance, rel=1e-4)
     assert likeness.elsewhere == pytest.approx(((3.61 + 4) / 2 + (3.61 + 4) / 2) / 2 / variance, rel=1e-4)
     assert (likeness.found, likeness.chance) == (1.0, pytest.approx(1 / 3))
-    assert compare(images, [np.array([0])], among, 0.0).found == 0.0
+    assert compare(image, among, np.array([True, False, False]), 0.0).found == 0.0
 
 
 def test_the_command_writes_its_figures_and_says_what_it_found(tmp_path, capsys):

@@ -215,7 +215,7 @@ def test_own_data_and_own_model_work_from_the_command_line(tmp_path):
         (["--resume"], "--resume needs --name: which run should be continued?"),
         (["--checkpoint-every", "0"], "checkpoint_every must be at least 1"),
         (["--participation", "0"], "participation must be above 0"),
-        (["--dropout", "0.999"], "seed 0: nobody is there whenever a test is due"),
+        (["--dropout", "0.999"], "seed 0: no client is present in any round that is tested"),
         (["--partition", "dirichlet", "--alpha", "0"], "alpha"),
         (["--dataset", "own.py:bad_label", "--samples", "60"], "label 5 at index 7"),
         (["--dataset", "own.py:nan", "--samples", "60"], "nan at (4, 0, 0, 0)"),

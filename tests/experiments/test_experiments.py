@@ -10,10 +10,11 @@ import pytest
 from repshare.cli.reproduce import What, reproduce
 from repshare.config import Run, Setting
 from repshare.errors import ConfigError
-from repshare.experiments import EXPERIMENTS, PUBLISHED, Cell, Experiment, choose, fill
+from repshare.experiments import EXPERIMENTS
 from repshare.experiments.ablation import gains
 from repshare.experiments.estimate import estimate, in_words
-from repshare.experiments.experiment import what_was_seen
+from repshare.experiments.experiment import Cell, Experiment, choose, fill, what_was_seen
+from repshare.experiments.table import PUBLISHED
 from repshare.experiments.tsne import neighbourhood
 from repshare.learning.measures import View
 from repshare.results.records import Folder, Journal
@@ -115,7 +116,7 @@ def test_halves_without_a_common_class_have_no_bound(tmp_path, splits):
     head = np.eye(10, 8, dtype=np.float32), np.zeros(10, np.float32)
     views = {client: View(rng.normal(size=(4, 8)).astype(np.float32), *head) for client in (0, 1)}
     journal.add([{"method": "RS", "seed": 0, "round": 1, "seen": bound.look(cell, views, apart)}])
-    lines = [{**cell.key, **line} for line in bound.condense(journal.read())]
+    lines = [{**cell.key, **line} for line in bound.condense(cell, journal.read())]
     assert (lines[0]["paper"], lines[0]["makers"]) == (None, None)
     assert len(bound.show(lines, tmp_path, TINY)) == 2
 
@@ -158,7 +159,7 @@ def test_traffic_stands_beside_the_papers_formulas(tmp_path):
 
 def test_traffic_is_that_of_a_round_in_which_there_is_a_teacher():
     lines = [{"round": r, "bytes_up": 10 * r, "bytes_down": 100 * r + i} for r in (1, 2) for i in (0, 2)]
-    assert TRAFFIC.condense(lines) == [{"bytes_up": 20, "bytes_down": 201}]
+    assert TRAFFIC.condense(None, lines) == [{"bytes_up": 20, "bytes_down": 201}]
 
 
 def test_neighbours_are_counted_by_class_and_by_client():

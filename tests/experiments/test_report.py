@@ -115,7 +115,7 @@ def test_no_script_runs_in_a_figure_that_a_run_left(tmp_path, browser):
     change(folder, "figure.svg", lambda text: text.replace("</svg>", "<script>top.document.title = 1</script></svg>"))
     change(folder, "table.md", lambda text: text.replace("uniform", HOSTILE))
     shown = report(tmp_path, "skew")
-    assert "<script" in drawn(shown)["The experiment&#x27;s figure"]
+    assert "<script" in drawn(shown)["Figure of the experiment"]
     visit = Visit(browser)
     visit.page.goto((tmp_path / "report.html").as_uri())
     visit.wait(LOADED)
@@ -161,7 +161,7 @@ def test_the_papers_table_and_clients_of_a_relay_can_be_reported_on_together(tmp
     assert "<h1>2 runs</h1>" in shown
     assert "82.37 ± 0.77 (82.07)" in shown
     assert "not tested yet" in shown
-    assert "Not drawn: the run has not ended, or is a client's." in shown
+    assert "Not drawn: the run has not ended, or is of a single client." in shown
 
 
 def test_what_is_no_run_is_said(run, monkeypatch):

@@ -6,9 +6,10 @@ from shutil import copytree
 import pytest
 
 from repshare.config import Setting
-from repshare.experiments import EXPERIMENTS, arrange, fill, missing
+from repshare.experiments import EXPERIMENTS
+from repshare.experiments.experiment import arrange, fill, missing
 from repshare.experiments.studies import KINDS, STUDIES
-from repshare.experiments.study import Panel, Study, Variant, apart, condense, even, make_experiment
+from repshare.experiments.study import Panel, Study, Variant, apart, condense, even
 from repshare.results.records import Folder
 from repshare.simulation import Inline, resolve
 
@@ -16,6 +17,8 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 MNIST = resolve(Setting(), 60_000)
 NAMES = [study.name for study in STUDIES]
 SMALL = Study(
+    "small",
+    "a small one",
     (Variant("usual"), Variant("no λ", policy={"lambda_kd": 0.0, "lambda_disc": 0.0}, methods=("RS",))),
     (Panel("a title", "an axis", {"usual": "as it is", "no λ": "without"}, "own"),),
 )
@@ -42,7 +45,7 @@ def test_every_variant_of_a_study_is_shown(name):
 
 
 def test_a_study_is_carried_out_and_drawn_to_the_same_bytes_twice(tmp_path, splits):
-    experiment = make_experiment("small", "a small one", *SMALL)
+    experiment = SMALL.experiment()
     setting = resolve(Setting(dataset="digits", samples=60, rounds=2), len(splits.train.labels))
     folder = Folder(tmp_path / "small", experiment.describe(setting), resume=True)
     with Inline() as workers:
@@ -64,9 +67,9 @@ def test_what_clients_have_and_lack_is_kept_in_percent():
     tests = [(0.5, 0.75, 0.0), (0.25, 0.25, 0.5)]
     lines = [{**usual, "test_accuracy": all_, "test_own": own, "test_unseen": lack} for all_, own, lack in tests]
     study = EXPERIMENTS["unseen"].plan.args[0]
-    (line,) = condense(study, lines)
+    (line,) = condense(study, None, lines)
     assert (line["accuracy"], line["own"], line["unseen"]) == (37.5, 50.0, 25.0)
-    (line,) = condense(study, [*lines, {**usual, "test_accuracy": 1.0, "test_own": 1.0, "test_unseen": None}])
+    (line,) = condense(study, None, [*lines, {**usual, "test_accuracy": 1.0, "test_own": 1.0, "test_unseen": None}])
     assert line["unseen"] is None  # someone has samples of all classes
 
 

@@ -1,7 +1,7 @@
 """The study of topologies: which runs it has, what it shows of them, and that traffic does not grow with the crowd."""
 
 from repshare.config import Setting
-from repshare.experiments import fill
+from repshare.experiments.experiment import fill
 from repshare.experiments.topologies import RELAY, STYLES, TOPOLOGIES, WAYS, plan
 from repshare.results.records import Folder
 from repshare.simulation import Inline, resolve

@@ -14,7 +14,7 @@ import repshare
 from repshare import Board, Client, LeNet5, LocalExchange, Policy, Task
 from repshare.config import Run, Setting
 from repshare.errors import ConfigError
-from repshare.experiments import choose_methods, describe, plan_comparison
+from repshare.experiments.comparison import choose_methods, describe, plan_comparison
 from repshare.methods import CA, FL, IL, METHODS, RS, SL, find_method
 from repshare.simulation import Checkpoint, Inline, Processes, simulate
 

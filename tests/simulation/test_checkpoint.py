@@ -16,7 +16,7 @@ import torch
 
 from repshare.config import Run, Setting
 from repshare.errors import CheckpointError
-from repshare.experiments import carry_out
+from repshare.experiments.comparison import carry_out
 from repshare.results.records import Folder
 from repshare.simulation import Checkpoint, Inline, Processes, simulate
 from support.processes import Process

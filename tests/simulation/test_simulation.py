@@ -7,7 +7,7 @@ import pytest
 
 from repshare.config import Policy, Run, Setting
 from repshare.errors import ConfigError, ModelError, Refused, WorkerFailed
-from repshare.experiments import plan_comparison
+from repshare.experiments.comparison import plan_comparison
 from repshare.simulation import Checkpoint, Inline, Processes, resolve, simulate
 from repshare.simulation.plan import common_start, make_plan
 from repshare.simulation.rounds import Simulation

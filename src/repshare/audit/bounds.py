@@ -33,7 +33,7 @@ class Verdict(NamedTuple):
     """The chance that a score with the sample is above one without: 0.5 for a guess."""
     tpr: float
     """True positives at 1 % false positives."""
-    epsilon: float
+    proved: float
     """ε is at least this, whatever the mechanism is (with 95 % confidence)."""
     gaussian: tuple[float, float]
     """95 % interval of ε if the mechanism is Gaussian: sharper, since one point fixes its whole curve."""

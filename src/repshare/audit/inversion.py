@@ -59,7 +59,7 @@ def invert(network: Network, targets: Floats, prior: Prior, steps: int = STEPS) 
     optimizer = torch.optim.Adam([coordinates], lr=STEP_SIZE)
     for _ in range(steps):
         features, _ = network(prior.draw(coordinates))
-        misfit = (features - wanted).square().sum(dim=1) / wanted.square().sum(dim=1)  # (n,)
+        misfit = _misfit(features, wanted)
         unlikely = coordinates.square().mean(dim=1)  # (n,)
         (gradient,) = torch.autograd.grad((misfit + PLAUSIBILITY * unlikely).sum(), coordinates)
         coordinates.grad = gradient
@@ -72,17 +72,17 @@ def miss(network: Network, images: Tensor, targets: Floats) -> list[float]:
     network.model.eval()
     with torch.no_grad():
         features, _ = network(images)
-    wanted = torch.from_numpy(targets)
-    return list(((features - wanted).square().sum(dim=1) / wanted.square().sum(dim=1)).tolist())
+    return list(_misfit(features, torch.from_numpy(targets)).tolist())
 
 
-def compare(images: Tensor, averaged: list[NDArray[np.int64]], among: NDArray[np.float32], missed: float) -> Likeness:
-    """Compare each reconstruction with all samples of its class (m, …), of which some were averaged in it."""
-    flat, samples = images.flatten(1).numpy(), among.reshape(len(among), -1)
-    errors = np.square(flat[:, None] - samples[None]).mean(axis=2) / samples.var()  # (n, m)
-    own = np.zeros(errors.shape, bool)
-    for row, members in zip(own, averaged, strict=True):
-        row[members] = True
-    found = own[np.arange(len(own)), errors.argmin(axis=1)]
-    near, far = float(errors[own].mean()), float(errors[~own].mean())
-    return Likeness(missed, near, far, float(found.mean()), float(own.mean()))
+def _misfit(features: Tensor, wanted: Tensor) -> Tensor:
+    """Return the squared distance of each row, relative to the square of what is wanted (n,)."""
+    return (features - wanted).square().sum(dim=1) / wanted.square().sum(dim=1)
+
+
+def compare(image: Tensor, among: NDArray[np.float32], averaged: NDArray[np.bool_], missed: float) -> Likeness:
+    """Compare a reconstruction with all samples of its class (m, …), of which some (m,) were averaged in it."""
+    samples = among.reshape(len(among), -1)
+    errors = np.square(image.flatten().numpy() - samples).mean(axis=1) / samples.var()  # (m,)
+    near, far = float(errors[averaged].mean()), float(errors[~averaged].mean())
+    return Likeness(missed, near, far, float(averaged[errors.argmin()]), float(averaged.mean()))

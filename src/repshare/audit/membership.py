@@ -2,7 +2,7 @@
 
 The attacker is the worst that differential privacy promises anything about: it knows the model, every other sample,
 both candidates, the mechanism and its noise, and sees every round's release. Its score is the likelihood ratio, but
-that means which were shortened are taken as they are, and the others in an observation as Gaussian.
+that means which were shortened are taken as they are, and the other samples of an observation as Gaussian.
 """
 
 import math

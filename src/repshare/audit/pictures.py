@@ -7,9 +7,7 @@ from pathlib import Path
 from repshare.audit.campaign import Gallery, Line
 from repshare.results.plots import panels
 
-COLOURS = {"worst": "#D55E00", "real": "#0072B2"}  # Okabe and Ito's
-MARKS = {"worst": "o", "real": "s"}
-NAMES = {"worst": "worst case", "real": "real samples, worst pair"}
+CASES = {"worst": ("worst case", "#D55E00", "o"), "real": ("real samples, worst pair", "#0072B2", "s")}  # as in plots
 LEAST = 0.1  # ε below this is drawn here
 
 
@@ -25,10 +23,11 @@ def draw_bounds(lines: Sequence[Line], path: Path, title: str) -> None:
         for number, line in enumerate(sorted(at, key=lambda line: line["case"], reverse=True)):
             x = place + 0.7 * ((number + 0.5) / len(at) - 0.5)
             low, high = (max(LEAST, end) for end in line["gaussian"])
-            axes.plot([x, x], [low, high], color=COLOURS[line["case"]], linewidth=1, alpha=0.6)
-            axes.plot(x, low, MARKS[line["case"]], color=COLOURS[line["case"]], markersize=5)
-    for case, name in NAMES.items():
-        axes.plot([], [], MARKS[case], color=COLOURS[case], label=f"proved: {name}")
+            _, colour, marker = CASES[line["case"]]
+            axes.plot([x, x], [low, high], color=colour, linewidth=1, alpha=0.6)
+            axes.plot(x, low, marker, color=colour, markersize=5)
+    for name, colour, marker in CASES.values():
+        axes.plot([], [], marker, color=colour, label=f"proved: {name}")
     axes.set_title(title, parse_math=False)
     axes.set_xticks(range(len(budgets)), [f"ε = {epsilon:g}" for epsilon in budgets])
     axes.set(yscale="log", ylabel="ε: lower bound, up to its interval's other end")

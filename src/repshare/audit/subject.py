@@ -1,6 +1,5 @@
 """The target of attacks: the guard that ships, and a model trained on real samples."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -71,11 +70,12 @@ def unguarded(policy: Policy, size: int) -> Released:
 
 
 class Trained(NamedTuple):
-    """A model and the samples that it was trained on, the same number of each class."""
+    """A model, and the samples that it was trained on with their representations, the same number of each class."""
 
     network: Network
-    represent: Callable[[], tuple[Floats, Integers]]
-    rows: Integers  # of the data set
+    rows: Integers  # (n,)  of the data set
+    vectors: Floats  # (n, d)
+    labels: Integers  # (n,)
 
 
 def train(data: Dataset, classes: int, size: int, epochs: int, model: str) -> Trained:
@@ -86,4 +86,4 @@ def train(data: Dataset, classes: int, size: int, epochs: int, model: str) -> Tr
     samples = Samples((torch.from_numpy(data.images[rows]), torch.from_numpy(data.labels[rows])))
     learner = Learner(network, samples, Policy(epochs=epochs), name="audited", seed=SEED)
     learner.train()
-    return Trained(learner.network, learner.represent, rows)
+    return Trained(learner.network, rows, *learner.represent())

@@ -123,40 +123,40 @@ def list_methods(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 def _compare(
     command: str, setting: Setting, output: Output, methods: Sequence[str], seeds: int, fallback: str | None
 ) -> None:
-    from repshare import experiments
+    from repshare.experiments import comparison
     from repshare.results import plots, terminal
     from repshare.results.records import Folder
 
     check_seeds(seeds)
-    titles = {method.name: method.title for method in experiments.choose_methods(methods, setting).values()}
+    titles = {method.name: method.title for method in comparison.choose_methods(methods, setting).values()}
     console = Console(stderr=output.json)
     splits, setting = load(setting, fallback, console)
     for warning in cautions(setting.policy):
         console.print(warning, style="yellow", highlight=False, markup=False)
-    runs = experiments.plan_comparison(setting, methods, seeds, splits)
+    runs = comparison.plan_comparison(setting, methods, seeds, splits)
     pool = make_workers(output, setting.clients)
-    folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
+    folder = Folder(_folder(output, command, setting), comparison.describe(runs), resume=output.resume)
     hint = f"resume with --name {folder.path.name} --resume"
     with folder, pool as workers, terminal.progress(console) as bar, interruptible(hint) as until_asked:
         task = bar.add_task("", total=sum(run.setting.rounds for run in runs))
         done = 0
-        work = experiments.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
+        work = comparison.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
         for run, round, _ in until_asked(work):
-            bar.update(task, completed=done + round, description=f"{experiments.name_of(run)}, seed {run.seed}")
+            bar.update(task, completed=done + round, description=f"{comparison.name_of(run)}, seed {run.seed}")
             done += round if round == run.setting.rounds else 0
     setting, lines = runs[0].setting, folder.records.read()
-    summaries = experiments.summaries(lines)
+    summaries = comparison.summaries(lines)
     title = f"{Path(setting.dataset).name}, {setting.clients} clients"
     if output.json:
         results = {name: _summary(summary) for name, summary in summaries.items()}
-        terminal.print_json({"methods": results, "config": experiments.describe(runs)})
+        terminal.print_json({"methods": results, "config": comparison.describe(runs)})
     else:
         most = max(run.setting.rounds for run in runs)
         heading = f"{title}, {most} rounds: test accuracy at the end"
         console.print(terminal.comparison(summaries, lines, heading))
         console.print(terminal.legend({name: titles[name] for name in summaries}, seeds))
     plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {setting.rounds} rounds")
-    plots.draw_partition(experiments.who_has_what(runs[0], splits), folder.path / "partition.png", title)
+    plots.draw_partition(comparison.who_has_what(runs[0], splits), folder.path / "partition.png", title)
     for what, file in (("figure", "figure.png"), ("who has what", "partition.png"), ("records", "records.jsonl")):
         console.print(f"{what:<13}{folder.path / file}", highlight=False, markup=False, soft_wrap=True)
 

@@ -72,8 +72,9 @@ def reproduce(
         compute: Number format that networks compute with. bf16 is faster, and is noted in the records.
         json: Print one JSON document on standard output, and nothing else there.
     """
-    from repshare.experiments import EXPERIMENTS, arrange, choose, fill, missing
+    from repshare.experiments import EXPERIMENTS
     from repshare.experiments.estimate import estimate, in_words
+    from repshare.experiments.experiment import arrange, choose, fill, missing
     from repshare.results import terminal
     from repshare.results.records import Folder
     from repshare.simulation import resolve

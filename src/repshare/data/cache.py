@@ -16,7 +16,7 @@ ORPHAN_SECONDS = 3600.0  # a part this old belongs to a process that was killed 
 
 
 def location(name: str) -> Path:
-    """Return the folder of the data set. A relative $XDG_CACHE_HOME is void by its specification."""
+    """Return the file of the data set. A relative $XDG_CACHE_HOME is void by its specification."""
     root = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (root if root.is_absolute() else Path.home() / ".cache") / "repshare" / f"{name}.safetensors"
 
@@ -25,18 +25,13 @@ def read(name: str) -> Arrays:
     """Return the kept arrays. A file that is not the data set to the byte is removed, and DataError raised."""
     path = location(name)
     try:
-        return _read_verified(path, name)
+        tensors = load_file(path)
+        arrays = Arrays(*(tensors[field] for field in Arrays._fields))
+        verify(arrays, name)
     except FileNotFoundError as error:
         raise DataError("nothing kept yet") from error
     except OSError as error:
         raise DataError(f"{path.name}: {error}") from error
-
-
-def _read_verified(path: Path, name: str) -> Arrays:
-    try:
-        tensors = load_file(path)
-        arrays = Arrays(*(tensors[field] for field in Arrays._fields))
-        verify(arrays, name)
     except (SafetensorError, KeyError, ValueError, DataError) as error:
         path.unlink(missing_ok=True)
         raise DataError(f"{path.name} was damaged and has been removed ({error})") from error

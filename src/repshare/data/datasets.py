@@ -1,4 +1,4 @@
-"""Data sets by name, or a user's own by reference, checked before anyone trains on them."""
+"""Data sets by name, or a user's own by reference, checked before training."""
 
 import operator
 from pathlib import Path
@@ -76,8 +76,7 @@ def load(name_or_reference: str, *, folder: Path | None = None, progress: bool =
         arrays = _digits() if name == "digits" else fetch(name, folder=folder, progress=progress)
         splits = Splits(Dataset(*arrays[:2]), Dataset(*arrays[2:]), DATASETS[name].classes)
     elif is_reference(name):
-        given = _read_own(name)
-        splits = Splits(Dataset(*given[:2]), Dataset(*given[2:4]), given.classes)
+        splits = _read_own(name)
     else:
         raise ConfigError(f"no data set is called {name!r}: use {', '.join(DATASETS)} or your own as file.py:function")
     check(splits)
@@ -116,17 +115,7 @@ def check(splits: Splits) -> None:
         )
 
 
-class _OwnData(NamedTuple):
-    """The function's result, as arrays of the types the package works with."""
-
-    train_images: Images  # (n, channels, height, width)
-    train_labels: npt.NDArray[np.int64]  # (n,)
-    test_images: Images
-    test_labels: npt.NDArray[np.int64]
-    classes: int
-
-
-def _read_own(reference: str) -> _OwnData:
+def _read_own(reference: str) -> Splits:
     """Call the function and convert what it returns. Values are for the caller to check."""
     function = find_function(reference)
     try:
@@ -139,11 +128,9 @@ def _read_own(reference: str) -> _OwnData:
     except (TypeError, ValueError) as error:
         raise DataError(f"{reference} must return {EXPECTED}, not {type(returned).__name__} ({error})") from error
     labels = _labels(train_labels, f"{reference}: train")
-    return _OwnData(
-        _images(train_images, f"{reference}: train"),
-        labels,
-        _images(test_images, f"{reference}: test"),
-        _labels(test_labels, f"{reference}: test"),
+    return Splits(
+        Dataset(_images(train_images, f"{reference}: train"), labels),
+        Dataset(_images(test_images, f"{reference}: test"), _labels(test_labels, f"{reference}: test")),
         int(labels.max(initial=-1)) + 1 if classes is None else _count(classes, reference),
     )
 

@@ -15,14 +15,9 @@ RETRY_MILLISECONDS = 1000
 def npm(package: str, scratch: Path) -> Path:
     """Fetch `name@version` and unpack it; nothing is installed and none of its scripts is run."""
     quickly = ("--fetch-retries=1", f"--fetch-retry-mintimeout={RETRY_MILLISECONDS}")
-    quietly = (
-        "--loglevel=error",
-        "--logs-max=0",
-        "--no-update-notifier",
-        "--ignore-scripts",
-        f"--cache={scratch / 'npm-cache'}",
-    )
-    _run(["npm", "pack", package, *quickly, *quietly], scratch)
+    quietly = ("--loglevel=error", "--logs-max=0", "--no-update-notifier")
+    safely = ("--ignore-scripts", f"--cache={scratch / 'npm-cache'}")
+    _run(["npm", "pack", package, *quickly, *quietly, *safely], scratch)
     unpack(_only(scratch, "*.tgz"), scratch)
     return scratch / "package"
 
@@ -51,12 +46,7 @@ def _run(command: list[str], folder: Path) -> None:
     shown = " ".join(command[:2])
     try:
         subprocess.run(
-            command,
-            cwd=folder,
-            timeout=TIMEOUT_SECONDS,
-            check=True,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
+            command, cwd=folder, timeout=TIMEOUT_SECONDS, check=True, stdin=subprocess.DEVNULL, capture_output=True
         )
     except subprocess.TimeoutExpired as error:
         raise DataError(f"{shown} took longer than {TIMEOUT_SECONDS:g} s") from error

@@ -30,7 +30,7 @@ def uniform(labels: Labels, clients: int, rng: np.random.Generator) -> Parts:
 def dirichlet(labels: Labels, clients: int, rng: np.random.Generator, alpha: float, minimum: int = 1) -> Parts:
     """Divide each class among the clients in proportions drawn from Dirichlet(α).
 
-    Drawing again until everyone has `minimum` samples might never end. Here the poorest client takes a random
+    Drawing again until every client has `minimum` samples might never end. Here the poorest client takes a random
     sample from the richest one until no client is short: each step lowers the total shortage by one, so it ends.
 
     Args:

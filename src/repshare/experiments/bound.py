@@ -15,26 +15,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from repshare.config import Policy, ResolvedSetting, Run, Setting
+from repshare.config import ResolvedSetting, Setting
 from repshare.data import Splits
-from repshare.experiments.experiment import Cell, Experiment, what_was_seen
+from repshare.experiments.experiment import Cell, Experiment, Row, make_cell, what_was_seen
 from repshare.learning.measures import View
 from repshare.learning.objective import contrast, information_bound
 from repshare.learning.randomness import numpy_stream
-from repshare.results.plots import COLOURS, DASHES, label_ends, panels, save, tidy
-from repshare.results.records import Line, find
+from repshare.results.plots import STYLES, draw_curve, label_ends, panels, save, tidy
+from repshare.results.records import Line, find, group
 from repshare.sharing.representations import Floats, Integers
 
 TESTS = 2000
 CLASSES = 10
 OBSERVATIONS = 50  # of each class, by each client
 LOOKS = (1, 2, 3, 5, 7, 10, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100)
-CURVES = {
-    "RS": ("RS", Policy()),
-    "RS, λ_disc = 0": ("RS", Policy(lambda_disc=0.0)),
-    "IL": ("IL", Policy()),
-    "FC": ("FC", Policy()),
-}
+CURVES = (Row("RS", "RS"), Row("RS, λ_disc = 0", "RS", policy={"lambda_disc": 0.0}), Row("IL", "IL"), Row("FC", "FC"))
 
 
 def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
@@ -42,9 +37,7 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     looks = tuple(number for number in LOOKS if number <= setting.rounds)
     setting = replace(setting, clients=5, eval_every=setting.rounds)
     return [
-        Cell({"curve": name, "seed": seed}, Run(method, seed, replace(setting, policy=policy)), looks)
-        for seed in range(seeds)
-        for name, (method, policy) in CURVES.items()
+        make_cell({"curve": row.title, "seed": seed}, row, setting, looks) for seed in range(seeds) for row in CURVES
     ]
 
 
@@ -92,10 +85,10 @@ def _logits(features: Tensor, view: View) -> Tensor:
     return features @ torch.from_numpy(view.weight).T + torch.from_numpy(view.bias)
 
 
-def condense(lines: Sequence[Line]) -> list[Line]:
+def condense(cell: Cell, lines: Sequence[Line]) -> list[Line]:
     """Return what was seen from outside, and what was logged in training in the same rounds, where it was."""
     kept = []
-    for line in what_was_seen(lines):
+    for line in what_was_seen(cell, lines):
         logged = [each.get("bound") for each in lines if each["round"] == line["round"]]
         known = [bound for bound in logged if bound is not None]
         kept.append({**line, "training": statistics.fmean(known) if known else None})
@@ -108,24 +101,21 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     titles = {"paper": "ĥ of the client itself (the paper's)", "makers": "ĥ that reads t with its maker's head"}
     for axes, (name, title) in zip(systems, titles.items(), strict=True):
         ends = []
-        for curve in dict.fromkeys(line["curve"] for line in lines):
-            own = {number: find(lines, name, curve=curve, round=number) for number in LOOKS}
-            rounds, at = [number for number in own if own[number]], [each for each in own.values() if each]
-            if not at:
+        for row in CURVES:
+            own = group((line for line in lines if line["curve"] == row.title), "round")
+            found = {number: values for number, at in sorted(own.items()) if (values := find(at, name))}
+            if not found:
                 continue
-            method, plain = CURVES[curve][0], curve in COLOURS
-            mean = [statistics.fmean(each) for each in at]
-            style = DASHES[method] if plain else "--"
-            axes.plot(rounds, mean, color=COLOURS[method], linestyle=style, linewidth=1.8, marker="." if plain else "x")
-            if min(map(len, at)) > 1:
-                low, high = ([edge(each) for each in at] for edge in (min, max))
-                axes.fill_between(rounds, low, high, color=COLOURS[method], alpha=0.15, linewidth=0)
-            ends.append((curve.removeprefix("RS, "), COLOURS[method], rounds[-1], mean[-1]))
+            style, plain = STYLES[row.method], row.title == row.method
+            points = {number: (statistics.fmean(each), min(each), max(each)) for number, each in found.items()}
+            dashes, marker = (style.dashes, ".") if plain else ("--", "x")
+            end = draw_curve(axes, points, color=style.colour, linestyle=dashes, linewidth=1.8, marker=marker)
+            ends.append((row.title.removeprefix("RS, "), style.colour, *end))
         tidy(axes, title, "communication round", "")
         axes.axhline(math.log(CLASSES - 1), color="black", linewidth=0.8, linestyle=":")
         label_ends(axes, ends, digits=2)
     systems[0].set_ylabel("log K − L_disc on test samples [nats]")
-    seeds = len({line["seed"] for line in lines})
+    seeds = len(group(lines, "seed"))
     shaded = f"mean of {seeds} seeds, shaded from least to most; " if seeds > 1 else ""
     figure.suptitle(f"{setting.dataset}, 5 clients; {shaded}dotted: log K, the most it can be")
     return save(figure, folder)

@@ -1,4 +1,4 @@
-"""`compare` and `run` as lists of runs, each carried out round by round and gone on with where it was interrupted."""
+"""`compare` and `run` as lists of runs, each carried out round by round, and resumed where it was interrupted."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import asdict
@@ -37,8 +37,8 @@ def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits
         agree(make_plan(run, splits))
     for run in runs:
         if find_method(run.method).models != "pooled" and not is_ever_tested(run.setting, run.seed):
-            why = f"seed {run.seed}: nobody is there whenever a test is due"
-            raise ConfigError(f"{why}; more clients, more tests or fewer absences, please")
+            why = f"seed {run.seed}: no client is present in any round that is tested"
+            raise ConfigError(f"{why}: use more clients, more tests or fewer absences")
     return runs
 
 
@@ -89,7 +89,7 @@ def carry_out(
 ) -> Generator[Progress]:
     """Carry out the runs that the folder does not hold yet, writing each round's records as it ends.
 
-    A run that was interrupted goes on from its last checkpoint, and what was recorded after that is recorded again.
+    A run that was interrupted resumes from its last checkpoint, and what was recorded after that is recorded again.
     """
     finished = folder.finished()
     for run in runs:
@@ -98,12 +98,12 @@ def carry_out(
             yield Progress(run, run.setting.rounds, [])
             continue
         name = f"{called}-{run.seed}"
-        yield from go_on(run, splits, folder, name, folder.records, workers, checkpoint_every)
+        yield from resume_run(run, splits, folder, name, folder.records, workers, checkpoint_every)
         folder.finish(called, run.seed)
         checkpoints(folder, name).clear()
 
 
-def go_on(
+def resume_run(
     run: Run[ResolvedSetting],
     splits: Splits,
     folder: Folder,

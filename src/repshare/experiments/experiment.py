@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from repshare.config import Compute, ResolvedSetting, Run, Setting
 from repshare.data import Splits
 from repshare.errors import ConfigError
-from repshare.experiments.comparison import checkpoints, go_on
+from repshare.experiments.comparison import checkpoints, resume_run
 from repshare.learning.measures import View
 from repshare.results.records import Folder, Journal, Line, summarise
 from repshare.simulation import Workers, following
+from repshare.simulation.plan import make_run
 
 
 class Cell(NamedTuple):
@@ -22,14 +23,11 @@ class Cell(NamedTuple):
     run: Run[ResolvedSetting]
     looks: tuple[int, ...] = ()
     """Rounds after which its clients are looked at."""
-    condense: Callable[[Sequence[Line]], list[Line]] | None = None
-    """Reduce its records to what is kept, where that depends on the cell. Default: the experiment's."""
 
     def computed_in(self, compute: Compute) -> "Cell":
         """Return the same cell with networks of this precision. Its key stays: it is done once, in either."""
-        setting = self.run.setting
-        policy = replace(setting.policy, compute=compute)
-        return self._replace(run=replace(self.run, setting=replace(setting, policy=policy)))
+        policy = replace(self.run.setting.policy, compute=compute)
+        return self._replace(run=replace(self.run, setting=replace(self.run.setting, policy=policy)))
 
     @property
     def title(self) -> str:
@@ -47,7 +45,24 @@ class Cell(NamedTuple):
         return "-".join(str(value) for value in self.key.values()).replace(" ", "-").replace("/", "-")
 
 
-def at_the_end(lines: Sequence[Line]) -> list[Line]:
+class Row(NamedTuple):
+    """One kind of run: a row of a table, or a curve."""
+
+    title: str
+    method: str
+    setting: Mapping[str, Any] = {}
+    """The differences from the experiment's setting."""
+    policy: Mapping[str, Any] = {}
+    """The differences from its policy."""
+
+
+def make_cell(key: Line, row: Row, setting: ResolvedSetting, looks: tuple[int, ...] = ()) -> Cell:
+    """Return the cell of a row with this setting, and the key's seed."""
+    own = replace(setting, policy=replace(setting.policy, **row.policy), **row.setting)
+    return Cell(key, make_run(row.method, key["seed"], own), looks)
+
+
+def at_the_end(_: Cell, lines: Sequence[Line]) -> list[Line]:
     """Return the run's summary: one line."""
     return [summarise(lines)._asdict()]
 
@@ -63,8 +78,8 @@ class Experiment(NamedTuple):
     """All cells for a setting and a number of seeds; more may be added later, to the same folder."""
     show: Callable[[Sequence[Line], Path, ResolvedSetting], list[Path]]
     """Write figures and tables into the folder, from its lines alone; which files these are."""
-    condense: Callable[[Sequence[Line]], list[Line]] = at_the_end
-    """Reduce a run's records, and what was seen of its clients, to what is kept."""
+    condense: Callable[[Cell, Sequence[Line]], list[Line]] = at_the_end
+    """Reduce a cell's records, and what was seen of its clients, to what is kept."""
     look: Callable[[Cell, Mapping[int, View], Splits], Line] | None = None
     """Reduce a look at the clients (each client's view of the first test samples) to what is kept."""
     seeds: int = 1
@@ -99,7 +114,7 @@ def fill(
         part = Journal(folder.path / "checkpoints" / f"{cell.file_name}.jsonl")
         part.path.parent.mkdir(exist_ok=True)
         splits = load(cell.run.setting.dataset)
-        with following(go_on(cell.run, splits, folder, cell.file_name, part, workers, None)) as progress:
+        with following(resume_run(cell.run, splits, folder, cell.file_name, part, workers, None)) as progress:
             for run, number, _ in progress:
                 if number in cell.looks and experiment.look is not None:
                     seen = experiment.look(cell, workers.look(), splits)
@@ -107,7 +122,7 @@ def fill(
                 yield cell, number
         compute = cell.run.setting.policy.compute
         marked: Line = {} if compute == "fp32" else {"compute": compute}
-        kept = [{**cell.key, **line, **marked} for line in (cell.condense or experiment.condense)(part.read())]
+        kept = [{**cell.key, **line, **marked} for line in experiment.condense(cell, part.read())]
         folder.records.keep_only([*held, *kept])
         part.path.unlink()
         checkpoints(folder, cell.file_name).clear()
@@ -137,6 +152,6 @@ def _holds(lines: Sequence[Line], cell: Cell) -> bool:
     return any(cell.key.items() <= line.items() for line in lines)
 
 
-def what_was_seen(lines: Sequence[Line]) -> list[Line]:
+def what_was_seen(_: Cell, lines: Sequence[Line]) -> list[Line]:
     """Return what looks at the clients gave: a line for each."""
     return [{"round": line["round"], **line["seen"]} for line in lines if "seen" in line]

@@ -2,15 +2,13 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from repshare.config import ResolvedSetting, Run, Setting
-from repshare.experiments.experiment import Cell, Experiment
-from repshare.files import write_atomically
-from repshare.results.plots import COLOURS, DASHES, draw_points, label_ends, panels, save, tidy
-from repshare.results.records import Line, entry, find
+from repshare.config import ResolvedSetting, Setting
+from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
+from repshare.results.plots import STYLES, draw_points, label_ends, panels, save, tidy
+from repshare.results.records import Line, entry, find, group
 from repshare.results.terminal import markdown
 
 if TYPE_CHECKING:
@@ -37,73 +35,65 @@ AMOUNTS = {
 }
 
 
-class PrivacyRow(NamedTuple):
-    """One way to learn."""
-
-    title: str
-    method: str
-    epsilon: float | None = None
-    end_to_end: bool = False
-    code_size: float = Setting.code_size
-
-
 ROWS = [
-    PrivacyRow("IL", "IL"),
-    PrivacyRow("RS, every round", "RS"),
-    PrivacyRow("RS, one release", "RS", FREELY),
-    *(PrivacyRow(f"RS, ε = {epsilon:g}", "RS", epsilon) for epsilon in EPSILONS),
-    *(PrivacyRow(f"RS, ε = {epsilon:g} end to end", "RS", epsilon, True) for epsilon in EPSILONS),
-    PrivacyRow("FC (fixed codes)", "FC"),
-    PrivacyRow("FC (codes all zero)", "FC", code_size=0.0),
+    Row("IL", "IL"),
+    Row("RS, every round", "RS"),
+    Row("RS, one release", "RS", policy={"epsilon": FREELY}),
+    *(Row(f"RS, ε = {epsilon:g}", "RS", policy={"epsilon": epsilon}) for epsilon in EPSILONS),
+    *(
+        Row(f"RS, ε = {epsilon:g} end to end", "RS", policy={"epsilon": epsilon, "end_to_end": True})
+        for epsilon in EPSILONS
+    ),
+    Row("FC (fixed codes)", "FC"),
+    Row("FC (codes all zero)", "FC", {"code_size": 0.0}),
 ]
-
-
-LOOKS: dict[str, Any] = {
+LEVELS: dict[str, Any] = {  # rows without an ε, and their dashes
+    "IL": STYLES["IL"].dashes,
     "RS, every round": "-",
-    "RS, one release": (0, (5, 1)),
-    "IL": DASHES["IL"],
-    "FC (fixed codes)": DASHES["FC"],
+    "FC (fixed codes)": STYLES["FC"].dashes,
     "FC (codes all zero)": (0, (1, 3)),
+    "RS, one release": (0, (5, 1)),
 }
 CURVES: dict[str, Any] = {
-    "release-only": {"marker": "o"},
-    "end to end": {"marker": "s", "linestyle": (0, (1, 1)), "markerfacecolor": "white"},
+    "": {"marker": "o", "label": "RS, one private release, release-only"},
+    " end to end": {
+        "marker": "s",
+        "linestyle": (0, (1, 1)),
+        "markerfacecolor": "white",
+        "label": "RS, one private release, end to end",
+    },
 }
 
 
 def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
-    """Plan every way to learn with every amount of data, which has rounds of its own; seed by seed."""
+    """Plan every way to learn with every amount of data and its number of rounds; seed by seed."""
     return [
-        Cell({"samples": own.samples, "row": row.title, "seed": seed}, Run(row.method, seed, own))
+        make_cell({"samples": amount.samples, "row": row.title, "seed": seed}, _release_once(row, amount), setting)
         for seed in range(seeds)
         for amount in AMOUNTS[setting.dataset]
         for row in ROWS
-        for own in [_make_setting(setting, amount, row)]
     ]
 
 
-def _make_setting(setting: ResolvedSetting, amount: Amount, row: PrivacyRow) -> ResolvedSetting:
-    """Make a setting. One release takes the whole budget; what others make of it stays the teacher to the end.
+def _release_once(row: Row, amount: Amount) -> Row:
+    """Return the row with this amount of data; if private, with one release, which takes the whole budget.
 
-    End to end, training has the noise of DP-SGD until then, and none after: nothing leaves any more.
+    What others make of it stays the teacher to the end. End to end, training has the noise of DP-SGD until then, and
+    none after: nothing leaves any more.
     """
     samples, clients, rounds, release = amount
-    policy = setting.policy
-    if row.epsilon is not None:
-        private = {"epsilon": row.epsilon, "end_to_end": row.end_to_end, "release_every": release}
-        policy = replace(policy, planned_releases=1, seeded_noise=True, **private)  # type: ignore[arg-type]
     size = {"samples": samples, "clients": clients, "rounds": rounds, "eval_every": rounds}
-    return replace(setting, code_size=row.code_size, policy=policy, **size)  # type: ignore[arg-type]
+    once = {"planned_releases": 1, "seeded_noise": True, "release_every": release} if row.policy else {}
+    return row._replace(setting={**size, **row.setting}, policy={**row.policy, **once})
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """Make a table, and draw a panel for each amount of data."""
-    sizes = sorted({line["samples"] for line in lines})
+    sizes = sorted(group(lines, "samples"))
     rows = []
-    for row in sorted(ROWS, key=lambda row: (row.end_to_end, row.epsilon in EPSILONS, row.epsilon or 0)):
-        found = [find(lines, "accuracy", samples=size, row=row.title) for size in sizes]
-        rows.append([row.title, *(f"{entry(each)} ({len(each)})" if each else "" for each in found)])
-    write_atomically(folder / "table.md", markdown([setting.dataset, *(f"{size:,} samples" for size in sizes)], rows))
+    for title in [*LEVELS, *(row.title for row in ROWS if row.title not in LEVELS)]:
+        found = [find(lines, "accuracy", samples=size, row=title) for size in sizes]
+        rows.append([title, *(f"{entry(each)} ({len(each)})" if each else "" for each in found)])
     figure, systems = panels(1.2 + 6.0 * len(sizes), 4.4, 1, len(sizes))
     for size, axes in zip(sizes, systems, strict=True):
         _draw(axes, [line for line in lines if line["samples"] == size])
@@ -112,24 +102,24 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
         tidy(axes, f"{clients} clients, {size:,} samples: {about}", "ε of the one release", "")
     systems[0].set_ylabel("test accuracy [%], mean ± std over seeds")
     figure.legend(*systems[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
-    return [folder / "table.md", *save(figure, folder)]
+    return save(figure, folder, markdown([f"<{setting.dataset}", *(f"{size:,} samples" for size in sizes)], rows))
 
 
 def _draw(axes: "Axes", lines: Sequence[Line]) -> None:
-    """Draw private releases as curves over ε; the others, which have none, as horizontal lines."""
+    """Draw private releases as curves over ε; rows without an ε as horizontal lines."""
     edge, ends = 2 * max(EPSILONS), []
-    found = {row.title: find(lines, "accuracy", row=row.title) for row in ROWS}
+    by_row = group(lines, "row")
     for row in ROWS:
-        if row.epsilon not in EPSILONS and found[row.title]:
-            mean, colour = statistics.fmean(found[row.title]), COLOURS[row.method]
-            axes.axhline(mean, color=colour, linestyle=LOOKS[row.title], linewidth=1.5)
+        if row.title in LEVELS and row.title in by_row:
+            mean, colour = statistics.fmean(find(by_row[row.title], "accuracy")), STYLES[row.method].colour
+            axes.axhline(mean, color=colour, linestyle=LEVELS[row.title], linewidth=1.5)
             ends.append((row.title.replace("one release", "once, no noise"), colour, edge, mean))
-    for label, look in CURVES.items():
-        own = [row for row in ROWS if row.epsilon in EPSILONS and row.end_to_end == (label == "end to end")]
-        points = {row.epsilon: found[row.title] for row in own if row.epsilon and found[row.title]}
-        draw_points(axes, points, color=COLOURS["RS"], label=f"RS, one private release, {label}", **look)
+    for ending, style in CURVES.items():
+        found = {epsilon: by_row.get(f"RS, ε = {epsilon:g}{ending}", []) for epsilon in EPSILONS}
+        points = {epsilon: find(own, "accuracy") for epsilon, own in found.items() if own}
+        draw_points(axes, points, color=STYLES["RS"].colour, **style)
     axes.set_xscale("log")
-    axes.set_xticks(sorted(EPSILONS), [f"{epsilon:g}" for epsilon in sorted(EPSILONS)])
+    axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
     axes.set_xlim(min(EPSILONS) / 2, edge)
     axes.margins(y=0.12)
     label_ends(axes, ends)

@@ -1,15 +1,15 @@
 """Studies that the paper does not show: its setting with one thing changed, ten clients unless said otherwise."""
 
-from repshare.experiments.study import METHODS, Panel, Variant, make_experiment
+from repshare.experiments.study import METHODS, Panel, Study, Variant
 
-SPACE = ("CA", "CS")  # sharing in a common space, beside that space alone
-CONTROLLED = (*METHODS, "FC")  # beside the others, what a penalty on long features does without sharing
+SPACE = ("CA", "CS")  # sharing in a common space, and that space alone as its control
+CONTROLLED = (*METHODS, "FC")  # and, as a control, a penalty on long features without sharing
 ALL = (*CONTROLLED, *SPACE)
 LONGER = {"code_size": 0.0, "common_rounds": 20}  # FC as a penalty on long features; more rounds of CS
 
 SKEWED = {f"α = {alpha:g}": {"partition": "dirichlet", "alpha": alpha} for alpha in (0.1, 0.5, 1.0)}
 SKEWS = {label: label.removeprefix("α = ") for label in SKEWED} | {"uniform": "∞\n(uniform)"}
-SKEW = make_experiment(
+SKEW = Study(
     "skew",
     "clients whose classes differ: Dirichlet shares, tested on all classes and on their own",
     [Variant(label, {**dealt, **LONGER}, methods=ALL) for label, dealt in {**SKEWED, "uniform": {}}.items()],
@@ -20,7 +20,7 @@ SKEW = make_experiment(
 )
 
 PRESENT = {"all there": "all in each round", "half absent": "half absent\nin each round"}
-ABSENCE = make_experiment(
+ABSENCE = Study(
     "absence",
     "half of the clients absent in each round",
     [
@@ -32,7 +32,7 @@ ABSENCE = make_experiment(
 )
 
 BITS = {"fp32": "fp32", "fp16": "fp16", "int8": "int8"}
-PRECISION = make_experiment(
+PRECISION = Study(
     "precision",
     "how exactly what is shared is written: fp32, fp16, int8",
     [
@@ -45,7 +45,7 @@ PRECISION = make_experiment(
 
 HELD = {f"{held} of 10 classes": {"partition": "shards", "classes_per_client": held, **LONGER} for held in (5, 8)}
 CLASSES = {label: label.partition(" ")[0] for label in HELD}
-UNSEEN = make_experiment(
+UNSEEN = Study(
     "unseen",
     "clients that lack classes: what they learn about those",
     [Variant(label, dealt, methods=ALL) for label, dealt in HELD.items()],
@@ -60,9 +60,9 @@ OUTSIDE = {label: {"discriminator": "external", "lambda_disc": weight} for label
 SHOWN = {"none": "none", "classifier": "classifier\nλ_disc = 1"} | {
     label: label.replace(", ", "\n") for label in WEIGHTS
 }
-DISCRIMINATOR = make_experiment(
+DISCRIMINATOR = Study(
     "discriminator",
-    "the classifier as discriminator, beside an external one and none",
+    "the classifier as discriminator, compared with an external one and none",
     [
         Variant("classifier"),
         Variant("none", policy={"lambda_disc": 0.0}, methods=("RS",)),
@@ -74,7 +74,7 @@ DISCRIMINATOR = make_experiment(
 
 COUNTS = {"n_avg = 1": "1", "n_avg = 3": "3", "n_avg = 10": "10", "n_avg = 1000": "all"}
 PAIRS = {f"n_avg = 3, M↑ = {up}, M↓ = {down}": (up, down) for up, down in ((1, 9), (9, 1), (9, 9))}
-AVERAGES = make_experiment(
+AVERAGES = Study(
     "averages",
     "samples in an observation (n_avg), observations sent and received (M↑, M↓)",
     [
@@ -96,9 +96,9 @@ AVERAGES = make_experiment(
     ordered=False,
 )
 
-CODES = (0.0, 0.1, 0.3, 0.9)  # the last is where the others stand: they do not depend on codes
+CODES = (0.0, 0.1, 0.3, 0.9)  # other methods do not depend on codes: they are run with the last
 CROWDS = {clients: {f"N = {clients}, codes ±{size:g}": size for size in CODES} for clients in (10, 5)}
-CONTROL = make_experiment(
+CONTROL = Study(
     "codes",
     "class codes drawn from a seed in place of what others share (FC), closer to zero and farther",
     [
@@ -108,7 +108,7 @@ CONTROL = make_experiment(
     ],
     [
         Panel(
-            f"{clients} clients, codes that nobody shared",
+            f"{clients} clients, codes that no client shared",
             "how far a code is from zero",
             {label: f"±{size:g}" for label, size in codes.items()},
         )
@@ -118,7 +118,7 @@ CONTROL = make_experiment(
 
 PENALTIES = {f"λ_length = {weight:g}": weight for weight in (0.0, 1.0, 10.0, 100.0)}
 TICKS = {label: f"{weight:g}" for label, weight in PENALTIES.items()}
-LENGTH = make_experiment(
+LENGTH = Study(
     "length",
     "features kept short by a penalty, with every method",
     [
@@ -131,9 +131,9 @@ LENGTH = make_experiment(
 KINDS = ("lenet5", "convnet", "mlp")
 NINE = {"clients": 9, "samples": 1080}
 NETWORKS = {"lenet5": "LeNet5", "convnet": "ConvNet", "mlp": "MLP"}
-MODELS = make_experiment(
+MODELS = Study(
     "models",
-    "three kinds of network together, beside each kind alone (9 clients)",
+    "three kinds of network together, compared with each kind alone (9 clients)",
     [
         *(Variant(kind, {**NINE, "model": (kind,)}, methods=(*METHODS, "CA")) for kind in KINDS),
         Variant("together", {**NINE, "model": KINDS, "dimension": 84}, methods=("RS", "CS")),
@@ -144,12 +144,12 @@ MODELS = make_experiment(
 )
 
 SIZES = (5, 10, 30, 100)
-CROWD = (300, 1000)  # networks of so many clients would take days
+CROWD = (300, 1000)  # training the networks of this many clients would take days
 EACH = 120  # samples, which ten clients have in the paper
 PER_CLIENT = {f"N = {size}, 120 samples each": size for size in SIZES if size != 10}  # ten of them have 1,200 in all
 MANY = "N = 10000, 6 samples each"
 BY_SIZE = sorted([*PER_CLIENT.items(), ("N = 10", 10)], key=lambda labelled: labelled[1])
-CLIENTS = make_experiment(
+CLIENTS = Study(
     "clients",
     "5 to 10,000 clients, with as many samples in all, and with as many each",
     [
@@ -173,7 +173,7 @@ FILTERS = {f"{count} filters of each size": count for count in (4, 8, 16, 32, 64
 ROUNDS = {
     size: {f"N = {size}, {rounds} rounds": rounds for rounds in (1, 2, 3, 5, 10, 20)} for size in (10, 100)
 }  # by the number of clients
-COMMON = make_experiment(
+COMMON = Study(
     "space",
     "the common space: accuracy against its dimension, and against rounds",
     [
@@ -196,4 +196,7 @@ COMMON = make_experiment(
     ],
 )
 
-STUDIES = (SKEW, ABSENCE, PRECISION, UNSEEN, DISCRIMINATOR, AVERAGES, CONTROL, LENGTH, MODELS, CLIENTS, COMMON)
+STUDIES = tuple(
+    study.experiment()
+    for study in (SKEW, ABSENCE, PRECISION, UNSEEN, DISCRIMINATOR, AVERAGES, CONTROL, LENGTH, MODELS, CLIENTS, COMMON)
+)

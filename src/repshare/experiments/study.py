@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from repshare.config import ResolvedSetting, Setting
-from repshare.experiments.experiment import Cell, Experiment, missing
-from repshare.files import write_atomically
-from repshare.results.plots import COLOURS, DASHES, MARKERS, draw_points, panels, save, tidy
-from repshare.results.records import Line, entry, find, mean_std, summarise
+from repshare.experiments.experiment import Cell, Experiment, Row, make_cell, missing
+from repshare.results.plots import STYLES, draw_points, panels, save, tidy
+from repshare.results.records import Line, entry, find, group, mean_std, summarise
 from repshare.results.terminal import markdown
-from repshare.simulation.plan import make_run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,12 +37,6 @@ class Variant(NamedTuple):
     seeds: int | None = None
     """The most seeds, where a run takes long. Default: as many as the study has."""
 
-    def change(self, setting: ResolvedSetting) -> ResolvedSetting:
-        """Return the setting of its runs, tested after the last round only."""
-        policy = replace(setting.policy, **self.policy)
-        usual = replace(setting, clients=CLIENTS, eval_every=setting.rounds)
-        return replace(usual, policy=policy, **self.setting)
-
 
 class Panel(NamedTuple):
     """One system of axes."""
@@ -60,33 +52,30 @@ class Panel(NamedTuple):
 class Study(NamedTuple):
     """A study: what is varied, and how it is shown."""
 
-    variants: tuple[Variant, ...]
-    panels: tuple[Panel, ...]
+    name: str
+    title: str
+    variants: Sequence[Variant]
+    panels: Sequence[Panel]
     ordered: bool = True
     """Join the points: there is something between two of them."""
     kinds: tuple[str, ...] = ()
     """Networks that were dealt out in turn where all are together: each is shown at the variant of its own, by the same
     clients, that is, the same data."""
 
-
-def make_experiment(
-    name: str,
-    title: str,
-    variants: Sequence[Variant],
-    panels: Sequence[Panel],
-    ordered: bool = True,
-    kinds: tuple[str, ...] = (),
-) -> Experiment:
-    """Return a study as an experiment: see `Study`."""
-    study = Study(tuple(variants), tuple(panels), ordered, kinds)
-    return Experiment(name, title, partial(plan, study), partial(show, study), partial(condense, study), seeds=SEEDS)
+    def experiment(self) -> Experiment:
+        """Return the study as an experiment."""
+        planned, shown, condensed = partial(plan, self), partial(show, self), partial(condense, self)
+        return Experiment(self.name, self.title, planned, shown, condensed, seeds=SEEDS)
 
 
 def plan(study: Study, setting: ResolvedSetting, seeds: int) -> list[Cell]:
-    """Plan every variant with its methods, seed by seed, so that an interrupted study is even."""
+    """Plan every variant with its methods, seed by seed, so that an interrupted study is even. Tested at the end."""
+    usual = replace(setting, clients=CLIENTS, eval_every=setting.rounds)
     return [
-        Cell(
-            {"variant": variant.label, "method": method, "seed": seed}, make_run(method, seed, variant.change(setting))
+        make_cell(
+            {"variant": variant.label, "method": method, "seed": seed},
+            Row(variant.label, method, variant.setting, variant.policy),
+            usual,
         )
         for seed in range(seeds)
         for variant in study.variants
@@ -95,16 +84,16 @@ def plan(study: Study, setting: ResolvedSetting, seeds: int) -> list[Cell]:
     ]
 
 
-def condense(study: Study, lines: Sequence[Line]) -> list[Line]:
+def condense(study: Study, _: Cell, lines: Sequence[Line]) -> list[Line]:
     """Return the run's summary, with what else of the last tests the study shows, in percent."""
-    last = max(line["round"] for line in lines if line["test_accuracy"] is not None)
-    tests = [line for line in lines if line["round"] == last]
+    tests = group((line for line in lines if line["test_accuracy"] is not None), "round")
+    last = tests[max(tests)]
     more: Line = {}
     for field in sorted({panel.field for panel in study.panels} - {"accuracy"}):
-        values = [line[f"test_{field}"] for line in tests]
+        values = [line[f"test_{field}"] for line in last]
         more[field] = None if None in values else 100 * statistics.fmean(values)
     if study.kinds:
-        more["accuracies"] = [100 * line["test_accuracy"] for line in tests]  # in the order of clients
+        more["accuracies"] = [100 * line["test_accuracy"] for line in last]  # in the order of clients
     return [{**summarise(lines)._asdict(), **more}]
 
 
@@ -133,8 +122,7 @@ def show(study: Study, lines: Sequence[Line], folder: Path, setting: ResolvedSet
     systems[0].set_ylabel(f"{setting.dataset}: test accuracy [%],\n{_over_seeds(lines)}")
     figure.legend(*systems[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
     note = f"\n{len(left)} of {len(cells)} runs have not been done yet.\n" if left else ""
-    write_atomically(folder / "table.md", write_table(study, lines, setting) + note)
-    return [folder / "table.md", *save(figure, folder)]
+    return save(figure, folder, write_table(study, lines, setting) + note)
 
 
 def even(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Line]:
@@ -145,30 +133,31 @@ def even(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Line]:
 
 def draw(axes: "Axes", study: Study, panel: Panel, lines: Sequence[Line]) -> None:
     """Draw a line for each method; a level one for a method that does not depend on what is varied here."""
-    present, places = {line["method"] for line in lines}, list(panel.ticks)
-    methods = sorted(present, key=lambda method: (ORDER.index(method.partition(" ")[0]), method))
-    shown = {(line["method"], line["variant"]) for line in lines if line["variant"] in panel.ticks}
-    varied = [method for method in methods if sum(method == other for other, _ in shown) > 1] or methods
+    by_method, places = group(lines, "method"), list(panel.ticks)
+    methods = sorted(by_method, key=lambda method: (ORDER.index(method.partition(" ")[0]), method))
+    shown = {method: panel.ticks.keys() & group(by_method[method], "variant") for method in methods}
+    varied = [method for method in methods if len(shown[method]) > 1] or methods
     for method in methods:
-        letters, _, rest = method.partition(" ")
-        style: dict[str, Any] = {"color": COLOURS[letters], "label": method}
+        own, (letters, _, rest) = by_method[method], method.partition(" ")
+        colour, dashes, marker = STYLES[letters]
         if method not in varied:
-            here = next(({"variant": label} for other, label in shown if other == method), {})
-            mean, spread = mean_std(find(lines, panel.field, method=method, **here))
-            axes.axhline(mean, linestyle=DASHES[letters], linewidth=1.6, **style)
-            axes.axhspan(mean - spread, mean + spread, color=COLOURS[letters], alpha=0.12, linewidth=0)
+            here = [line for line in own if not shown[method] or line["variant"] in shown[method]]
+            mean, spread = mean_std(find(here, panel.field))
+            axes.axhline(mean, linestyle=dashes, linewidth=1.6, color=colour, label=method)
+            axes.axhspan(mean - spread, mean + spread, color=colour, alpha=0.12, linewidth=0)
             continue
         shift = APART * (varied.index(method) - (len(varied) - 1) / 2)
-        found = [find(lines, panel.field, method=method, variant=label) for label in places]
+        found = [find(own, panel.field, variant=label) for label in places]
         draw_points(
             axes,
             {place + shift: values for place, values in enumerate(found) if values},
-            linestyle=DASHES[letters] if study.ordered else "none",
-            marker=MARKERS[letters],
+            linestyle=dashes if study.ordered else "none",
+            marker=marker,
             markerfacecolor="white" if rest else None,
             markersize=8,
             capsize=4,
-            **style,
+            color=colour,
+            label=method,
         )
     tidy(axes, panel.title, panel.x, "")
     axes.set_xticks(range(len(places)), list(panel.ticks.values()))
@@ -179,23 +168,21 @@ def write_table(study: Study, lines: Sequence[Line], setting: Setting) -> str:
     """Return all numbers as Markdown: a row for each variant and method."""
     fields = list(dict.fromkeys(["accuracy", *(panel.field for panel in study.panels)]))
     heads = {"accuracy": "on all classes", "own": "on what a client has", "unseen": "on what it lacks"}
-    by_row: dict[tuple[str, str], list[Line]] = {}
-    for line in apart(lines, study.kinds):
-        by_row.setdefault((line["variant"], line["method"]), []).append(line)
-    order, rows = [variant.label for variant in study.variants], []
-    for (label, method), own in sorted(by_row.items(), key=lambda row: order.index(row[0][0])):
-        numbers = [entry(find(own, field)) or "–" for field in fields]
-        each = [
-            statistics.fmean(line[way] / line["client_rounds"] for line in own) for way in ("bytes_up", "bytes_down")
-        ]
-        rows.append([label, method, *numbers, *(f"{way / 1000:.1f} kB" if way else "–" for way in each), str(len(own))])
+    by_variant, rows = group(apart(lines, study.kinds), "variant"), []
+    for label in dict.fromkeys(variant.label for variant in study.variants):
+        for method, own in group(by_variant.get(label, []), "method").items():
+            numbers = [entry(find(own, field)) or "–" for field in fields]
+            for way in ("bytes_up", "bytes_down"):
+                moved = statistics.fmean(line[way] / line["client_rounds"] for line in own)
+                numbers.append(f"{moved / 1000:.1f} kB" if moved else "–")
+            rows.append([label, method, *numbers, str(len(own))])
     return (
         f"{setting.dataset}: test accuracy after the last round [%], mean over clients, "
         f"{_over_seeds(lines)}; what a client sends and receives in a round.\n\n"
-        + markdown(["", "method", *(heads[field] for field in fields), "up", "down", "seeds"], rows, words=2)
+        + markdown(["<", "<method", *(heads[field] for field in fields), "up", "down", "seeds"], rows)
     )
 
 
 def _over_seeds(lines: Sequence[Line]) -> str:
-    seeds = len({line["seed"] for line in lines})
+    seeds = len(group(lines, "seed"))
     return "one seed" if seeds == 1 else f"mean ± std over {seeds} seeds"

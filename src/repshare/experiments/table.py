@@ -4,50 +4,36 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
 
-from repshare.config import Policy, ResolvedSetting, Setting
-from repshare.experiments.experiment import Cell, Experiment
-from repshare.files import write_atomically
+from repshare.config import ResolvedSetting, Setting
+from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
 from repshare.methods import find_method
 from repshare.results import plots, terminal
 from repshare.results.records import Line
-from repshare.simulation.plan import common_rounds, make_run
-
-
-class TableRow(NamedTuple):
-    """A row of the paper's table."""
-
-    title: str
-    method: str
-    independent_starts: bool = False
-    code_size: float = Setting.code_size
-    releases: int | None = None
-    pair: Literal["no", "pair", "distil"] = "no"
-
+from repshare.simulation.plan import common_rounds
 
 ROWS = [
-    TableRow("CL", "CL"),
-    TableRow("FL (fair)", "FL"),
-    TableRow("FL (as published)", "FL", independent_starts=True),
-    TableRow("IL", "IL"),
-    TableRow("FD", "FD"),
-    TableRow("RS", "RS"),
-    TableRow("FC (fixed codes)", "FC"),
-    TableRow("FC (codes all zero)", "FC", code_size=0.0),
-    TableRow("CA (the space alone)", "CA"),
-    TableRow("CS, one release", "CS", releases=1),
-    TableRow("CS", "CS"),
+    Row("CL", "CL"),
+    Row("FL (fair)", "FL"),
+    Row("FL (as published)", "FL", {"independent_starts": True}),
+    Row("IL", "IL"),
+    Row("FD", "FD"),
+    Row("RS", "RS"),
+    Row("FC (fixed codes)", "FC"),
+    Row("FC (codes all zero)", "FC", {"code_size": 0.0}),
+    Row("CA (the space alone)", "CA"),
+    Row("CS, one release", "CS", {"common_rounds": 1}),
+    Row("CS", "CS"),
 ]
+HELD_OUT = 0.1  # of the samples, where they choose how to mix network and common classifier
 PAIRS = [
-    TableRow("IL (the network alone)", "IL"),
-    TableRow("CA (the space alone)", "CA"),
-    TableRow("CS", "CS"),
-    TableRow("CS, paired with the network", "CS", pair="pair"),
-    TableRow("CS, distilled into the network", "CS", pair="distil"),
+    Row("IL (the network alone)", "IL"),
+    Row("CA (the space alone)", "CA"),
+    Row("CS", "CS"),
+    Row("CS, paired with the network", "CS", policy={"pair": "pair", "held_out": HELD_OUT}),
+    Row("CS, distilled into the network", "CS", policy={"pair": "distil", "held_out": HELD_OUT}),
 ]
 SIZES = (2, 5, 10)
-HELD_OUT = 0.1  # of the samples, where they choose how to mix network and common classifier
 NUMBERS: dict[str, dict[str, tuple[float, ...]]] = {
     "mnist": {
         "CL": (94.00,),
@@ -77,56 +63,49 @@ PUBLISHED = {  # by data set, row and number of clients
 }
 
 
-def plan(rows: Sequence[TableRow], setting: ResolvedSetting, seeds: int) -> list[Cell]:
+def plan(rows: Sequence[Row], setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan all rows and sizes, seed by seed, so that an interrupted table is even. Tested after the last round."""
     setting = replace(setting, eval_every=setting.rounds)
-    cells = []
-    for seed in range(seeds):
-        for row in rows:
-            for clients in sizes(row):
-                own = replace(
-                    setting,
-                    clients=clients,
-                    independent_starts=row.independent_starts,
-                    code_size=row.code_size,
-                    common_rounds=row.releases or setting.common_rounds,
-                    policy=_policy(row, setting),
-                )
-                key = {"row": row.title, "clients": clients, "seed": seed}
-                cells.append(Cell(key, make_run(row.method, seed, own)))
-    return cells
+    return [
+        make_cell(
+            {"row": row.title, "clients": clients, "seed": seed},
+            _with_epochs(row, setting),
+            replace(setting, clients=clients),
+        )
+        for seed in range(seeds)
+        for row in rows
+        for clients in sizes(row)
+    ]
 
 
-def _policy(row: TableRow, setting: ResolvedSetting) -> Policy:
-    """Return the policy of a network next to the common classifier: as many epochs as elsewhere, in fewer rounds."""
-    if row.pair == "no":
-        return setting.policy
+def _with_epochs(row: Row, setting: ResolvedSetting) -> Row:
+    """Return the row; a network next to the common classifier trains as many epochs as elsewhere, in fewer rounds."""
     epochs = max(1, setting.rounds // common_rounds(setting))
-    return replace(setting.policy, pair=row.pair, epochs=epochs, held_out=HELD_OUT)
+    return row._replace(policy={**row.policy, "epochs": epochs}) if "pair" in row.policy else row
 
 
-def sizes(row: TableRow) -> tuple[int, ...]:
+def sizes(row: Row) -> tuple[int, ...]:
     """Return the numbers of clients for which a row has an entry."""
     return SIZES[:1] if find_method(row.method).models == "pooled" else SIZES
 
 
-def show(rows: Sequence[TableRow], lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+def show(rows: Sequence[Row], lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """Make the table as Markdown, and as a figure."""
     published = PUBLISHED.get(setting.dataset, {})
     order = {row.title: place for place, row in enumerate(rows)}
     lines = sorted(lines, key=lambda line: order[line["row"]])
-    write_atomically(folder / "table.md", terminal.table_markdown(setting.dataset, lines, published))
-    return [folder / "table.md", *plots.draw_table(lines, folder, setting.dataset, published)]
+    figure = plots.draw_table(lines, setting.dataset, published)
+    return plots.save(figure, folder, terminal.table_markdown(setting.dataset, lines, published))
 
 
 TABLE = Experiment(
     "table",
-    "the paper's table beside the published numbers",
+    "the paper's table next to the published numbers",
     partial(plan, ROWS),
     partial(show, ROWS),
     seeds=5,
     datasets=tuple(PUBLISHED),
 )
 PAIRED = Experiment(
-    "pairs", "a network beside the common classifier", partial(plan, PAIRS), partial(show, PAIRS), seeds=3
+    "pairs", "a network next to the common classifier", partial(plan, PAIRS), partial(show, PAIRS), seeds=3
 )

@@ -4,99 +4,73 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from repshare.config import Policy, ResolvedSetting, Run, Setting, Topology
-from repshare.experiments.experiment import Cell, Experiment
-from repshare.files import write_atomically
-from repshare.results.plots import COLOURS, draw_points, panels, save, tidy
-from repshare.results.records import Line, entry, find, mean_std
+from repshare.config import ResolvedSetting, Setting
+from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
+from repshare.results.plots import OTHER, Style, draw_points, panels, save, tidy
+from repshare.results.records import Line, entry, find, group, mean_std
 from repshare.results.terminal import markdown
 from repshare.results.terminal import traffic as in_units
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-class TopologyRow(NamedTuple):
-    """A row of the study: whom a client learns from. `m_down` is from how many peers, where there is no relay."""
-
-    title: str
-    method: str = "RS"
-    m_down: int = 1
-    topology: Topology | None = None
-
-
-ALONE, RELAY = "alone (IL)", "relay"  # which the others are compared with
-WAYS = [
-    TopologyRow(ALONE, "IL"),
-    TopologyRow(RELAY),
-    TopologyRow("complete, 1 peer", m_down=1, topology="complete"),
-    TopologyRow("complete, 2 peers", m_down=2, topology="complete"),
-    TopologyRow("complete, 5 peers", m_down=5, topology="complete"),
-    TopologyRow("ring, 2 peers", m_down=2, topology="ring"),
-    TopologyRow("regular, 2 peers", m_down=2, topology="regular"),
-    TopologyRow("random, 2 peers", m_down=2, topology="random"),
-    TopologyRow("star, 2 peers", m_down=2, topology="star"),
-    TopologyRow("small world, 2 peers", m_down=2, topology="small_world"),
+ALONE, RELAY = "alone (IL)", "relay"  # for comparison
+WAYS = [  # whom a client learns from; without a relay, from m_down peers
+    Row(ALONE, "IL"),
+    Row(RELAY, "RS"),
+    Row("complete, 1 peer", "RS", {"topology": "complete"}, {"m_down": 1}),
+    Row("complete, 2 peers", "RS", {"topology": "complete"}, {"m_down": 2}),
+    Row("complete, 5 peers", "RS", {"topology": "complete"}, {"m_down": 5}),
+    Row("ring, 2 peers", "RS", {"topology": "ring"}, {"m_down": 2}),
+    Row("regular, 2 peers", "RS", {"topology": "regular"}, {"m_down": 2}),
+    Row("random, 2 peers", "RS", {"topology": "random"}, {"m_down": 2}),
+    Row("star, 2 peers", "RS", {"topology": "star"}, {"m_down": 2}),
+    Row("small world, 2 peers", "RS", {"topology": "small_world"}, {"m_down": 2}),
 ]
 SEEDS = 5
 SIZE = 10  # clients, of the whole study
 OTHER_SIZES = (5, 20)  # at which only a part of it is done
 STYLES = {  # of those that are done at every size
-    RELAY: (COLOURS["RS"], "o"),
-    "complete, 5 peers": ("#56B4E9", "s"),
-    "complete, 2 peers": ("#0072B2", "D"),
-    "complete, 1 peer": ("#000000", "^"),
-    "ring, 2 peers": ("#CC79A7", "v"),
-    ALONE: (COLOURS["IL"], "x"),
+    RELAY: Style("#D55E00", "-", "o"),
+    "complete, 5 peers": Style("#56B4E9", "-", "s"),
+    "complete, 2 peers": Style("#0072B2", "-", "D"),
+    "complete, 1 peer": Style("#000000", "-", "^"),
+    "ring, 2 peers": Style("#CC79A7", "-", "v"),
+    ALONE: Style("#E69F00", "-", "x"),
 }
-OTHER = ("#777777", "o")
 
 
 def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan all ways at one size, then some of them at others; seed by seed. Tested after the last round."""
     setting = replace(setting, eval_every=setting.rounds)
-    whole = [_cell(way, SIZE, seed, setting) for seed in range(seeds) for way in WAYS]
-    part = [
-        _cell(way, clients, seed, setting)
-        for seed in range(seeds)
-        for clients in OTHER_SIZES
-        for way in WAYS
-        if way.title in STYLES
+    some = [way for way in WAYS if way.title in STYLES]
+    planned = [(SIZE, seed, way) for seed in range(seeds) for way in WAYS]
+    planned += [(clients, seed, way) for seed in range(seeds) for clients in OTHER_SIZES for way in some]
+    return [
+        make_cell({"row": way.title, "clients": clients, "seed": seed}, way, replace(setting, clients=clients))
+        for clients, seed, way in planned
     ]
-    return whole + part
-
-
-def _cell(way: TopologyRow, clients: int, seed: int, setting: ResolvedSetting) -> Cell:
-    own = replace(setting, clients=clients, topology=way.topology, policy=Policy(m_down=way.m_down))
-    return Cell({"row": way.title, "clients": clients, "seed": seed}, Run(way.method, seed, own))
-
-
-def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """Make the study's Markdown and its figure."""
-    lines = [{**line, "down": line["bytes_down"] / line["client_rounds"]} for line in lines]  # a client and round
-    write_atomically(folder / "table.md", write_table(setting.dataset, lines))
-    return [folder / "table.md", *draw(setting.dataset, lines, folder)]
 
 
 def write_table(dataset: str, lines: Sequence[Line]) -> str:
     """Write the accuracy, and what a client downloads in a round, by way and number of clients."""
-    sizes = sorted({line["clients"] for line in lines})
+    sizes = sorted(group(lines, "clients"))
     rows = []
     for way in WAYS:
-        found = [find(lines, "accuracy", row=way.title, clients=size) for size in sizes]
+        own = group((line for line in lines if line["row"] == way.title), "clients")
+        found = [own.get(size, []) for size in sizes]
         fewer = [f" ({len(each)})" if each and len(each) != SEEDS else "" for each in found]
-        down = [find(lines, "down", row=way.title, clients=size) for size in sizes]
-        accuracies = [entry(each) + few for each, few in zip(found, fewer, strict=True)]
-        moved = [in_units(statistics.fmean(each)) if each else "" for each in down]
+        accuracies = [entry(find(each, "accuracy")) + few for each, few in zip(found, fewer, strict=True)]
+        moved = [in_units(statistics.fmean(find(each, "down"))) if each else "" for each in found]
         rows.append([way.title, *accuracies, _difference(way.title, lines), *moved])
     heads = [f"N = {size}" for size in sizes] + [f"to the relay, N = {SIZE}"] + [f"down, N = {size}" for size in sizes]
     return (
         f"{dataset}: mean test accuracy over clients after the last round [%], "
         f"± standard deviation over {SEEDS} seeds\n"
         "(in brackets how many, where they are fewer); the difference to the relay with the same seeds; and what a\n"
-        f"client downloads in a round.\n\n{markdown(['', *heads], rows)}"
+        f"client downloads in a round.\n\n{markdown(['<', *heads], rows)}"
     )
 
 
@@ -110,12 +84,13 @@ def _difference(title: str, lines: Sequence[Line]) -> str:
     return f"{statistics.fmean(differences):+.2f}" if differences and title != RELAY else ""
 
 
-def draw(dataset: str, lines: Sequence[Line], folder: Path) -> list[Path]:
+def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """Draw accuracy by way at one size; accuracy, and what a client downloads, by the number of clients."""
+    lines = [{**line, "down": line["bytes_down"] / line["client_rounds"]} for line in lines]  # a client and round
     figure, (ways, sizes, traffic) = panels(11, 4.4, 1, 3, width_ratios=(1.25, 1, 1))
     _draw_ways(ways, lines)
-    there = sorted({line["clients"] for line in lines})
-    for title, (colour, marker) in STYLES.items():
+    there = sorted(group(lines, "clients"))
+    for title, (colour, _, marker) in STYLES.items():
         for axes, field, scale in ((sizes, "accuracy", 1), (traffic, "down", 1000)):
             found = {size: find(lines, field, row=title, clients=size) for size in there}
             points = {size: [value / scale for value in values] for size, values in found.items() if values}
@@ -128,10 +103,9 @@ def draw(dataset: str, lines: Sequence[Line], folder: Path) -> list[Path]:
     figure.legend(*sizes.get_legend_handles_labels(), loc="outside lower right", ncols=len(STYLES), frameon=False)
     for axes in (sizes, traffic):
         axes.set_xticks(there)
-    figure.suptitle(
-        f"{dataset}: learning together with a relay, without one, and alone; mean ± std over seeds", parse_math=False
-    )
-    return save(figure, folder)
+    compared = "learning together with a relay, without one, and alone"
+    figure.suptitle(f"{setting.dataset}: {compared}; mean ± std over seeds", parse_math=False)
+    return save(figure, folder, write_table(setting.dataset, lines))
 
 
 def _draw_ways(axes: "Axes", lines: Sequence[Line]) -> None:
@@ -139,7 +113,7 @@ def _draw_ways(axes: "Axes", lines: Sequence[Line]) -> None:
     found = {way.title: find(lines, "accuracy", row=way.title, clients=SIZE) for way in WAYS}
     titles = [title for title, values in found.items() if values]
     for place, title in enumerate(titles):
-        (mean, spread), colour = mean_std(found[title]), STYLES.get(title, OTHER)[0]
+        (mean, spread), colour = mean_std(found[title]), STYLES.get(title, OTHER).colour
         axes.errorbar(mean, place, xerr=spread, fmt="o", color=colour, capsize=3)
         if title in (ALONE, RELAY):
             axes.axvline(mean, color=colour, linewidth=0.8, linestyle="--")

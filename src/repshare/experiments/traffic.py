@@ -6,12 +6,12 @@ from pathlib import Path
 
 from torch import nn
 
-from repshare.config import Policy, ResolvedSetting, Run, Setting
-from repshare.experiments.experiment import Cell, Experiment
-from repshare.files import write_atomically
+from repshare.config import Policy, ResolvedSetting, Setting
+from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
 from repshare.learning.models import build
-from repshare.results.plots import COLOURS, panels, save, tidy
+from repshare.results.plots import STYLES, panels, save, tidy
 from repshare.results.records import Line
+from repshare.results.terminal import markdown
 from repshare.results.terminal import traffic as in_units
 from repshare.simulation import PAPER
 
@@ -19,30 +19,27 @@ METHODS = ("RS", "FD", "FL", "SL")
 CLIENTS, BATCHES, ROUNDS = 2, 2, 2
 CLASSES, CHANNELS = 10, {"mnist": 1, "fashion_mnist": 1, "cifar10": 3}
 CLAIMED = {"fashion_mnist": "≈ 1000", "cifar10": "≈ 2000"}
+HEADS = "<model, data set|<method|up|down|<the paper's formula, up|in fp32|FL's up ÷ this|<the paper"
 N = 10  # clients among whom the paper's samples are shared: what SL sends depends on how many each has
 
 
 def plan(_: Setting, seeds: int) -> list[Cell]:
     """Plan the paper's three models for two rounds on a few batches: only SL's batches differ in what is sent."""
-    cells = []
-    for seed in range(seeds):
-        for dataset, protocol in PAPER.items():
-            samples = CLIENTS * BATCHES * Policy().batch_size
-            setting = ResolvedSetting(
-                dataset=dataset,
-                samples=samples,
-                clients=CLIENTS,
-                rounds=ROUNDS,
-                model=(protocol.model,),
-                eval_every=ROUNDS,
-            )
-            for method in METHODS:
-                key = {"dataset": dataset, "model": protocol.model, "method": method, "seed": seed}
-                cells.append(Cell(key, Run(method, seed, setting)))
-    return cells
+    samples = CLIENTS * BATCHES * Policy().batch_size
+    few = ResolvedSetting(samples=samples, clients=CLIENTS, rounds=ROUNDS, eval_every=ROUNDS)
+    return [
+        make_cell(
+            {"dataset": dataset, "model": protocol.model, "method": method, "seed": seed},
+            Row(method, method, {"dataset": dataset, "model": (protocol.model,)}),
+            few,
+        )
+        for seed in range(seeds)
+        for dataset, protocol in PAPER.items()
+        for method in METHODS
+    ]
 
 
-def condense(lines: Sequence[Line]) -> list[Line]:
+def condense(_: Cell, lines: Sequence[Line]) -> list[Line]:
     """Return the last round: in the first, there is nothing to learn from yet."""
     last = [line for line in lines if line["round"] == ROUNDS]
     return [{way: statistics.fmean(line[way] for line in last) for way in ("bytes_up", "bytes_down")}]
@@ -69,30 +66,15 @@ class Volume:
 
 
 def show(lines: Sequence[Line], folder: Path, _: Setting) -> list[Path]:
-    """Make a table with formulas and ratios, and draw bars."""
+    """Draw bars next to the formulas, and make a table with both and their ratios."""
     volumes = [Volume(line) for line in lines if line["seed"] == 0]
-    text = [
-        "| model, data set | method | up | down | the paper's formula, up | in fp32 | FL's up ÷ this | the paper |",
-        "|---|---|---:|---:|---|---:|---:|---|",
-    ]
-    for one in volumes:
-        fl = next((each.up for each in volumes if each.dataset == one.dataset and each.method == "FL"), None)
-        ratio = f"{fl / one.up:,.1f}" if fl and one.method != "FL" else ""
-        claim = CLAIMED.get(one.dataset, "") if one.method == "RS" else ""
-        amounts = f"{in_units(one.up)} | {in_units(one.down)} | {one.formula} | {in_units(one.expected)}"
-        text.append(f"| {one.model}, {one.dataset} | {one.method} | {amounts} | {ratio} | {claim} |")
-    write_atomically(folder / "table.md", "\n".join(text) + "\n")
-    return [folder / "table.md", *_draw(volumes, folder)]
-
-
-def _draw(volumes: Sequence[Volume], folder: Path) -> list[Path]:
     figure, (axes,) = panels(8.4, 4.4)
     datasets = list(dict.fromkeys(one.dataset for one in volumes))
     names = [f"{PAPER[dataset].model}\n{dataset}" for dataset in datasets]
     for place, method in enumerate(METHODS):
         own = {one.dataset: one for one in volumes if one.method == method}
         at = [datasets.index(dataset) + 0.2 * (place - 1.5) for dataset in own]
-        axes.bar(at, [one.up for one in own.values()], 0.18, color=COLOURS[method], label=method)
+        axes.bar(at, [one.up for one in own.values()], 0.18, color=STYLES[method].colour, label=method)
         for x, one in zip(at, own.values(), strict=True):
             axes.hlines(one.expected, x - 0.09, x + 0.09, color="black", linewidth=1.5)
             top = max(one.up, one.expected)
@@ -102,9 +84,21 @@ def _draw(volumes: Sequence[Volume], folder: Path) -> list[Path]:
     tidy(axes, "what a client sends in a round; black: the formula in fp32", "", "bytes")
     axes.margins(y=0.12)
     axes.legend(frameon=False, loc="upper left", ncols=len(METHODS))
-    return save(figure, folder)
+    return save(figure, folder, write_table(volumes))
+
+
+def write_table(volumes: Sequence[Volume]) -> str:
+    """Write what was counted, the formulas, and how much more FL sends."""
+    rows = []
+    for one in volumes:
+        fl = next((each.up for each in volumes if each.dataset == one.dataset and each.method == "FL"), None)
+        ratio = f"{fl / one.up:,.1f}" if fl and one.method != "FL" else ""
+        claim = CLAIMED.get(one.dataset, "") if one.method == "RS" else ""
+        amounts = in_units(one.up), in_units(one.down), one.formula, in_units(one.expected)
+        rows.append([f"{one.model}, {one.dataset}", one.method, *amounts, ratio, claim])
+    return markdown(HEADS.split("|"), rows)
 
 
 TRAFFIC = Experiment(
-    "traffic", "bytes per client and round beside the paper's formulas", plan, show, condense, datasets=(), tests=100
+    "traffic", "bytes per client and round, and the paper's formulas", plan, show, condense, datasets=(), tests=100
 )

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.config import ResolvedSetting, Run, Setting
+from repshare.config import ResolvedSetting, Setting
 from repshare.data import Splits
-from repshare.experiments.experiment import Cell, Experiment, what_was_seen
+from repshare.experiments.experiment import Cell, Experiment, Row, make_cell, what_was_seen
 from repshare.learning.measures import View
-from repshare.results.plots import panels, save
-from repshare.results.records import Line
+from repshare.results.plots import STYLES, panels, save
+from repshare.results.records import Line, group
 
 METHODS = ("IL", "FL", "RS")
 IMAGES, NEIGHBOURS = 300, 10
-CLIENTS = ("#0072B2", "#D55E00")
+CLIENTS = (STYLES["FL"].colour, STYLES["RS"].colour)  # blue and orange
 PALEST = 0.12  # opacity of the first class; the last one's is 1
 
 
@@ -29,7 +29,7 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     looks = tuple(sorted({1, max(1, rounds // 4), rounds}))
     setting = replace(setting, clients=2, rounds=rounds + 1, eval_every=rounds + 1)
     return [
-        Cell({"method": method, "seed": seed}, Run(method, seed, setting), looks)
+        make_cell({"method": method, "seed": seed}, Row(method, method), setting, looks)
         for seed in range(seeds)
         for method in METHODS
     ]
@@ -57,7 +57,7 @@ def neighbourhood(both: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """Draw methods downwards, rounds to the right, of the first seed; client by colour, class by opacity."""
     lines = [line for line in lines if line["seed"] == 0]
-    methods, rounds = (list(dict.fromkeys(line[name] for line in lines)) for name in ("method", "round"))
+    methods, rounds = (list(group(lines, field)) for field in ("method", "round"))
     figure, systems = panels(9.6, 9.8, len(methods), len(rounds))
     for line in lines:
         axes = systems[methods.index(line["method"]) * len(rounds) + rounds.index(line["round"])]

@@ -3,46 +3,47 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.results.records import Line, find, mean_std
+from repshare.files import write_atomically
+from repshare.results.records import Line, find, group, mean_std
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Band = tuple[float, float, float]  # a mean, and the edges of what is shaded around it
+
 matplotlib.use("Agg")
 matplotlib.rcParams["svg.hashsalt"] = "repshare"  # else every drawing gives other names to its parts
 
-# Okabe and Ito's colours, distinguishable by everyone; a method has the same one in every figure.
-COLOURS = {
-    "CL": "#000000",
-    "IL": "#E69F00",
-    "FL": "#0072B2",
-    "FD": "#009E73",
-    "RS": "#D55E00",
-    "FC": "#CC79A7",
-    "SL": "#56B4E9",
-    "CS": "#7A1FA2",
-    "CA": "#8C7B00",
-}
 NUMBERED_CELLS, NAMED_CLIENTS = 400, 40  # more than these would not be readable
-DASHES = {
-    "CL": ":",
-    "IL": "--",
-    "FL": "-.",
-    "FD": (0, (5, 1)),
-    "RS": "-",
-    "FC": (0, (1, 1)),
-    "SL": (0, (3, 1, 1, 1)),
-    "CS": "-",
-    "CA": "--",
+
+
+class Style(NamedTuple):
+    """The look of a method, the same in every figure."""
+
+    colour: str
+    dashes: Any
+    marker: str | None
+
+
+STYLES = {  # Okabe and Ito's colours, distinguishable by everyone
+    "CL": Style("#000000", ":", "_"),
+    "IL": Style("#E69F00", "--", "v"),
+    "FL": Style("#0072B2", "-.", "s"),
+    "FD": Style("#009E73", (0, (5, 1)), "D"),
+    "RS": Style("#D55E00", "-", "o"),
+    "FC": Style("#CC79A7", (0, (1, 1)), "P"),
+    "SL": Style("#56B4E9", (0, (3, 1, 1, 1)), "X"),
+    "CS": Style("#7A1FA2", "-", "*"),
+    "CA": Style("#8C7B00", "--", "^"),
 }
-MARKERS = {"CL": "_", "IL": "v", "FL": "s", "FD": "D", "RS": "o", "FC": "P", "SL": "X", "CS": "*", "CA": "^"}
+OTHER = Style("#777777", "-", None)  # a user's own method
 
 
 def panels(width: float, height: float, rows: int = 1, columns: int = 1, **shared: Any) -> "tuple[Figure, list[Axes]]":
@@ -66,28 +67,34 @@ def draw_methods(axes: "Axes", lines: Sequence[Line], measure: str, x: str = "ro
     from matplotlib.ticker import MaxNLocator
 
     scale, ends = 100 if measure.endswith("accuracy") else 1, []
-    for method in dict.fromkeys(line["method"] for line in lines):
-        own = [line for line in lines if line["method"] == method and line.get(measure) is not None]
-        if not own:
-            continue
-        places = sorted({line[x] for line in own})
-        at = [[line for line in own if line[x] == place] for place in places]
-        means = np.array([statistics.fmean(scale * line[measure] for line in here) for here in at])
-        spread = np.array([_spread_over_clients(here, measure, scale) for here in at])
-        colour, marker = COLOURS.get(method, "#777777"), "o" if len(places) == 1 else None
-        dashes = DASHES.get(method, "-")
-        axes.plot(places, means, color=colour, linestyle=dashes, linewidth=1.8, marker=marker)
-        axes.fill_between(places, means - spread, means + spread, color=colour, alpha=0.15, linewidth=0)
-        ends.append((method, colour, places[-1], float(means[-1])))
+    known = [{**line, measure: scale * line[measure]} for line in lines if line.get(measure) is not None]
+    for method, own in group(known, "method").items():
+        points = {place: _band_over_clients(here, measure) for place, here in sorted(group(own, x).items())}
+        style, marker = STYLES.get(method, OTHER), "o" if len(points) == 1 else None
+        end = draw_curve(axes, points, color=style.colour, linestyle=style.dashes, linewidth=1.8, marker=marker)
+        ends.append((method, style.colour, *end))
     label_ends(axes, ends, digits)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _spread_over_clients(lines: Sequence[Line], measure: str, scale: float) -> float:
-    seeds = {line["seed"] for line in lines}
-    return statistics.fmean(
-        statistics.pstdev(scale * line[measure] for line in lines if line["seed"] == seed) for seed in seeds
-    )
+def _band_over_clients(lines: Sequence[Line], measure: str) -> Band:
+    """Return the mean, and the edges of the standard deviation over clients, which is the mean over seeds."""
+    spread = statistics.fmean(statistics.pstdev(find(own, measure)) for own in group(lines, "seed").values())
+    return band(statistics.fmean(find(lines, measure)), spread)
+
+
+def band(mean: float, spread: float) -> Band:
+    """Return a mean with a spread on both sides."""
+    return mean, mean - spread, mean + spread
+
+
+def draw_curve(axes: "Axes", points: Mapping[float, Band], alpha: float = 0.15, **style: Any) -> tuple[float, float]:
+    """Draw means by place as a line, shaded between the edges unless alpha is 0. Return where it ends."""
+    means, low, high = zip(*points.values(), strict=True)
+    axes.plot(list(points), means, **style)
+    if alpha:
+        axes.fill_between(list(points), low, high, color=style["color"], alpha=alpha, linewidth=0)
+    return list(points)[-1], means[-1]
 
 
 def label_ends(axes: "Axes", ends: Sequence[tuple[str, str, float, float]], digits: int = 1) -> None:
@@ -122,12 +129,14 @@ def draw_partition(counts: NDArray[Any], path: Path, title: str) -> None:
     figure.savefig(path, dpi=150)
 
 
-def save(figure: "Figure", folder: Path, name: str = "figure") -> list[Path]:
-    """Save the figure as PNG and SVG, the same bytes each time."""
-    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
+def save(figure: "Figure", folder: Path, table: str | None = None) -> list[Path]:
+    """Save a table, if there is one, and the figure as PNG and SVG, the same bytes each time. Return the files."""
+    markdown, png, svg = folder / "table.md", folder / "figure.png", folder / "figure.svg"
+    if table is not None:
+        write_atomically(markdown, table)
     figure.savefig(png, dpi=150)
     figure.savefig(svg, metadata={"Date": None})
-    return [png, svg]
+    return [png, svg] if table is None else [markdown, png, svg]
 
 
 def tidy(axes: "Axes", title: str, x: str, y: str) -> None:
@@ -144,29 +153,26 @@ def draw_points(axes: "Axes", points: Mapping[float, Sequence[float]], **style: 
     axes.errorbar(list(points), means, spreads, **{"capsize": 3, **style})
 
 
-def draw_table(
-    lines: Sequence[Line], folder: Path, dataset: str, published: Mapping[str, Mapping[int, float]]
-) -> list[Path]:
+def draw_table(lines: Sequence[Line], dataset: str, published: Mapping[str, Mapping[int, float]]) -> "Figure":
     """Draw accuracy by number of clients: a line for each row of the table, crosses for what was published."""
     figure, (axes,) = panels(8.4, 5.0)
-    sizes, rows = sorted({line["clients"] for line in lines}), list(dict.fromkeys(line["row"] for line in lines))
-    ends = []
-    for number, row in enumerate(rows):
-        held = {size: own for size in sizes if (own := find(lines, "accuracy", row=row, clients=size))}
+    sizes, rows, ends = sorted(group(lines, "clients")), group(lines, "row"), []
+    for number, (row, own) in enumerate(rows.items()):
+        held = group(own, "clients")
         aside = 0.03 * (number - len(rows) / 2)  # so that error bars do not hide each other
         method, dashes = row.partition(" ")[0], ":" if row.endswith(("published)", "zero)")) else "-"
-        colour, x = COLOURS.get(method, "#777777"), [sizes.index(size) + aside for size in held]
-        points = dict(zip(x, held.values(), strict=True))
-        draw_points(axes, points, linestyle=dashes, marker=MARKERS.get(method), color=colour)
-        known = [published.get(row, {}).get(size, np.nan) for size in held]
-        axes.plot(x, known, "x", color=colour, markersize=9)
-        means = [mean_std(own)[0] for own in held.values()]
+        style = STYLES.get(method, OTHER)
+        points = {sizes.index(size) + aside: find(held[size], "accuracy") for size in sorted(held)}
+        draw_points(axes, points, linestyle=dashes, marker=style.marker, color=style.colour)
+        known = [published.get(row, {}).get(size, np.nan) for size in sorted(held)]
+        axes.plot(list(points), known, "x", color=style.colour, markersize=9)
+        means = list(map(statistics.fmean, points.values()))
         if method == "CL":  # does not depend on N
-            axes.axhline(means[0], color=colour, linestyle=":", linewidth=1)
-        ends.append((row, colour, len(sizes) - 0.8, means[-1]))
-    over = "mean ± std over seeds" if len({line["seed"] for line in lines}) > 1 else "one seed"
+            axes.axhline(means[0], color=style.colour, linestyle=":", linewidth=1)
+        ends.append((row, style.colour, len(sizes) - 0.8, means[-1]))
+    over = "mean ± std over seeds" if len(group(lines, "seed")) > 1 else "one seed"
     tidy(axes, f"{dataset}; crosses: published", "clients", f"test accuracy [%], {over}")
     axes.set_xticks(range(len(sizes)), [f"N = {size}" for size in sizes])
     axes.set_xlim(-0.25, len(sizes) - 0.75)
     label_ends(axes, ends)
-    return save(figure, folder)
+    return figure

@@ -10,6 +10,7 @@ import platform
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -126,6 +127,14 @@ def find(lines: Iterable[Line], field: str, **wanted: Any) -> list[float]:
     return [line[field] for line in lines if wanted.items() <= line.items() and line[field] is not None]
 
 
+def group(lines: Iterable[Line], field: str) -> dict[Any, list[Line]]:
+    """Return the lines by their value of a field, values in the order in which they first occur."""
+    found: dict[Any, list[Line]] = {}
+    for line in lines:
+        found.setdefault(line[field], []).append(line)
+    return found
+
+
 def mean_std(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean, and the standard deviation: 0 of a single value."""
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0
@@ -138,7 +147,10 @@ def plus_minus(mean: float, deviation: float | None) -> str:
 
 def entry(values: Sequence[float]) -> str:
     """Return the mean of these values ± their standard deviation; empty without values."""
-    return plus_minus(mean_std(values)[0], mean_std(values)[1] if len(values) > 1 else None) if values else ""
+    if not values:
+        return ""
+    mean, deviation = mean_std(values)
+    return plus_minus(mean, deviation if len(values) > 1 else None)
 
 
 class Summary(NamedTuple):
@@ -154,26 +166,24 @@ class Summary(NamedTuple):
 
 
 def summarise(lines: Sequence[Line]) -> Summary:
-    """Return the summary of one method's lines, of the seeds in which anyone was tested."""
-    tested = [line for line in lines if line["test_accuracy"] is not None]
-    seeds = sorted({line["seed"] for line in tested})
-    if not seeds:
+    """Return the summary of one method's lines, of the seeds in which a client was tested."""
+    tested = group((line for line in lines if line["test_accuracy"] is not None), "seed")
+    if not tested:
         raise ConfigError("no client took part when a test was due: use more clients or fewer absences")
-    lines = [line for line in lines if line["seed"] in seeds]
+    lines, seeds = [line for line in lines if line["seed"] in tested], len(tested)
     finals = []
-    for seed in seeds:
-        own = [line for line in tested if line["seed"] == seed]
+    for own in tested.values():
         last = max(line["round"] for line in own)
         finals.append([100 * line["test_accuracy"] for line in own if line["round"] == last])
     means = [statistics.fmean(accuracies) for accuracies in finals]
     return Summary(
         accuracy=statistics.fmean(means),
-        std_over_seeds=statistics.stdev(means) if len(seeds) > 1 else None,
+        std_over_seeds=statistics.stdev(means) if seeds > 1 else None,
         std_over_clients=statistics.fmean(statistics.pstdev(accuracies) for accuracies in finals),
-        bytes_up=sum(line["bytes_up"] for line in lines) // len(seeds),
-        bytes_down=sum(line["bytes_down"] for line in lines) // len(seeds),
-        seconds=sum(line["seconds"] for line in lines) / len(seeds),
-        client_rounds=len(lines) // len(seeds),
+        bytes_up=sum(line["bytes_up"] for line in lines) // seeds,
+        bytes_down=sum(line["bytes_down"] for line in lines) // seeds,
+        seconds=sum(line["seconds"] for line in lines) / seeds,
+        client_rounds=len(lines) // seeds,
     )
 
 
@@ -212,14 +222,7 @@ def _first_difference(held: Any, wanted: Any, path: str = "") -> str:
 
 
 def _versions() -> dict[str, str]:
-    import numpy
-    import torch
-
     from repshare import __version__
 
-    return {
-        "repshare": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-    }
+    installed = {name: version(name) for name in ("torch", "numpy")}
+    return {"repshare": __version__, "python": platform.python_version(), **installed}

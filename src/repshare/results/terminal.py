@@ -5,7 +5,6 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 from rich import box
@@ -21,7 +20,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from repshare.results.records import Line, Summary, entry, find, plus_minus
+from repshare.results.records import Line, Summary, entry, find, group, plus_minus
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH = 10  # characters
@@ -68,13 +67,14 @@ def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: s
     """Make a table with one row for each method."""
     table = make_table("<method|accuracy|±|<by round|up|down|in all|compute", title=escape(title))
     best = max(summary.accuracy for method, summary in summaries.items() if method != "CL" or len(summaries) == 1)
+    by_method = group(lines, "method")
     for method, summary in summaries.items():
-        both = (summary.bytes_up + summary.bytes_down) / _clients(lines, method)
+        both = (summary.bytes_up + summary.bytes_down) / len(group(by_method[method], "client"))
         table.add_row(
             f"[bold]{method}[/]",
             plus_minus(summary.accuracy, summary.std_over_seeds),
             f"{summary.std_over_clients:.2f}",
-            curve([line for line in lines if line["method"] == method]),
+            curve(by_method[method]),
             *map(traffic, (summary.bytes_up / summary.client_rounds, summary.bytes_down / summary.client_rounds, both)),
             f"{summary.seconds:.0f} s",
             style="bold" if summary.accuracy == best else "",
@@ -82,30 +82,24 @@ def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: s
     return table
 
 
-def _clients(lines: Sequence[Line], method: str) -> int:
-    return len({line["client"] for line in lines if line["method"] == method})
-
-
 def legend(titles: Mapping[str, str], seeds: int) -> str:
     """Return what the rows and columns of a comparison mean."""
     width = max(map(len, titles))
     rows = [f"  [bold]{name:<{width}}[/]  {escape(title)}" for name, title in titles.items()]
-    columns = ["accuracy   in percent; ±: standard deviation over clients"]
-    columns += ["up, down   what a client sends and receives in a round"]
-    columns += ["in all     both, in all its rounds"]
-    columns += ["compute    seconds of one core, all clients together"]
-    if seeds > 1:
-        columns.insert(0, f"accuracy   mean over clients, ± standard deviation over {seeds} seeds")
-    return "\n".join([*rows, "", *columns, ""])
+    several = [f"accuracy   mean over clients, ± standard deviation over {seeds} seeds"] if seeds > 1 else []
+    columns = [
+        "accuracy   in percent; ±: standard deviation over clients",
+        "up, down   what a client sends and receives in a round",
+        "in all     both, in all its rounds",
+        "compute    seconds of one core, all clients together",
+    ]
+    return "\n".join([*rows, "", *several, *columns, ""])
 
 
 def curve(lines: Sequence[Line]) -> str:
     """Return the mean test accuracy over the rounds as a row of blocks, from 0 to 100 %."""
-    tested = sorted((line for line in lines if line["test_accuracy"] is not None), key=lambda line: line["round"])
-    means = [
-        statistics.fmean(line["test_accuracy"] for line in at)
-        for _, at in groupby(tested, key=lambda line: line["round"])
-    ]
+    tested = group((line for line in lines if line["test_accuracy"] is not None), "round")
+    means = [statistics.fmean(find(at, "test_accuracy")) for _, at in sorted(tested.items())]
     step = max(1, -(-len(means) // CURVE_WIDTH))
     return "".join(BLOCKS[min(int(mean * len(BLOCKS)), len(BLOCKS) - 1)] for mean in means[::-step][::-1])
 
@@ -118,10 +112,10 @@ def traffic(bytes_: float) -> str:
     return f"{bytes_ / 1000**power:.3g} {('B', 'kB', 'MB', 'GB')[power]}"
 
 
-def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
-    """Return a table as Markdown; the first `words` columns are words, the others numbers."""
-    head = f"| {' | '.join(heads)} |".replace("|  |", "| |", 1)
-    rule = "|" + "---|" * words + "---:|" * (len(heads) - words)
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table as Markdown. As in `make_table`, the heading of a column of words begins with <."""
+    head = f"| {' | '.join(head.removeprefix('<') for head in heads)} |".replace("|  |", "| |", 1)
+    rule = "|" + "".join("---|" if head.startswith("<") else "---:|" for head in heads)
     return "\n".join([head, rule, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
 
 
@@ -130,13 +124,13 @@ Published = Mapping[str, Mapping[int, float]]  # by row and number of clients
 
 def table_markdown(dataset: str, lines: Sequence[Line], published: Published) -> str:
     """Return the paper's table for one data set, the published numbers next to ours, as Markdown."""
-    sizes = sorted({line["clients"] for line in lines})
+    sizes = sorted(group(lines, "clients"))
     counts = Counter((line["row"], line["clients"]) for line in lines)
     fewest, most = min(counts.values()), max(counts.values())
     over = f"{most}" if fewest == most else f"{fewest} to {most}"
     coarse = {(line["row"], line["clients"]) for line in lines if line.get("compute") == "bf16"}
     rows = []
-    for title in dict.fromkeys(line["row"] for line in lines):
+    for title in group(lines, "row"):
         shown = {size: entry(find(lines, "accuracy", row=title, clients=size)) for size in sizes}
         for size in filter(shown.get, sizes):
             shown[size] += " †" if (title, size) in coarse else ""
@@ -148,5 +142,5 @@ def table_markdown(dataset: str, lines: Sequence[Line], published: Published) ->
         + "; in brackets the published number. CL is one client with all the data."
         + (" †: computed in bf16." if coarse else "")
         + "\n\n"
-        + markdown(["", *(f"N = {size}" for size in sizes)], rows)
+        + markdown(["<", *(f"N = {size}" for size in sizes)], rows)
     )
