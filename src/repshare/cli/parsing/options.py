@@ -52,6 +52,11 @@ class Option(NamedTuple):
         return (self.named_value or METAVARS.get(self.name) or KINDS[self.kind]) + (" ..." if self.several else "")
 
     @property
+    def usage(self) -> str:
+        """The option with its value, as the help shows it."""
+        return self.metavar if self.positional else f"{self.flag} {self.metavar}".rstrip()
+
+    @property
     def required(self) -> bool:
         """Return whether the command cannot do without it."""
         return self.default is REQUIRED
