@@ -13,6 +13,7 @@ from rich.table import Table
 from repshare.audit.grid import Grid
 from repshare.cli.interrupts import interruptible
 from repshare.cli.learning import load
+from repshare.cli.parsing.options import Json
 from repshare.config import Setting
 from repshare.errors import ConfigError
 from repshare.results.terminal import make_table, print_json, say
@@ -20,12 +21,12 @@ from repshare.results.terminal import make_table, print_json, say
 
 def audit(
     grid: Grid,
-    dataset: str = "mnist",
-    data_folder: str | None = None,
+    dataset: str = Setting.dataset,
+    data_folder: str | None = Setting.data_folder,
     fallback: str | None = None,
     model: str = "lenet5",
     output: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("audit"),
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Attack releases made by the shipped mechanism: whose sample is in them, and what does it look like?
 
@@ -44,13 +45,9 @@ def audit(
     repshare privacy audit --dataset digits --class-sizes 12 60 --epsilons 0.5 8 --trials 10000
 
     Args:
-        grid: What is tried.
-        dataset: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function.
-        data_folder: Folder that already holds the dataset, as torchvision lays it out.
         fallback: Dataset to use, with a warning, if the first cannot be downloaded.
         model: lenet5, resnet9, resnet18, or your own as file.py:function.
         output: Folder for audit.json, audit.png and inversion.png.
-        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.audit import campaign, pictures
     from repshare.files import write_atomically

@@ -13,6 +13,7 @@ import tyro
 from rich.console import Console
 
 from repshare.cli.interrupts import interruptible
+from repshare.cli.parsing.options import Json
 from repshare.cli.privacy import cautions
 from repshare.config import Setting
 from repshare.errors import ConfigError, DataError
@@ -38,8 +39,7 @@ class Output:
     """Folder in which runs are saved."""
     resume: bool = False
     """Continue the run with this --name. Methods and seeds that are finished are not repeated."""
-    json: bool = False
-    """Print one JSON document on standard output, and nothing else there."""
+    json: Json = False
     workers: int | None = None
     """Number of worker processes. Default: one for each core, at most one for each client."""
     inline: bool = False

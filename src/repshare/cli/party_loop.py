@@ -4,10 +4,10 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -15,13 +15,14 @@ from repshare.cli.interrupts import interruptible, pause
 from repshare.cli.privacy import cautions
 from repshare.config import Policy
 from repshare.errors import ConfigError, ExchangeError
-from repshare.fields import check_least
+from repshare.fields import check_least, check_within
 from repshare.results import terminal
 from repshare.results.terminal import say
 
 if TYPE_CHECKING:
     from repshare.client import Client, Record
-    from repshare.exchange.relay import Membership
+    from repshare.exchange.peer import PeerExchange
+    from repshare.exchange.relay import Membership, RelayExchange
     from repshare.party.party import Party
     from repshare.party.state import State
 
@@ -30,7 +31,7 @@ USUAL_FEWEST = 2  # samples in an average that leaves: one alone would be that s
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkOptions:
     """The course of a party's work: rounds, state, output."""
 
     rounds: int | None = None
@@ -60,28 +61,14 @@ class Work:
 
     def __post_init__(self) -> None:
         check_least(self, rounds=1, eval_every=1, threads=1)
-        if not 0 <= self.pace < 1e6:
-            raise ConfigError(f"pace must be from 0 to a million seconds, not {self.pace}")
+        check_within(self, 0, 1_000_000, "pace")
 
 
-class Withdrawing(Protocol):
-    """An exchange that can take back what was shared."""
-
-    def withdraw(self) -> None:
-        """Take this client's release back."""
-
-
-def carry_on(
-    state: "State",
-    exchange: Withdrawing,
-    membership: "Membership",
-    work: Work,
-    console: Console,
-    *,
-    back: str,
-    after: Callable[["Record"], None] | None = None,
+def run_rounds(
+    state: "State", exchange: "RelayExchange | PeerExchange", work: WorkOptions, console: Console, *, back: str
 ) -> None:
-    """Round after round from where the state is. `back` is what to say when the others are there again."""
+    """Continue round after round from where the state is. `back` is what to say when the others are there again."""
+    from repshare.exchange.relay import RelayExchange
     from repshare.party.state import take_part
     from repshare.results.records import to_json
 
@@ -91,17 +78,14 @@ def carry_on(
             exchange.withdraw()
             state.clear()
         state.restore()
-        say(console, _opening(client, membership, state.folder.path))
+        say(console, _opening(state))
         for warning in _warnings(client):
             say(console, warning, "yellow")
         if client.guard is not None and not client.guard.ledger.entries:
             say(console, "a new privacy ledger begins: the ε of an earlier one, lost or not, adds to it")
         if client.guard is not None and client.guard.pending.body is not None:
-            say(
-                console,
-                "a release that was charged and not acknowledged is sent first; --restart withdraws it",
-                "yellow",
-            )
+            unsent = "a release that was charged and not acknowledged is sent first; --restart withdraws it"
+            say(console, unsent, "yellow")
         before = None
         for record in until_asked(take_part(state, work.rounds, eval_every=work.eval_every)):
             if work.json:
@@ -111,11 +95,20 @@ def carry_on(
             if before is not None and before.trouble and not record.trouble:
                 say(console, back)
             before = record
-            if after is not None and not isinstance(client.trouble, ExchangeError):
-                after(record)
+            if work.report and isinstance(exchange, RelayExchange) and not isinstance(client.trouble, ExchangeError):
+                _report(exchange, client, record, console)
             if record.round != work.rounds:
                 pause(work.pace - record.seconds)
         _close(state, console, as_json=work.json)
+
+
+def _report(relay: "RelayExchange", client: "Client", record: "Record", console: Console) -> None:
+    from repshare.party.state import make_report
+
+    try:
+        relay.report(make_report(client, record))
+    except ExchangeError as error:  # a report is not worth a round
+        say(console, f"round {record.round} was not reported: {error}", "yellow")
 
 
 def default_folder(membership: "Membership") -> Path:
@@ -124,7 +117,7 @@ def default_folder(membership: "Membership") -> Path:
 
 
 def make_client(
-    task: str, name: str, work: Work, policy: Policy, *, least: int = 1, norm_bound: float = math.inf
+    task: str, name: str, work: WorkOptions, policy: Policy, *, least: int = 1, norm_bound: float = math.inf
 ) -> "Client":
     """Make the client of `file.py:function`. It shares no average of fewer samples than `least` or its own bound.
 
@@ -173,7 +166,8 @@ def _combine(party: "Party", given: Policy, least: int) -> Policy:
     return replace(policy, minimum_count=max(own, least))
 
 
-def _opening(client: "Client", membership: "Membership", folder: Path) -> str:
+def _opening(state: "State") -> str:
+    client, membership, folder = state.client, state.membership, state.folder.path
     learner, task = client.learner, membership.agreed
     resuming = f", resuming after round {client.round_number}" if client.round_number else ""
     return (
@@ -196,17 +190,18 @@ def _close(state: "State", console: Console, *, as_json: bool) -> None:
     """Print the outcome in a line, from the records alone."""
     lines = state.records.read()
     tested = [line["test_accuracy"] for line in lines if line["test_accuracy"] is not None]
+    accuracy = tested[-1] if tested else None
     up, down = (sum(line[way] for line in lines) for way in ("bytes_up", "bytes_down"))
     troubled = sum(line["trouble"] is not None for line in lines)
-    rounds = state.client.round_number
+    name, rounds = state.client.name, state.client.round_number
     if as_json:
-        summary = {"client": state.client.name, "rounds": rounds, "test_accuracy": tested[-1] if tested else None}
-        print(json.dumps({**summary, "bytes_up": up, "bytes_down": down, "troubled_rounds": troubled}), flush=True)
+        summary = {"client": name, "rounds": rounds, "test_accuracy": accuracy, "bytes_up": up, "bytes_down": down}
+        print(json.dumps({**summary, "troubled_rounds": troubled}), flush=True)
         return
-    accuracy = f"test accuracy {tested[-1]:.2%}; " if tested else ""
+    tests = f"test accuracy {accuracy:.2%}; " if tested else ""
     trouble = f"; trouble in {troubled} of them" if troubled else ""
     sent = f"sent {terminal.traffic(up)} and received {terminal.traffic(down)} in all"
-    say(console, f"{state.client.name} after {rounds} rounds: {accuracy}{sent}{trouble}", "bold")
+    say(console, f"{name} after {rounds} rounds: {tests}{sent}{trouble}", "bold")
     if lines and not lines[-1]["bytes_up"]:
         say(console, "the last release was not sent", "yellow")
 
@@ -263,7 +258,7 @@ def _samples(count: int) -> str:
     return "1 sample: itself!" if count == 1 else f"{count} samples"
 
 
-class _Telling(logging.Handler):
+class _WarningLines(logging.Handler):
     """Warnings as lines on the terminal."""
 
     def __init__(self, console: Console) -> None:
@@ -275,8 +270,8 @@ class _Telling(logging.Handler):
         say(self.console, record.getMessage(), "yellow")
 
 
-def tell_warnings(console: Console, logger_name: str) -> None:
+def show_warnings(console: Console, logger_name: str) -> None:
     """Show on the terminal what an exchange warns of while it is at work."""
     logger = logging.getLogger(logger_name)
-    logger.handlers = [_Telling(console)]
+    logger.handlers = [_WarningLines(console)]
     logger.propagate = False

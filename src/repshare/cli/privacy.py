@@ -1,13 +1,14 @@
 """Privacy: what a budget means before it is spent, and what has been spent of it."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 
+from repshare.cli.parsing.options import Json
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.results.terminal import make_table, print_json, say
@@ -17,33 +18,19 @@ RANGE = 30.0  # the figure goes from this many times less to this many times mor
 POINTS = 9
 
 
-@dataclass(frozen=True)
-class BudgetOptions:
-    """The budget, and what it is spent on."""
-
-    epsilon: float
-    """ε: the privacy budget of all releases together."""
-    delta: float = 1e-5
-    """δ: the probability that ε does not hold. It should be well below one over the number of samples."""
-    releases: int = 20
-    """Number of releases that the budget is spread over."""
-    n_avg: int = 10
-    """Number of samples averaged into each observation."""
-    m_up: int = 1
-    """M↑: number of observations of each class in a release. With 0, the class means get the whole budget."""
-    clip: float | None = None
-    """Length to which features are clipped. Default: √d'."""
-    adjacency: Literal["replace", "add-remove"] = "replace"
-    """Which change of the data ε hides: one sample replaced by another of its class, or one added or removed."""
-
-
 def plan(
-    budget: BudgetOptions,
+    epsilon: float,
+    delta: float = Policy.delta,
+    releases: int = Policy.planned_releases,
+    n_avg: int = Policy.n_avg,
+    m_up: int = Policy.m_up,
+    clip: float | None = None,
+    adjacency: Literal["replace", "add-remove"] = Policy.adjacency,
     class_sizes: tuple[int, ...] = (12, 120, 1200),
     dimension: int = 84,
     clients: int = 10,
     figure: Path | None = Path("privacy-plan.png"),
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Show how much noise a budget means, and the error of class means and observations. Nothing is released.
 
@@ -55,17 +42,19 @@ def plan(
     repshare privacy plan --epsilon 1 --m-up 0 --class-sizes 1000 --json --figure None
 
     Args:
-        budget: What may be spent on what.
+        epsilon: ε: the privacy budget of all releases together.
+        releases: Number of releases that the budget is spread over.
+        m_up: M↑: number of observations of each class in a release. With 0, the class means get the whole budget.
         class_sizes: Number of samples that a client has of each class. With replace, the smallest decides the noise.
         dimension: d', the length of a representation.
         clients: Number of clients that share, for the error of the mean of their means.
         figure: File for a figure of the error against ε. None writes no figure.
-        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.privacy.planning import foresee
 
-    given = asdict(budget)
-    policy = Policy(planned_releases=given.pop("releases"), **given)
+    policy = Policy(
+        epsilon=epsilon, delta=delta, planned_releases=releases, n_avg=n_avg, m_up=m_up, clip=clip, adjacency=adjacency
+    )
     outlook = foresee(policy, class_sizes, dimension, clients)
     if figure is not None:
         _draw(policy, class_sizes, dimension, clients, figure)
@@ -116,7 +105,7 @@ def _draw(policy: Policy, sizes: Sequence[int], dimension: int, clients: int, pa
 
 
 def ledger(
-    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="STATE-FOLDER|FILE")], json: bool = False
+    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="STATE-FOLDER|FILE")], json: Json = False
 ) -> None:
     """Show how much of its privacy budget a client has spent. Nothing is changed.
 
@@ -124,7 +113,6 @@ def ledger(
 
     Args:
         path: State folder of `repshare join` or `repshare peer`, or the ledger in it (privacy.jsonl).
-        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.privacy.ledger import read_ledger
 

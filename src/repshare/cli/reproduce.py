@@ -11,6 +11,7 @@ from rich.console import Console
 
 from repshare.cli.interrupts import interruptible
 from repshare.cli.learning import Output, check_seeds, load, make_workers
+from repshare.cli.parsing.options import Json
 from repshare.config import Compute, Setting
 from repshare.errors import ConfigError
 
@@ -30,11 +31,11 @@ def reproduce(
     seeds: int | None = None,
     only: tuple[str, ...] = (),
     rounds: int | None = None,
-    data_folder: str | None = None,
+    data_folder: str | None = Setting.data_folder,
     output: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("docs/results"),
     workers: int | None = None,
     compute: Compute = "fp32",
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Reproduce a table or figure: show how long it will take, then compute the missing cells one by one.
 
@@ -66,11 +67,9 @@ def reproduce(
         seeds: Number of seeds. Each has its own split and starting weights. Default: as published here.
         only: Compute only the cells whose records have all of these, such as RS or clients=10.
         rounds: Number of communication rounds. Default: the paper's.
-        data_folder: Folder that already holds the dataset, as torchvision lays it out.
         output: Folder in which results are kept.
         workers: Number of worker processes. Default: one for each core.
         compute: Number format that networks compute with. bf16 is faster, and is noted in the records.
-        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.experiments import EXPERIMENTS, arrange, choose, fill, missing
     from repshare.experiments.estimate import estimate, in_words

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -13,9 +12,6 @@ from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
 from repshare.imports import find_function, in_one_line
 from repshare.learning.samples import Labelled
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,8 @@ class State:
     """
 
     def __init__(self, path: Path, client: Client, membership: Membership) -> None:
-        self.client, self._path, self._teacher = client, path / "client.state", path / "teacher"
+        self.client, self.membership = client, membership
+        self._path, self._teacher = path / "client.state", path / "teacher"
         self._ledger, self._begins_anew = path / LEDGER, False
         self.folder = Folder(path, _describe(client, membership), resume=True, option="--state", private=True)
         if client.guard is None and self._ledger.exists() and read_ledger(self._ledger)[1]:

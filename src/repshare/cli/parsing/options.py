@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 import tyro
 
+from repshare.config import Policy, Setting
 from repshare.fields import field_helps
 
 REQUIRED = object()
@@ -22,6 +23,9 @@ METAVARS = {
     "head-seconds": "SECONDS", "read-seconds": "SECONDS", "away-seconds": "SECONDS", "share-classes": "CLASS",
     "share-samples": "INDEX", "method-options": "OPTION", "db": "FILE", "audit-log": "FILE",
 }  # fmt: skip
+
+
+Json = Annotated[bool, tyro.conf.arg(help="Print one JSON document on standard output, and nothing else there.")]
 
 
 class Option(NamedTuple):
@@ -63,9 +67,12 @@ class Option(NamedTuple):
 
 
 def options_of(command: Callable[..., Any]) -> list[Option]:
-    """Return all options of a command; those of its dataclasses stand where the dataclass does."""
+    """Return all options of a command; those of its dataclasses stand where the dataclass does.
+
+    A parameter that its docstring does not describe is the same as that field of a policy or a setting.
+    """
     hints = get_type_hints(command, include_extras=True)
-    told = _parameter_helps(inspect.getdoc(command) or "")
+    told = field_helps(Setting) | field_helps(Policy) | _parameter_helps(inspect.getdoc(command) or "")
     found: list[Option] = []
     for name, parameter in inspect.signature(command).parameters.items():
         default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
@@ -84,11 +91,12 @@ def _read(name: str, hint: Any, default: Any, told: str) -> Iterator[Option]:
     kind = get_args(kind)[0] if several else kind
     configured: dict[str, Any] = {}
     for mark in marks:  # tyro.conf.arg(…), whose type has no public name
-        configured |= {key: value for key in ("name", "metavar", "aliases") if (value := getattr(mark, key, None))}
+        known = ("help", "metavar", "aliases")
+        configured |= {key: value for key in known if (value := getattr(mark, key, None))}
     yield Option(
-        name=configured.get("name", name).replace("_", "-"),
+        name=name.replace("_", "-"),
         kind=get_args(kind) if get_origin(kind) is Literal else kind,
-        help=told,
+        help=configured.get("help", told),
         default=default,
         positional=any(mark is tyro.conf.Positional for mark in marks),
         several=several,
