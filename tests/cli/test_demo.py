@@ -141,7 +141,7 @@ def test_what_cannot_be_is_said_before_anything_starts(tmp_path):
         DemoProcesses(tmp_path, remove=False) as processes,
         pytest.raises(ConfigError, match=r"too many for .* has 1,200"),
     ):
-        Collaboration(DemoOptions(samples=900), tmp_path, processes)
+        Collaboration(DemoOptions(samples=900), processes)
 
 
 def test_alone_is_what_joining_without_learning_from_others_gives(tmp_path):

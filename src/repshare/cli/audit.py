@@ -81,7 +81,10 @@ def audit(
         return
     console.print(membership_table(lines, grid.releases))
     console.print(inversion_table(found, size))
-    _conclude(lines, console)
+    noisy = [line for line in lines if math.isfinite(line["accounted"])]
+    over = sum(map(is_broken, noisy))
+    outcome = f"{over} of {len(noisy)} attacks on noisy releases proved more than the accounted ε"
+    say(console, outcome, "bold red" if over else "bold green")
     for what, name in (("figure", "audit.png"), ("reconstructions", "inversion.png"), ("figures", "audit.json")):
         say(console, f"{what:<16}{output / name}")
 
@@ -121,13 +124,6 @@ def inversion_table(lines: Sequence[dict[str, Any]], size: int) -> Table:
 def is_broken(line: dict[str, Any]) -> bool:
     """Return whether an attack proved more than was promised."""
     return bool(max(line["proved"], line["gaussian"][0]) > line["accounted"])
-
-
-def _conclude(lines: Sequence[dict[str, Any]], console: Console) -> None:
-    noisy = [line for line in lines if math.isfinite(line["accounted"])]
-    over = sum(map(is_broken, noisy))
-    said = f"{over} of {len(noisy)} attacks on noisy releases proved more than the accounted ε"
-    console.print(said, style="bold red" if over else "bold green", highlight=False)
 
 
 def _finite(line: dict[str, Any]) -> dict[str, Any]:

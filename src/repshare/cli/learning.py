@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
@@ -22,7 +22,6 @@ from repshare.imports import is_reference
 
 if TYPE_CHECKING:
     from repshare.data import Splits
-    from repshare.results.records import Summary
     from repshare.simulation import Workers
 
 METHODS = ("CL", "IL", "FL", "FD", "RS", "CA", "CS")  # that are compared if none are given
@@ -73,8 +72,6 @@ def compare(
     repshare compare --methods FL examples/fedprox.py:FEDPROX --method-options FEDPROX.mu=0.1
 
     Args:
-        setting: What all methods have in common.
-        output: Where results go.
         methods: Methods to compare: any of the list above, or your own as file.py:NAME.
         seeds: Number of seeds. Each has its own split and starting weights.
         fallback: Dataset to use, with a warning, if the first cannot be downloaded.
@@ -91,8 +88,6 @@ def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: 
 
     Args:
         method: One of the list above, or your own as file.py:NAME.
-        setting: What to run it on.
-        output: Where results go.
         seeds: Number of seeds. Each has its own split and starting weights.
     """
     _compare(f"run-{method.rpartition(':')[2]}", setting, output, (method,), seeds, None)
@@ -132,7 +127,7 @@ def _compare(
     console = Console(stderr=output.json)
     splits, setting = load(setting, fallback, console)
     for warning in cautions(setting.policy):
-        console.print(warning, style="yellow", highlight=False, markup=False)
+        terminal.say(console, warning, "yellow")
     runs = experiments.plan_comparison(setting, methods, seeds, splits)
     pool = make_workers(output, setting.clients)
     folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
@@ -148,7 +143,10 @@ def _compare(
     summaries = experiments.summaries(lines)
     title = f"{Path(setting.dataset).name}, {setting.clients} clients"
     if output.json:
-        results = {name: _summary(summary) for name, summary in summaries.items()}
+        results = {
+            name: {"std": s.std_over_clients if s.std_over_seeds is None else s.std_over_seeds, **s._asdict()}
+            for name, s in summaries.items()
+        }
         terminal.print_json({"methods": results, "config": experiments.describe(runs)})
     else:
         most = max(run.setting.rounds for run in runs)
@@ -158,12 +156,7 @@ def _compare(
     plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {setting.rounds} rounds")
     plots.draw_partition(experiments.who_has_what(runs[0], splits), folder.path / "partition.png", title)
     for what, file in (("figure", "figure.png"), ("who has what", "partition.png"), ("records", "records.jsonl")):
-        console.print(f"{what:<13}{folder.path / file}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _summary(summary: "Summary") -> dict[str, Any]:
-    spread = summary.std_over_clients if summary.std_over_seeds is None else summary.std_over_seeds
-    return {"std": spread, **summary._asdict()}
+        terminal.say(console, f"{what:<13}{folder.path / file}")
 
 
 def _folder(output: Output, command: str, setting: Setting) -> Path:
@@ -181,6 +174,7 @@ def _folder(output: Output, command: str, setting: Setting) -> Path:
 def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Splits, Setting]":
     """Fetch the setting's data set, or the one to use instead; say so if it is that one."""
     from repshare.data import load as fetch
+    from repshare.results.terminal import say
 
     folder = Path(setting.data_folder).expanduser() if setting.data_folder else None
     try:
@@ -188,8 +182,7 @@ def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Spl
     except DataError as error:
         if fallback is None:
             raise
-        said = f"{error}\nUsing {fallback} instead of {setting.dataset}."
-        console.print(said, style="yellow", highlight=False, markup=False)
+        say(console, f"{error}\nUsing {fallback} instead of {setting.dataset}.", "yellow")
         return fetch(fallback), replace(setting, dataset=fallback)
 
 

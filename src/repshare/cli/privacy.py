@@ -120,10 +120,10 @@ def ledger(
     if not file.exists():
         raise ConfigError(f"there is no ledger at {file}: nothing was released with noise")
     about, entries = read_ledger(file)
-    paid = [entry for entry in entries if not entry.get("closed")]
     told = [
         {"round": entry["round"], "noise": _noise(entry), "epsilon": entry["epsilon"], "delta": entry.get("delta")}
-        for entry in paid
+        for entry in entries
+        if not entry.get("closed")
     ]
     if json:
         print_json({**about, "releases": told})

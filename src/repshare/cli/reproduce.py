@@ -97,13 +97,12 @@ def reproduce(
         if left:
             clients = max(cell.run.setting.clients for cell in left)
             cores = min(clients, workers or os.cpu_count() or 1)
-            said = f"{len(left)} of {len(cells)} cells to do: about {in_words(estimate(left, fetch, cores))} here"
-            console.print(said, highlight=False)
-            hint = "the same command continues from here"
+            duration = in_words(estimate(left, fetch, cores))
+            terminal.say(console, f"{len(left)} of {len(cells)} cells to do: about {duration} here")
             with (
                 make_workers(Output(workers=workers), clients) as pool,
                 terminal.progress(console) as bar,
-                interruptible(hint) as until_asked,
+                interruptible("the same command continues from here") as until_asked,
             ):
                 task = bar.add_task(what, total=sum(cell.run.setting.rounds for cell in left))
                 done = 0

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Generator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from repshare.board import Wants
 from repshare.client import Client, Record
@@ -17,11 +17,7 @@ from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
 from repshare.privacy.ledger import read_ledger
-from repshare.results.records import Folder, Journal
-
-if TYPE_CHECKING:
-    from repshare.privacy.guard import Guard
-
+from repshare.results.records import Folder
 
 LEDGER = "privacy.jsonl"
 
@@ -74,6 +70,7 @@ class State:
         self._path, self._teacher = path / "client.state", path / "teacher"
         self._ledger, self._begins_anew = path / LEDGER, False
         self.folder = Folder(path, _describe(client, membership), resume=True, option="--state", private=True)
+        self.records = self.folder.records  # one line a round
         if client.guard is None and self._ledger.exists() and read_ledger(self._ledger)[1]:
             raise ConfigError(
                 f"releases from {path} were private, and without epsilon exact averages would leave, of which no ε "
@@ -85,11 +82,6 @@ class State:
     def attach(self, exchange: Exchange) -> None:
         """Learn with others through this."""
         self.client.exchange = Remembering(exchange, self._teacher)
-
-    @property
-    def records(self) -> Journal:
-        """One line a round."""
-        return self.folder.records
 
     def restore(self) -> None:
         """Restore the client as it was. Nothing remains of a round that was not kept whole."""
@@ -182,14 +174,13 @@ def _figures(client: Client) -> list[str]:
 
 
 def _besides(client: Client) -> dict[str, Any]:
+    """Return what a report says beside the figures of the round: the cost of releases and what it covers; the model."""
+    besides: dict[str, Any] = {}
+    if guard := client.guard:
+        mode = f"{guard.mode}, {guard.policy.adjacency}"
+        besides["privacy"] = {"epsilon": guard.spent, "delta": guard.delta, "mode": mode}
     weights = client.learner.network.model.state_dict().values()
-    privacy = {} if client.guard is None else {"privacy": _spent(client.guard)}
-    return {**privacy, "model": _name(client), "model_bytes": sum(each.nbytes for each in weights)}
-
-
-def _spent(guard: "Guard") -> dict[str, Any]:
-    """Return what releases have cost, and what that covers."""
-    return {"epsilon": guard.spent, "delta": guard.delta, "mode": f"{guard.mode}, {guard.policy.adjacency}"}
+    return {**besides, "model": _name(client), "model_bytes": sum(each.nbytes for each in weights)}
 
 
 def _describe(client: Client, membership: Membership) -> dict[str, Any]:

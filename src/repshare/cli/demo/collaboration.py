@@ -39,17 +39,17 @@ class ClientProgress(NamedTuple):
 class Collaboration:
     """A relay and its clients, as processes."""
 
-    def __init__(self, options: DemoOptions, folder: Path, processes: DemoProcesses) -> None:
+    def __init__(self, options: DemoOptions, processes: DemoProcesses) -> None:
         """Start the relay; `start_clients` starts the clients."""
-        self.options, self.folder, self._processes = options, folder, processes
-        self._alone = Journal(folder / "alone.jsonl")
+        self.options, self.folder, self._processes = options, processes.folder, processes
+        self._alone = Journal(self.folder / "alone.jsonl")
         self._splits = load(options.dataset, progress=True)
         available = len(self._splits.train.labels)
         if options.clients * options.samples > available:
             wanted = f"{options.clients} clients with {options.samples} samples each"
             raise ConfigError(f"{wanted} are too many for {options.dataset}, which has {available:,}")
         token = self._make_tokens()
-        arguments = ["--db", str(folder / "relay.db"), "--port", "0", "--log-level", "info"]
+        arguments = ["--db", str(self.folder / "relay.db"), "--port", "0", "--log-level", "info"]
         processes.start(RELAY, ["-m", "repshare", "relay", "serve", *arguments])
         self.url = self._wait_for_relay()
         self.page = f"{self.url}/#token={token}"

@@ -2,8 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -49,9 +48,9 @@ def demo(options: DemoOptions, keep: Path | None = None, stay: bool = False, jso
 
     console = Console(stderr=json, highlight=False)
     try:
-        with _folder(keep) as folder, DemoProcesses(folder, remove=keep is None) as processes:
+        with _folder(keep) as folder, DemoProcesses(Path(folder), remove=keep is None) as processes:
             console.print("starting a relay …", style="dim")
-            collaboration = Collaboration(options, folder, processes)
+            collaboration = Collaboration(options, processes)
             say(console, f"live page    {collaboration.page}\n")
             collaboration.start_clients()
             with Live(console=console, transient=True) as live:
@@ -71,17 +70,14 @@ def demo(options: DemoOptions, keep: Path | None = None, stay: bool = False, jso
         raise Interrupted("stopped: every process of the demo has ended") from None
 
 
-@contextmanager
-def _folder(keep: Path | None) -> Iterator[Path]:
-    """Yield a folder for the length of a block, or one that stays."""
+def _folder(keep: Path | None) -> AbstractContextManager[str]:
+    """Return a folder for the length of a block, or one that stays."""
     if keep is None:
-        with tempfile.TemporaryDirectory(prefix="repshare-demo-", ignore_cleanup_errors=True) as path:
-            yield Path(path)
-        return
+        return tempfile.TemporaryDirectory(prefix="repshare-demo-", ignore_cleanup_errors=True)
     try:
         keep.mkdir(parents=True)
     except OSError as error:
         raise ConfigError(
             f"{keep} cannot be made: {error.strerror}. --keep takes a folder that does not exist yet"
         ) from error
-    yield keep.absolute()
+    return nullcontext(str(keep.absolute()))

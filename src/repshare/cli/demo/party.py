@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from repshare import LeNet5, Party, Policy, load
 from repshare.cli.demo.options import DemoOptions
-from repshare.client import Client
+from repshare.cli.party_loop import WorkOptions, make_client
 from repshare.learning.models import MLP, ConvNet
-from repshare.learning.randomness import derive, numpy_stream
+from repshare.learning.randomness import numpy_stream
 from repshare.results.records import Journal
 
 DIMENSION = 84  # d', which all of them agree on
@@ -65,25 +65,23 @@ def environment(options: DemoOptions, place: int, ready: Path | None = None) -> 
 
 
 def party() -> Party:
-    """Return the party that the environment names, once all other parties are ready, too."""
+    """Return the party that the environment names: a network and a few images of its own.
+
+    If it was given a folder for that, it waits there until all other parties are ready, too.
+    """
     given = json.loads(os.environ[VARIABLE])
     options, place = DemoOptions(**given["options"]), given["place"]
-    made = make_party(options, place)
-    if given["ready"] is not None:
-        _wait_for_others(Path(given["ready"]), options, place)
-    return made
-
-
-def make_party(options: DemoOptions, place: int) -> Party:
-    """Return a network and a few images of its own. They are the same wherever they are made."""
     train, test, classes = load(options.dataset).normalised()
     mine = choose_samples(options, place, len(train.labels))
-    return Party(
+    made = Party(
         model=NETWORKS[network_of(place)](classes),
         data=(train.images[mine], train.labels[mine]),
         test=(test.images[:TESTED], test.labels[:TESTED]),
         policy=Policy(learning_rate=0.003),  # three times the usual: a demo is short
     )
+    if given["ready"] is not None:
+        _wait_for_others(Path(given["ready"]), options, place)
+    return made
 
 
 def choose_samples(options: DemoOptions, place: int, of: int) -> NDArray[np.int64]:
@@ -102,7 +100,11 @@ def _wait_for_others(ready: Path, options: DemoOptions, place: int) -> None:
 
 def learn_alone(options: DemoOptions, journal: Journal) -> None:
     """Train each of them with the same weights and batches as together, but without other clients to learn from."""
-    clients = [_make_client(options, place) for place in range(options.clients)]
+    work, alone = WorkOptions(seed=options.seed, threads=1), Policy(lambda_kd=0.0, lambda_disc=0.0)
+    clients = []
+    for place, name in enumerate(options.names):
+        os.environ |= environment(options, place)
+        clients.append(make_client(f"{__file__}:party", name, work, alone))
     for _ in range(options.rounds):
         began = time.monotonic()
         for client in clients:
@@ -110,15 +112,5 @@ def learn_alone(options: DemoOptions, journal: Journal) -> None:
         time.sleep(max(options.pace - (time.monotonic() - began), 0))
 
 
-def _make_client(options: DemoOptions, place: int) -> Client:
-    name = options.names[place]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(options.seed, name, "model"))  # as `repshare join` does
-        party = make_party(options, place)
-    alone = replace(party.policy or Policy(), lambda_kd=0.0, lambda_disc=0.0)
-    return Client(party.model, party.data, name=name, policy=alone, test=party.test, seed=options.seed)
-
-
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     learn_alone(DemoOptions(**json.loads(sys.argv[1])), Journal(Path(sys.argv[2])))

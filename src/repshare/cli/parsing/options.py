@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -86,13 +86,14 @@ def _read(name: str, hint: Any, default: Any, told: str) -> Iterator[Option]:
     if is_dataclass(kind):
         yield from _read_fields(kind)
         return
-    kind, may_be_none = _without_none(kind)
+    may_be_none = NoneType in get_args(kind)
+    if may_be_none:
+        (kind,) = (each for each in get_args(kind) if each is not NoneType)
     several = get_origin(kind) is tuple
     kind = get_args(kind)[0] if several else kind
-    configured: dict[str, Any] = {}
-    for mark in marks:  # tyro.conf.arg(…), whose type has no public name
-        known = ("help", "metavar", "aliases")
-        configured |= {key: value for key in known if (value := getattr(mark, key, None))}
+    configured = {  # by tyro.conf.arg(…), whose type has no public name
+        key: value for mark in marks for key in ("help", "metavar", "aliases") if (value := getattr(mark, key, None))
+    }
     yield Option(
         name=name.replace("_", "-"),
         kind=get_args(kind) if get_origin(kind) is Literal else kind,
@@ -112,13 +113,6 @@ def _read_fields(made: Any) -> Iterator[Option]:
         default = REQUIRED if field.default is MISSING else field.default
         help = field.metadata.get("help") or told.get(field.name, "")
         yield from _read(field.name, hints[field.name], default, help)
-
-
-def _without_none(kind: Any) -> tuple[Any, bool]:
-    if get_origin(kind) not in (Union, UnionType):
-        return kind, False
-    (left,) = (each for each in get_args(kind) if each is not type(None))
-    return left, True
 
 
 def _parameter_helps(documentation: str) -> dict[str, str]:
