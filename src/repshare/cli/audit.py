@@ -60,16 +60,16 @@ def audit(
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{output} cannot be made: {error.strerror}") from error
-    with terminal.progress(console, "attacks") as bar, interruptible("nothing was written") as until_asked:
+    with terminal.progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
         task = bar.add_task("training", total=grid.attacks)
         subjects = campaign.prepare(splits, grid, model)
         lines = []
-        for line in until_asked(campaign.infer_membership(subjects, grid)):
+        for line in until_interrupted(campaign.infer_membership(subjects, grid)):
             lines.append(line)
             bar.update(task, advance=1, description=f"class of {line['size']}, n_avg {line['n_avg']}")
         size = min(subjects)
         bar.update(task, description="reconstructing")
-        galleries = list(until_asked(campaign.reconstruct(splits, subjects[size], size, grid)))
+        galleries = list(until_interrupted(campaign.reconstruct(splits, subjects[size], size, grid)))
     found = [gallery.line for gallery in galleries if gallery.line]
     document = {"membership": [_finite(line) for line in lines], "inversion": found, "broken": grid.broken}
     write_atomically(output / "audit.json", jsonlib.dumps(document, indent=2) + "\n")

@@ -112,7 +112,7 @@ def join(
         check_fit(client, membership)
         state = State(work.state or default_folder(membership), client, membership)
         with state.folder:
-            run_rounds(state, exchange, work, console, back="the relay is back")
+            run_rounds(state, exchange, work, console, reconnected="the relay is back")
 
 
 def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, console: Console) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from repshare.cli.interrupts import interruptible
 from repshare.cli.parsing.options import Json
-from repshare.cli.privacy import cautions
+from repshare.cli.privacy import policy_warnings
 from repshare.config import Setting
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least, field_helps
@@ -111,8 +111,8 @@ def list_methods(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             method = find_method(argument)
             yield method.name, method.title
             helps = {} if method.options is None else field_helps(type(method.options))
-            for name, told in helps.items():
-                yield f"  {method.name}.{name}={getattr(method.options, name)}", told
+            for name, help in helps.items():
+                yield f"  {method.name}.{name}={getattr(method.options, name)}", help
 
 
 def _compare(
@@ -126,17 +126,17 @@ def _compare(
     titles = {method.name: method.title for method in experiments.choose_methods(methods, setting).values()}
     console = Console(stderr=output.json)
     splits, setting = load(setting, fallback, console)
-    for warning in cautions(setting.policy):
+    for warning in policy_warnings(setting.policy):
         terminal.say(console, warning, "yellow")
     runs = experiments.plan_comparison(setting, methods, seeds, splits)
     pool = make_workers(output, setting.clients)
     folder = Folder(_folder(output, command, setting), experiments.describe(runs), resume=output.resume)
     hint = f"resume with --name {folder.path.name} --resume"
-    with folder, pool as workers, terminal.progress(console) as bar, interruptible(hint) as until_asked:
+    with folder, pool as workers, terminal.progress(console) as bar, interruptible(hint) as until_interrupted:
         task = bar.add_task("", total=sum(run.setting.rounds for run in runs))
         done = 0
         work = experiments.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
-        for run, round, _ in until_asked(work):
+        for run, round, _ in until_interrupted(work):
             bar.update(task, completed=done + round, description=f"{experiments.name_of(run)}, seed {run.seed}")
             done += round if round == run.setting.rounds else 0
     setting, lines = runs[0].setting, folder.records.read()
@@ -172,7 +172,7 @@ def _folder(output: Output, command: str, setting: Setting) -> Path:
 
 
 def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Splits, Setting]":
-    """Fetch the setting's data set, or the one to use instead; say so if it is that one."""
+    """Load the data set of a setting. If it cannot be downloaded, say so, and load the fallback instead."""
     from repshare.data import load as fetch
     from repshare.results.terminal import say
 
@@ -202,6 +202,6 @@ def make_workers(output: Output, clients: int) -> "AbstractContextManager[Worker
 
 
 def check_seeds(seeds: int) -> None:
-    """Refuse to run none."""
+    """Raise ConfigError if there are none."""
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}")

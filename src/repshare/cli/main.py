@@ -70,7 +70,7 @@ COMMANDS: Commands = {
     "data": Command("List the datasets, or download them.", "data:data"),
     "join": Command("Train with others through a relay.", "join:join"),
     "peer": Command("Train with others without a server.", "peer:peer"),
-    "keys": CommandGroup("Make keys, and say whose you trust (new, show, trust).", KEYS),
+    "keys": CommandGroup("Make keys, and choose which to trust (new, show, trust).", KEYS),
     "privacy": CommandGroup("Plan, account for and audit privacy (plan, ledger, audit).", PRIVACY),
     "relay": CommandGroup("Run a relay (serve, invite, revoke, check, tasks).", RELAY),
 }

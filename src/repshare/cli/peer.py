@@ -129,7 +129,7 @@ def peer(
             state.attach(exchange)
             if exchange.listening:
                 say(console, f"listening at {', '.join(exchange.listening)}")
-            run_rounds(state, exchange, work, console, back="peers are back")
+            run_rounds(state, exchange, work, console, reconnected="peers are back")
             pause(options.linger)
         finally:
             exchange.leave()
@@ -193,4 +193,4 @@ def trust(
 
     check_name(name)
     Trust(file).add(name, parse_public(key))
-    print(f"{name} is known in {file}")
+    print(f"{name} is trusted now: {file}")

@@ -1,4 +1,4 @@
-"""Privacy: what a budget means before it is spent, and what has been spent of it."""
+"""`repshare privacy plan` and `ledger`: what a budget means before it is spent, and how much of it is spent."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -120,28 +120,28 @@ def ledger(
     if not file.exists():
         raise ConfigError(f"there is no ledger at {file}: nothing was released with noise")
     about, entries = read_ledger(file)
-    told = [
+    releases = [
         {"round": entry["round"], "noise": _noise(entry), "epsilon": entry["epsilon"], "delta": entry.get("delta")}
         for entry in entries
         if not entry.get("closed")
     ]
     if json:
-        print_json({**about, "releases": told})
+        print_json({**about, "releases": releases})
         return
     console = Console()
     rows = [
         [str(number), str(entry["round"]), f"{entry['noise']:.4g}", f"{entry['epsilon']:.4g}", _delta(entry)]
-        for number, entry in enumerate(told, start=1)
+        for number, entry in enumerate(releases, start=1)
     ]
     console.print(make_table("release|round|noise multiplier|ε so far|with δ", rows))
-    spent = f"{told[-1]['epsilon']:.4g} with δ = {_delta(told[-1])}" if told else "0"
-    whose = "at most, for each" if about["adjacency"] == "add-remove" else "for each"
+    spent = f"{releases[-1]['epsilon']:.4g} with δ = {_delta(releases[-1])}" if releases else "0"
+    scope = "at most, for each" if about["adjacency"] == "add-remove" else "for each"
     mode = about.get("mode", "release-only")
-    say(console, f"{len(told)} releases charged: ε = {spent} {whose} of {about['samples']:,} samples, {mode}")
+    say(console, f"{len(releases)} releases charged: ε = {spent} {scope} of {about['samples']:,} samples, {mode}")
 
 
-def cautions(policy: Policy) -> list[str]:
-    """Return what a user with this policy should know."""
+def policy_warnings(policy: Policy) -> list[str]:
+    """Return what a user should know about the privacy of this policy."""
     found = []
     if policy.n_avg == 1 and policy.m_up and policy.fewest == 1 and policy.epsilon is None:
         found.append(

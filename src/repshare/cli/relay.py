@@ -1,4 +1,4 @@
-"""Run a relay, through which clients anywhere learn together.
+"""`repshare relay serve`, `invite`, `revoke` and `check`: run a relay, through which clients anywhere learn together.
 
 A relay keeps everything in one file (--db) or in Redis (--redis); all commands work while it is running.
 """
@@ -170,4 +170,4 @@ def check(storage: DatabaseOptions, repair: bool = False, json: Json = False) ->
             print(f"{finding.where}: {finding.key}: {finding.reason}{' (repaired)' if finding.repaired else ''}")
     if left := sum(not finding.repaired for finding in findings):
         raise StoreError(f"{left} stored values are damaged: repshare relay check --repair")
-    print("all that is kept can be read and fits together", file=sys.stderr)
+    print("everything that is stored can be read and is consistent", file=sys.stderr)

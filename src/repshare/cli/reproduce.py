@@ -102,11 +102,11 @@ def reproduce(
             with (
                 make_workers(Output(workers=workers), clients) as pool,
                 terminal.progress(console) as bar,
-                interruptible("the same command continues from here") as until_asked,
+                interruptible("the same command continues from here") as until_interrupted,
             ):
                 task = bar.add_task(what, total=sum(cell.run.setting.rounds for cell in left))
                 done = 0
-                for cell, round in until_asked(fill(experiment, left, fetch, folder, pool)):
+                for cell, round in until_interrupted(fill(experiment, left, fetch, folder, pool)):
                     bar.update(task, completed=done + round, description=cell.title)
                     done += round if round == cell.run.setting.rounds else 0
         held = folder.records.read()

@@ -1,4 +1,4 @@
-"""`repshare demo`: a collaboration to look at, on this machine."""
+"""`repshare demo`: a collaboration to watch, on this machine."""
 
 import sys
 import tempfile

@@ -17,7 +17,7 @@ WATCHDOG = 'read group; read end; kill -s KILL -- "-$group"; sleep 1; rm -rf -- 
 
 
 class DemoProcesses:
-    """Several processes, for the length of a block; what each says is in a file."""
+    """Several processes, for the length of a block; the output of each is in a file."""
 
     def __init__(self, folder: Path, *, remove: bool) -> None:
         """`remove` the folder, too, if this process is killed."""
@@ -49,7 +49,7 @@ class DemoProcesses:
         """Return whether it is still running. Raises WorkerFailed, with its last line, if it did not end well."""
         code = self._running[name].poll()
         if code:
-            *_, last = ["it said nothing", *self.log(name).read_text(errors="replace").strip().splitlines()]
+            *_, last = ["no output", *self.log(name).read_text(errors="replace").strip().splitlines()]
             raise WorkerFailed(f"{name} ended with exit code {code}: {last.removeprefix('repshare: ')}")
         return code is None
 

@@ -72,15 +72,15 @@ def options_of(command: Callable[..., Any]) -> list[Option]:
     A parameter that its docstring does not describe is the same as that field of a policy or a setting.
     """
     hints = get_type_hints(command, include_extras=True)
-    told = field_helps(Setting) | field_helps(Policy) | _parameter_helps(inspect.getdoc(command) or "")
+    helps = field_helps(Setting) | field_helps(Policy) | _parameter_helps(inspect.getdoc(command) or "")
     found: list[Option] = []
     for name, parameter in inspect.signature(command).parameters.items():
         default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
-        found += _read(name, hints[name], default, told.get(name, ""))
+        found += _read(name, hints[name], default, helps.get(name, ""))
     return found
 
 
-def _read(name: str, hint: Any, default: Any, told: str) -> Iterator[Option]:
+def _read(name: str, hint: Any, default: Any, help: str) -> Iterator[Option]:
     marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     kind = get_args(hint)[0] if marks else hint
     if is_dataclass(kind):
@@ -97,7 +97,7 @@ def _read(name: str, hint: Any, default: Any, told: str) -> Iterator[Option]:
     yield Option(
         name=name.replace("_", "-"),
         kind=get_args(kind) if get_origin(kind) is Literal else kind,
-        help=configured.get("help", told),
+        help=configured.get("help", help),
         default=default,
         positional=any(mark is tyro.conf.Positional for mark in marks),
         several=several,
@@ -108,10 +108,10 @@ def _read(name: str, hint: Any, default: Any, told: str) -> Iterator[Option]:
 
 
 def _read_fields(made: Any) -> Iterator[Option]:
-    hints, told = get_type_hints(made, include_extras=True), field_helps(made)
+    hints, helps = get_type_hints(made, include_extras=True), field_helps(made)
     for field in fields(made):
         default = REQUIRED if field.default is MISSING else field.default
-        help = field.metadata.get("help") or told.get(field.name, "")
+        help = field.metadata.get("help") or helps.get(field.name, "")
         yield from _read(field.name, hints[field.name], default, help)
 
 
