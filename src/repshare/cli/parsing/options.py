@@ -1,8 +1,8 @@
 """A command's options, read from its signature: what the help shows, and what its arguments are checked by."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -12,7 +12,7 @@ import tyro
 from repshare.config import Policy, Setting
 from repshare.fields import field_helps
 
-REQUIRED = object()
+REQUIRED = inspect.Parameter.empty
 KINDS = {int: "N", float: "NUMBER", str: "NAME", Path: "FILE"}
 METAVARS = {
     "action": "ACTION", "what": "WHAT", "method": "METHOD", "methods": "METHOD", "model": "MODEL", "ray": "ADDRESS",
@@ -67,25 +67,26 @@ class Option(NamedTuple):
 
 
 def options_of(command: Callable[..., Any]) -> list[Option]:
-    """Return all options of a command; those of its dataclasses stand where the dataclass does.
+    """Return all options of a command or of a dataclass; those of a command's dataclasses are where the dataclass is.
 
-    A parameter that its docstring does not describe is the same as that field of a policy or a setting.
+    A parameter that a command's docstring does not describe is the same as that field of a policy or a setting.
     """
     hints = get_type_hints(command, include_extras=True)
-    helps = field_helps(Setting) | field_helps(Policy) | _parameter_helps(inspect.getdoc(command) or "")
+    if is_dataclass(command):
+        helps = field_helps(command) | {each.name: each.metadata["help"] for each in fields(command) if each.metadata}
+    else:
+        helps = field_helps(Setting) | field_helps(Policy) | _parameter_helps(inspect.getdoc(command) or "")
     found: list[Option] = []
     for name, parameter in inspect.signature(command).parameters.items():
-        default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
-        found += _read(name, hints[name], default, helps.get(name, ""))
+        found += _read(name, hints[name], parameter.default, helps.get(name, ""))
     return found
 
 
-def _read(name: str, hint: Any, default: Any, help: str) -> Iterator[Option]:
+def _read(name: str, hint: Any, default: Any, help: str) -> list[Option]:
     marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     kind = get_args(hint)[0] if marks else hint
-    if is_dataclass(kind):
-        yield from _read_fields(kind)
-        return
+    if isinstance(kind, type) and is_dataclass(kind):
+        return options_of(kind)
     may_be_none = NoneType in get_args(kind)
     if may_be_none:
         (kind,) = (each for each in get_args(kind) if each is not NoneType)
@@ -94,7 +95,7 @@ def _read(name: str, hint: Any, default: Any, help: str) -> Iterator[Option]:
     configured = {  # by tyro.conf.arg(…), whose type has no public name
         key: value for mark in marks for key in ("help", "metavar", "aliases") if (value := getattr(mark, key, None))
     }
-    yield Option(
+    option = Option(
         name=name.replace("_", "-"),
         kind=get_args(kind) if get_origin(kind) is Literal else kind,
         help=configured.get("help", help),
@@ -105,14 +106,7 @@ def _read(name: str, hint: Any, default: Any, help: str) -> Iterator[Option]:
         aliases=configured.get("aliases", ()),
         named_value=configured.get("metavar"),
     )
-
-
-def _read_fields(made: Any) -> Iterator[Option]:
-    hints, helps = get_type_hints(made, include_extras=True), field_helps(made)
-    for field in fields(made):
-        default = REQUIRED if field.default is MISSING else field.default
-        help = field.metadata.get("help") or helps.get(field.name, "")
-        yield from _read(field.name, hints[field.name], default, help)
+    return [option]
 
 
 def _parameter_helps(documentation: str) -> dict[str, str]:
