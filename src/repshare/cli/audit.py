@@ -45,6 +45,8 @@ def audit(
     repshare privacy audit --dataset digits --class-sizes 12 60 --epsilons 0.5 8 --trials 10000
 
     Args:
+        dataset: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function.
+        data_folder: Folder that already holds the dataset, as torchvision lays it out.
         fallback: Dataset to use, with a warning, if the first cannot be downloaded.
         model: lenet5, resnet9, resnet18, or your own as file.py:function.
         output: Folder for audit.json, audit.png and inversion.png.

@@ -43,8 +43,13 @@ def plan(
 
     Args:
         epsilon: ε: the privacy budget of all releases together.
+        delta: δ: the probability that ε does not hold. It should be well below one over the number of samples.
         releases: Number of releases that the budget is spread over.
+        n_avg: Number of samples averaged into each observation.
         m_up: M↑: number of observations of each class in a release. With 0, the class means get the whole budget.
+        clip: Length to which features are clipped. Default: √d'.
+        adjacency: Which change of the data ε hides: one sample replaced by another of its class, or one added or
+            removed.
         class_sizes: Number of samples that a client has of each class. With replace, the smallest decides the noise.
         dimension: d', the length of a representation.
         clients: Number of clients that share, for the error of the mean of their means.

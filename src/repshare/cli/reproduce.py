@@ -67,6 +67,7 @@ def reproduce(
         seeds: Number of seeds. Each has its own split and starting weights. Default: as published here.
         only: Compute only the cells whose records have all of these, such as RS or clients=10.
         rounds: Number of communication rounds. Default: the paper's.
+        data_folder: Folder that already holds the dataset, as torchvision lays it out.
         output: Folder in which results are kept.
         workers: Number of worker processes. Default: one for each core.
         compute: Number format that networks compute with. bf16 is faster, and is noted in the records.

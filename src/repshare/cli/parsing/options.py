@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 
 import tyro
 
-from repshare.config import Policy, Setting
 from repshare.fields import field_helps
 
 REQUIRED = inspect.Parameter.empty
@@ -67,15 +66,12 @@ class Option(NamedTuple):
 
 
 def options_of(command: Callable[..., Any]) -> list[Option]:
-    """Return all options of a command or of a dataclass; those of a command's dataclasses are where the dataclass is.
-
-    A parameter that a command's docstring does not describe is the same as that field of a policy or a setting.
-    """
+    """Return all options of a command or of a dataclass; those of a command's dataclasses are in their place."""
     hints = get_type_hints(command, include_extras=True)
     if is_dataclass(command):
         helps = field_helps(command) | {each.name: each.metadata["help"] for each in fields(command) if each.metadata}
     else:
-        helps = field_helps(Setting) | field_helps(Policy) | _parameter_helps(inspect.getdoc(command) or "")
+        helps = _parameter_helps(inspect.getdoc(command) or "")
     found: list[Option] = []
     for name, parameter in inspect.signature(command).parameters.items():
         found += _read(name, hints[name], parameter.default, helps.get(name, ""))
