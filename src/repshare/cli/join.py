@@ -68,12 +68,12 @@ class SecureSumOptions:
 
 
 def join(
-    url: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="URL")],
+    url: Annotated[str, tyro.conf.Positional],
     task: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")],
     connection: ConnectionOptions,
     work: WorkOptions,
     policy: Policy,
-    secure: SecureSumOptions = SecureSumOptions(),  # noqa: B008
+    secure: SecureSumOptions,
 ) -> None:
     """Train with others through a relay, round after round; only averages leave this machine.
 
