@@ -126,7 +126,12 @@ def ledger(
         raise ConfigError(f"there is no ledger at {file}: nothing was released with noise")
     about, entries = read_ledger(file)
     releases = [
-        {"round": entry["round"], "noise": _noise(entry), "epsilon": entry["epsilon"], "delta": entry.get("delta")}
+        {
+            "round": entry["round"],
+            "noise": entry["charge"][0] if isinstance(entry.get("charge"), list) else entry["noise"],
+            "epsilon": entry["epsilon"],
+            "delta": entry.get("delta"),
+        }
         for entry in entries
         if not entry.get("closed")
     ]
@@ -163,11 +168,6 @@ def policy_warnings(policy: Policy) -> list[str]:
     if policy.epsilon is not None and policy.seeded_noise:
         found.append("warning: the noise is drawn from the seed: it gives no privacy")
     return found
-
-
-def _noise(entry: dict[str, object]) -> object:
-    charge = entry.get("charge")
-    return charge[0] if isinstance(charge, list) else entry["noise"]
 
 
 def _delta(entry: dict[str, Any]) -> str:

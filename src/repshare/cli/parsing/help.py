@@ -4,6 +4,7 @@ import inspect
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 from repshare.cli.parsing.groups import COMMON, grouped
@@ -43,17 +44,13 @@ def describe(
 
 def _description(documentation: str) -> Iterator[str]:
     """Yield paragraphs as they are; examples indented, those that follow each other without a line between them."""
-    examples: list[str] = []
-    for paragraph in [*documentation.partition("\nArgs:\n")[0].strip().split("\n\n"), ""]:
-        text = " ".join(paragraph.split("\n"))
-        if text.startswith("repshare "):
-            examples.append(f"  {text}")
-            continue
-        if examples:
-            yield "\n".join(examples)
-            examples = []
-        if text:
-            yield "\n".join(_wrap(text))
+    text = documentation.partition("\nArgs:\n")[0].strip()
+    paragraphs = [" ".join(paragraph.split("\n")) for paragraph in text.split("\n\n")]
+    for are_examples, group in groupby(paragraphs, key=lambda paragraph: paragraph.startswith("repshare ")):
+        if are_examples:
+            yield "\n".join(f"  {example}" for example in group)
+        else:
+            yield from ("\n".join(_wrap(paragraph)) for paragraph in group)
 
 
 def _entry(called: str, paragraphs: Iterable[str]) -> Iterator[str]:
