@@ -4,10 +4,12 @@ import ast
 import difflib
 import inspect
 import math
+import operator
 import sys
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields
+from functools import partial
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -63,44 +65,39 @@ def _read(kind: Any, text: str) -> Any:
 
 def check_least(config: object, **least: float) -> None:
     """Raise ConfigError if one of these fields is below its least value."""
-    for name, value in _given(config, least):
-        if not value >= least[name]:
-            raise ConfigError(f"{name} must be at least {least[name]}, not {value}")
+    for name, bound in least.items():
+        _check(config, [name], f"at least {bound}", partial(operator.le, bound))
 
 
 def check_positive(config: object, *names: str) -> None:
     """Raise ConfigError if one of these fields is not above 0 and finite."""
-    for name, value in _given(config, names):
-        if not 0 < value < math.inf:
-            raise ConfigError(f"{name} must be above 0 and finite, not {value}")
+    _check(config, names, "above 0 and finite", lambda value: 0 < value < math.inf)
 
 
 def check_within(config: object, least: float, most: float, *names: str) -> None:
     """Raise ConfigError if one of these fields is below `least` or above `most`."""
     bounds = f"at least {least} and finite" if most == sys.float_info.max else f"from {least} to {most}"
-    for name, value in _given(config, names):
-        if not least <= value <= most:
-            raise ConfigError(f"{name} must be {bounds}, not {value}")
+    _check(config, names, bounds, lambda value: least <= value <= most)
 
 
 def check_whole(config: object, least: int, *names: str) -> None:
     """Raise ConfigError if one of these fields is not a whole number of at least `least`."""
-    for name, value in _given(config, names):
-        if not isinstance(value, int) or value < least:
-            raise ConfigError(f"{name} must be a whole number of at least {least}, not {value}")
+    wanted = f"a whole number of at least {least}"
+    _check(config, names, wanted, lambda value: isinstance(value, int) and value >= least)
 
 
 def check_one_of(config: object, *names: str) -> None:
     """Raise ConfigError if one of these fields is none of the choices of its type."""
     hints = get_type_hints(type(config))
-    for name, value in _given(config, names):
-        if value not in (choices := get_args(hints[name])):
-            raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+    for name in names:
+        choices = get_args(hints[name])
+        _check(config, [name], f"one of {', '.join(choices)}", choices.__contains__)
 
 
-def _given(config: object, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the fields with their values; not those that are None, if that is their default."""
+def _check(config: object, names: Iterable[str], wanted: str, fits: Callable[[Any], bool]) -> None:
+    """Raise ConfigError if one of these fields does not fit. None does if it is the default."""
     for name in names:
         value = getattr(config, name)
-        if value is not None or getattr(type(config), name, ...) is not None:
-            yield name, value
+        optional = getattr(type(config), name, ...) is None
+        if not (value is None and optional) and not fits(value):
+            raise ConfigError(f"{name} must be {wanted}, not {value!r}")

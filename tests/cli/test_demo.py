@@ -6,13 +6,15 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 
 import httpx
 import pytest
 
 from repshare.cli.demo import party
+from repshare.cli.demo.collaboration import Collaboration
+from repshare.cli.demo.options import DemoOptions
 from repshare.cli.demo.processes import DemoProcesses
-from repshare.cli.demo.scene import Cast, Scene
 from repshare.errors import ConfigError, WorkerFailed
 from support.processes import PATIENCE_SECONDS, REPSHARE, eventually, records
 from support.relays import create_task, invite, start_relay
@@ -100,7 +102,7 @@ def test_it_runs_a_relay_and_clients_and_compares_with_learning_alone(start):
 def test_ctrl_c_stops_every_process_and_leaves_nothing_behind(start):
     demo = start("--rounds", "100000", "--pace", "0.05", "--json")
     running = eventually(demo.training, "all clients are training")
-    assert len(running) == 5, running  # a relay, two clients, both of them alone, and the keeper
+    assert len(running) == 5, running  # a relay, two clients, both of them alone, and the watchdog
 
     demo.process.send_signal(signal.SIGINT)
     assert demo.process.wait(PATIENCE_SECONDS) == 130
@@ -116,7 +118,7 @@ def test_a_demo_that_is_killed_takes_its_processes_along(start):
     eventually(demo.nothing_is_left, "everything has ended", seconds=20)
 
 
-def test_a_process_that_fails_is_quoted_with_its_last_words(tmp_path):
+def test_a_process_that_fails_is_quoted_with_its_last_line(tmp_path):
     with DemoProcesses(tmp_path, remove=False) as processes:
         processes.start("alice", ["-c", "import sys; sys.exit('repshare: no data today')"])
         with pytest.raises(WorkerFailed, match="alice ended with exit code 1: no data today"):
@@ -130,7 +132,7 @@ def test_what_cannot_be_is_said_before_anything_starts(tmp_path):
         ({"pace": -1}, "pace"),
     ):
         with pytest.raises(ConfigError, match=said):
-            Cast(**wrong)
+            DemoOptions(**wrong)
     (tmp_path / "there").mkdir()
     done = run_warm("demo", "--keep", "there", cwd=tmp_path)
     assert done.returncode == 2, done.stderr
@@ -139,27 +141,27 @@ def test_what_cannot_be_is_said_before_anything_starts(tmp_path):
         DemoProcesses(tmp_path, remove=False) as processes,
         pytest.raises(ConfigError, match=r"too many for .* has 1,200"),
     ):
-        Scene(Cast(samples=900), tmp_path, processes)
+        Collaboration(DemoOptions(samples=900), processes)
 
 
 def test_alone_is_what_joining_without_learning_from_others_gives(tmp_path):
     """The figures under `alone` are those of `repshare join --lambda-kd 0 --lambda-disc 0`, to the last bit."""
-    share = party.Share("digits", 1, 20, 3)
+    options = DemoOptions(clients=2, dataset="digits", samples=20, rounds=3, seed=3, pace=0)
     create_task(tmp_path, "digits", "--classes", "10", "--dimension", "84")
     (tmp_path / "bob.token").write_text(invite(tmp_path, "bob", "--task", "digits"))
     arguments = ["--task", f"{party.__file__}:party", "--token-file", "bob.token", "--state", "bob", "--rounds", "3"]
     learning = ["--seed", "3", "--threads", "1", "--lambda-kd", "0", "--lambda-disc", "0"]
     with start_relay(tmp_path) as relay:
-        environment = {**os.environ, **share.environment()}
+        environment = {**os.environ, **party.environment(options, 1)}
         run_warm("join", relay.url, *arguments, *learning, cwd=tmp_path, env=environment).check_returncode()
-    shares = json.dumps({"bob": {"dataset": "digits", "place": 1, "samples": 20, "seed": 3}})
     alone = tmp_path / "alone" / "records.jsonl"
     alone.parent.mkdir()
-    command = [sys.executable, "-m", "repshare.cli.demo.party", str(alone), "3", "0", shares]
+    command = [sys.executable, "-m", "repshare.cli.demo.party", json.dumps(asdict(options)), str(alone)]
     subprocess.run(command, check=True, timeout=120)
 
     def learnt(folder):
-        return [(line["ce"], line["train_accuracy"], line["test_accuracy"]) for line in records(folder)]
+        lines = [line for line in records(folder) if line["client"] == "bob"]
+        return [(line["ce"], line["train_accuracy"], line["test_accuracy"]) for line in lines]
 
     assert learnt(tmp_path / "alone") == learnt(tmp_path / "bob")
     assert len(learnt(tmp_path / "bob")) == 3

@@ -16,7 +16,7 @@ from torch import nn
 
 from repshare import Board, Client, LeNet5, LocalExchange, Policy, Task
 from repshare.cli.main import main
-from repshare.cli.privacy import cautions
+from repshare.cli.privacy import policy_warnings
 from repshare.errors import CheckpointError, ConfigError
 from repshare.exchange.relay import Membership
 from repshare.learning.dp_training import PrivateLearner, make_private
@@ -217,8 +217,8 @@ def test_what_does_not_fit_is_refused(data):
 
 
 def test_it_says_which_mode_it_is(data, tmp_path, capsys):
-    assert any("end to end" in line for line in cautions(WHOLE))
-    assert any("release-only mode" in line for line in cautions(Policy(epsilon=1.0)))
+    assert any("end to end" in line for line in policy_warnings(WHOLE))
+    assert any("release-only mode" in line for line in policy_warnings(Policy(epsilon=1.0)))
     one = client(data, board=Board(Task(10, 84)), ledger=tmp_path / "privacy.jsonl")
     one.round()
     main(["privacy", "ledger", str(tmp_path / "privacy.jsonl")])

@@ -8,7 +8,7 @@ import pytest
 from repshare import Board, Client, LeNet5, LocalExchange, Task
 from repshare.board import Wants
 from repshare.cli.main import main
-from repshare.cli.party_loop import Work, make_client
+from repshare.cli.party_loop import WorkOptions, make_client
 from repshare.config import Policy, Setting
 from repshare.exchange.relay import RelayExchange
 from repshare.sharing import wire
@@ -81,7 +81,7 @@ def test_a_dry_run_marks_what_is_a_single_samples(party, capsys, command):
 
 def test_a_relay_raises_ones_own_bound_and_never_lowers_it(party):
     for least, own, expected in ((1, None, 2), (5, None, 5), (1, 1, 1), (-3, None, 2), (1, 7, 7), (9, 7, 9)):
-        client = make_client(f"{party}:one", "one", Work(), Policy(minimum_count=own), least=least)
+        client = make_client(f"{party}:one", "one", WorkOptions(), Policy(minimum_count=own), least=least)
         assert client.policy.minimum_count == expected
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from repshare.board import Wants
-from repshare.cli.relay_tasks import Values
+from repshare.cli.relay_tasks import TaskValues
 from repshare.errors import ConfigError, Damaged, Malformed, Refused, RepshareError, StoreError
 from repshare.fields import field_helps
 from repshare.relay.auth import Access, Grant
@@ -48,7 +48,7 @@ def test_options_and_schema_have_the_fields_of_a_task_with_their_descriptions():
     told, schema = field_helps(Task), TaskFields.model_json_schema()["properties"]
     assert list(schema) == list(told) == [field.name for field in fields(Task)]
     assert all(schema[name]["description"].startswith(text) for name, text in told.items())
-    options = {field.name: field.metadata["help"] for field in fields(Values)}
+    options = {field.name: field.metadata["help"] for field in fields(TaskValues)}
     assert list(options) == [name for name in told if name != "space"]
     assert all(text.startswith(told[name]) for name, text in options.items())
     assert schema["classes"] | {"minimum": 2, "maximum": 10_000} == schema["classes"]

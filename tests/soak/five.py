@@ -7,8 +7,9 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from repshare import Party, load
+from repshare.cli.demo.options import DemoOptions
 from repshare.cli.demo.party import NETWORKS as DEMO
-from repshare.cli.demo.party import Share, choose
+from repshare.cli.demo.party import choose_samples
 
 sys.path.append(str(Path(__file__).parents[1]))
 from support.processes import eventually
@@ -42,7 +43,8 @@ def make(name):
     """The party of this name, when all five are ready: who is far ahead would learn from beginners."""
     seed = int(os.environ.get(SEED, "0"))
     train, test, classes = load("mnist").normalised()
-    mine = choose(Share("mnist", list(NETWORKS).index(name), SAMPLES, seed), len(train.labels))
+    options = DemoOptions(dataset="mnist", samples=SAMPLES, seed=seed)
+    mine = choose_samples(options, list(NETWORKS).index(name), len(train.labels))
     tested = test.images[:TESTED], test.labels[:TESTED]
     made = Party(model=NETWORKS[name](classes), data=(train.images[mine], train.labels[mine]), test=tested)
     if door := os.environ.get(DOOR):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from repshare.cli.party_loop import Work, make_client
+from repshare.cli.party_loop import WorkOptions, make_client
 from repshare.config import Policy
 from soak.five import DOOR, NETWORKS, SEED
 from support.network_namespaces import make_island
@@ -130,7 +130,7 @@ def accuracies(crew, name):
 
 
 def learn_alone(name, seed):
-    client = make_client(f"{FIVE}:{name}", name, Work(seed=seed), Policy(lambda_kd=0.0, lambda_disc=0.0))
+    client = make_client(f"{FIVE}:{name}", name, WorkOptions(seed=seed), Policy(lambda_kd=0.0, lambda_disc=0.0))
     tested = (record for record in client.rounds(END, eval_every=EVERY) if record.test_accuracy is not None)
     return {record.round: 100 * record.test_accuracy for record in tested}
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from repshare.audit.grid import Grid
 from repshare.cli.interrupts import interruptible
 from repshare.cli.learning import load
+from repshare.cli.parsing.options import Json
 from repshare.config import Setting
 from repshare.errors import ConfigError
 from repshare.results.terminal import make_table, print_json, say
@@ -20,12 +21,12 @@ from repshare.results.terminal import make_table, print_json, say
 
 def audit(
     grid: Grid,
-    dataset: str = "mnist",
-    data_folder: str | None = None,
+    dataset: str = Setting.dataset,
+    data_folder: str | None = Setting.data_folder,
     fallback: str | None = None,
     model: str = "lenet5",
     output: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("audit"),
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Attack releases made by the shipped mechanism: whose sample is in them, and what does it look like?
 
@@ -44,13 +45,11 @@ def audit(
     repshare privacy audit --dataset digits --class-sizes 12 60 --epsilons 0.5 8 --trials 10000
 
     Args:
-        grid: What is tried.
         dataset: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function.
         data_folder: Folder that already holds the dataset, as torchvision lays it out.
         fallback: Dataset to use, with a warning, if the first cannot be downloaded.
         model: lenet5, resnet9, resnet18, or your own as file.py:function.
         output: Folder for audit.json, audit.png and inversion.png.
-        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.audit import campaign, pictures
     from repshare.files import write_atomically
@@ -63,16 +62,16 @@ def audit(
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{output} cannot be made: {error.strerror}") from error
-    with terminal.progress(console, "attacks") as bar, interruptible("nothing was written") as until_asked:
+    with terminal.progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
         task = bar.add_task("training", total=grid.attacks)
         subjects = campaign.prepare(splits, grid, model)
         lines = []
-        for line in until_asked(campaign.infer_membership(subjects, grid)):
+        for line in until_interrupted(campaign.infer_membership(subjects, grid)):
             lines.append(line)
             bar.update(task, advance=1, description=f"class of {line['size']}, n_avg {line['n_avg']}")
         size = min(subjects)
         bar.update(task, description="reconstructing")
-        galleries = list(until_asked(campaign.reconstruct(splits, subjects[size], size, grid)))
+        galleries = list(until_interrupted(campaign.reconstruct(splits, subjects[size], size, grid)))
     found = [gallery.line for gallery in galleries if gallery.line]
     document = {"membership": [_finite(line) for line in lines], "inversion": found, "broken": grid.broken}
     write_atomically(output / "audit.json", jsonlib.dumps(document, indent=2) + "\n")
@@ -84,7 +83,10 @@ def audit(
         return
     console.print(membership_table(lines, grid.releases))
     console.print(inversion_table(found, size))
-    _conclude(lines, console)
+    noisy = [line for line in lines if math.isfinite(line["accounted"])]
+    over = sum(map(is_broken, noisy))
+    outcome = f"{over} of {len(noisy)} attacks on noisy releases proved more than the accounted ε"
+    say(console, outcome, "bold red" if over else "bold green")
     for what, name in (("figure", "audit.png"), ("reconstructions", "inversion.png"), ("figures", "audit.json")):
         say(console, f"{what:<16}{output / name}")
 
@@ -124,13 +126,6 @@ def inversion_table(lines: Sequence[dict[str, Any]], size: int) -> Table:
 def is_broken(line: dict[str, Any]) -> bool:
     """Return whether an attack proved more than was promised."""
     return bool(max(line["proved"], line["gaussian"][0]) > line["accounted"])
-
-
-def _conclude(lines: Sequence[dict[str, Any]], console: Console) -> None:
-    noisy = [line for line in lines if math.isfinite(line["accounted"])]
-    over = sum(map(is_broken, noisy))
-    said = f"{over} of {len(noisy)} attacks on noisy releases proved more than the accounted ε"
-    console.print(said, style="bold red" if over else "bold green", highlight=False)
 
 
 def _finite(line: dict[str, Any]) -> dict[str, Any]:

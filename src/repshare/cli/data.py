@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
+from repshare.cli.parsing.options import Json
 from repshare.errors import ConfigError
 
 
@@ -13,7 +14,7 @@ def data(
     action: Annotated[Literal["list", "fetch"], tyro.conf.Positional],
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
     folder: Path | None = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """List the datasets, or download them into the cache.
 
@@ -27,7 +28,6 @@ def data(
         action: What to do: list or fetch.
         names: Datasets to fetch. Default: all.
         folder: Folder that already holds the files, as torchvision lays them out.
-        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.data import DATASETS, cache, load
     from repshare.results import terminal

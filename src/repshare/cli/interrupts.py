@@ -1,4 +1,4 @@
-"""Ctrl-C, made useful."""
+"""Ctrl-C ends a command after the current round, and says how to resume it."""
 
 import select
 import signal
@@ -19,44 +19,44 @@ class Interrupted(Exception):
 def interruptible(hint: str) -> Iterator[Callable[[Generator[Item]], Generator[Item]]]:
     """Let Ctrl-C end the work after the current step; a second one ends it at once.
 
-    >>> with interruptible("go on with --resume") as until_asked:
-    ...     for step in until_asked(work):
+    >>> with interruptible("resume with --resume") as until_interrupted:
+    ...     for step in until_interrupted(work):
     ...         ...
     """
-    asked = False
+    interrupted = False
 
-    def ask(*_: object) -> None:
-        nonlocal asked
-        if asked:
+    def on_interrupt(*_: object) -> None:
+        nonlocal interrupted
+        if interrupted:
             raise KeyboardInterrupt
-        asked = True
+        interrupted = True
         print("\nfinishing this round (Ctrl-C again: stop at once)", file=sys.stderr)
 
-    def until_asked(work: Generator[Item]) -> Generator[Item]:
+    def until_interrupted(work: Generator[Item]) -> Generator[Item]:
         with closing(work):
             for item in work:
                 yield item
-                if asked:
+                if interrupted:
                     break
 
-    before = signal.signal(signal.SIGINT, ask)
+    before = signal.signal(signal.SIGINT, on_interrupt)
     try:
-        yield until_asked
+        yield until_interrupted
     except KeyboardInterrupt:
         raise Interrupted(f"stopped at once: {hint}, from the last checkpoint") from None
     finally:
         signal.signal(signal.SIGINT, before)
-    if asked:
+    if interrupted:
         raise Interrupted(f"stopped after a whole round: {hint}")
 
 
 def pause(seconds: float) -> None:
     """Sleep, but not through Ctrl-C."""
-    heard, told = socket.socketpair()
-    with heard, told:
-        told.setblocking(False)
-        before = signal.set_wakeup_fd(told.fileno())
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        before = signal.set_wakeup_fd(writer.fileno())
         try:
-            select.select([heard], [], [], max(seconds, 0.0))
+            select.select([reader], [], [], max(seconds, 0.0))
         finally:
             signal.set_wakeup_fd(before)

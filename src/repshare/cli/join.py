@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
-from repshare.cli.party_loop import Work, carry_on, default_folder, make_client, show_preview, tell_warnings
+from repshare.cli.party_loop import WorkOptions, default_folder, make_client, run_rounds, show_preview, show_warnings
 from repshare.config import Policy
-from repshare.errors import ConfigError, ExchangeError
+from repshare.errors import ConfigError
 from repshare.files import others_may_read
 from repshare.results.terminal import say
 
 if TYPE_CHECKING:
-    from repshare.client import Client, Record
+    from repshare.client import Client
     from repshare.exchange.relay import Membership, RelayExchange
     from repshare.secure import SecureExchange
 
@@ -45,7 +45,7 @@ class ConnectionOptions:
 
 
 @dataclass(frozen=True)
-class Secrecy:
+class SecureSumOptions:
     """Secure sums: a fixed group whose class sums are masked, so that the relay learns their total only."""
 
     group: Path | None = None
@@ -68,12 +68,12 @@ class Secrecy:
 
 
 def join(
-    url: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="URL")],
+    url: Annotated[str, tyro.conf.Positional],
     task: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")],
-    access: ConnectionOptions,
-    work: Work,
+    connection: ConnectionOptions,
+    work: WorkOptions,
     policy: Policy,
-    secrecy: Secrecy = Secrecy(),  # noqa: B008
+    secure: SecureSumOptions,
 ) -> None:
     """Train with others through a relay, round after round; only averages leave this machine.
 
@@ -92,37 +92,39 @@ def join(
     Args:
         url: Address of the relay.
         task: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
-        access: The connection to the relay.
-        work: The course of the work: rounds, state, output.
-        policy: The client's choices: how it learns, and what it shares.
-        secrecy: Secure sums, instead of the relay's board.
     """
+    from repshare.party.party import check_fit
+    from repshare.party.state import State
+
     console = Console(stderr=work.json)
-    if access.token_file is not None and access.token_file.exists() and others_may_read(access.token_file):
-        token = f"the token file {access.token_file} can be read by other users of this machine"
-        say(console, f"warning: {token}: chmod 600 {access.token_file}", "yellow")
+    if connection.token_file is not None and connection.token_file.exists() and others_may_read(connection.token_file):
+        token = f"the token file {connection.token_file} can be read by other users of this machine"
+        say(console, f"warning: {token}: chmod 600 {connection.token_file}", "yellow")
     if work.dry_run:
-        _preview(make_client(task, access.name or "client", work, policy), work, secrecy, console)
+        _preview(make_client(task, connection.name or "client", work, policy), work, secure, console)
         return
-    with closing(_connect(url, access)) as exchange:
+    with closing(_connect(url, connection)) as exchange:
         membership = exchange.describe()
         least, longest = membership.agreed.minimum_count, membership.agreed.norm_bound
         client = make_client(task, membership.client, work, policy, least=least, norm_bound=longest)
-        client.exchange = _secure(exchange, membership, secrecy, client.policy) if secrecy.group else exchange
-        tell_warnings(console, "repshare.secure")
-        _run(client, membership, exchange, work, console)
+        client.exchange = _secure(exchange, membership, secure, client.policy) if secure.group else exchange
+        show_warnings(console, "repshare.secure")
+        check_fit(client, membership)
+        state = State(work.state or default_folder(membership), client, membership)
+        with state.folder:
+            run_rounds(state, exchange, work, console, reconnected="the relay is back")
 
 
-def _preview(client: "Client", work: Work, secrecy: Secrecy, console: Console) -> None:
+def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, console: Console) -> None:
     from repshare.party.state import reported
 
     also = ["the token and the request for a teacher"]
-    if secrecy.group is not None:
+    if secure.group is not None:
         _check_shares_sums_only(client.policy)
         also = ["the token, the members' names, and keys, sealed shares and signatures in the sum's other steps"]
     if work.report:
         also.append(f"what --report sends: {', '.join(reported(client))}")
-    show_preview(client, console, as_json=work.json, also=also, masked=secrecy.group is not None)
+    show_preview(client, console, as_json=work.json, also=also, masked=secure.group is not None)
 
 
 def _check_shares_sums_only(policy: Policy) -> None:
@@ -130,67 +132,45 @@ def _check_shares_sums_only(policy: Policy) -> None:
         raise ConfigError("observations are one client's own, and no sum hides them: --m-up 0")
 
 
-def _secure(relay: "RelayExchange", membership: "Membership", secrecy: Secrecy, policy: Policy) -> "SecureExchange":
+def _secure(
+    relay: "RelayExchange", membership: "Membership", secure: SecureSumOptions, policy: Policy
+) -> "SecureExchange":
     from repshare.exchange.keys import Key, Trust
     from repshare.secure import RelayMeetings, SecureExchange
 
     _check_shares_sums_only(policy)
-    if secrecy.group is None or secrecy.signing_key is None or not secrecy.group.exists():
-        raise ConfigError(f"there is no trust file {secrecy.group}: see repshare keys trust")
-    members = dict(Trust(secrecy.group))
+    if secure.group is None or secure.signing_key is None or not secure.group.exists():
+        raise ConfigError(f"there is no trust file {secure.group}: see repshare keys trust")
+    members = dict(Trust(secure.group))
     return SecureExchange(
         membership.agreed,
         membership.client,
         RelayMeetings(relay),
         task_name=membership.task,
-        key=Key.read(secrecy.signing_key),
+        key=Key.read(secure.signing_key),
         members=members,
-        threshold=secrecy.threshold,
-        patience=secrecy.step_patience,
+        threshold=secure.threshold,
+        patience=secure.step_patience,
     )
 
 
-def _run(client: "Client", membership: "Membership", exchange: "RelayExchange", work: Work, console: Console) -> None:
-    from repshare.party.party import check_fit
-    from repshare.party.state import State
-
-    check_fit(client, membership)
-    state = State(work.state or default_folder(membership), client, membership)
-
-    def report(record: "Record") -> None:
-        _report(exchange, client, record, console)
-
-    with state.folder:
-        after = report if work.report else None
-        carry_on(state, exchange, membership, work, console, back="the relay is back", after=after)
-
-
-def _report(exchange: "RelayExchange", client: "Client", record: "Record", console: Console) -> None:
-    from repshare.party.state import make_report
-
-    try:
-        exchange.report(make_report(client, record))
-    except ExchangeError as error:  # a report is not worth a round
-        say(console, f"round {record.round} was not reported: {error}", "yellow")
-
-
-def _connect(url: str, access: ConnectionOptions) -> "RelayExchange":
+def _connect(url: str, connection: ConnectionOptions) -> "RelayExchange":
     from repshare.exchange.relay import RelayExchange
 
-    if (access.cert is None) != (access.key is None):
+    if (connection.cert is None) != (connection.key is None):
         raise ConfigError("--cert and --key belong together: give both")
-    if access.token_file is None and (access.name is None or access.task_name is None):
+    if connection.token_file is None and (connection.name is None or connection.task_name is None):
         raise ConfigError("give --token-file, or for a relay without tokens --name and --task-name")
     return RelayExchange(
         url,
-        access.task_name,
-        token=None if access.token_file is None else _read_token(access.token_file),
-        client=access.name,
-        ca=access.ca,
-        cert=(access.cert, access.key) if access.cert and access.key else None,
-        timeout=access.timeout,
-        patience=access.patience,
-        plain_http=access.plain_http,
+        connection.task_name,
+        token=None if connection.token_file is None else _read_token(connection.token_file),
+        client=connection.name,
+        ca=connection.ca,
+        cert=(connection.cert, connection.key) if connection.cert and connection.key else None,
+        timeout=connection.timeout,
+        patience=connection.patience,
+        plain_http=connection.plain_http,
     )
 
 

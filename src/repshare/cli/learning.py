@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
 
 from repshare.cli.interrupts import interruptible
-from repshare.cli.privacy import cautions
+from repshare.cli.parsing.options import Json
+from repshare.cli.privacy import policy_warnings
 from repshare.config import Setting
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least, field_helps
@@ -21,7 +22,6 @@ from repshare.imports import is_reference
 
 if TYPE_CHECKING:
     from repshare.data import Splits
-    from repshare.results.records import Summary
     from repshare.simulation import Workers
 
 METHODS = ("CL", "IL", "FL", "FD", "RS", "CA", "CS")  # that are compared if none are given
@@ -38,8 +38,7 @@ class Output:
     """Folder in which runs are saved."""
     resume: bool = False
     """Continue the run with this --name. Methods and seeds that are finished are not repeated."""
-    json: bool = False
-    """Print one JSON document on standard output, and nothing else there."""
+    json: Json = False
     workers: int | None = None
     """Number of worker processes. Default: one for each core, at most one for each client."""
     inline: bool = False
@@ -73,8 +72,6 @@ def compare(
     repshare compare --methods FL examples/fedprox.py:FEDPROX --method-options FEDPROX.mu=0.1
 
     Args:
-        setting: What all methods have in common.
-        output: Where results go.
         methods: Methods to compare: any of the list above, or your own as file.py:NAME.
         seeds: Number of seeds. Each has its own split and starting weights.
         fallback: Dataset to use, with a warning, if the first cannot be downloaded.
@@ -91,8 +88,6 @@ def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: 
 
     Args:
         method: One of the list above, or your own as file.py:NAME.
-        setting: What to run it on.
-        output: Where results go.
         seeds: Number of seeds. Each has its own split and starting weights.
     """
     _compare(f"run-{method.rpartition(':')[2]}", setting, output, (method,), seeds, None)
@@ -116,8 +111,8 @@ def list_methods(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             method = find_method(argument)
             yield method.name, method.title
             helps = {} if method.options is None else field_helps(type(method.options))
-            for name, told in helps.items():
-                yield f"  {method.name}.{name}={getattr(method.options, name)}", told
+            for name, help in helps.items():
+                yield f"  {method.name}.{name}={getattr(method.options, name)}", help
 
 
 def _compare(
@@ -131,24 +126,27 @@ def _compare(
     titles = {method.name: method.title for method in comparison.choose_methods(methods, setting).values()}
     console = Console(stderr=output.json)
     splits, setting = load(setting, fallback, console)
-    for warning in cautions(setting.policy):
-        console.print(warning, style="yellow", highlight=False, markup=False)
+    for warning in policy_warnings(setting.policy):
+        terminal.say(console, warning, "yellow")
     runs = comparison.plan_comparison(setting, methods, seeds, splits)
     pool = make_workers(output, setting.clients)
     folder = Folder(_folder(output, command, setting), comparison.describe(runs), resume=output.resume)
     hint = f"resume with --name {folder.path.name} --resume"
-    with folder, pool as workers, terminal.progress(console) as bar, interruptible(hint) as until_asked:
+    with folder, pool as workers, terminal.progress(console) as bar, interruptible(hint) as until_interrupted:
         task = bar.add_task("", total=sum(run.setting.rounds for run in runs))
         done = 0
         work = comparison.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
-        for run, round, _ in until_asked(work):
+        for run, round, _ in until_interrupted(work):
             bar.update(task, completed=done + round, description=f"{comparison.name_of(run)}, seed {run.seed}")
             done += round if round == run.setting.rounds else 0
     setting, lines = runs[0].setting, folder.records.read()
     summaries = comparison.summaries(lines)
     title = f"{Path(setting.dataset).name}, {setting.clients} clients"
     if output.json:
-        results = {name: _summary(summary) for name, summary in summaries.items()}
+        results = {
+            name: {"std": s.std_over_clients if s.std_over_seeds is None else s.std_over_seeds, **s._asdict()}
+            for name, s in summaries.items()
+        }
         terminal.print_json({"methods": results, "config": comparison.describe(runs)})
     else:
         most = max(run.setting.rounds for run in runs)
@@ -158,12 +156,7 @@ def _compare(
     plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {setting.rounds} rounds")
     plots.draw_partition(comparison.who_has_what(runs[0], splits), folder.path / "partition.png", title)
     for what, file in (("figure", "figure.png"), ("who has what", "partition.png"), ("records", "records.jsonl")):
-        console.print(f"{what:<13}{folder.path / file}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _summary(summary: "Summary") -> dict[str, Any]:
-    spread = summary.std_over_clients if summary.std_over_seeds is None else summary.std_over_seeds
-    return {"std": spread, **summary._asdict()}
+        terminal.say(console, f"{what:<13}{folder.path / file}")
 
 
 def _folder(output: Output, command: str, setting: Setting) -> Path:
@@ -179,8 +172,9 @@ def _folder(output: Output, command: str, setting: Setting) -> Path:
 
 
 def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Splits, Setting]":
-    """Fetch the setting's data set, or the one to use instead; say so if it is that one."""
+    """Load the data set of a setting. If it cannot be downloaded, say so, and load the fallback instead."""
     from repshare.data import load as fetch
+    from repshare.results.terminal import say
 
     folder = Path(setting.data_folder).expanduser() if setting.data_folder else None
     try:
@@ -188,8 +182,7 @@ def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Spl
     except DataError as error:
         if fallback is None:
             raise
-        said = f"{error}\nUsing {fallback} instead of {setting.dataset}."
-        console.print(said, style="yellow", highlight=False, markup=False)
+        say(console, f"{error}\nUsing {fallback} instead of {setting.dataset}.", "yellow")
         return fetch(fallback), replace(setting, dataset=fallback)
 
 
@@ -209,6 +202,6 @@ def make_workers(output: Output, clients: int) -> "AbstractContextManager[Worker
 
 
 def check_seeds(seeds: int) -> None:
-    """Refuse to run none."""
+    """Raise ConfigError if there are none."""
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}")

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple, Union
+from typing import Annotated, Any, NamedTuple, NoReturn, Union
 
 from repshare import __version__, imports
 from repshare.cli.interrupts import Interrupted
@@ -12,6 +12,7 @@ from repshare.errors import ConfigError, RepshareError, StoreError, WorkerFailed
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 SHELLS = ("bash", "zsh", "fish")
+HELP = ("-h", "--help", "--help-all")
 
 
 class Command(NamedTuple):
@@ -19,12 +20,12 @@ class Command(NamedTuple):
 
     summary: str
     home: str
-    methods: str = ""
-    """The source of the list of methods in its help, if it has one."""
 
     def load(self) -> Callable[..., Any]:
         """Return the function that carries it out."""
-        return _import(self.home)
+        module, _, name = self.home.partition(":")
+        function: Callable[..., Any] = getattr(import_module(f"repshare.cli.{module}"), name)
+        return function
 
 
 class CommandGroup(NamedTuple):
@@ -34,14 +35,7 @@ class CommandGroup(NamedTuple):
     commands: "Commands"
 
 
-def _import(home: str) -> Callable[..., Any]:
-    module, _, name = home.partition(":")
-    loaded: Callable[..., Any] = getattr(import_module(f"repshare.cli.{module}"), name)
-    return loaded
-
-
 Commands = Mapping[str, Command | CommandGroup]
-METHODS = "learning:list_methods"
 
 KEYS: Commands = {
     "new": Command("Make a key, and print its public half.", "peer:new"),
@@ -69,16 +63,14 @@ RELAY: Commands = {
 }
 COMMANDS: Commands = {
     "demo": Command("Watch clients with different networks learn together.", "demo.command:demo"),
-    "compare": Command(
-        "Compare methods on the same data: a table, a figure, all records.", "learning:compare", METHODS
-    ),
-    "run": Command("Run one method.", "learning:run", METHODS),
+    "compare": Command("Compare methods on the same data: a table, a figure, all records.", "learning:compare"),
+    "run": Command("Run one method.", "learning:run"),
     "report": Command("Write one HTML file about recorded runs.", "report:report"),
     "reproduce": Command("Reproduce the paper's tables and figures, and further studies.", "reproduce:reproduce"),
     "data": Command("List the datasets, or download them.", "data:data"),
     "join": Command("Train with others through a relay.", "join:join"),
     "peer": Command("Train with others without a server.", "peer:peer"),
-    "keys": CommandGroup("Make keys, and say whose you trust (new, show, trust).", KEYS),
+    "keys": CommandGroup("Make keys, and choose which to trust (new, show, trust).", KEYS),
     "privacy": CommandGroup("Plan, account for and audit privacy (plan, ledger, audit).", PRIVACY),
     "relay": CommandGroup("Run a relay (serve, invite, revoke, check, tasks).", RELAY),
 }
@@ -97,28 +89,32 @@ Tab completion: repshare --tyro-write-completion bash FILE (also zsh, fish)."""
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line, carry it out, and say in one line what went wrong if anything did."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         try:
-            _carry_out(
-                "repshare", CommandGroup(TITLE, COMMANDS), list(sys.argv[1:] if arguments is None else arguments)
-            )
+            _carry_out("repshare", CommandGroup(TITLE, COMMANDS), given)
         except ModuleNotFoundError as error:
             raise imports.missing(error) from error
-    except (RepshareError, Interrupted) as error:
-        print(f"repshare: {error}", file=sys.stderr)
-        sys.exit(_exit_code(error))
+    except Interrupted as error:
+        _fail(str(error), INTERRUPTED)
+    except RepshareError as error:
+        _fail(str(error), FAILED if isinstance(error, WorkerFailed | StoreError) else BAD_INPUT)
     except KeyboardInterrupt:
-        print("repshare: interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
 
 
+def _fail(message: str, code: int) -> NoReturn:
+    print(f"repshare: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
 def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
     first, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     chosen = group.commands.get(first)
-    if first in ("", "-h", "--help", "--help-all"):
+    if first in ("", *HELP):
         print(overview(program, group))
         sys.exit(0 if first else BAD_INPUT)
     elif isinstance(chosen, CommandGroup):
@@ -130,10 +126,11 @@ def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
     elif first == "--tyro-write-completion":
         _write_completion(rest)
     else:
-        from repshare.cli.parsing.arguments import refuse, suggest
+        from repshare.cli.parsing.arguments import suggest
 
         what = "option" if first.startswith("-") else "command"
-        refuse(f"unknown {what} {first}{suggest(first, [*group.commands, '--help', '--version'])}", program)
+        hint = suggest(first, [*group.commands, "--help", "--version"])
+        raise ConfigError(f"unknown {what} {first}{hint} See `{program} --help`")
 
 
 def overview(program: str, group: CommandGroup) -> str:
@@ -145,18 +142,19 @@ def overview(program: str, group: CommandGroup) -> str:
 
 
 def _call(program: str, chosen: Command, arguments: list[str]) -> None:
+    import tyro
+
     from repshare.cli.parsing.arguments import check_arguments
+    from repshare.cli.parsing.help import describe
 
     command = chosen.load()
-    if any(word in arguments for word in ("-h", "--help", "--help-all")):
-        from repshare.cli.parsing.help import describe
+    if any(word in arguments for word in HELP):
+        from repshare.cli.learning import list_methods
 
-        methods = _import(chosen.methods)(arguments) if chosen.methods else ()
+        methods = list_methods(arguments) if program in ("repshare compare", "repshare run") else ()
         print(describe(program, command, methods, everything="--help-all" in arguments))
         sys.exit(0)
     check_arguments(program, command, arguments)
-    import tyro
-
     tyro.cli(command, prog=program, args=arguments, config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff))
 
 
@@ -168,34 +166,19 @@ def _write_completion(arguments: list[str]) -> None:
 
     config = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
     try:
-        tyro.cli(_one_of(COMMANDS), prog="repshare", args=["--tyro-write-completion", *arguments], config=config)
+        tyro.cli(_as_union(COMMANDS), prog="repshare", args=["--tyro-write-completion", *arguments], config=config)
     except OSError as error:
         raise ConfigError(f"{arguments[1]} cannot be written: {error.strerror}") from error
 
 
-def _one_of(commands: Commands) -> Any:
-    """Return the commands as tyro knows them: a union."""
-    import tyro
+def _as_union(commands: Commands) -> Any:
+    """Return the commands as tyro takes subcommands: as a union of types."""
+    from tyro.conf import subcommand
 
-    def choose(group: CommandGroup) -> Callable[..., None]:
-        def chosen(command: Any) -> None: ...
-
-        chosen.__annotations__["command"] = _one_of(group.commands)
-        return chosen
-
-    known = (
-        (name, command, choose(command) if isinstance(command, CommandGroup) else command.load())
-        for name, command in commands.items()
-    )
-    return Union[  # noqa: UP007 there are as many as there are commands
-        tuple(
-            Annotated[Any, tyro.conf.subcommand(name=name, description=command.summary, constructor=made)]
-            for name, command, made in known
-        )
-    ]
-
-
-def _exit_code(error: Exception) -> int:
-    if isinstance(error, Interrupted):
-        return INTERRUPTED
-    return FAILED if isinstance(error, WorkerFailed | StoreError) else BAD_INPUT
+    kinds: list[Any] = []
+    for name, command in commands.items():
+        if isinstance(command, CommandGroup):
+            kinds.append(Annotated[_as_union(command.commands), subcommand(name, description=command.summary)])
+        else:
+            kinds.append(Annotated[Any, subcommand(name, description=command.summary, constructor=command.load())])
+    return Union[tuple(kinds)]  # noqa: UP007 there are as many as there are commands

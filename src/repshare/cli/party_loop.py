@@ -4,33 +4,34 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from repshare.cli.interrupts import interruptible, pause
-from repshare.cli.privacy import cautions
+from repshare.cli.privacy import policy_warnings
 from repshare.config import Policy
 from repshare.errors import ConfigError, ExchangeError
-from repshare.fields import check_least
+from repshare.fields import check_least, check_within
 from repshare.results import terminal
 from repshare.results.terminal import say
 
 if TYPE_CHECKING:
     from repshare.client import Client, Record
-    from repshare.exchange.relay import Membership
+    from repshare.exchange.peer import PeerExchange
+    from repshare.exchange.relay import Membership, RelayExchange
     from repshare.party.party import Party
     from repshare.party.state import State
 
 
-USUAL_FEWEST = 2  # samples in an average that leaves: one alone would be that sample's features
+DEFAULT_MINIMUM_COUNT = 2  # samples in an average that leaves: one alone would be that sample's features
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkOptions:
     """The course of a party's work: rounds, state, output."""
 
     rounds: int | None = None
@@ -60,62 +61,54 @@ class Work:
 
     def __post_init__(self) -> None:
         check_least(self, rounds=1, eval_every=1, threads=1)
-        if not 0 <= self.pace < 1e6:
-            raise ConfigError(f"pace must be from 0 to a million seconds, not {self.pace}")
+        check_within(self, 0, 1_000_000, "pace")
 
 
-class Withdrawing(Protocol):
-    """An exchange that can take back what was shared."""
-
-    def withdraw(self) -> None:
-        """Take this client's release back."""
-
-
-def carry_on(
-    state: "State",
-    exchange: Withdrawing,
-    membership: "Membership",
-    work: Work,
-    console: Console,
-    *,
-    back: str,
-    after: Callable[["Record"], None] | None = None,
+def run_rounds(
+    state: "State", exchange: "RelayExchange | PeerExchange", work: WorkOptions, console: Console, *, reconnected: str
 ) -> None:
-    """Round after round from where the state is. `back` is what to say when the others are there again."""
+    """Continue round after round from where the state is. `reconnected` is printed after trouble."""
+    from repshare.exchange.relay import RelayExchange
     from repshare.party.state import take_part
     from repshare.results.records import to_json
 
     client = state.client
-    with interruptible("the same command continues from here") as until_asked:
+    with interruptible("the same command continues from here") as until_interrupted:
         if work.restart:
             exchange.withdraw()
             state.clear()
         state.restore()
-        say(console, _opening(client, membership, state.folder.path))
+        say(console, _first_line(state))
         for warning in _warnings(client):
             say(console, warning, "yellow")
         if client.guard is not None and not client.guard.ledger.entries:
             say(console, "a new privacy ledger begins: the ε of an earlier one, lost or not, adds to it")
         if client.guard is not None and client.guard.pending.body is not None:
-            say(
-                console,
-                "a release that was charged and not acknowledged is sent first; --restart withdraws it",
-                "yellow",
-            )
+            unsent = "a release that was charged and not acknowledged is sent first; --restart withdraws it"
+            say(console, unsent, "yellow")
         before = None
-        for record in until_asked(take_part(state, work.rounds, eval_every=work.eval_every)):
+        for record in until_interrupted(take_part(state, work.rounds, eval_every=work.eval_every)):
             if work.json:
                 print(to_json(asdict(record)), end="", flush=True)
             else:
-                say(console, _line(record), "yellow" if record.trouble else "")
+                say(console, _round_line(record), "yellow" if record.trouble else "")
             if before is not None and before.trouble and not record.trouble:
-                say(console, back)
+                say(console, reconnected)
             before = record
-            if after is not None and not isinstance(client.trouble, ExchangeError):
-                after(record)
+            if work.report and isinstance(exchange, RelayExchange) and not isinstance(client.trouble, ExchangeError):
+                _report(exchange, client, record, console)
             if record.round != work.rounds:
                 pause(work.pace - record.seconds)
-        _close(state, console, as_json=work.json)
+        _print_summary(state, console, as_json=work.json)
+
+
+def _report(relay: "RelayExchange", client: "Client", record: "Record", console: Console) -> None:
+    from repshare.party.state import make_report
+
+    try:
+        relay.report(make_report(client, record))
+    except ExchangeError as error:  # a report is not worth a round
+        say(console, f"round {record.round} was not reported: {error}", "yellow")
 
 
 def default_folder(membership: "Membership") -> Path:
@@ -124,7 +117,7 @@ def default_folder(membership: "Membership") -> Path:
 
 
 def make_client(
-    task: str, name: str, work: Work, policy: Policy, *, least: int = 1, norm_bound: float = math.inf
+    task: str, name: str, work: WorkOptions, policy: Policy, *, least: int = 1, norm_bound: float = math.inf
 ) -> "Client":
     """Make the client of `file.py:function`. It shares no average of fewer samples than `least` or its own bound.
 
@@ -143,7 +136,7 @@ def make_client(
         party.model,
         party.data,
         name=name,
-        policy=_combine(party, policy, least),
+        policy=_merge_policies(party, policy, least),
         test=party.test,
         seed=work.seed,
         device=work.device,
@@ -153,10 +146,10 @@ def make_client(
     )
 
 
-def _combine(party: "Party", given: Policy, least: int) -> Policy:
+def _merge_policies(party: "Party", given: Policy, least: int) -> Policy:
     """Return the party's policy with what the command line sets otherwise than the default.
 
-    Unless it says so by hand, no average of a single sample leaves, whatever the others would take.
+    Unless minimum_count says otherwise, no average of a single sample leaves, whatever the task allows.
     """
     default = Policy()
     names = [field.name for field in fields(Policy)]
@@ -164,7 +157,7 @@ def _combine(party: "Party", given: Policy, least: int) -> Policy:
     policy = replace(party.policy or default, **changed)
     if policy.m_up and policy.n_avg < least:
         raise ConfigError(f"the task takes no average of fewer than {least} samples, but n_avg is {policy.n_avg}")
-    own = USUAL_FEWEST if policy.minimum_count is None else policy.minimum_count
+    own = DEFAULT_MINIMUM_COUNT if policy.minimum_count is None else policy.minimum_count
     if policy.m_up and policy.n_avg == 1 and policy.minimum_count is None:
         raise ConfigError(
             "with n_avg = 1, every observation would be a single sample's features: raise --n-avg, or give "
@@ -173,7 +166,8 @@ def _combine(party: "Party", given: Policy, least: int) -> Policy:
     return replace(policy, minimum_count=max(own, least))
 
 
-def _opening(client: "Client", membership: "Membership", folder: Path) -> str:
+def _first_line(state: "State") -> str:
+    client, membership, folder = state.client, state.membership, state.folder.path
     learner, task = client.learner, membership.agreed
     resuming = f", resuming after round {client.round_number}" if client.round_number else ""
     return (
@@ -182,7 +176,7 @@ def _opening(client: "Client", membership: "Membership", folder: Path) -> str:
     )
 
 
-def _line(record: "Record") -> str:
+def _round_line(record: "Record") -> str:
     parts = [f"round {record.round:4}", f"loss {record.ce:6.3f}", f"train {record.train_accuracy:6.1%}"]
     if record.test_accuracy is not None:
         parts.append(f"test {record.test_accuracy:6.1%}")
@@ -192,21 +186,22 @@ def _line(record: "Record") -> str:
     return "   ".join([*parts, *([record.trouble] if record.trouble else [])])
 
 
-def _close(state: "State", console: Console, *, as_json: bool) -> None:
+def _print_summary(state: "State", console: Console, *, as_json: bool) -> None:
     """Print the outcome in a line, from the records alone."""
     lines = state.records.read()
     tested = [line["test_accuracy"] for line in lines if line["test_accuracy"] is not None]
+    accuracy = tested[-1] if tested else None
     up, down = (sum(line[way] for line in lines) for way in ("bytes_up", "bytes_down"))
     troubled = sum(line["trouble"] is not None for line in lines)
-    rounds = state.client.round_number
+    name, rounds = state.client.name, state.client.round_number
     if as_json:
-        summary = {"client": state.client.name, "rounds": rounds, "test_accuracy": tested[-1] if tested else None}
-        print(json.dumps({**summary, "bytes_up": up, "bytes_down": down, "troubled_rounds": troubled}), flush=True)
+        summary = {"client": name, "rounds": rounds, "test_accuracy": accuracy, "bytes_up": up, "bytes_down": down}
+        print(json.dumps({**summary, "troubled_rounds": troubled}), flush=True)
         return
-    accuracy = f"test accuracy {tested[-1]:.2%}; " if tested else ""
+    tests = f"test accuracy {accuracy:.2%}; " if tested else ""
     trouble = f"; trouble in {troubled} of them" if troubled else ""
     sent = f"sent {terminal.traffic(up)} and received {terminal.traffic(down)} in all"
-    say(console, f"{state.client.name} after {rounds} rounds: {accuracy}{sent}{trouble}", "bold")
+    say(console, f"{name} after {rounds} rounds: {tests}{sent}{trouble}", "bold")
     if lines and not lines[-1]["bytes_up"]:
         say(console, "the last release was not sent", "yellow")
 
@@ -226,7 +221,7 @@ def show_preview(
     console.print(terminal.make_table(heads, _rows(shown["classes"]), title))
     vectors, size = f"{shown['vectors']} vectors of {shown['dimension']} numbers", f"{shown['bytes']:,} bytes a round"
     if masked:
-        say(console, f"{vectors} are added up with the others'. What leaves, of all classes alike:")
+        say(console, f"{vectors} are added to those of the others. What leaves, the same for all classes:")
         say(console, f"{shown['masked']} whole numbers, masked: {size}. Only the group's total can be read")
     else:
         say(console, f"{vectors} ({shown['precision']}), their classes and counts: {size}")
@@ -237,10 +232,10 @@ def show_preview(
 
 
 def _warnings(client: "Client") -> list[str]:
-    """Return what a user who shares this should know."""
+    """Return what a user should know before sharing this."""
     from repshare.party.preview import single_samples
 
-    found = cautions(client.policy)
+    found = policy_warnings(client.policy)
     if client.learner.made.shares_inputs:
         found.append(f"warning: what leaves are averages of your data ({client.learner.made})")
     labels = single_samples(client)
@@ -252,18 +247,18 @@ def _warnings(client: "Client") -> list[str]:
 
 
 def _rows(classes: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
-    for label, held in classes.items():
-        over = held["observations_over"]
-        mean = f"1 over {_samples(held['mean_over'])}" if held["mean_over"] else "–"
+    for label, counts in classes.items():
+        over = counts["observations_over"]
+        mean = f"1 over {_samples(counts['mean_over'])}" if counts["mean_over"] else "–"
         observed = f"{len(over)} over {_samples(over[0])}" if over else "–"
-        yield str(label), f"{held['samples']}", mean, observed
+        yield str(label), f"{counts['samples']}", mean, observed
 
 
 def _samples(count: int) -> str:
     return "1 sample: itself!" if count == 1 else f"{count} samples"
 
 
-class _Telling(logging.Handler):
+class _WarningLines(logging.Handler):
     """Warnings as lines on the terminal."""
 
     def __init__(self, console: Console) -> None:
@@ -275,8 +270,8 @@ class _Telling(logging.Handler):
         say(self.console, record.getMessage(), "yellow")
 
 
-def tell_warnings(console: Console, logger_name: str) -> None:
-    """Show on the terminal what an exchange warns of while it is at work."""
+def show_warnings(console: Console, logger_name: str) -> None:
+    """Show the warnings of this logger on the terminal."""
     logger = logging.getLogger(logger_name)
-    logger.handlers = [_Telling(console)]
+    logger.handlers = [_WarningLines(console)]
     logger.propagate = False

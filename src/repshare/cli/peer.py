@@ -1,6 +1,5 @@
 """`repshare peer`: train with others without a server; and `repshare keys`: who they are."""
 
-import json
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,10 @@ import tyro
 from rich.console import Console
 
 from repshare.cli.interrupts import pause
-from repshare.cli.party_loop import Work, carry_on, default_folder, make_client, show_preview, tell_warnings
+from repshare.cli.party_loop import WorkOptions, default_folder, make_client, run_rounds, show_preview, show_warnings
 from repshare.config import Aggregation, Policy
 from repshare.errors import ConfigError
+from repshare.fields import check_within
 from repshare.results.terminal import say
 
 
@@ -64,12 +64,14 @@ class PeerOptions:
             )
         if (self.cert is None) != (self.cert_key is None):
             raise ConfigError("--cert and --cert-key belong together: give both")
-        if not 0 <= self.linger < 1e6:
-            raise ConfigError(f"linger must be from 0 to a million seconds, not {self.linger}")
+        check_within(self, 0, 1_000_000, "linger")
 
 
 def peer(
-    task: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")], place: PeerOptions, work: Work, policy: Policy
+    task: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")],
+    options: PeerOptions,
+    work: WorkOptions,
+    policy: Policy,
 ) -> None:
     """Train with others without a server, round after round; only averages leave this machine, signed.
 
@@ -85,9 +87,6 @@ def peer(
 
     Args:
         task: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
-        place: The client's place among the peers.
-        work: The course of the work: rounds, state, output.
-        policy: The client's choices: how it learns, and what it shares.
     """
     from repshare.exchange.keys import Key, Trust
     from repshare.exchange.network import Tls
@@ -100,38 +99,38 @@ def peer(
     if work.report:
         raise ConfigError("--report is for a relay's page; without a server there is none")
     console = Console(stderr=work.json)
-    client = make_client(task, place.name, work, policy)
+    client = make_client(task, options.name, work, policy)
     if work.dry_run:
         show_preview(client, console, as_json=work.json, also=["the signature, the public key and the names"])
         return
     network = client.learner.network
-    bound = client.learner.norm_bound = place.norm_bound or usual_norm_bound(network.dimension)
-    agreed = Task(network.classes, network.dimension, norm_bound=bound, aggregation=place.aggregation)
-    membership = Membership(place.task_name, place.name, agreed)
-    key, trust = Key.read(place.key), Trust(place.trust, first_use=place.first_use)
+    bound = client.learner.norm_bound = options.norm_bound or usual_norm_bound(network.dimension)
+    agreed = Task(network.classes, network.dimension, norm_bound=bound, aggregation=options.aggregation)
+    membership = Membership(options.task_name, options.name, agreed)
+    key = Key.read(options.key)
     state = State(work.state or default_folder(membership), client, membership)
-    tell_warnings(console, "repshare.peer")
+    show_warnings(console, "repshare.peer")
     with state.folder, closing(open_database(str(state.folder.path / "peers.db"))) as database:
         exchange = PeerExchange(
             agreed,
-            place.name,
-            place.task_name,
+            options.name,
+            options.task_name,
             key=key,
-            trust=trust,
-            listen=place.listen,
-            connect=place.connect,
-            multicast=place.multicast,
-            tls=Tls(place.ca, place.cert, place.cert_key, place.mutual),
+            trust=Trust(options.trust, first_use=options.first_use),
+            listen=options.listen,
+            connect=options.connect,
+            multicast=options.multicast,
+            tls=Tls(options.ca, options.cert, options.cert_key, options.mutual),
             store=database.store("peers"),
-            timeout=place.timeout,
-            memory=place.memory,
+            timeout=options.timeout,
+            memory=options.memory,
         )
         try:
             state.attach(exchange)
             if exchange.listening:
                 say(console, f"listening at {', '.join(exchange.listening)}")
-            carry_on(state, exchange, membership, work, console, back="peers are back")
-            pause(place.linger)
+            run_rounds(state, exchange, work, console, reconnected="peers are back")
+            pause(options.linger)
         finally:
             exchange.leave()
 
@@ -151,9 +150,7 @@ def new(path: Annotated[Path, tyro.conf.Positional]) -> None:
     print(key.public.hex())
 
 
-def show(
-    path: Annotated[Path, tyro.conf.Positional], json_lines: Annotated[bool, tyro.conf.arg(name="json")] = False
-) -> None:
+def show(path: Annotated[Path, tyro.conf.Positional], json: bool = False) -> None:
     """Print the public half of a key, or the peers in a trust file.
 
     repshare keys show alice.key
@@ -162,18 +159,19 @@ def show(
 
     Args:
         path: A key or a trust file.
-        json_lines: Print one JSON object for each key.
+        json: Print one JSON object for each key.
     """
     from repshare.exchange.keys import Key, Trust
+    from repshare.results.records import to_json
 
     if not path.is_file():
         raise ConfigError(f"there is no file {path}")
     if path.read_bytes().startswith(b"-----BEGIN"):
         public = Key.read(path).public.hex()
-        print(json.dumps({"key": public}) if json_lines else public)
+        print(to_json({"key": public}).strip() if json else public)
         return
     for name, key in Trust(path):
-        print(json.dumps({"name": name, "key": key.hex()}) if json_lines else f"{key.hex()}  {name}")
+        print(to_json({"name": name, "key": key.hex()}).strip() if json else f"{key.hex()}  {name}")
 
 
 def trust(
@@ -195,4 +193,4 @@ def trust(
 
     check_name(name)
     Trust(file).add(name, parse_public(key))
-    print(f"{name} is known in {file}")
+    print(f"{name} is trusted now: {file}")

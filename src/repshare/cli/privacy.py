@@ -1,13 +1,14 @@
-"""Privacy: what a budget means before it is spent, and what has been spent of it."""
+"""`repshare privacy plan` and `ledger`: what a budget means before it is spent, and how much of it is spent."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 
+from repshare.cli.parsing.options import Json
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.results.terminal import make_table, print_json, say
@@ -17,33 +18,19 @@ RANGE = 30.0  # the figure goes from this many times less to this many times mor
 POINTS = 9
 
 
-@dataclass(frozen=True)
-class BudgetOptions:
-    """The budget, and what it is spent on."""
-
-    epsilon: float
-    """ε: the privacy budget of all releases together."""
-    delta: float = 1e-5
-    """δ: the probability that ε does not hold. It should be well below one over the number of samples."""
-    releases: int = 20
-    """Number of releases that the budget is spread over."""
-    n_avg: int = 10
-    """Number of samples averaged into each observation."""
-    m_up: int = 1
-    """M↑: number of observations of each class in a release. With 0, the class means get the whole budget."""
-    clip: float | None = None
-    """Length to which features are clipped. Default: √d'."""
-    adjacency: Literal["replace", "add-remove"] = "replace"
-    """Which change of the data ε hides: one sample replaced by another of its class, or one added or removed."""
-
-
 def plan(
-    budget: BudgetOptions,
+    epsilon: float,
+    delta: float = Policy.delta,
+    releases: int = Policy.planned_releases,
+    n_avg: int = Policy.n_avg,
+    m_up: int = Policy.m_up,
+    clip: float | None = None,
+    adjacency: Literal["replace", "add-remove"] = Policy.adjacency,
     class_sizes: tuple[int, ...] = (12, 120, 1200),
     dimension: int = 84,
     clients: int = 10,
     figure: Path | None = Path("privacy-plan.png"),
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Show how much noise a budget means, and the error of class means and observations. Nothing is released.
 
@@ -55,17 +42,24 @@ def plan(
     repshare privacy plan --epsilon 1 --m-up 0 --class-sizes 1000 --json --figure None
 
     Args:
-        budget: What may be spent on what.
+        epsilon: ε: the privacy budget of all releases together.
+        delta: δ: the probability that ε does not hold. It should be well below one over the number of samples.
+        releases: Number of releases that the budget is spread over.
+        n_avg: Number of samples averaged into each observation.
+        m_up: M↑: number of observations of each class in a release. With 0, the class means get the whole budget.
+        clip: Length to which features are clipped. Default: √d'.
+        adjacency: Which change of the data ε hides: one sample replaced by another of its class, or one added or
+            removed.
         class_sizes: Number of samples that a client has of each class. With replace, the smallest decides the noise.
         dimension: d', the length of a representation.
         clients: Number of clients that share, for the error of the mean of their means.
         figure: File for a figure of the error against ε. None writes no figure.
-        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.privacy.planning import foresee
 
-    given = asdict(budget)
-    policy = Policy(planned_releases=given.pop("releases"), **given)
+    policy = Policy(
+        epsilon=epsilon, delta=delta, planned_releases=releases, n_avg=n_avg, m_up=m_up, clip=clip, adjacency=adjacency
+    )
     outlook = foresee(policy, class_sizes, dimension, clients)
     if figure is not None:
         _draw(policy, class_sizes, dimension, clients, figure)
@@ -116,7 +110,7 @@ def _draw(policy: Policy, sizes: Sequence[int], dimension: int, clients: int, pa
 
 
 def ledger(
-    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="STATE-FOLDER|FILE")], json: bool = False
+    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="STATE-FOLDER|FILE")], json: Json = False
 ) -> None:
     """Show how much of its privacy budget a client has spent. Nothing is changed.
 
@@ -124,7 +118,6 @@ def ledger(
 
     Args:
         path: State folder of `repshare join` or `repshare peer`, or the ledger in it (privacy.jsonl).
-        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.privacy.ledger import read_ledger
 
@@ -132,28 +125,33 @@ def ledger(
     if not file.exists():
         raise ConfigError(f"there is no ledger at {file}: nothing was released with noise")
     about, entries = read_ledger(file)
-    paid = [entry for entry in entries if not entry.get("closed")]
-    told = [
-        {"round": entry["round"], "noise": _noise(entry), "epsilon": entry["epsilon"], "delta": entry.get("delta")}
-        for entry in paid
+    releases = [
+        {
+            "round": entry["round"],
+            "noise": entry["charge"][0] if isinstance(entry.get("charge"), list) else entry["noise"],
+            "epsilon": entry["epsilon"],
+            "delta": entry.get("delta"),
+        }
+        for entry in entries
+        if not entry.get("closed")
     ]
     if json:
-        print_json({**about, "releases": told})
+        print_json({**about, "releases": releases})
         return
     console = Console()
     rows = [
         [str(number), str(entry["round"]), f"{entry['noise']:.4g}", f"{entry['epsilon']:.4g}", _delta(entry)]
-        for number, entry in enumerate(told, start=1)
+        for number, entry in enumerate(releases, start=1)
     ]
     console.print(make_table("release|round|noise multiplier|ε so far|with δ", rows))
-    spent = f"{told[-1]['epsilon']:.4g} with δ = {_delta(told[-1])}" if told else "0"
-    whose = "at most, for each" if about["adjacency"] == "add-remove" else "for each"
+    spent = f"{releases[-1]['epsilon']:.4g} with δ = {_delta(releases[-1])}" if releases else "0"
+    scope = "at most, for each" if about["adjacency"] == "add-remove" else "for each"
     mode = about.get("mode", "release-only")
-    say(console, f"{len(told)} releases charged: ε = {spent} {whose} of {about['samples']:,} samples, {mode}")
+    say(console, f"{len(releases)} releases charged: ε = {spent} {scope} of {about['samples']:,} samples, {mode}")
 
 
-def cautions(policy: Policy) -> list[str]:
-    """Return what a user with this policy should know."""
+def policy_warnings(policy: Policy) -> list[str]:
+    """Return what a user should know about the privacy of this policy."""
     found = []
     if policy.n_avg == 1 and policy.m_up and policy.fewest == 1 and policy.epsilon is None:
         found.append(
@@ -170,11 +168,6 @@ def cautions(policy: Policy) -> list[str]:
     if policy.epsilon is not None and policy.seeded_noise:
         found.append("warning: the noise is drawn from the seed: it gives no privacy")
     return found
-
-
-def _noise(entry: dict[str, object]) -> object:
-    charge = entry.get("charge")
-    return charge[0] if isinstance(charge, list) else entry["noise"]
 
 
 def _delta(entry: dict[str, Any]) -> str:

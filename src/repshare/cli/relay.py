@@ -1,4 +1,4 @@
-"""Run a relay, through which clients anywhere learn together.
+"""`repshare relay serve`, `invite`, `revoke` and `check`: run a relay, through which clients anywhere learn together.
 
 A relay keeps everything in one file (--db) or in Redis (--redis); all commands work while it is running.
 """
@@ -10,17 +10,18 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from repshare.cli.relay_tasks import DatabaseOptions, Name, Values, create_task, opened
+from repshare.cli.parsing.options import Json
+from repshare.cli.relay_tasks import DatabaseOptions, Name, TaskValues, create_task
 from repshare.errors import ConfigError, StoreError
 from repshare.relay.options import Address, RelayOptions
 from repshare.results.terminal import print_json
 
 
 def serve(
-    place: DatabaseOptions,
+    storage: DatabaseOptions,
     address: Address,
     options: RelayOptions,
-    values: Values,
+    values: TaskValues,
     task: str | None = None,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
 ) -> None:
@@ -37,10 +38,6 @@ def serve(
     repshare relay serve --redis redis://10.0.0.5:6379/0 --host 0.0.0.0 --behind-proxy
 
     Args:
-        place: The database of the relay.
-        address: Where the relay listens.
-        options: What it takes, and from whom.
-        values: With --task: what its clients agree on.
         task: Create this task first, if it does not exist.
         log_level: Log messages from this level on, as JSON lines on standard error.
     """
@@ -49,25 +46,25 @@ def serve(
 
     address.check(insecure=options.insecure)
     logs.set_up(log_level)
-    audit = place.audit()
-    with opened(place) as database:
+    audit = storage.open_audit_log()
+    with storage.open() as database:
         for warning in database.inspect():
             logs.say(warning, logging.WARNING)
         if task is not None:
-            create_task(database, task, values, audit)
+            create_task(database, audit, task, values)
         server.serve(database, options, address, audit)
 
 
 def invite(
     name: Name,
-    place: DatabaseOptions,
+    storage: DatabaseOptions,
     task: str | None = None,
     role: Literal["client", "viewer", "admin"] = "client",
     url: str = "https://RELAY",
     renew: bool = False,
     days: float | None = None,
     out: Path | None = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Make a token, and write it to a file that only you can read, or print it once. Only its hash is kept.
 
@@ -81,23 +78,21 @@ def invite(
 
     Args:
         name: Name of the client, viewer or admin.
-        place: The database of the relay.
         task: The task. Viewers and admins without one see all tasks.
         role: client: publishes and learns. viewer: sees the state of tasks. admin: creates and deletes tasks, too.
         url: Address of the relay, for the command that is shown.
         renew: End the token that this name has, and make a new one.
         days: Number of days after which the token ends. Default: never.
         out: Write the token to this file, which only you can read, instead of printing it.
-        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.files import write_atomically
     from repshare.relay.auth import Access, Grant
     from repshare.relay.tasks import Tasks
 
-    audit = place.audit()
+    audit = storage.open_audit_log()
     if out is not None and ((out.exists() and not renew) or not out.parent.is_dir()):
         raise ConfigError(f"{out} already exists" if out.exists() else f"there is no folder {out.parent}")
-    with opened(place) as database:
+    with storage.open() as database:
         if task is not None:
             Tasks(database).get(task)
         token = Access(database).invite(Grant(role, name, task), renew=renew, days=days)
@@ -118,7 +113,7 @@ def invite(
         )
 
 
-def revoke(name: Name, place: DatabaseOptions, task: str | None = None, withdraw: bool = False) -> None:
+def revoke(name: Name, storage: DatabaseOptions, task: str | None = None, withdraw: bool = False) -> None:
     """End a token. Running relays notice within a second or two. What was published stays, unless with --withdraw.
 
     repshare relay revoke alice --task mnist
@@ -129,7 +124,6 @@ def revoke(name: Name, place: DatabaseOptions, task: str | None = None, withdraw
 
     Args:
         name: Whose token to end.
-        place: The database of the relay.
         task: The task that the token is for. Default: a token for all tasks.
         withdraw: Also delete what the client has published.
     """
@@ -139,8 +133,8 @@ def revoke(name: Name, place: DatabaseOptions, task: str | None = None, withdraw
 
     if withdraw and task is None:
         raise ConfigError("--withdraw withdraws a release from a task: give --task, too")
-    audit = place.audit()
-    with opened(place) as database:
+    audit = storage.open_audit_log()
+    with storage.open() as database:
         grant = Access(database).revoke(name, task)
         audit.note_operator("revoke", task=task, client=name, role=grant.role)
         print(f"the {grant.role} token of {name} has ended", file=sys.stderr)
@@ -153,7 +147,7 @@ def revoke(name: Name, place: DatabaseOptions, task: str | None = None, withdraw
             print(f"the release of {name} is withdrawn", file=sys.stderr)
 
 
-def check(place: DatabaseOptions, repair: bool = False, json: bool = False) -> None:
+def check(storage: DatabaseOptions, repair: bool = False, json: Json = False) -> None:
     """Read everything that a relay has stored, and report what is damaged. The exit code is 1 if anything is.
 
     repshare relay check
@@ -163,13 +157,11 @@ def check(place: DatabaseOptions, repair: bool = False, json: bool = False) -> N
     A relay repairs the damage that it meets, and logs it; this command looks at everything.
 
     Args:
-        place: The database of the relay.
         repair: Repair what can be repaired, and delete releases, tokens and secure sums that cannot be read.
-        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.relay.checking import check_all
 
-    with opened(place) as database:
+    with storage.open() as database:
         findings = list(check_all(database, repair=repair))
     if json:
         print_json({"damaged": [finding._asdict() for finding in findings]})
@@ -178,4 +170,4 @@ def check(place: DatabaseOptions, repair: bool = False, json: bool = False) -> N
             print(f"{finding.where}: {finding.key}: {finding.reason}{' (repaired)' if finding.repaired else ''}")
     if left := sum(not finding.repaired for finding in findings):
         raise StoreError(f"{left} stored values are damaged: repshare relay check --repair")
-    print("all that is kept can be read and fits together", file=sys.stderr)
+    print("everything that is stored can be read and is consistent", file=sys.stderr)

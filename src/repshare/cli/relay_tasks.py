@@ -4,13 +4,14 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from repshare.cli.parsing.options import Json
 from repshare.errors import ConfigError
 from repshare.results.terminal import print_json
 from repshare.sharing.task import describe_fields
@@ -38,18 +39,20 @@ class DatabaseOptions:
     """Write accepted actions (created, invited, published …) to this file as JSON lines; `-` for standard output.
     Default: the environment variable REPSHARE_AUDIT_LOG, else no log."""
 
-    def audit(self) -> "AuditLog":
+    def open_audit_log(self) -> "AuditLog":
         """Return the log of accepted actions."""
         from repshare.relay.monitoring.audit_log import AuditLog
 
         return AuditLog(self.audit_log or os.environ.get(AUDIT_VARIABLE) or None)
 
-    def address(self) -> str:
-        """Return what `open_database` takes."""
+    def open(self) -> "closing[Database]":
+        """Open the database for the length of a block."""
+        from repshare.stores import open_database
+
         redis = self.redis or (os.environ.get(VARIABLE) if self.db is None else None)
         if redis and not redis.startswith(("redis://", "rediss://")):
             raise ConfigError(f"--redis and {VARIABLE} must begin with redis:// or rediss://")  # it may be a password
-        return redis or self.db or "relay.db"
+        return closing(open_database(redis or self.db or "relay.db"))
 
 
 def _options() -> Iterator[tuple[str, Any, Any]]:
@@ -64,11 +67,11 @@ def _options() -> Iterator[tuple[str, Any, Any]]:
 
 
 @dataclass(frozen=True)
-class Values(make_dataclass("Values", _options(), frozen=True)):  # type: ignore[misc]
+class TaskValues(make_dataclass("TaskValues", _options(), frozen=True)):  # type: ignore[misc]
     """The values that a task's clients agree on: the fields of `Task`."""
 
 
-def create(name: Name, place: DatabaseOptions, values: Values) -> None:
+def create(name: Name, storage: DatabaseOptions, values: TaskValues) -> None:
     """Create a task. If it exists, the values must be the same.
 
     repshare relay tasks create mnist --classes 10 --dimension 84
@@ -77,29 +80,23 @@ def create(name: Name, place: DatabaseOptions, values: Values) -> None:
 
     Args:
         name: The task's name.
-        place: The database of the relay.
-        values: What its clients agree on.
     """
-    audit = place.audit()
-    with opened(place) as database:
-        create_task(database, name, values, audit)
+    audit = storage.open_audit_log()
+    with storage.open() as database:
+        create_task(database, audit, name, values)
 
 
-def list_tasks(place: DatabaseOptions, json: bool = False) -> None:
+def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
     """List the tasks, and who has a token.
 
     repshare relay tasks list
 
     repshare relay tasks list --json
-
-    Args:
-        place: The database of the relay.
-        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.relay.auth import Access
     from repshare.relay.tasks import Tasks
 
-    with opened(place) as database:
+    with storage.open() as database:
         entries = Access(database).entries()
         tokens = [entry.grant for entry in entries]
         expires = {entry.grant: _day(entry.expires) for entry in entries if entry.expires is not None}
@@ -135,7 +132,7 @@ def list_tasks(place: DatabaseOptions, json: bool = False) -> None:
         print("no tasks yet: repshare relay tasks create NAME --classes C --dimension D", file=sys.stderr)
 
 
-def export(name: Name, file: Annotated[Path, tyro.conf.Positional], place: DatabaseOptions) -> None:
+def export(name: Name, file: Annotated[Path, tyro.conf.Positional], storage: DatabaseOptions) -> None:
     """Write a task, with everything published in it, to a file. Tokens are not in it.
 
     repshare relay tasks export mnist mnist.task
@@ -143,25 +140,23 @@ def export(name: Name, file: Annotated[Path, tyro.conf.Positional], place: Datab
     Args:
         name: The task's name.
         file: The file to write.
-        place: The database of the relay.
     """
     from repshare.files import write_atomically
     from repshare.relay.tasks import Tasks
 
-    audit = place.audit()
-    with opened(place) as database:
+    audit = storage.open_audit_log()
+    with storage.open() as database:
         write_atomically(file, Tasks(database).export(name), private=True)
     audit.note_operator("export", task=name)
 
 
-def import_task(file: Annotated[Path, tyro.conf.Positional], place: DatabaseOptions, name: str | None = None) -> None:
+def import_task(file: Annotated[Path, tyro.conf.Positional], storage: DatabaseOptions, name: str | None = None) -> None:
     """Create a task from a file that `export` wrote. A damaged file is refused, and nothing is created.
 
     repshare relay tasks import mnist.task --redis redis://127.0.0.1:6379/0
 
     Args:
         file: The file to read.
-        place: The database of the relay.
         name: New name of the task. Default: the name that it had.
     """
     from repshare.relay.tasks import Tasks
@@ -170,38 +165,37 @@ def import_task(file: Annotated[Path, tyro.conf.Positional], place: DatabaseOpti
         exported = file.read_bytes()
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
-    audit = place.audit()
-    with opened(place) as database:
+    audit = storage.open_audit_log()
+    with storage.open() as database:
         imported = Tasks(database).import_task(exported, name)
     audit.note_operator("import", task=imported)
     print(f"imported {imported}", file=sys.stderr)
 
 
-def delete(name: Name, place: DatabaseOptions) -> None:
+def delete(name: Name, storage: DatabaseOptions) -> None:
     """Delete a task, everything published in it, and its tokens.
 
     repshare relay tasks delete mnist
 
     Args:
         name: The task's name.
-        place: The database of the relay.
     """
     from repshare.relay.tasks import Tasks
 
-    audit = place.audit()
-    with opened(place) as database:
+    audit = storage.open_audit_log()
+    with storage.open() as database:
         Tasks(database).delete(name)
     audit.note_operator("delete", task=name)
 
 
-def create_task(database: "Database", name: str, values: Values, audit: "AuditLog") -> None:
+def create_task(database: "Database", audit: "AuditLog", name: str, values: TaskValues) -> None:
     """Create a task, and say so. One that is there needs no values."""
     from repshare.relay.tasks import Tasks, make_task
 
     tasks = Tasks(database)
     there = tasks.find(name)
     if values.classes is None or values.dimension is None:
-        if values == Values() and there is not None:
+        if values == TaskValues() and there is not None:
             return
         raise ConfigError(f"a new task needs --classes and --dimension: {name} does not exist yet")
     bound = values.norm_bound or (there.entry.task.norm_bound if there is not None else None)
@@ -219,15 +213,3 @@ def _show_token(token: dict[str, Any]) -> str:
 def _day(expires: float) -> str:
     """Return a time as people read it (UTC)."""
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(expires))
-
-
-@contextmanager
-def opened(place: DatabaseOptions) -> "Iterator[Database]":
-    """Open the database at this place, and close it in the end."""
-    from repshare.stores import open_database
-
-    database = open_database(place.address())
-    try:
-        yield database
-    finally:
-        database.close()

@@ -30,7 +30,7 @@ def report(
     from repshare.files import write_atomically
 
     if not runs:
-        raise ConfigError("which runs? Give their folders: repshare report runs/first")
+        raise ConfigError("give the folders of the runs: repshare report runs/first")
     made = make_report([read_run(path) for path in runs])
     try:
         write_atomically(output, made)

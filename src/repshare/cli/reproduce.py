@@ -11,6 +11,7 @@ from rich.console import Console
 
 from repshare.cli.interrupts import interruptible
 from repshare.cli.learning import Output, check_seeds, load, make_workers
+from repshare.cli.parsing.options import Json
 from repshare.config import Compute, Setting
 from repshare.errors import ConfigError
 
@@ -30,11 +31,11 @@ def reproduce(
     seeds: int | None = None,
     only: tuple[str, ...] = (),
     rounds: int | None = None,
-    data_folder: str | None = None,
+    data_folder: str | None = Setting.data_folder,
     output: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("docs/results"),
     workers: int | None = None,
     compute: Compute = "fp32",
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Reproduce a table or figure: show how long it will take, then compute the missing cells one by one.
 
@@ -70,7 +71,6 @@ def reproduce(
         output: Folder in which results are kept.
         workers: Number of worker processes. Default: one for each core.
         compute: Number format that networks compute with. bf16 is faster, and is noted in the records.
-        json: Print one JSON document on standard output, and nothing else there.
     """
     from repshare.experiments import EXPERIMENTS
     from repshare.experiments.estimate import estimate, in_words
@@ -99,17 +99,16 @@ def reproduce(
         if left:
             clients = max(cell.run.setting.clients for cell in left)
             cores = min(clients, workers or os.cpu_count() or 1)
-            said = f"{len(left)} of {len(cells)} cells to do: about {in_words(estimate(left, fetch, cores))} here"
-            console.print(said, highlight=False)
-            hint = "the same command continues from here"
+            duration = in_words(estimate(left, fetch, cores))
+            terminal.say(console, f"{len(left)} of {len(cells)} cells to do: about {duration} here")
             with (
                 make_workers(Output(workers=workers), clients) as pool,
                 terminal.progress(console) as bar,
-                interruptible(hint) as until_asked,
+                interruptible("the same command continues from here") as until_interrupted,
             ):
                 task = bar.add_task(what, total=sum(cell.run.setting.rounds for cell in left))
                 done = 0
-                for cell, round in until_asked(fill(experiment, left, fetch, folder, pool)):
+                for cell, round in until_interrupted(fill(experiment, left, fetch, folder, pool)):
                     bar.update(task, completed=done + round, description=cell.title)
                     done += round if round == cell.run.setting.rounds else 0
         held = folder.records.read()

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -13,9 +12,6 @@ from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
 from repshare.imports import find_function, in_one_line
 from repshare.learning.samples import Labelled
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -51,23 +47,16 @@ def load_party(reference: str, seed: int) -> Party:
 
 
 def check_fit(client: Client, membership: Membership) -> None:
-    """Refuse a model that cannot take part in the task, before it is trained."""
-    network = client.learner.network
-    if (network.classes, network.dimension) != (membership.agreed.classes, membership.agreed.dimension):
+    """Refuse a model that cannot take part in the task, before it is trained, and peers that the task does not name."""
+    network, task = client.learner.network, membership.agreed
+    if (network.classes, network.dimension) != (task.classes, task.dimension):
         raise ConfigError(
             f"the model has {network.classes} classes and d' = {network.dimension}, but the task {membership.task} "
-            f"has {membership.agreed.classes} classes and d' = {membership.agreed.dimension}"
+            f"has {task.classes} classes and d' = {task.dimension}"
         )
-    check_peers(client, membership)
-
-
-def check_peers(client: Client, membership: Membership) -> None:
-    """Refuse a policy that names peers where the task does not allow it, or fewer than it answers for."""
     others = set(client.policy.peers or ()) - {client.name}
-    if not others:
-        return
-    if not membership.agreed.named_peers:
+    if others and not task.named_peers:
         raise ConfigError(f"the task {membership.task} hands out nothing by name: leave --peers out of the policy")
-    if len(others) < membership.agreed.named_peers:
-        least = f"{membership.agreed.named_peers} named peers share"
+    if others and len(others) < task.named_peers:
+        least = f"{task.named_peers} named peers share"
         raise ConfigError(f"the task {membership.task} answers only for classes that {least}; --peers names fewer")

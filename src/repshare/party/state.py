@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Generator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from repshare.board import Wants
 from repshare.client import Client, Record
@@ -17,17 +17,13 @@ from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
 from repshare.privacy.ledger import read_ledger
-from repshare.results.records import Folder, Journal
-
-if TYPE_CHECKING:
-    from repshare.privacy.guard import Guard
-
+from repshare.results.records import Folder
 
 LEDGER = "privacy.jsonl"
 
 
-class Remembering:
-    """An exchange that gives a round which was cut off the same teacher again, so that it ends as it would have."""
+class CachingExchange:
+    """An exchange that keeps the last teacher, so that a round that was interrupted is repeated with the same one."""
 
     def __init__(self, exchange: Exchange, path: Path) -> None:
         self.exchange, self.path = exchange, path
@@ -63,16 +59,18 @@ class Remembering:
 
 
 class State:
-    """A client's folder: run.json says whose it is, records.jsonl what happened, client.state the last whole round.
+    """A client's folder: run.json describes the client, records.jsonl its rounds, client.state the last one.
 
-    privacy.jsonl is the ledger of what its releases have cost. Nothing ever takes that back. privacy.release is the
+    privacy.jsonl is the ledger of what its releases have cost; it is never reset. privacy.release is the
     last one that was charged, until it is acknowledged. Only the owner may read any of this.
     """
 
     def __init__(self, path: Path, client: Client, membership: Membership) -> None:
-        self.client, self._path, self._teacher = client, path / "client.state", path / "teacher"
-        self._ledger, self._begins_anew = path / LEDGER, False
+        self.client, self.membership = client, membership
+        self._path, self._teacher = path / "client.state", path / "teacher"
+        self._ledger, self._restarted = path / LEDGER, False
         self.folder = Folder(path, _describe(client, membership), resume=True, option="--state", private=True)
+        self.records = self.folder.records  # one line a round
         if client.guard is None and self._ledger.exists() and read_ledger(self._ledger)[1]:
             raise ConfigError(
                 f"releases from {path} were private, and without epsilon exact averages would leave, of which no ε "
@@ -82,13 +80,8 @@ class State:
             self.attach(client.exchange)
 
     def attach(self, exchange: Exchange) -> None:
-        """Learn with others through this."""
-        self.client.exchange = Remembering(exchange, self._teacher)
-
-    @property
-    def records(self) -> Journal:
-        """One line a round."""
-        return self.folder.records
+        """Let the client learn with others through this exchange."""
+        self.client.exchange = CachingExchange(exchange, self._teacher)
 
     def restore(self) -> None:
         """Restore the client as it was. Nothing remains of a round that was not kept whole."""
@@ -101,7 +94,7 @@ class State:
                     "without --end-to-end, leave that out again; --restart begins with a new model"
                 )
             self.client.guard.keep_in(self._ledger)
-            if self._begins_anew:
+            if self._restarted:
                 self.client.guard.pending.drop()
         if self._path.exists():
             self._load(self._path.read_bytes())
@@ -110,7 +103,7 @@ class State:
         try:
             known = [line for line in self.records.read() if line["round"] <= self.client.round_number]
         except (TypeError, KeyError) as error:
-            raise CheckpointError(f"{self.records.path} is damaged: a line of it is no record") from error
+            raise CheckpointError(f"{self.records.path} is damaged: one of its lines is not a record") from error
         self.records.keep_only(known)
 
     def _load(self, kept: bytes) -> None:
@@ -137,7 +130,7 @@ class State:
 
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""
-        self._begins_anew = True
+        self._restarted = True
         for path in (self._path, self._teacher):
             path.unlink(missing_ok=True)
         self.records.keep_only([])
@@ -163,32 +156,31 @@ def make_report(client: Client, record: Record) -> dict[str, Any]:
     """Return what a client reports of a round if it chooses to: figures about its training, not about its samples."""
     figures = {key: getattr(record, key) for key in _figures(client)}
     finite = {key: value for key, value in figures.items() if value is not None and math.isfinite(value)}
-    return {**finite, **_besides(client)}
+    return {**finite, **_other_facts(client)}
 
 
 def reported(client: Client) -> list[str]:
     """Return the names of the figures that a report of this client has."""
-    return [*_figures(client), *_besides(client)]
+    return [*_figures(client), *_other_facts(client)]
 
 
 def _figures(client: Client) -> list[str]:
-    told = ["round", "bytes_up", "bytes_down"]
+    names = ["round", "bytes_up", "bytes_down"]
     if client.guard is None or client.guard.covers_model:
-        told.append("test_accuracy")
-    if not client.policy.end_to_end:  # which covers what is told of the model, not of its training samples
-        told += ["train_accuracy", "ce", "kd", "disc", "bound"]
-    return told
+        names.append("test_accuracy")
+    if not client.policy.end_to_end:  # which covers the model, not figures about its training samples
+        names += ["train_accuracy", "ce", "kd", "disc", "bound"]
+    return names
 
 
-def _besides(client: Client) -> dict[str, Any]:
+def _other_facts(client: Client) -> dict[str, Any]:
+    """Return what a report contains beside the figures of a round: the privacy spent, and the model."""
+    privacy: dict[str, Any] = {}
+    if guard := client.guard:
+        mode = f"{guard.mode}, {guard.policy.adjacency}"
+        privacy["privacy"] = {"epsilon": guard.spent, "delta": guard.delta, "mode": mode}
     weights = client.learner.network.model.state_dict().values()
-    privacy = {} if client.guard is None else {"privacy": _spent(client.guard)}
     return {**privacy, "model": _name(client), "model_bytes": sum(each.nbytes for each in weights)}
-
-
-def _spent(guard: "Guard") -> dict[str, Any]:
-    """Return what releases have cost, and what that covers."""
-    return {"epsilon": guard.spent, "delta": guard.delta, "mode": f"{guard.mode}, {guard.policy.adjacency}"}
 
 
 def _describe(client: Client, membership: Membership) -> dict[str, Any]:

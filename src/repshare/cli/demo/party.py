@@ -1,6 +1,6 @@
 """The parties of the demo: real images dealt among networks that differ. `repshare join --task …/party.py:party`.
 
-`python -m repshare.cli.demo.party RECORDS ROUNDS PACE SHARES`: the same parties without each other.
+`python -m repshare.cli.demo.party OPTIONS RECORDS`: the same parties without each other.
 """
 
 import json
@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -17,31 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from repshare import LeNet5, Party, Policy, load
-from repshare.client import Client
+from repshare.cli.demo.options import DemoOptions
+from repshare.cli.party_loop import WorkOptions, make_client
 from repshare.learning.models import MLP, ConvNet
-from repshare.learning.randomness import derive, numpy_stream
+from repshare.learning.randomness import numpy_stream
 from repshare.results.records import Journal
 
 DIMENSION = 84  # d', which all of them agree on
 VARIABLE = "REPSHARE_DEMO"
 TESTED = 2000  # images, so that a round on MNIST is not mostly testing
-DOOR_SECONDS = 120.0
-
-
-@dataclass(frozen=True)
-class Share:
-    """One party's part in one demo."""
-
-    dataset: str
-    place: int  # 0, 1, …
-    samples: int
-    seed: int
-    door: str | None = None  # a folder in which parties say that they are ready
-    parties: int = 1  # how many to wait for there
-
-    def environment(self) -> dict[str, str]:
-        """Return the environment of a process that is to be this party."""
-        return {VARIABLE: json.dumps(asdict(self))}
+READY_SECONDS = 120.0
 
 
 class ResNet(nn.Module):
@@ -73,61 +58,59 @@ def network_of(place: int) -> str:
     return list(NETWORKS)[place % len(NETWORKS)]
 
 
+def environment(options: DemoOptions, place: int, ready: Path | None = None) -> dict[str, str]:
+    """Return the environment of a process that is to be one of the parties; it waits for the others in `ready`."""
+    given = {"options": asdict(options), "place": place, "ready": None if ready is None else str(ready)}
+    return {VARIABLE: json.dumps(given)}
+
+
 def party() -> Party:
-    """Return the party that the environment names, once all other parties are ready, too."""
-    share = Share(**json.loads(os.environ[VARIABLE]))
-    made = make_party(share)
-    if share.door is not None:
-        _meet(Path(share.door), share)
-    return made
+    """Return the party that the environment names: a network and a few images of its own.
 
-
-def make_party(share: Share) -> Party:
-    """Return a network and a few images of its own. The same share has the same ones wherever it is made."""
-    train, test, classes = load(share.dataset).normalised()
-    mine = choose(share, len(train.labels))
-    return Party(
-        model=NETWORKS[network_of(share.place)](classes),
+    If it was given a folder for that, it waits there until all other parties are ready, too.
+    """
+    given = json.loads(os.environ[VARIABLE])
+    options, place = DemoOptions(**given["options"]), given["place"]
+    train, test, classes = load(options.dataset).normalised()
+    mine = choose_samples(options, place, len(train.labels))
+    made = Party(
+        model=NETWORKS[network_of(place)](classes),
         data=(train.images[mine], train.labels[mine]),
         test=(test.images[:TESTED], test.labels[:TESTED]),
         policy=Policy(learning_rate=0.003),  # three times the usual: a demo is short
     )
+    if given["ready"] is not None:
+        _wait_for_others(Path(given["ready"]), options, place)
+    return made
 
 
-def choose(share: Share, of: int) -> NDArray[np.int64]:
+def choose_samples(options: DemoOptions, place: int, of: int) -> NDArray[np.int64]:
     """Return which of the training samples this party has."""
-    order = numpy_stream(share.seed, "demo").permutation(of)
-    return order[share.place * share.samples : (share.place + 1) * share.samples]
+    order = numpy_stream(options.seed, "demo").permutation(of)
+    return order[place * options.samples : (place + 1) * options.samples]
 
 
-def _meet(door: Path, share: Share) -> None:
-    """Wait for the others. Real clients need not, but processes take seconds to start, and a demo is short."""
-    (door / f"ready-{share.place}").touch()
-    deadline = time.monotonic() + DOOR_SECONDS
-    while len(list(door.glob("ready-*"))) < share.parties and time.monotonic() < deadline:
+def _wait_for_others(ready: Path, options: DemoOptions, place: int) -> None:
+    """Wait until all are ready. Real clients need not, but processes take seconds to start, and a demo is short."""
+    (ready / str(place)).touch()
+    deadline = time.monotonic() + READY_SECONDS
+    while len(list(ready.iterdir())) < options.clients and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
-def learn_alone(journal: Journal, rounds: int, pace: float, shares: dict[str, Share]) -> None:
+def learn_alone(options: DemoOptions, journal: Journal) -> None:
     """Train each of them with the same weights and batches as together, but without other clients to learn from."""
-    clients = [_make_client(name, share) for name, share in shares.items()]
-    for _ in range(rounds):
+    work, alone = WorkOptions(seed=options.seed, threads=1), Policy(lambda_kd=0.0, lambda_disc=0.0)
+    clients = []
+    for place, name in enumerate(options.names):
+        os.environ |= environment(options, place)
+        clients.append(make_client(f"{__file__}:party", name, work, alone))
+    for _ in range(options.rounds):
         began = time.monotonic()
         for client in clients:
             journal.add([asdict(client.round())])
-        time.sleep(max(pace - (time.monotonic() - began), 0))
-
-
-def _make_client(name: str, share: Share) -> Client:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(share.seed, name, "model"))  # as `repshare join` does
-        party = make_party(share)
-    alone = replace(party.policy or Policy(), lambda_kd=0.0, lambda_disc=0.0)
-    return Client(party.model, party.data, name=name, policy=alone, test=party.test, seed=share.seed)
+        time.sleep(max(options.pace - (time.monotonic() - began), 0))
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    records, rounds, pace, shares = sys.argv[1:]
-    parties = {name: Share(**share) for name, share in json.loads(shares).items()}
-    learn_alone(Journal(Path(records)), int(rounds), float(pace), parties)
+    learn_alone(DemoOptions(**json.loads(sys.argv[1])), Journal(Path(sys.argv[2])))

@@ -7,20 +7,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from repshare.cli.demo import keeper
 from repshare.errors import WorkerFailed
 
 STOP_SECONDS = 10.0  # for a process to end when asked to
 
+# A shell that reads the id of the processes' group, and then waits for the end of its input: it comes when the demo
+# ends in whatever way. It kills the group, waits until its processes are gone, and removes the folder, if it has one.
+WATCHDOG = 'read group; read end; kill -s KILL -- "-$group"; sleep 1; rm -rf -- "$@"'
+
 
 class DemoProcesses:
-    """Several processes, for the length of a block; what each says is in a file."""
+    """Several processes, for the length of a block; the output of each is in a file."""
 
     def __init__(self, folder: Path, *, remove: bool) -> None:
         """`remove` the folder, too, if this process is killed."""
         self.folder, self._running = folder, dict[str, subprocess.Popen[bytes]]()
-        command = [sys.executable, "-I", keeper.__file__, *([str(folder)] if remove else [])]
-        self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)
+        self._group = 0  # its first process leads it. Not ours: Ctrl-C is for us alone
+        read, self._pipe = os.pipe()
+        command = ["sh", "-c", WATCHDOG, "watchdog", *([str(folder)] if remove else [])]
+        self._watchdog = subprocess.Popen(command, stdin=read, stderr=subprocess.DEVNULL, process_group=0)
+        os.close(read)
 
     def start(self, name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Start Python with these arguments. Its own temporary files are in the folder, too: PyTorch leaves some."""
@@ -33,14 +39,18 @@ class DemoProcesses:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "TMPDIR": str(temporary), **(environment or {})},
-                process_group=self._keeper.pid,  # not ours: Ctrl-C is for us alone, and the keeper kills all at once
+                process_group=self._group,
             )
+        if not self._group:
+            self._group = self._running[name].pid
+            os.write(self._pipe, f"{self._group}\n".encode())
 
     def running(self, name: str) -> bool:
-        """Return whether it is still running. Raises WorkerFailed, with its last lines, if it did not end well."""
+        """Return whether it is still running. Raises WorkerFailed, with its last line, if it did not end well."""
         code = self._running[name].poll()
         if code:
-            raise WorkerFailed(f"{name} ended with exit code {code}: {self._last_words(name)}")
+            *_, last = ["no output", *self.log(name).read_text(errors="replace").strip().splitlines()]
+            raise WorkerFailed(f"{name} ended with exit code {code}: {last.removeprefix('repshare: ')}")
         return code is None
 
     def log(self, name: str) -> Path:
@@ -59,11 +69,6 @@ class DemoProcesses:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self._keeper.kill()  # last: if anything above is cut short, it takes over
-        self._keeper.wait()
-        if self._keeper.stdin:
-            self._keeper.stdin.close()
-
-    def _last_words(self, name: str) -> str:
-        lines = self.log(name).read_text(errors="replace").strip().splitlines()
-        return lines[-1].removeprefix("repshare: ") if lines else "it said nothing"
+        self._watchdog.kill()  # last: if anything above is cut short, it takes over
+        self._watchdog.wait()
+        os.close(self._pipe)

@@ -2,8 +2,8 @@
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from repshare.cli.parsing.options import Option, options_of
 from repshare.errors import ConfigError
@@ -11,24 +11,21 @@ from repshare.errors import ConfigError
 WANTED = {int: "a whole number", float: "a number"}
 LIKE_AN_OPTION = re.compile(r"(?!-(inf|infinity|nan)$)--?[a-z]|--$", re.IGNORECASE)  # not -1, nor - for standard output
 
-Given = tuple[Option, list[str]]
 
-
-class Wrong(ConfigError):
+class UsageError(ConfigError):
     """Arguments that a command does not take."""
 
 
 def check_arguments(program: str, command: Callable[..., Any], arguments: Sequence[str]) -> None:
     """Raise ConfigError for what the command does not know, cannot read, or misses."""
+    options = options_of(command)
     try:
-        _check(options_of(command), arguments)
-    except Wrong as error:
-        refuse(str(error), program)
-
-
-def refuse(message: str, program: str) -> NoReturn:
-    """Print what is wrong, and where to read more."""
-    raise ConfigError(f"{message} See `{program} --help`") from None
+        given = _match(options, arguments)
+        for option, values in given:
+            _check_values(option, values)
+        _check_complete(options, {option.name for option, _ in given})
+    except UsageError as error:
+        raise ConfigError(f"{error} See `{program} --help`") from None
 
 
 def suggest(word: str, known: Collection[str]) -> str:
@@ -50,73 +47,56 @@ def _nearest(word: str, known: dict[str, str]) -> str | None:
     return known[found[0]] if found else None
 
 
-def _check(options: list[Option], arguments: Sequence[str]) -> None:
-    given = _match(options, arguments)
-    for option, values in given:
-        _check_values(option, values)
-    _check_complete(options, {option.name for option, _ in given})
-
-
-def _match(options: list[Option], arguments: Sequence[str]) -> list[Given]:
+def _match(options: list[Option], arguments: Sequence[str]) -> list[tuple[Option, list[str]]]:
     """Return the options that are given, with their values."""
     known = {flag: option for option in options if not option.positional for flag in (option.flag, *option.aliases)}
-    places = [option for option in options if option.positional]
-    given: list[Given] = []
+    positional = [option for option in options if option.positional]
+    given: list[tuple[Option, list[str]]] = []
     for argument in arguments:
         if LIKE_AN_OPTION.match(argument):
             flag, equals, value = argument.partition("=")
-            given.append((_find(flag.replace("_", "-"), known), [value] if equals else []))
-        elif given and _takes_more(*given[-1]):
+            flag = flag.replace("_", "-")
+            if flag not in known:
+                raise UsageError(f"unknown option {flag}{suggest(flag, known)}")
+            given.append((known[flag], [value] if equals else []))
+        elif given and given[-1][0].kind is not bool and (given[-1][0].several or not given[-1][1]):
             given[-1][1].append(argument)
-        elif places:
-            given.append((places[0], [argument]))
-            places = places if places[0].several else places[1:]
+        elif positional:
+            given.append((positional[0], [argument]))
+            positional = positional if positional[0].several else positional[1:]
         else:
-            raise Wrong(f"unexpected argument {argument!r}.")
+            raise UsageError(f"unexpected argument {argument!r}.")
     return given
-
-
-def _find(flag: str, known: dict[str, Option]) -> Option:
-    if flag not in known:
-        raise Wrong(f"unknown option {flag}{suggest(flag, known)}")
-    return known[flag]
-
-
-def _takes_more(option: Option, values: list[str]) -> bool:
-    return option.kind is not bool and (option.several or not values)
 
 
 def _check_values(option: Option, values: list[str]) -> None:
     if option.kind is bool and values:
-        raise Wrong(f"{option.flag} takes no value.")
+        raise UsageError(f"{option.flag} takes no value.")
     if option.kind is not bool and not option.several and not values:
-        raise Wrong(f"{option.flag} needs a value: {option.flag} {option.metavar}.")
+        raise UsageError(f"{option.flag} needs a value: {option.usage}.")
     for value in values:
         if not (option.may_be_none and value == "None"):
             _check_value(option, value)
 
 
 def _check_value(option: Option, value: str) -> None:
-    called = option.metavar if option.positional else option.flag
     if isinstance(option.kind, tuple) and value not in option.kind:
         near = difflib.get_close_matches(value, option.kind, n=1)
         hint = f"did you mean {near[0]}?" if near else f"choose {_listed(option.kind, 'or')}."
-        raise Wrong(f"{option.name} cannot be {value!r}: {hint}")
+        raise UsageError(f"{option.name} cannot be {value!r}: {hint}")
     if option.kind in WANTED:
         try:
             option.kind(value)
         except ValueError:
-            raise Wrong(f"{called} takes {WANTED[option.kind]}, not {value!r}.") from None
+            called = option.metavar if option.positional else option.flag
+            raise UsageError(f"{called} takes {WANTED[option.kind]}, not {value!r}.") from None
 
 
-def _check_complete(options: Iterable[Option], given: Collection[str]) -> None:
-    missing = [
-        option.metavar if option.positional else f"{option.flag} {option.metavar}"
-        for option in options
-        if option.required and option.name not in given and not (option.positional and option.several)
-    ]
+def _check_complete(options: list[Option], given: Collection[str]) -> None:
+    needed = [option for option in options if option.required and not (option.positional and option.several)]
+    missing = [option.usage for option in needed if option.name not in given]
     if missing:
-        raise Wrong(f"{_listed(missing, 'and')} {'is' if len(missing) == 1 else 'are'} missing.")
+        raise UsageError(f"{_listed(missing, 'and')} {'is' if len(missing) == 1 else 'are'} missing.")
 
 
 def _listed(words: Sequence[str], link: str) -> str:

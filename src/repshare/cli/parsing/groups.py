@@ -19,6 +19,7 @@ SHARED: Layout = (
     ("privacy", "epsilon delta planned-releases clip adjacency end-to-end training-share grad-clip seeded-noise"),
 )  # fmt: skip
 SIMULATED: Layout = (
+    (COMMON, "dataset clients rounds methods method-options model partition alpha seeds name resume json"),
     ("data", "samples classes-per-client ratio data-folder fallback"),
     *SHARED,
     ("faults and attacks", "participation dropout late-joiners leavers stragglers attackers attack"),
@@ -26,14 +27,8 @@ SIMULATED: Layout = (
     ("output and processes", "runs workers inline ray resident checkpoint-every"),
 )
 LAYOUTS: dict[str, Layout] = {
-    "compare": (
-        (COMMON, "dataset clients rounds methods method-options model partition alpha seeds name resume json"),
-        *SIMULATED,
-    ),
-    "run": (
-        (COMMON, "dataset clients rounds method-options model partition alpha seeds name resume json"),
-        *SIMULATED,
-    ),
+    "compare": SIMULATED,
+    "run": SIMULATED,
     "join": (
         (COMMON, "task token-file rounds state dry-run restart json"),
         ("connection", "ca cert key plain-http timeout patience"),

@@ -1,9 +1,10 @@
-"""The help that `--help` prints: the list of commands, and a command's options."""
+"""The help of a command, which `--help` prints."""
 
 import inspect
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 from repshare.cli.parsing.groups import COMMON, grouped
@@ -21,55 +22,39 @@ def describe(
     If it has common options, the others are only named, unless `everything` is asked for.
     """
     options = options_of(command)
-    places = [option for option in options if option.positional]
-    needed = [f"{option.flag} {option.metavar}" for option in options if option.required and not option.positional]
-    usage = " ".join(["usage:", program, *(option.metavar for option in places), *needed, "[OPTIONS]"])
-    parts = ["\n".join(_wrap(usage, "", "       ")), *_description(inspect.getdoc(command) or "")]
-    if rows := [line for name, text in methods for line in _entry(name, [text])]:
-        parts.append("\n".join(["methods:", *rows]))
-    groups = {"arguments": places} if places else {}
-    groups |= grouped(program.removeprefix("repshare "), options)
-    brief = {} if everything or COMMON not in groups else _after(groups, COMMON)
-    parts += ["\n".join([f"{title}:", *_lines(held)]) for title, held in groups.items() if title not in brief]
-    if brief:
-        parts.append("\n".join([f"more options, which `{program} --help-all` describes:", *_names(brief)]))
+    positional = [option for option in options if option.positional]
+    needed = [*positional, *(option for option in options if option.required and not option.positional)]
+    usage = " ".join(["usage:", program, *(option.usage for option in needed), "[OPTIONS]"])
+    parts = ["\n".join(_wrap(usage, "", "       "))]
+    parts += _description(inspect.getdoc(command) or "")
+    sections = {"methods": [line for name, text in methods for line in _entry(name, [text])]}
+    groups = {"arguments": positional, **grouped(program.removeprefix("repshare "), options)}
+    titles = list(groups)
+    shown = titles if everything or COMMON not in groups else titles[: titles.index(COMMON) + 1]
+    for title in shown:
+        sections[title] = [line for option in groups[title] for line in _entry(option.usage, _paragraphs(option))]
+    sections[f"more options, which `{program} --help-all` describes"] = [
+        line
+        for title in titles[len(shown) :]
+        for line in _wrap(f"{title}: {' '.join(option.flag for option in groups[title])}", "  ", "      ")
+    ]
+    parts += ["\n".join([f"{title}:", *lines]) for title, lines in sections.items() if lines]
     return "\n\n".join(parts)
 
 
-def _after(groups: dict[str, list[Option]], title: str) -> dict[str, list[Option]]:
-    """Return the groups that follow this one."""
-    return dict(list(groups.items())[list(groups).index(title) + 1 :])
-
-
-def _names(groups: dict[str, list[Option]]) -> Iterator[str]:
-    """Yield each title with the names of its options."""
-    for title, held in groups.items():
-        yield from _wrap(f"{title}: {' '.join(option.flag for option in held)}", "  ", "      ")
-
-
 def _description(documentation: str) -> Iterator[str]:
-    """Return paragraphs as they are; examples indented, those that follow each other without a line between them."""
-    examples: list[str] = []
-    for paragraph in [*documentation.partition("\nArgs:\n")[0].strip().split("\n\n"), ""]:
-        text = " ".join(paragraph.split("\n"))
-        if text.startswith("repshare "):
-            examples.append(f"  {text}")
-            continue
-        if examples:
-            yield "\n".join(examples)
-            examples = []
-        if text:
-            yield "\n".join(_wrap(text))
+    """Yield paragraphs as they are; examples indented, those that follow each other without a line between them."""
+    text = documentation.partition("\nArgs:\n")[0].strip()
+    paragraphs = [" ".join(paragraph.split("\n")) for paragraph in text.split("\n\n")]
+    for are_examples, group in groupby(paragraphs, key=lambda paragraph: paragraph.startswith("repshare ")):
+        if are_examples:
+            yield "\n".join(f"  {example}" for example in group)
+        else:
+            yield from ("\n".join(_wrap(paragraph)) for paragraph in group)
 
 
-def _lines(options: Iterable[Option]) -> Iterator[str]:
-    for option in options:
-        called = option.metavar if option.positional else f"{option.flag} {option.metavar}".rstrip()
-        yield from _entry(called, _parts(option))
-
-
-def _entry(called: str, parts: Iterable[str]) -> Iterator[str]:
-    first, *others = [each for part in parts for each in _wrap(part, " " * INDENT)]
+def _entry(called: str, paragraphs: Iterable[str]) -> Iterator[str]:
+    first, *others = [line for paragraph in paragraphs for line in _wrap(paragraph, " " * INDENT)]
     if len(called) + 2 < INDENT:
         yield f"  {called:<{INDENT - 2}}{first.lstrip()}"
     else:
@@ -77,27 +62,21 @@ def _entry(called: str, parts: Iterable[str]) -> Iterator[str]:
     yield from others
 
 
-def _parts(option: Option) -> list[str]:
-    """Return the description in parts; a line that begins with one of the choices stays one."""
+def _paragraphs(option: Option) -> list[str]:
+    """Return the description, with the default in it once. A line about one of the choices is its own paragraph."""
+    text = option.help
+    if option.required:
+        text += "" if option.positional else " Required."
+    elif (default := _shown(option.default)) and "Default: " not in text:
+        text += f" Default: {default}."
     choices = option.kind if isinstance(option.kind, tuple) else ()
-    first, *others = _told(option).splitlines()
-    parts = [first]
-    for line in others:
-        if line.partition(":")[0] in choices:
-            parts.append(line)
+    paragraphs: list[str] = []
+    for line in text.splitlines():
+        if not paragraphs or line.partition(":")[0] in choices:
+            paragraphs.append(line)
         else:
-            parts[-1] += f" {line}"
-    return parts
-
-
-def _told(option: Option) -> str:
-    """Return the description, with the default in it once."""
-    if option.required and not option.positional:
-        return f"{option.help} Required."
-    shown = _shown(option.default)
-    if option.required or not shown or "Default: " in option.help:
-        return option.help
-    return f"{option.help} Default: {shown}."
+            paragraphs[-1] += f" {line}"
+    return paragraphs
 
 
 def _shown(default: Any) -> str:

@@ -1,17 +1,17 @@
 """A command's options, read from its signature: what the help shows, and what its arguments are checked by."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import tyro
 
 from repshare.fields import field_helps
 
-REQUIRED = object()
+REQUIRED = inspect.Parameter.empty
 KINDS = {int: "N", float: "NUMBER", str: "NAME", Path: "FILE"}
 METAVARS = {
     "action": "ACTION", "what": "WHAT", "method": "METHOD", "methods": "METHOD", "model": "MODEL", "ray": "ADDRESS",
@@ -22,6 +22,9 @@ METAVARS = {
     "head-seconds": "SECONDS", "read-seconds": "SECONDS", "away-seconds": "SECONDS", "share-classes": "CLASS",
     "share-samples": "INDEX", "method-options": "OPTION", "db": "FILE", "audit-log": "FILE",
 }  # fmt: skip
+
+
+Json = Annotated[bool, tyro.conf.arg(help="Print one JSON document on standard output, and nothing else there.")]
 
 
 class Option(NamedTuple):
@@ -52,38 +55,46 @@ class Option(NamedTuple):
         return (self.named_value or METAVARS.get(self.name) or KINDS[self.kind]) + (" ..." if self.several else "")
 
     @property
+    def usage(self) -> str:
+        """The option with its value, as the help shows it."""
+        return self.metavar if self.positional else f"{self.flag} {self.metavar}".rstrip()
+
+    @property
     def required(self) -> bool:
         """Return whether the command cannot do without it."""
         return self.default is REQUIRED
 
 
 def options_of(command: Callable[..., Any]) -> list[Option]:
-    """Return all options of a command; those of its dataclasses stand where the dataclass does."""
+    """Return all options of a command or of a dataclass; those of a command's dataclasses are in their place."""
     hints = get_type_hints(command, include_extras=True)
-    told = _parameter_helps(inspect.getdoc(command) or "")
+    if is_dataclass(command):
+        helps = field_helps(command) | {each.name: each.metadata["help"] for each in fields(command) if each.metadata}
+    else:
+        helps = _parameter_helps(inspect.getdoc(command) or "")
     found: list[Option] = []
     for name, parameter in inspect.signature(command).parameters.items():
-        default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
-        found += _read(name, hints[name], default, told.get(name, ""))
+        found += _read(name, hints[name], parameter.default, helps.get(name, ""))
     return found
 
 
-def _read(name: str, hint: Any, default: Any, told: str) -> Iterator[Option]:
+def _read(name: str, hint: Any, default: Any, help: str) -> list[Option]:
     marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     kind = get_args(hint)[0] if marks else hint
-    if is_dataclass(kind):
-        yield from _read_fields(kind)
-        return
-    kind, may_be_none = _without_none(kind)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return options_of(kind)
+    may_be_none = NoneType in get_args(kind)
+    if may_be_none:
+        (kind,) = (each for each in get_args(kind) if each is not NoneType)
     several = get_origin(kind) is tuple
     kind = get_args(kind)[0] if several else kind
-    configured: dict[str, Any] = {}
-    for mark in marks:  # tyro.conf.arg(…), whose type has no public name
-        configured |= {key: value for key in ("name", "metavar", "aliases") if (value := getattr(mark, key, None))}
-    yield Option(
-        name=configured.get("name", name).replace("_", "-"),
+    configured = {  # by tyro.conf.arg(…), whose type has no public name
+        key: value for mark in marks for key in ("help", "metavar", "aliases") if (value := getattr(mark, key, None))
+    }
+    option = Option(
+        name=name.replace("_", "-"),
         kind=get_args(kind) if get_origin(kind) is Literal else kind,
-        help=told,
+        help=configured.get("help", help),
         default=default,
         positional=any(mark is tyro.conf.Positional for mark in marks),
         several=several,
@@ -91,21 +102,7 @@ def _read(name: str, hint: Any, default: Any, told: str) -> Iterator[Option]:
         aliases=configured.get("aliases", ()),
         named_value=configured.get("metavar"),
     )
-
-
-def _read_fields(made: Any) -> Iterator[Option]:
-    hints, told = get_type_hints(made, include_extras=True), field_helps(made)
-    for field in fields(made):
-        default = REQUIRED if field.default is MISSING else field.default
-        help = field.metadata.get("help") or told.get(field.name, "")
-        yield from _read(field.name, hints[field.name], default, help)
-
-
-def _without_none(kind: Any) -> tuple[Any, bool]:
-    if get_origin(kind) not in (Union, UnionType):
-        return kind, False
-    (left,) = (each for each in get_args(kind) if each is not type(None))
-    return left, True
+    return [option]
 
 
 def _parameter_helps(documentation: str) -> dict[str, str]:
