@@ -73,7 +73,7 @@ def test_json_prints_one_document_and_nothing_else(tmp_path):
 
 
 def test_run_does_one_method(tmp_path):
-    done = repshare_cold("run", "FL", *TINY, "--independent-starts", "--name", "x", "--inline", cwd=tmp_path)
+    done = repshare("run", "FL", *TINY, "--independent-starts", "--name", "x", "--inline", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert {line["method"] for line in records(tmp_path / "runs/x")} == {"FL"}
 
