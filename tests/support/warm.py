@@ -21,11 +21,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryFile
 
 RELAY = ("repshare.cli.main", "repshare.relay.server", "repshare.stores", "uvloop")  # no more: its memory is looked at
 ALL = (
@@ -119,7 +119,7 @@ def start_warm(arguments, *, script=None, thorough=False, **where):
 
 def run_warm(*arguments, cwd, timeout=120, **options):
     """Run a command to its end, as `subprocess.run` would."""
-    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = start_warm(list(map(str, arguments)), cwd=cwd, stdout=out, stderr=err, **options)
         try:
             process.wait(timeout)
@@ -204,9 +204,10 @@ def become(arguments, cwd, env, thorough, script, open_files, files):
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    tempfile.tempdir = None  # TMPDIR may be another
     sys.path[0] = cwd if script is None else str(Path(script).parent)  # in place of this folder
     sys.argv = [script or "repshare", *arguments]
-    if "repshare.simulation" in sys.modules:
+    if "repshare.simulation" in sys.modules and sys.version_info < (3, 14):  # from then on, it is asked with a key
         copy_forkserver()
     if thorough:
         run(script)
