@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 
 import httpx
 import pytest
@@ -16,7 +15,7 @@ from repshare.cli.demo.scene import Cast, Scene
 from repshare.errors import ConfigError, WorkerFailed
 from support.processes import PATIENCE_SECONDS, REPSHARE, eventually, records
 from support.relays import create_task, invite, start_relay
-from support.warm import run_warm
+from support.warm import run_warm, start_warm
 
 SMALL = ("--clients", "2", "--samples", "20")
 
@@ -24,15 +23,17 @@ SMALL = ("--clients", "2", "--samples", "20")
 class Demo:
     """The command under way, in a folder of its own for temporary files."""
 
-    def __init__(self, folder, *arguments):
+    def __init__(self, folder, *arguments, cold=False):
         self.folder, self.temporary = folder, folder / "temporary"
         self.temporary.mkdir()
         self.out = folder / "out"
         with self.out.open("wb") as out, (folder / "err").open("wb") as err:
-            self.process = subprocess.Popen(
-                [*REPSHARE, "demo", *SMALL, *arguments],
-                cwd=folder, stdout=out, stderr=err, env={**os.environ, "TMPDIR": str(self.temporary)},
-            )  # fmt: skip
+            files = {"cwd": folder, "stdout": out, "stderr": err}
+            environment = {**os.environ, "TMPDIR": str(self.temporary)}
+            if cold:
+                self.process = subprocess.Popen([*REPSHARE, "demo", *SMALL, *arguments], env=environment, **files)
+            else:
+                self.process = start_warm(["demo", *SMALL, *arguments], env=environment, **files)
 
     def page(self):
         """The page's address, once it is shown."""
@@ -61,8 +62,8 @@ class Demo:
 def start(tmp_path):
     begun = []
 
-    def start(*arguments):
-        begun.append(Demo(tmp_path, *arguments))
+    def start(*arguments, **how):
+        begun.append(Demo(tmp_path, *arguments, **how))
         return begun[-1]
 
     yield start
@@ -73,7 +74,7 @@ def start(tmp_path):
 
 
 def test_it_runs_a_relay_and_clients_and_compares_with_learning_alone(start):
-    demo = start("--rounds", "8", "--pace", "0.4", "--keep", "kept")
+    demo = start("--rounds", "8", "--pace", "0.4", "--keep", "kept", cold=True)
     page = eventually(demo.page, "the page's address is shown")
     relay, token = page.split("/#token=")
     answer = httpx.get(f"{relay}/v1/tasks/digits", headers={"Authorization": f"Bearer {token}"}, timeout=30)
@@ -155,8 +156,7 @@ def test_alone_is_what_joining_without_learning_from_others_gives(tmp_path):
     shares = json.dumps({"bob": {"dataset": "digits", "place": 1, "samples": 20, "seed": 3}})
     alone = tmp_path / "alone" / "records.jsonl"
     alone.parent.mkdir()
-    command = [sys.executable, "-m", "repshare.cli.demo.party", str(alone), "3", "0", shares]
-    subprocess.run(command, check=True, timeout=120)
+    run_warm(alone, 3, 0, shares, cwd=tmp_path, script=party.__file__).check_returncode()
 
     def learnt(folder):
         return [(line["ce"], line["train_accuracy"], line["test_accuracy"]) for line in records(folder)]
