@@ -1,6 +1,7 @@
 """Real data, loaded once: scikit-learn's handwritten digits, which need no network."""
 
 import signal
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -14,6 +15,37 @@ hypothesis.settings.load_profile("patient")
 
 # A shell starts what it puts in the background deaf to Ctrl-C, and so would be every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+SLOWEST = (  # longest first: where several processes share the files, none is left with a long one at the end
+    "relay/test_relay_memory.py",
+    "relay/test_relay_clocks.py",
+    "relay/page/test_page.py",
+    "simulation/test_checkpoint.py",
+    "cli/test_demo.py",
+    "exchange/test_peer.py",
+    "cli/test_cli.py",
+    "relay/test_relay_faults.py",
+    "simulation/test_cluster.py",
+    "relay/test_relay_server.py",
+    "stores/test_damage.py",
+    "experiments/test_experiments.py",
+    "cli/test_peering.py",
+    "data/test_sources.py",
+    "privacy/test_budgets.py",
+    "relay/routes/test_relay_schema.py",
+    "party/test_join.py",
+    "relay/test_relay_audit.py",
+    "test_documents.py",
+    "spaces/test_spaces.py",
+    "relay/routes/test_relay_fuzz.py",
+    "relay/page/test_relay_page.py",
+    "relay/test_relay_connections.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    place = {Path(__file__).parent / name: number for number, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 @pytest.fixture(scope="session", autouse=True)

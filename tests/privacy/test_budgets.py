@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -128,6 +129,7 @@ def test_a_relay_that_is_stopped_costs_a_joined_client_one_charge(tmp_path, monk
         going = Process(*join, 12, "--pace", 0.5, cwd=tmp_path, name="alice")
         while len(records("repshare-digits-alice")) < 2:
             assert going.process.poll() is None, going.err.read_text()
+            time.sleep(0.02)
         relay.stop()
         assert going.process.wait(120) == 0, going.err.read_text()
         away = [line for line in records("repshare-digits-alice") if line["trouble"]]

@@ -37,18 +37,18 @@ def is_ahead(relay, name):
 def test_a_clock_that_was_once_ahead_does_not_stop_releases_from_growing_old(tmp_path, clock, place, request):
     where = ("--redis", request.getfixturevalue("redis_url")) if place == "redis" else ("--db", "relay.db")
     clock(YEAR)
-    with start_relay(tmp_path, *where, *TASK, cold=True) as relay:
+    with start_relay(tmp_path, *where, *TASK) as relay:
         relay.publish("early", release())
         is_ahead(relay, "early")
     clock(0)
-    with start_relay(tmp_path, *where, *TASK, cold=True) as relay:
+    with start_relay(tmp_path, *where, *TASK) as relay:
         relay.publish("right", release())
         assert set(there(relay)) == {"early", "right"}
         gone(relay, "early", "right")
 
 
 def test_a_clock_that_is_set_while_a_relay_runs_neither_stops_nor_hastens_anything(tmp_path, clock):
-    with start_relay(tmp_path, *TASK[:-1], 10, cold=True) as relay:
+    with start_relay(tmp_path, *TASK[:-1], 10) as relay:
         begun = time.monotonic()
         relay.publish("silent", release())
         round = 1
@@ -64,11 +64,11 @@ def test_a_clock_that_is_set_while_a_relay_runs_neither_stops_nor_hastens_anythi
 
 def test_a_clock_that_is_wrong_after_a_restart_forgets_nobody_early(tmp_path, clock):
     task = (*TASK[:-1], 3600)
-    with start_relay(tmp_path, *task, cold=True) as relay:
+    with start_relay(tmp_path, *task) as relay:
         relay.publish("alice", release())
     for wrong in (YEAR, -YEAR):
         clock(wrong)
-        with start_relay(tmp_path, *task, cold=True) as relay:
+        with start_relay(tmp_path, *task) as relay:
             time.sleep(2.5)
             assert set(there(relay)) == {"alice"}
 
@@ -76,10 +76,10 @@ def test_a_clock_that_is_wrong_after_a_restart_forgets_nobody_early(tmp_path, cl
 def test_the_time_that_relays_ran_adds_up(tmp_path, clock):
     """Killed and started again, a relay goes on counting where it was."""
     lives = 0
-    with start_relay(tmp_path, *TASK, cold=True) as relay:
+    with start_relay(tmp_path, *TASK) as relay:
         relay.publish("alice", release())
     while lives < 20:
-        with start_relay(tmp_path, *TASK, cold=True) as relay:
+        with start_relay(tmp_path, *TASK) as relay:
             if not there(relay):
                 break
             time.sleep(2.6)
@@ -94,7 +94,7 @@ def test_a_step_of_a_meeting_ends_in_time_though_the_clock_is_set_back(tmp_path,
     def number(relay):
         return relay.ask("GET", "/v1/tasks/digits/meetings", params=members).json()["number"]
 
-    with start_relay(tmp_path, *TASK, cold=True) as relay:
+    with start_relay(tmp_path, *TASK) as relay:
         clock(7200)
         asked = {**members, "patience": 2}
         said = relay.ask("PUT", "/v1/tasks/digits/meetings/1/0/clients/alice", params=asked, content=b"hello")
@@ -112,7 +112,7 @@ def test_a_step_of_a_meeting_ends_in_time_though_the_clock_is_set_back(tmp_path,
 
 def test_a_client_that_was_seen_by_a_clock_ahead_is_not_online_for_ever(tmp_path, clock):
     clock(YEAR)
-    with start_relay(tmp_path, *TASK[:-2], "--away-seconds", 2, cold=True) as relay:
+    with start_relay(tmp_path, *TASK[:-2], "--away-seconds", 2) as relay:
         relay.publish("alice", release())
 
         def online():

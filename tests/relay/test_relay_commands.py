@@ -32,8 +32,8 @@ def test_every_command_of_a_relay_explains_itself(capsys, command):
 
 
 def test_a_token_is_printed_once_and_alone(tmp_path):
-    create_task(tmp_path)
-    token = invite(tmp_path, "alice", "--task", "digits")
+    repshare("relay", "tasks", "create", "digits", "--classes", 10, "--dimension", 8, cwd=tmp_path)
+    token = repshare("relay", "invite", "alice", "--task", "digits", cwd=tmp_path).strip()
     assert token.startswith("rs_")
     assert len(token.split()) == 1
     again = repshare("relay", "invite", "alice", "--task", "digits", cwd=tmp_path, expect=2)

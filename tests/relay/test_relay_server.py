@@ -126,34 +126,39 @@ def test_where_others_can_reach_it_a_relay_may_not_be_open(host):
     Address(host, behind_proxy=True).check(insecure=False)
 
 
+@pytest.fixture(scope="module")
+def open_relay(tmp_path_factory):
+    """One for all tests whose requests change nothing in it."""
+    with start_open_relay(tmp_path_factory.mktemp("open")) as relay:
+        yield relay
+
+
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:{port}", "localhost.evil.example:{port}", "10.0.0.1", ""]
 )
-def test_an_open_relay_answers_under_no_name_but_this_machines(tmp_path, host):
-    with start_open_relay(tmp_path) as relay:
-        headers = {"Host": host.format(port=relay.port)}
-        for method, path, body in (
-            ("PUT", "/v1/tasks/new", b'{"classes": 2, "dimension": 2}'),
-            ("DELETE", "/v1/tasks/digits", None),
-            ("PUT", "/v1/tasks/digits/clients/alice/release", release()),
-            ("GET", "/v1/tasks/digits/teacher?client=bob", None),
-            ("GET", "/v1/tasks", None),
-        ):
-            refused = relay.ask(method, path, headers=headers, content=body)
-            assert (refused.status_code, refused.headers["content-type"]) == (403, "application/problem+json")
-        assert [task["name"] for task in relay.ask("GET", "/v1/tasks").json()["tasks"]] == ["digits"]
+def test_an_open_relay_answers_under_no_name_but_this_machines(open_relay, host):
+    headers = {"Host": host.format(port=open_relay.port)}
+    for method, path, body in (
+        ("PUT", "/v1/tasks/new", b'{"classes": 2, "dimension": 2}'),
+        ("DELETE", "/v1/tasks/digits", None),
+        ("PUT", "/v1/tasks/digits/clients/alice/release", release()),
+        ("GET", "/v1/tasks/digits/teacher?client=bob", None),
+        ("GET", "/v1/tasks", None),
+    ):
+        refused = open_relay.ask(method, path, headers=headers, content=body)
+        assert (refused.status_code, refused.headers["content-type"]) == (403, "application/problem+json")
+    assert [task["name"] for task in open_relay.ask("GET", "/v1/tasks").json()["tasks"]] == ["digits"]
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "[::1]", "127.0.0.2"])
-def test_an_open_relay_answers_its_own_pages_and_no_others(tmp_path, name):
-    with start_open_relay(tmp_path) as relay:
-        host = f"{name}:{relay.port}"
-        ask = {"Host": host}
-        assert relay.ask("GET", "/v1/tasks", headers=ask).status_code == 200
-        assert relay.ask("GET", "/v1/tasks", headers={**ask, "Origin": f"http://{host}"}).status_code == 200
-        for origin in ("https://evil.example", "null", "http://localhost:1", f"http://evil.example:{relay.port}"):
-            refused = relay.ask("DELETE", "/v1/tasks/digits", headers={**ask, "Origin": origin})
-            assert refused.status_code == 403
+def test_an_open_relay_answers_its_own_pages_and_no_others(open_relay, name):
+    host = f"{name}:{open_relay.port}"
+    ask = {"Host": host}
+    assert open_relay.ask("GET", "/v1/tasks", headers=ask).status_code == 200
+    assert open_relay.ask("GET", "/v1/tasks", headers={**ask, "Origin": f"http://{host}"}).status_code == 200
+    for origin in ("https://evil.example", "null", "http://localhost:1", f"http://evil.example:{open_relay.port}"):
+        refused = open_relay.ask("DELETE", "/v1/tasks/digits", headers={**ask, "Origin": origin})
+        assert refused.status_code == 403
 
 
 def test_a_port_in_use_is_one_line(tmp_path):

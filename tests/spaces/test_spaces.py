@@ -3,6 +3,7 @@
 import hashlib
 import math
 from dataclasses import fields, replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -40,6 +41,15 @@ ROWS = Fourier((-1.0, 0.0), (1.0, 5.0), seed=5, features=64)
 PHOTOGRAPHS = Patches(
     (3, 32, 32), 4, (5, 8), 112, 0.5, 0.16, whiten=True, deep=384, mirror=True, fourier=16384, width=0.8
 )
+
+
+draw_once = cache(draw_leaves)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The synthetic photographs of one shape and seed are drawn once for all tests that are not about them."""
+    monkeypatch.setattr("repshare.spaces.patches.draw_leaves", lambda *which: draw_once(*which).copy())
 
 
 def sha256(array):
@@ -129,6 +139,7 @@ def test_the_synthetic_photographs_are_the_same_everywhere_up_to_rounding():
     assert near > 0.7 > 0.5 > far  # neighbouring pixels are alike, as in photographs
 
 
+@pytest.mark.usefixtures("drawn")
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_an_image_of_any_size_becomes_a_vector_of_the_stated_dimension_and_length(shape, options):
@@ -142,6 +153,7 @@ def test_an_image_of_any_size_becomes_a_vector_of_the_stated_dimension_and_lengt
     assert space.dimension == (options.get("fourier") or 2 * 2 * 4 * 2**2)
 
 
+@pytest.mark.usefixtures("drawn")
 @pytest.mark.parametrize("options", [{}, {"whiten": True, "mirror": True, "fourier": 64}], ids=str)
 def test_a_second_layer_adds_its_numbers(options):
     space = Patches((2, 13, 14), **SMALL, deep=5, deep_grid=2, **options)
@@ -155,6 +167,7 @@ def test_a_second_layer_adds_its_numbers(options):
     assert space(torch.ones(2, 2, 13, 14)).isfinite().all()
 
 
+@pytest.mark.usefixtures("drawn")
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 @pytest.mark.parametrize("value", [0.0, 1.0, -300.0])
 def test_an_image_without_contrast_is_no_longer_than_others_and_finite(options, value):
@@ -173,6 +186,7 @@ def test_vectors_do_not_depend_on_the_brightness_of_an_image():
     assert not torch.allclose(SOME(batch), SOME(batch * 0.1), atol=0.5)
 
 
+@pytest.mark.usefixtures("drawn")
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_a_vector_does_not_depend_on_the_batch_that_its_image_is_in(digits, options):
     (training, _), _ = digits
@@ -183,6 +197,7 @@ def test_a_vector_does_not_depend_on_the_batch_that_its_image_is_in(digits, opti
     assert (together[33] - together[34]).norm() > 1
 
 
+@pytest.mark.usefixtures("drawn")
 @pytest.mark.parametrize("options", [{}, {"fourier": 128}, {"whiten": True}], ids=str)
 def test_with_mirror_an_image_and_its_mirror_image_have_one_vector(digits, options):
     (training, _), _ = digits

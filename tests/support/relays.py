@@ -1,13 +1,15 @@
 """A real relay for tests: the command as a process, on a free port of this machine."""
 
+import io
 import json
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 
 import httpx
 import numpy as np
 
+from repshare.cli.main import main
 from repshare.sharing.representations import Release, Representations
 from repshare.sharing.wire import encode_release
 from support.processes import RelayProcess
@@ -82,10 +84,20 @@ def start_open_relay(folder, *options, **how):
         yield relay
 
 
+def prepare(*arguments, cwd):
+    """Run a command for what a test needs, not for its own sake: in this process, which takes a tenth of the time."""
+    with chdir(cwd), redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        try:
+            main(list(map(str, arguments)))
+        except SystemExit as end:
+            raise AssertionError(err.getvalue()) from end
+    return out.getvalue()
+
+
 def create_task(folder, name="digits", *values):
-    repshare("relay", "tasks", "create", name, *(values or DIGITS), cwd=folder)
+    prepare("relay", "tasks", "create", name, *(values or DIGITS), cwd=folder)
 
 
 def invite(folder, name, *options):
     """A new token in the folder's relay.db."""
-    return repshare("relay", "invite", name, *options, cwd=folder).strip()
+    return prepare("relay", "invite", name, *options, cwd=folder).strip()

@@ -4,12 +4,15 @@ One process has imported it all and waits, and another what a relay needs. For e
 (a fork), which is a process like any other: with arguments, a folder, an environment and files of its own, to be waited
 for, and to be killed. The copy goes on as `python -m repshare` does after its imports. It ends as Python does, but for
 the clearing away of all that was imported, which takes longer than most commands; with `thorough`, that is done, too.
+The server that workers of a simulation are copied from (multiprocessing's forkserver) is a copy as well, one for each
+command, and ends with it. Commands under a wrong clock are copied from a process whose clock was wrong from the start.
 """
 
 import atexit
 import gc
 import importlib
 import json
+import multiprocessing.forkserver
 import os
 import resource
 import runpy
@@ -18,11 +21,11 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryFile
 
 RELAY = ("repshare.cli.main", "repshare.relay.server", "repshare.stores", "uvloop")  # no more: its memory is looked at
 ALL = (
@@ -38,13 +41,13 @@ ALL = (
 class Spare:
     """The process that waits, and the way to it. It ends with whoever started it."""
 
-    def __init__(self, imports):
+    def __init__(self, imports, environment):
         self.socket, there = socket.socketpair()
         with there:
             code = f"import warm; warm.wait({there.fileno()}, {imports!r})"  # found, since -c looks in its folder
-            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+            how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "env": environment}
             command, here = [sys.executable, "-c", code], Path(__file__).parent
-            self.process = subprocess.Popen(command, cwd=here, pass_fds=[there.fileno()], **quiet)
+            self.process = subprocess.Popen(command, cwd=here, pass_fds=[there.fileno()], **how)
 
     def start(self, order, files):
         """Have a copy made. Its number, and a socket that will say how it ended."""
@@ -67,15 +70,16 @@ class Warm:
 
     def __init__(self, arguments, *, cwd, stdout=None, stderr=None, env=None, thorough=False, script=None):
         imports = RELAY if script is None and arguments[0] == "relay" else ALL
-        if imports not in spares:
-            spares[imports] = Spare(imports)
-            atexit.register(spares[imports].stop)
         environment = dict(os.environ if env is None else env)
+        kind = imports, "WRONG_CLOCK" in environment
+        if kind not in spares:
+            spares[kind] = Spare(imports, environment)
+            atexit.register(spares[kind].stop)
         order = {"arguments": arguments, "cwd": str(cwd), "env": environment, "thorough": thorough, "script": script}
         order["open_files"] = resource.getrlimit(resource.RLIMIT_NOFILE)  # tests change it
         with Path(os.devnull).open("r+b") as nothing:
             numbers = [n if file is None else file.fileno() for n, file in enumerate((nothing, stdout, stderr))]
-            self.pid, self._end = spares[imports].start(order, numbers)
+            self.pid, self._end = spares[kind].start(order, numbers)
         self.returncode = None
 
     def poll(self):
@@ -115,7 +119,7 @@ def start_warm(arguments, *, script=None, thorough=False, **where):
 
 def run_warm(*arguments, cwd, timeout=120, **options):
     """Run a command to its end, as `subprocess.run` would."""
-    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = start_warm(list(map(str, arguments)), cwd=cwd, stdout=out, stderr=err, **options)
         try:
             process.wait(timeout)
@@ -200,8 +204,11 @@ def become(arguments, cwd, env, thorough, script, open_files, files):
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    tempfile.tempdir = None  # TMPDIR may be another
     sys.path[0] = cwd if script is None else str(Path(script).parent)  # in place of this folder
     sys.argv = [script or "repshare", *arguments]
+    if "repshare.simulation" in sys.modules and sys.version_info < (3, 14):  # from then on, it is asked with a key
+        copy_forkserver()
     if thorough:
         run(script)
         return
@@ -218,6 +225,26 @@ def become(arguments, cwd, env, thorough, script, open_files, files):
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def copy_forkserver():
+    """Have the server that this process would start for its workers, without imports."""
+    server = multiprocessing.forkserver._forkserver
+    address = f"\0repshare-test-{os.getpid()}"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(address)
+    listener.listen()
+    alive, keep_alive = os.pipe()  # closed with this process, however it ends
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(keep_alive)
+            multiprocessing.forkserver.main(listener.detach(), alive, None)
+        finally:
+            os._exit(0)
+    listener.close()
+    os.close(alive)
+    server._forkserver_address, server._forkserver_alive_fd, server._forkserver_pid = address, keep_alive, child
 
 
 def run(script):
