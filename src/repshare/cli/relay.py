@@ -52,7 +52,7 @@ def serve(
     audit = place.audit()
     with opened(place) as database:
         for warning in database.inspect():
-            logs.say(warning, logging.WARNING)
+            logs.log_event(warning, logging.WARNING)
         if task is not None:
             create_task(database, task, values, audit)
         server.serve(database, options, address, audit)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from http import HTTPStatus
 
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -68,9 +67,6 @@ def from_error(error: Exception) -> Problem:
             return Problem("store-away", "the relay cannot use its store now", headers, logged=str(error))
         case RepshareError():
             return Problem("unforeseen", "see the relay's log", logged=str(error))
-        case RequestValidationError():
-            told = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            return Problem("invalid", told[:1000])
         case HTTPException():
             kind = {404: "unknown", 405: "method"}.get(error.status_code, "malformed")
             return Problem(kind, str(error.detail), error.headers)

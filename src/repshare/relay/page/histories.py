@@ -5,7 +5,6 @@ report/CLIENT   what it said last as JSON, a newline, and a float32 row for each
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import partial
 from statistics import median_high
 from typing import Any, NamedTuple
 
@@ -41,7 +40,7 @@ class History(NamedTuple):
 
 def record(notes: Store, client: str, report: dict[str, Any]) -> None:
     """Add a client's report to its history."""
-    key = _key(client)
+    key = f"report/{client}"
 
     def work(state: Transaction) -> None:
         (kept,) = state.get([key])
@@ -78,21 +77,8 @@ def read_many(notes: Store, kind: str, clients: Iterable[str]) -> dict[str, byte
     found: list[bytes | None] = []
     for start in range(0, len(names), AT_ONCE):
         keys = [f"{kind}/{name}" for name in names[start : start + AT_ONCE]]
-        found += notes.read(partial(_get, keys))
+        found += notes.read(lambda state, keys=keys: state.get(keys))  # type: ignore[misc]
     return {name: kept for name, kept in zip(names, found, strict=True) if kept is not None}
-
-
-def forget(notes: Store, clients: Iterable[str]) -> None:
-    """Remove these clients' histories."""
-    notes.transact(lambda state: state.delete([_key(client) for client in clients]))
-
-
-def _get(keys: list[str], state: Transaction) -> list[bytes | None]:
-    return state.get(keys)
-
-
-def _key(client: str) -> str:
-    return f"report/{client}"
 
 
 def _encode(history: History) -> bytes:

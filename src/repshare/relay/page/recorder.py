@@ -5,30 +5,30 @@ import logging
 from collections.abc import Collection
 
 from repshare.errors import RepshareError
-from repshare.relay.page import histories, presence, snapshots
+from repshare.relay.page import presence, snapshots
 from repshare.relay.service import Service
-from repshare.relay.tasks import Open
+from repshare.relay.tasks import OpenTask
 
-NOTES_SECONDS = 1.0  # between writes of what was seen, and between snapshots
+NOTES_SECONDS = 1.0  # between updates of the store, and between snapshots
 
 
-def forget(there: Open, clients: Collection[str]) -> None:
+def forget(opened: OpenTask, clients: Collection[str]) -> None:
     """Remove all that the page has of these clients."""
-    histories.forget(there.notes, clients)
-    presence.forget(there.notes, clients)
-    snapshots.forget(there.board, there.notes, clients)
+    keys = [f"{kind}/{client}" for kind in ("report", "seen") for client in clients]
+    opened.notes.transact(lambda state: state.delete(keys))
+    snapshots.forget(opened.board, opened.notes, clients)
 
 
-def expire(there: Open) -> int:
+def expire(opened: OpenTask) -> int:
     """Forget some releases that are too old, and what the page has of their clients: how many; 0 if none is left."""
-    gone = there.board.expire()
+    gone = opened.board.expire()
     if gone:
-        forget(there, gone)
+        forget(opened, gone)
     return len(gone)
 
 
 async def keep_notes(service: Service) -> None:
-    """Write down what was seen, and take snapshots for the map, about once a second; a last time when it ends."""
+    """Store clients' presence, and take snapshots for the map, about once a second; a last time when it ends."""
     try:
         while True:
             await asyncio.sleep(NOTES_SECONDS)
@@ -38,14 +38,14 @@ async def keep_notes(service: Service) -> None:
 
 
 async def _write_notes(service: Service, *, snapping: bool) -> None:
-    for task, tallies in service.seen.take().items():
+    for task, recent in service.presence.take().items():
         try:
-            there = await service.run(service.tasks.find, task)
-            if there is None:
+            opened = await service.run(service.tasks.find, task)
+            if opened is None:
                 continue
-            await service.run(presence.flush, there.notes, tallies)
-            if snapping and any(tally.published for tally in tallies.values()):
-                await service.run(snapshots.snap, there.board, there.notes)
+            await service.run(presence.flush, opened.notes, recent)
+            if snapping and any(activity.published for activity in recent.values()):
+                await service.run(snapshots.snap, opened.board, opened.notes)
         except RepshareError as error:
             logging.getLogger(__name__).warning("could not record clients' presence: %s", error)
         except Exception:  # the relay continues without; the log says why
