@@ -134,7 +134,7 @@ def revoke(name: Name, place: DatabaseOptions, task: str | None = None, withdraw
         withdraw: Also delete what the client has published.
     """
     from repshare.relay.auth import REMEMBERED_SECONDS, Access
-    from repshare.relay.page.recorder import forget
+    from repshare.relay.background import forget
     from repshare.relay.tasks import Tasks
 
     if withdraw and task is None:

@@ -1,29 +1,23 @@
 """The relay as an ASGI application."""
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from repshare.errors import StoreError
+from repshare.relay.background import work_in_background
 from repshare.relay.monitoring.audit_log import AuditLog
-from repshare.relay.monitoring.logs import log_event
 from repshare.relay.options import RelayOptions, is_loopback
 from repshare.relay.page import site
-from repshare.relay.page.recorder import expire, keep_notes
 from repshare.relay.problems import Problem, from_error, respond
 from repshare.relay.routes import clients, health, page, secure, tasks
 from repshare.relay.routes.endpoint import Endpoint, Endpoints, describe_api
 from repshare.relay.service import Service
 from repshare.stores import Database
-
-EXPIRY_SECONDS = 1.0
 
 
 def make_app(database: Database, options: RelayOptions, audit: AuditLog | None = None) -> "RelayApp":
@@ -38,7 +32,7 @@ class RelayApp(Starlette):
     """
 
     def __init__(self, service: Service) -> None:
-        super().__init__(lifespan=_run_background_work)
+        super().__init__(lifespan=lambda _: work_in_background(service))
         self.state.service = self._service = service
         self._endpoints = Endpoints("")
         for part in (clients, secure, tasks, page, health):
@@ -107,54 +101,3 @@ def _check_origin(request: Request) -> None:
         raise Problem("forbidden", f"--insecure serves 127.0.0.1 and localhost only, not {host[:80]!r}")
     if origin is not None and origin.partition("://")[2] != host:
         raise Problem("forbidden", f"a page of {origin[:80]!r} may not use this relay")
-
-
-@asynccontextmanager
-async def _run_background_work(app: RelayApp) -> AsyncIterator[None]:
-    service: Service = app.state.service
-    work = [asyncio.create_task(each(service)) for each in (_expire, keep_notes, _count_omitted_lines)]
-    try:
-        yield
-    finally:
-        service.versions.stop()
-        for each in work:
-            each.cancel()
-            with suppress(asyncio.CancelledError):
-                await each
-
-
-async def _expire(service: Service) -> None:
-    """Forget releases that are too old, a few at a time."""
-    while True:
-        await asyncio.sleep(EXPIRY_SECONDS)
-        with _logging_errors():
-            for entry in await service.run(service.tasks.entries):
-                if entry.task.max_age is not None:
-                    with _logging_errors():  # an error in one task does not stop the others
-                        await _expire_in(service, entry.name)
-
-
-async def _expire_in(service: Service, name: str) -> None:
-    opened = await service.run(service.tasks.find, name)
-    while opened is not None and (expired := await service.run(expire, opened)):
-        service.metrics.expired.inc(expired)
-        service.versions.notify(name)
-        log_event("expired", task=name, releases=expired)
-        await asyncio.sleep(0)
-
-
-@contextmanager
-def _logging_errors() -> Iterator[None]:
-    try:
-        yield
-    except StoreError as error:
-        log_event("could not look for old releases", logging.WARNING, reason=str(error))
-    except Exception:  # the relay continues without; the log says why
-        logging.getLogger(__name__).exception("could not look for old releases")
-
-
-async def _count_omitted_lines(service: Service) -> None:
-    """Log once a second how many lines were left out."""
-    while True:
-        await asyncio.sleep(1)
-        service.lines.flush()

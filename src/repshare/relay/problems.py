@@ -31,6 +31,8 @@ KINDS = {
     "store-away": (503, "The store is unavailable; try again"),
 }
 
+CLIENT_ERRORS = {Malformed: "malformed", Outdated: "outdated", Refused: "refused", ConfigError: "invalid"}
+
 
 class Problem(Exception):
     """An answer that is no success, raised from wherever it is noticed."""
@@ -54,14 +56,9 @@ def from_error(error: Exception) -> Problem:
     match error:
         case Problem():
             return error
-        case Malformed():
-            return Problem("malformed", str(error))
-        case Outdated():
-            return Problem("outdated", str(error))
-        case Refused():
-            return Problem("refused", str(error))
-        case ConfigError():
-            return Problem("invalid", str(error))
+        case Malformed() | Outdated() | Refused() | ConfigError():
+            kind = next(kind for each, kind in CLIENT_ERRORS.items() if isinstance(error, each))
+            return Problem(kind, str(error))
         case StoreError():
             headers = {"Retry-After": str(RETRY_SECONDS)}
             return Problem("store-away", "the relay cannot use its store now", headers, logged=str(error))

@@ -105,7 +105,7 @@ class Service:
         self.spend(request, load)
         if load.bytes >= PART_BYTES:
             held: ExitStack = request.scope["held"]
-            held.enter_context(self._memory.hold(self._who(request)))(load.bytes)
+            held.enter_context(self._memory.hold(request.scope["who"]))(load.bytes)
 
     def check_size(self, size: int, instead: str) -> None:
         """Raise a Problem if no answer may ever take this many bytes."""
@@ -117,7 +117,7 @@ class Service:
     def spend(self, request: Request, load: Load) -> None:
         """Charge a request to its token's rate: the more it takes, the more it costs."""
         if cost := load.bytes // PART_BYTES + load.rows // PART_ROWS:
-            self._slow_down(self._who(request), cost)
+            self._slow_down(request.scope["who"], cost)
 
     async def enter(self, request: Request, *roles: Role) -> Grant:
         """Authenticate the request: return its grant, if it has such a role for this task and is not too fast."""
@@ -126,7 +126,7 @@ class Service:
         request.scope["who"] = request.path_params.get("client") if self.options.insecure else grant
         if request.scope["query_string"].count(b"&") > MOST_FIELDS:
             raise Problem("invalid", f"more than {MOST_FIELDS} fields in a query")
-        self._slow_down(self._who(request))
+        self._slow_down(request.scope["who"])
         if grant.role not in roles and not self.options.insecure:
             raise Problem("forbidden", f"this is for {' and '.join(roles)}; the token's role is {grant.role}")
         if grant.task is not None and task is not None and grant.task != task:
@@ -155,7 +155,7 @@ class Service:
         if not self.options.public_page or "authorization" in request.headers:
             return await self.enter(request, "viewer", "admin")
         request.scope["who"] = ("visitor", request.client.host if request.client else "")
-        self._slow_down(self._who(request))
+        self._slow_down(request.scope["who"])
         return VISITOR
 
     async def enter_task_page(self, request: Request) -> OpenTask:
@@ -183,7 +183,7 @@ class Service:
 
         While it came, the task may have been deleted, or another created under its name.
         """
-        with self._memory.hold(self._who(request)) as take:
+        with self._memory.hold(request.scope["who"]) as take:
             body = await read_body(request, min(most_bytes, self.options.max_bytes), self.options.body_seconds, take)
             await self._identify(request)  # the token may have ended meanwhile
             if (await self.open(opened.entry.name)).entry.identity != opened.entry.identity:
@@ -219,7 +219,7 @@ class Service:
     @contextmanager
     def waiting(self, request: Request) -> Iterator[None]:
         """Count this request among those of its token that wait, until the end of the block."""
-        who = self._who(request)
+        who = request.scope["who"]
         if self._waits[who] >= MOST_WAITS and not self.options.insecure:
             raise Problem("too-fast", f"{MOST_WAITS} requests with one token wait already", {"Retry-After": "10"})
         self._waits[who] += 1
@@ -233,10 +233,6 @@ class Service:
     def log(self, event: str, **fields: Any) -> None:
         """Log something that clients without a token can cause."""
         self.lines.write("", STRANGERS, event, **fields)
-
-    def _who(self, request: Request) -> Hashable:
-        who: Hashable = request.scope["who"]
-        return who
 
     def _slow_down(self, who: Hashable, cost: float = 1.0) -> None:
         if wait := self._rates.take(who, cost):

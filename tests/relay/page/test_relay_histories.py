@@ -9,10 +9,10 @@ import pytest
 
 from repshare.board import Board
 from repshare.board.clock import Age
+from repshare.relay.background import expire
 from repshare.relay.page import histories, presence, snapshots
 from repshare.relay.page.document import make_view
 from repshare.relay.page.histories import make_curves
-from repshare.relay.page.recorder import expire
 from repshare.relay.page.snapshots import draw_map
 from repshare.relay.tasks import Tasks
 from repshare.sharing.representations import Release, Representations

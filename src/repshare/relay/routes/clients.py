@@ -10,8 +10,8 @@ from repshare.board import Wants, longest_release
 from repshare.errors import Refused
 from repshare.relay import sizes
 from repshare.relay.auth import Grant, is_client_name
+from repshare.relay.background import forget
 from repshare.relay.limits import PART_BYTES
-from repshare.relay.page.recorder import forget
 from repshare.relay.problems import Problem
 from repshare.relay.routes.endpoint import (
     BINARY,
