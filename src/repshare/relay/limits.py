@@ -126,21 +126,17 @@ async def read_body(request: Request, most_bytes: int, seconds: float, take: Tak
     announced = request.headers.get("content-length")
     if announced is not None and announced.isdigit() and int(announced) > most_bytes:
         raise Problem("too-large", f"a body of {int(announced):,} bytes; at most {most_bytes:,} are accepted")
+    size, parts = 0, []
     try:
         async with asyncio.timeout(seconds):
-            return await _read(request, most_bytes, take)
+            async for part in request.stream():
+                size += len(part)
+                if size > most_bytes:
+                    raise Problem("too-large", f"the body is longer than the {most_bytes:,} bytes that are accepted")
+                take(len(part))
+                parts.append(part)
     except TimeoutError:
         raise Problem("too-slow", f"the body had not arrived after {seconds:g} seconds") from None
     except ClientDisconnect:
         raise Problem("malformed", "the client disconnected in the middle of the body") from None
-
-
-async def _read(request: Request, most_bytes: int, take: Take) -> bytes:
-    size, parts = 0, []
-    async for part in request.stream():
-        size += len(part)
-        if size > most_bytes:
-            raise Problem("too-large", f"the body is longer than the {most_bytes:,} bytes that are accepted")
-        take(len(part))
-        parts.append(part)
     return b"".join(parts)

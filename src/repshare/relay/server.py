@@ -1,4 +1,4 @@
-"""The process that serves a relay: listening, TLS, patience with connections, and a stop that loses nothing."""
+"""The process that serves a relay: listening, TLS, time limits for connections, and a shutdown that loses nothing."""
 
 import gc
 import logging
@@ -109,19 +109,21 @@ class RelayProtocol(HttpToolsProtocol):
         self._head_timer: TimerHandle | None = None
         self._read_timer: TimerHandle | None = None
         self._stopping = self._in_head = False
-        self._start_timer()
-        self._let_go(self._service.connections.add(self, self._address, 1), "too many connections")
+        self._start_head_timer()
+        self._close_others(self._service.connections.add(self, self._address, 1), "too many connections")
 
     def data_received(self, data: bytes) -> None:
         """Take what came."""
         self._head_bytes += len(data)
         super().data_received(data)
         if self._in_head and self._head_bytes > LONGEST_HEAD_BYTES:
-            self._give_up()
+            self._close()
         elif self.cycle is None or self.cycle.response_complete:  # a part of a head, or of a body that is not wanted
-            self._start_timer()
+            self._start_head_timer()
         if self._in_head:
-            self._let_go(self._service.heads.add(self, self._address, len(data) + self._counted), "too long heads")
+            self._close_others(
+                self._service.heads.add(self, self._address, len(data) + self._counted), "too long heads"
+            )
 
     def on_message_begin(self) -> None:
         """Note that a head begins."""
@@ -158,7 +160,7 @@ class RelayProtocol(HttpToolsProtocol):
         self._in_head = False
         self._service.heads.remove(self)
         self._head_bytes = 0
-        self._stop_timer()
+        self._stop_head_timer()
         if self._stopping:
             super().shutdown()  # after this one's answer
 
@@ -177,8 +179,8 @@ class RelayProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection: it has ended."""
-        self._stop_timer()
-        self._nothing_waits()
+        self._stop_head_timer()
+        self._stop_read_timer()
         self._service.heads.remove(self)
         self._service.connections.remove(self)
         super().connection_lost(exc)
@@ -187,18 +189,18 @@ class RelayProtocol(HttpToolsProtocol):
         """Start a timer: a part of an answer waits to be read."""
         super().pause_writing()
         self._left = self.transport.get_write_buffer_size()
-        self._await_reading()
+        self._start_read_timer()
         for one in self._service.unread.add(self, self._address, self._joined.written):
             one.abandon()
 
     def resume_writing(self) -> None:
         """Stop the timer: the answer was read."""
-        self._nothing_waits()
+        self._stop_read_timer()
         super().resume_writing()
 
     def abandon(self) -> None:
         """Close at once, whatever has not been read."""
-        self._nothing_waits()
+        self._stop_read_timer()
         self._service.metrics.abandoned.inc()
         self.loop.call_soon(self.transport.abort)  # not in the midst of a write
 
@@ -208,7 +210,7 @@ class RelayProtocol(HttpToolsProtocol):
         client = self.cycle.scope["client"] if self.cycle else self.client
         return client[0] if client else ""
 
-    def _let_go(self, those: list["RelayProtocol"], reason: str) -> None:
+    def _close_others(self, those: list["RelayProtocol"], reason: str) -> None:
         for one in those:
             self._service.log("connection closed", address=one._address, reason=reason)
             self.loop.call_soon(one.transport.abort)
@@ -217,33 +219,33 @@ class RelayProtocol(HttpToolsProtocol):
     def _service(self) -> Service:
         return self.config.app.state.service  # type: ignore[union-attr, no-any-return]
 
-    def _await_reading(self) -> None:
-        self._read_timer = self.loop.call_later(self._service.options.read_seconds, self._look_whether_read)
+    def _start_read_timer(self) -> None:
+        self._read_timer = self.loop.call_later(self._service.options.read_seconds, self._check_reading)
 
-    def _look_whether_read(self) -> None:
+    def _check_reading(self) -> None:
         before, self._left = self._left, self.transport.get_write_buffer_size()
         if self._left < before:
-            self._await_reading()
+            self._start_read_timer()
         else:
             self.abandon()
 
-    def _nothing_waits(self) -> None:
+    def _stop_read_timer(self) -> None:
         self._service.unread.remove(self)
         if self._read_timer is not None:
             self._read_timer.cancel()
             self._read_timer = None
 
-    def _start_timer(self) -> None:
+    def _start_head_timer(self) -> None:
         if self._head_timer is None:
-            self._head_timer = self.loop.call_later(self._service.options.head_seconds, self._give_up)
+            self._head_timer = self.loop.call_later(self._service.options.head_seconds, self._close)
 
-    def _stop_timer(self) -> None:
+    def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _give_up(self) -> None:
-        self._stop_timer()
+    def _close(self) -> None:
+        self._stop_head_timer()
         self.transport.close()
 
 

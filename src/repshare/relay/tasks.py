@@ -101,7 +101,7 @@ class Tasks:
         opened = self._open.get(name)  # before the registry is read: what it no longer has then is gone for good
         entry = self._registry.read(lambda state: _read(state, name))
         if opened is not None and (entry is None or entry.identity != opened.entry.identity):
-            entry = self._part(opened.entry, entry)
+            entry = self._resolve_missing(opened.entry, entry)
             if entry is None or entry.identity != opened.entry.identity:
                 del self._open[name]
                 opened = None
@@ -119,7 +119,7 @@ class Tasks:
         opened.until = self._clock() + REMEMBERED_SECONDS
         return opened
 
-    def _part(self, old: TaskEntry, new: TaskEntry | None) -> TaskEntry | None:
+    def _resolve_missing(self, old: TaskEntry, new: TaskEntry | None) -> TaskEntry | None:
         """Return what is under the name of a task that the registry lacks: nothing, another, or the same put back."""
         if self._deleted.read(lambda state: state.get([old.identity])) != [None]:
             self._clear(old)  # of what came in here after it was deleted, maybe elsewhere

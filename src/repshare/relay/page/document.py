@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from repshare.board import Board
 from repshare.board.state import BoardMember, read_members
-from repshare.relay.page.histories import FIELDS, History, make_curves, read_histories
+from repshare.relay.page.histories import CURVES, FIELDS, History, make_curves, read_histories
 from repshare.relay.page.presence import Presence, read_presence, read_traffic
 from repshare.relay.page.snapshots import (
     CLASSES,
@@ -32,7 +32,6 @@ FAR = 10  # times what is usual: a client that says more counts as so much
 REFUSALS = 50
 SHARE = 40  # a document that cost a second of the processor is served for this many seconds
 Made = TypeVar("Made")
-_ROUNDED = ("test_accuracy", "train_accuracy", "ce", "bound")
 
 
 class SharedDocuments:
@@ -121,7 +120,7 @@ def _member(
     told = {
         field: float(f"{value:.4g}")
         for field, value in zip(FIELDS, last[1:], strict=False)
-        if value == value and field in _ROUNDED
+        if value == value and field in CURVES
     }
     said = history.said if history is not None else {}
     return {

@@ -18,10 +18,10 @@ POINTS = 200  # of a client
 MOST_ROUNDS = 2**24  # float32 counts no further
 AT_ONCE = 100  # keys in one transaction, so that no request waits long for the store
 
-SHOWN = ("test_accuracy", "train_accuracy", "ce", "bound")  # as curves
+CURVES = ("test_accuracy", "train_accuracy", "ce", "bound")  # as curves
 FAR = 10  # times the median of the clients' last rounds: later ones are left out
 OWN = 30  # clients with a curve of their own
-_COLUMNS = [1 + FIELDS.index(field) for field in SHOWN]
+_COLUMNS = [1 + FIELDS.index(field) for field in CURVES]
 
 Floats = NDArray[np.float32]
 
@@ -109,13 +109,13 @@ def make_curves(histories: Mapping[str, History]) -> dict[str, Any]:
     ended = np.array([history.rounds[-1] for history in told.values()])[:, None] < grid  # (clients, rounds)
     curves = {
         field: {"mean": _list(mean, count, i), "low": _list(low, count, i), "high": _list(high, count, i)}
-        for i, field in enumerate(SHOWN)
+        for i, field in enumerate(CURVES)
         if count[:, i].any()
     }
     own = {
         client: {
             field: _list(values[n], said[n] & ~ended[n, :, None], i)
-            for i, field in enumerate(SHOWN)
+            for i, field in enumerate(CURVES)
             if said[n, :, i].any()
         }
         for n, client in enumerate(list(told)[:OWN])

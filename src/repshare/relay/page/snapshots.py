@@ -64,13 +64,13 @@ def snap(board: Board, notes: Store) -> bool:
 
     def work(state: Transaction) -> bool:
         index = read_index(state)
-        if index.rounds and later.round < index.rounds[-1] / 2:  # they began again: another film
+        if index.rounds and later.round < index.rounds[-1] / 2:  # the clients began again: drop the earlier run
             state.delete([_key(number) for number in index.rounds])
             index = SnapshotIndex([], [], index.changes)
         new = not index.rounds or index.rounds[-1] < later.round
-        _seat(state, index, list(later.clients), room, task)
+        _assign_rows(state, index, list(later.clients), room, task)
         rows = [later.everyone, *(later.clients.get(client or "") for client in index.clients)]
-        frame = np.stack([_square(row, task) for row in rows])
+        frame = np.stack([_to_grid(row, task) for row in rows])
         if new:
             index.rounds.append(later.round)
         if len(index.rounds) > FRAMES:
@@ -137,7 +137,7 @@ def _read_means(board: Board, room: int) -> SnapshotMeans | None:
     return SnapshotMeans(usual_round(members), everyone, each)
 
 
-def _seat(state: Transaction, index: SnapshotIndex, names: list[str], room: int, task: Task) -> None:
+def _assign_rows(state: Transaction, index: SnapshotIndex, names: list[str], room: int, task: Task) -> None:
     """Give every client a row; those of clients that left are reused if needed."""
     new = [name for name in names if name not in index.clients]
     free = room - len(index.clients) + index.clients.count(None)
@@ -164,13 +164,13 @@ def _empty(state: Transaction, index: SnapshotIndex, places: Iterable[int], task
         index.clients[place] = None
 
 
-def _square(rows: Representations | None, task: Task) -> Halves:
-    square = np.full((min(task.classes, CLASSES), task.dimension), np.nan, np.float16)
+def _to_grid(rows: Representations | None, task: Task) -> Halves:
+    grid = np.full((min(task.classes, CLASSES), task.dimension), np.nan, np.float16)
     if rows is not None:
-        shown = rows.labels < len(square)
+        shown = rows.labels < len(grid)
         with np.errstate(over="ignore"):  # a length that float16 has no number for
-            square[rows.labels[shown]] = rows.vectors[shown]
-    return square
+            grid[rows.labels[shown]] = rows.vectors[shown]
+    return grid
 
 
 def _changed(index: SnapshotIndex) -> bytes:
