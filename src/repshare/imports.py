@@ -54,7 +54,7 @@ def in_one_line(error: BaseException) -> str:
 # The packages that each extra of pyproject.toml brings, by the names under which they are imported.
 EXTRAS = {
     "learn": ("torch", "sklearn", "jinja2", "PIL", "matplotlib"),
-    "relay": ("fastapi", "starlette", "uvicorn", "httptools", "prometheus_client", "plotly"),
+    "relay": ("pydantic", "starlette", "uvicorn", "httptools", "prometheus_client", "plotly"),
     "redis": ("redis",),
     "ray": ("ray",),
     "peer": ("zenoh", "cryptography"),

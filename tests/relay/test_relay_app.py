@@ -427,7 +427,7 @@ def test_each_token_may_ask_only_so_often(tmp_path):
 def test_a_fault_nobody_foresaw_is_answered_and_the_log_says_where(caplog):
     app = make_app(open_database("memory"), RelayOptions(insecure=True))
     app.state.service.tasks.create("digits", Task(10, 8))
-    app.state.service.seen = None  # a fault in the relay itself
+    app.state.service.presence = None  # a fault in the relay itself
 
     async def ask():
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
@@ -470,7 +470,7 @@ def test_what_was_on_its_way_while_its_task_was_deleted_is_kept_nowhere(path, ag
 
 
 def test_who_sends_too_much_at_once_is_asked_to_come_again(monkeypatch):
-    monkeypatch.setattr(limits, "ROOM_BYTES", 0)
+    monkeypatch.setattr(limits, "MEMORY_BYTES", 0)
     app = make_app(open_database("memory"), RelayOptions(insecure=True, max_bytes=1000))
     app.state.service.tasks.create("digits", Task(10, 8))
     whole, dawdling, going_on = release(), 0, asyncio.Event()

@@ -7,7 +7,7 @@ import pytest
 from starlette.requests import Request
 
 from repshare.relay import limits
-from repshare.relay.limits import Crowd, Rates, Room, read_body
+from repshare.relay.limits import ConnectionQuota, MemoryBudget, RateLimiter, read_body
 from repshare.relay.problems import Problem
 
 
@@ -21,7 +21,7 @@ class Clock:
 
 def test_a_bucket_gives_its_burst_and_then_its_rate():
     clock = Clock()
-    rates = Rates(2.0, 5.0, clock)
+    rates = RateLimiter(2.0, 5.0, clock)
     assert [rates.take("a") for _ in range(6)] == [0, 0, 0, 0, 0, 0.5]
     clock.now += 0.25
     assert rates.take("a") == pytest.approx(0.25)
@@ -34,7 +34,7 @@ def test_a_bucket_gives_its_burst_and_then_its_rate():
 
 def test_what_is_large_costs_more_and_may_leave_a_debt():
     clock = Clock()
-    rates = Rates(10.0, 20.0, clock)
+    rates = RateLimiter(10.0, 20.0, clock)
     assert rates.take("a") == rates.take("a", 15) == 0
     assert rates.take("a", 5) == pytest.approx(0.1)
     assert [rates.take("a") for _ in range(4)] == [0] * 4
@@ -49,27 +49,27 @@ def test_what_is_large_costs_more_and_may_leave_a_debt():
 
 def test_no_debt_takes_longer_than_ten_seconds_of_a_relays_rate():
     clock = Clock()
-    rates = Rates(10.0, 20.0, clock)
+    rates = RateLimiter(10.0, 20.0, clock)
     assert rates.take("a", 1_000_000) == 0
     clock.now += 8.2
     assert rates.take("a") == 0
 
 
 def test_everyone_has_a_bucket_of_their_own():
-    rates = Rates(1.0, 1.0, Clock())
+    rates = RateLimiter(1.0, 1.0, Clock())
     assert rates.take("a") == rates.take("b") == 0
     assert rates.take("a") > 0
 
 
 def test_a_rate_of_0_is_no_limit():
-    rates = Rates(0, 0, Clock())
+    rates = RateLimiter(0, 0, Clock())
     assert not any(rates.take("a") for _ in range(1000))
 
 
 def test_buckets_are_bounded(monkeypatch):
     monkeypatch.setattr(limits, "MOST_BUCKETS", 100)
     clock = Clock()
-    rates = Rates(1.0, 1.0, clock)
+    rates = RateLimiter(1.0, 1.0, clock)
     for number in range(1000):
         clock.now += 0.5
         rates.take(number)
@@ -77,8 +77,8 @@ def test_buckets_are_bounded(monkeypatch):
 
 
 def test_bodies_have_room_in_all_and_for_each(monkeypatch):
-    monkeypatch.setattr(limits, "ROOM_BYTES", 800)
-    room = Room(10)
+    monkeypatch.setattr(limits, "MEMORY_BYTES", 800)
+    room = MemoryBudget(10)
     with ExitStack() as held:
         for name in "abcd":
             held.enter_context(room.hold(name))(150)
@@ -93,12 +93,12 @@ def test_bodies_have_room_in_all_and_for_each(monkeypatch):
     with room.hold("e") as take:
         take(200)
     assert not room._taken, "nothing piles up"
-    with Room(1000).hold("a") as take:
+    with MemoryBudget(1000).hold("a") as take:
         take(2000)
 
 
 def test_where_a_crowd_takes_too_much_the_largest_address_loses_its_oldest():
-    crowd = Crowd(100)
+    crowd = ConnectionQuota(100)
     assert crowd.add("one", "a", 40) == crowd.add("first", "b", 30) == crowd.add("second", "b", 30) == []
     assert crowd.add("third", "b", 30) == ["first"]
     assert crowd.add("second", "b", 50) == ["third"], "it takes more, and is not counted twice"

@@ -49,7 +49,7 @@ def serve(
     audit = storage.open_audit_log()
     with storage.open() as database:
         for warning in database.inspect():
-            logs.say(warning, logging.WARNING)
+            logs.log_event(warning, logging.WARNING)
         if task is not None:
             create_task(database, audit, task, values)
         server.serve(database, options, address, audit)
@@ -128,7 +128,7 @@ def revoke(name: Name, storage: DatabaseOptions, task: str | None = None, withdr
         withdraw: Also delete what the client has published.
     """
     from repshare.relay.auth import REMEMBERED_SECONDS, Access
-    from repshare.relay.page.recorder import forget
+    from repshare.relay.background import forget
     from repshare.relay.tasks import Tasks
 
     if withdraw and task is None:

@@ -1,4 +1,4 @@
-"""A desk: a thread to which requests bring work that waits for a disk or a network, and which does it in batches."""
+"""Batches: a thread for work that waits for a disk or a network, which does together what came in the meantime."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,69 +10,63 @@ BATCH_BYTES = 16_000_000  # that the items of a batch take, or one
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Together = Callable[[Sequence[Item]], Sequence[Result | Exception]]  # what each of several items gives, or raises
 
 
 class _Work(NamedTuple):
-    function: Callable[[Sequence[Any]], Sequence[Any]]
+    function: Together[Any, Any]
     item: Any
     size: int
     outcome: asyncio.Future[Any]
 
 
-class Desk:
+class Batcher:
     """Items that came for the same function while it was busy are handed to it together. Used from one event loop."""
 
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "desk")
+    def __init__(self, *, inline: bool = False) -> None:
+        """`inline`: without a thread, and each item by itself."""
+        self._thread = None if inline else ThreadPoolExecutor(1, "batches")
         self._waiting: list[_Work] = []
         self._busy = False
 
-    async def do(
-        self, function: Callable[[Sequence[Item]], Sequence[Result | Exception]], item: Item, size: int = 0
-    ) -> Result:
+    async def do(self, function: Together[Item, Result], item: Item, size: int = 0) -> Result:
         """Return the function's result for this item, or raise its error. `size`: bytes of memory that it takes."""
+        if self._thread is None:
+            (result,) = function([item])
+            if isinstance(result, Exception):
+                raise result
+            return result
         outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Work(function, item, size, outcome))
         if not self._busy:
-            self._begin()
+            self._begin(self._thread)
         return await outcome
 
-    def _begin(self) -> None:
+    def _begin(self, thread: ThreadPoolExecutor) -> None:
         self._busy = bool(self._waiting)
-        if not self._busy:
-            return
-        function = self._waiting[0].function
-        batch = _first([work for work in self._waiting if work.function == function][:MOST_AT_ONCE])
-        taken = set(map(id, batch))
-        self._waiting = [work for work in self._waiting if id(work) not in taken]
-        self._thread.submit(self._work, asyncio.get_running_loop(), function, batch)
+        if self._busy:
+            batch = self._take_batch()
+            done = thread.submit(batch[0].function, [work.item for work in batch])
+            asyncio.wrap_future(done).add_done_callback(lambda outcomes: self._end(thread, batch, outcomes))
 
-    def _work(
-        self, loop: asyncio.AbstractEventLoop, function: Callable[..., Sequence[Any]], batch: list[_Work]
-    ) -> None:
-        try:
-            outcomes = function([work.item for work in batch])
-        except Exception as error:  # whatever it is, everyone who waits for the batch must hear of it
-            outcomes = [error] * len(batch)
-        loop.call_soon_threadsafe(self._end, batch, outcomes)
+    def _take_batch(self) -> list[_Work]:
+        """Remove and return the next items for one function: as many as fit into a batch, always one."""
+        function, batch, left, total = self._waiting[0].function, list[_Work](), list[_Work](), 0
+        for work in self._waiting:
+            fits = work.function == function and len(batch) < MOST_AT_ONCE
+            total += work.size if fits else 0
+            (batch if fits and (not batch or total <= BATCH_BYTES) else left).append(work)
+        self._waiting = left
+        return batch
 
-    def _end(self, batch: list[_Work], outcomes: Sequence[Any]) -> None:
-        self._begin()
-        for work, outcome in zip(batch, outcomes, strict=True):
+    def _end(self, thread: ThreadPoolExecutor, batch: list[_Work], outcomes: asyncio.Future[Sequence[Any]]) -> None:
+        self._begin(thread)
+        error = outcomes.exception()  # whatever it is, everyone who waits for the batch must hear of it
+        results = outcomes.result() if error is None else [error] * len(batch)
+        for work, outcome in zip(batch, results, strict=True):
             if work.outcome.done():  # the client that asked is gone
                 continue
-            if isinstance(outcome, Exception):
+            if isinstance(outcome, BaseException):
                 work.outcome.set_exception(outcome)
             else:
                 work.outcome.set_result(outcome)
-
-
-def _first(waiting: list[_Work]) -> list[_Work]:
-    """Return as many as fit into a batch; always one."""
-    total, batch = 0, list[_Work]()
-    for work in waiting:
-        total += work.size
-        if batch and total > BATCH_BYTES:
-            break
-        batch.append(work)
-    return batch

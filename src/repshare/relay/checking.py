@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from repshare.errors import Damaged
 from repshare.relay.auth import Access
-from repshare.relay.tasks import Open, Tasks
+from repshare.relay.tasks import OpenTask, Tasks
 from repshare.stores import Database
 
 Faults = dict[str, str]  # key -> what is wrong with it
@@ -29,11 +29,11 @@ def check_all(database: Database, *, repair: bool) -> Iterator[Finding]:
         yield from _check_task(tasks.get(entry.name), repair=repair)
 
 
-def _check_task(there: Open, *, repair: bool) -> Iterator[Finding]:
-    name, board, meetings = there.entry.name, there.board, there.meetings.store
+def _check_task(opened: OpenTask, *, repair: bool) -> Iterator[Finding]:
+    name, board, meetings = opened.entry.name, opened.board, opened.meetings.store
     yield from _check(f"task {name}", board.find_faults, board.store.heal, repair=repair)
     yield from _check(f"meetings of {name}", meetings.find_faults, meetings.heal, repair=repair)
-    yield from _check(f"page of {name}", there.notes.find_faults, there.notes.heal, repair=repair)
+    yield from _check(f"page of {name}", opened.notes.find_faults, opened.notes.heal, repair=repair)
 
 
 def _check(

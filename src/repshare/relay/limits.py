@@ -1,4 +1,4 @@
-"""Limits: request rates, memory for bodies and answers, and who must go where there is too little."""
+"""Limits: request rates, memory for bodies and answers, and the connections to close where there is too little."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from repshare.relay.problems import Problem
 
 MOST_BUCKETS = 100_000
-ROOM_BYTES = 128_000_000
+MEMORY_BYTES = 128_000_000
 PART_BYTES = 65_536  # of memory that a request takes, for which it costs one more of its rate
 PART_ROWS = 100  # likewise, that are read or written for it
 LONGEST_DEBT = 5  # bursts: with the burst of a relay, ten seconds
@@ -22,7 +22,7 @@ Take = Callable[[int], None]
 One = TypeVar("One", bound=Hashable)
 
 
-class Rates:
+class RateLimiter:
     """A token bucket for each key: `per_second` on average, `burst` at once. 0 a second: no limit."""
 
     def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,12 +56,12 @@ class Rates:
             del self._buckets[key]
 
 
-class Room:
-    """The memory for bodies and answers at the same time: ROOM_BYTES, a quarter of that for one key."""
+class MemoryBudget:
+    """The memory for bodies and answers at the same time: MEMORY_BYTES, a quarter of that for one key."""
 
     def __init__(self, longest: int) -> None:
         """Make room for several of the longest, whatever that is."""
-        self._most = max(ROOM_BYTES, 8 * longest)
+        self._most = max(MEMORY_BYTES, 8 * longest)
         self.each = self._most // 4
         self._taken: Counter[Hashable] = Counter()
         self._total = 0
@@ -90,7 +90,7 @@ class Room:
                 del self._taken[key]
 
 
-class Crowd(Generic[One]):
+class ConnectionQuota(Generic[One]):
     """Connections that each take something of which there is `most` in all: bytes, or a place.
 
     Where that is exceeded, the address that takes most of it must give up the one that it has had longest.
@@ -126,25 +126,17 @@ async def read_body(request: Request, most_bytes: int, seconds: float, take: Tak
     announced = request.headers.get("content-length")
     if announced is not None and announced.isdigit() and int(announced) > most_bytes:
         raise Problem("too-large", f"a body of {int(announced):,} bytes; at most {most_bytes:,} are accepted")
+    size, parts = 0, []
     try:
         async with asyncio.timeout(seconds):
-            return await _read(request, most_bytes, take)
+            async for part in request.stream():
+                size += len(part)
+                if size > most_bytes:
+                    raise Problem("too-large", f"the body is longer than the {most_bytes:,} bytes that are accepted")
+                take(len(part))
+                parts.append(part)
     except TimeoutError:
         raise Problem("too-slow", f"the body had not arrived after {seconds:g} seconds") from None
     except ClientDisconnect:
         raise Problem("malformed", "the client disconnected in the middle of the body") from None
-
-
-async def _read(request: Request, most_bytes: int, take: Take) -> bytes:
-    size, parts, more = 0, [], True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        part, more = message.get("body", b""), message.get("more_body", False)
-        size += len(part)
-        if size > most_bytes:
-            raise Problem("too-large", f"the body is longer than the {most_bytes:,} bytes that are accepted")
-        take(len(part))
-        parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from http import HTTPStatus
 
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -32,6 +31,8 @@ KINDS = {
     "store-away": (503, "The store is unavailable; try again"),
 }
 
+CLIENT_ERRORS = {Malformed: "malformed", Outdated: "outdated", Refused: "refused", ConfigError: "invalid"}
+
 
 class Problem(Exception):
     """An answer that is no success, raised from wherever it is noticed."""
@@ -55,22 +56,14 @@ def from_error(error: Exception) -> Problem:
     match error:
         case Problem():
             return error
-        case Malformed():
-            return Problem("malformed", str(error))
-        case Outdated():
-            return Problem("outdated", str(error))
-        case Refused():
-            return Problem("refused", str(error))
-        case ConfigError():
-            return Problem("invalid", str(error))
+        case Malformed() | Outdated() | Refused() | ConfigError():
+            kind = next(kind for each, kind in CLIENT_ERRORS.items() if isinstance(error, each))
+            return Problem(kind, str(error))
         case StoreError():
             headers = {"Retry-After": str(RETRY_SECONDS)}
             return Problem("store-away", "the relay cannot use its store now", headers, logged=str(error))
         case RepshareError():
             return Problem("unforeseen", "see the relay's log", logged=str(error))
-        case RequestValidationError():
-            told = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            return Problem("invalid", told[:1000])
         case HTTPException():
             kind = {404: "unknown", 405: "method"}.get(error.status_code, "malformed")
             return Problem(kind, str(error.detail), error.headers)

@@ -1,15 +1,13 @@
-"""The shapes of the API's JSON, and how its answers are described in /openapi.json."""
+"""The shapes of the API's JSON, and the checks of values in requests."""
 
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from repshare.relay.auth import CLIENT_PATTERN, PATTERN
-from repshare.relay.problems import KINDS, MEDIA_TYPE, Problem
+from repshare.relay.problems import Problem
 from repshare.relay.tasks import LONGEST_AGE_SECONDS, MOST_CLASSES, MOST_NUMBERS
 from repshare.sharing.task import MOST_DESCRIPTION, describe_fields
 
-BYTES = "application/octet-stream"
 MOST_PEERS = 200  # that one question names
 DIGITS = {"classes": 10, "dimension": 84}
 Model = TypeVar("Model", bound=BaseModel)
@@ -163,6 +161,10 @@ class Health(BaseModel):
     status: str
 
 
+# In /openapi.json, with the models that they use.
+MODELS = (TaskVersion, TaskList, TaskStatus, Me, MeetingNumber, RoundReport, Nothing, Health, ProblemDetails)
+
+
 def parse(model: type[Model], body: bytes) -> Model:
     """Return the JSON in a body as this model, or raise a Problem that says where it does not fit."""
     try:
@@ -174,37 +176,19 @@ def parse(model: type[Model], body: bytes) -> Model:
         raise Problem("invalid", "; ".join(f"{where}: {what}" for _, where, what in told)[:1000]) from None
 
 
-def name(place: str, what: str, *, required: bool = True, inside: str = "path") -> dict[str, Any]:
-    """Return the description of a parameter that is a name."""
-    schema = {"type": "string", "pattern": CLIENT_PATTERN if place == "client" else PATTERN}
-    return {"name": place, "in": inside, "required": required, "description": what, "schema": schema}
+def parse_whole(key: str, text: str, most: int) -> int:
+    """Return the number in a text, or raise a Problem."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= most):
+        raise Problem("invalid", f"{key} must be a whole number from 0 to {most}, not {text[:30]!r}")
+    return int(text)
 
 
-def describe_number(key: str, most: float, what: str, default: int | None = None) -> dict[str, Any]:
-    """Return the description of a parameter in a query that is a number, whole if `most` is, from 0 on."""
-    schema = {"type": "integer" if isinstance(most, int) else "number", "minimum": 0, "maximum": most}
-    schema |= {} if default is None else {"default": default}
-    return {"name": key, "in": "query", "description": what, "schema": schema}
-
-
-TASK = name("task", "the task's name")
-CLIENT = name("client", "the client's name")
-
-
-def answers(*kinds: str) -> dict[int | str, dict[str, Any]]:
-    """Return the descriptions of these problems."""
-    found: dict[int | str, dict[str, Any]] = {}
-    for kind in (*kinds, "store-away"):
-        status, title = KINDS[kind]
-        title = f"{found[status]['description']}; or: {title}" if status in found else title
-        example = {"type": f"urn:repshare:problem:{kind}", "title": title, "status": status, "detail": "…"}
-        schema = {"$ref": "#/components/schemas/ProblemDetails"}
-        found[status] = {"description": title, "content": {MEDIA_TYPE: {"schema": schema, "example": example}}}
-    for status in (401, 429, 503):
-        if status in found:
-            found[status]["headers"] = {"WWW-Authenticate" if status == 401 else "Retry-After": _TEXT}
-    return found
-
-
-_TEXT = {"schema": {"type": "string"}}
-GUARDED = ("unauthorised", "forbidden", "unknown", "too-fast")  # what any endpoint behind a token may answer
+def parse_seconds(key: str, text: str, most: float) -> float:
+    """Return the seconds in a text, or raise a Problem."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= most:
+        raise Problem("invalid", f"{key} must be from 0 to {most:g} seconds, not {text[:30]!r}")
+    return seconds

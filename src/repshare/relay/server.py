@@ -1,4 +1,4 @@
-"""The process that serves a relay: listening, TLS, patience with connections, and a stop that loses nothing."""
+"""The process that serves a relay: listening, TLS, time limits for connections, and a shutdown that loses nothing."""
 
 import gc
 import logging
@@ -27,7 +27,7 @@ LONGEST_HEAD_BYTES = 65_536
 MOST_HEADERS = 100  # in a head: each takes far more memory than its bytes
 MOST_PIPELINED = 20  # requests that wait on a connection for the one before them
 MOST_UNREAD_BYTES = 16_384  # of an answer that do not count yet
-MOST_GATHERED_BYTES = 65_536
+MOST_JOINED_BYTES = 65_536
 LAST_SECONDS = 0.5  # at a stop, for requests that are on their way over connections that look idle
 STOP_SECONDS = 40  # for requests under way; longer than a body may take
 BACKLOG = 2048
@@ -45,7 +45,7 @@ def serve(database: Database, options: RelayOptions, address: Address, audit: Au
     app = make_app(database, options, audit)
     config = uvicorn.Config(
         app,
-        http=Patient,
+        http=RelayProtocol,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -65,11 +65,11 @@ def serve(database: Database, options: RelayOptions, address: Address, audit: Au
     gc.collect()
     gc.freeze()  # what is there for good is not looked through again while requests wait
     RelayServer(config, _url(address, listener)).run(sockets=[listener])
-    logs.say("stopped")
+    logs.log_event("stopped")
 
 
 class RelayServer(uvicorn.Server):
-    """uvicorn's, which says where it listens, and on its way out lets those who wait for news go first."""
+    """uvicorn's, which says where it listens, and on its way out answers first the requests that wait for a change."""
 
     def __init__(self, config: uvicorn.Config, url: str) -> None:
         super().__init__(config)
@@ -78,13 +78,13 @@ class RelayServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin, and say so."""
         await super().startup(sockets)
-        logs.say("listening", url=self._url)
+        logs.log_event("listening", url=self._url)
         print(f"repshare relay at {self._url} (its API: {self._url}/docs). Ctrl-C stops it.", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish what is under way."""
-        logs.say("stopping")
-        self.config.app.state.service.news.stop()  # type: ignore[union-attr]
+        logs.log_event("stopping")
+        self.config.app.state.service.versions.stop()  # type: ignore[union-attr]
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -93,7 +93,7 @@ class RelayServer(uvicorn.Server):
         self.should_exit = True
 
 
-class Patient(HttpToolsProtocol):
+class RelayProtocol(HttpToolsProtocol):
     """A connection that is closed when a request's head does not arrive in time or end, or its answer is not read.
 
     uvicorn itself waits for ever for the first request, for the rest of a head once a byte of it is there, and for
@@ -102,26 +102,28 @@ class Patient(HttpToolsProtocol):
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
-        self._gathering = Gathering(transport, self.loop)
-        super().connection_made(self._gathering)  # type: ignore[arg-type]
+        self._joined = JoiningTransport(transport, self.loop)
+        super().connection_made(self._joined)  # type: ignore[arg-type]
         transport.set_write_buffer_limits(high=MOST_UNREAD_BYTES)
         self._head_bytes = 0
         self._head_timer: TimerHandle | None = None
         self._read_timer: TimerHandle | None = None
         self._stopping = self._in_head = False
-        self._start_timer()
-        self._let_go(self._service.connections.add(self, self._address, 1), "too many connections")
+        self._start_head_timer()
+        self._close_others(self._service.connections.add(self, self._address, 1), "too many connections")
 
     def data_received(self, data: bytes) -> None:
         """Take what came."""
         self._head_bytes += len(data)
         super().data_received(data)
         if self._in_head and self._head_bytes > LONGEST_HEAD_BYTES:
-            self._give_up()
+            self._close()
         elif self.cycle is None or self.cycle.response_complete:  # a part of a head, or of a body that is not wanted
-            self._start_timer()
+            self._start_head_timer()
         if self._in_head:
-            self._let_go(self._service.heads.add(self, self._address, len(data) + self._counted), "too long heads")
+            self._close_others(
+                self._service.heads.add(self, self._address, len(data) + self._counted), "too long heads"
+            )
 
     def on_message_begin(self) -> None:
         """Note that a head begins."""
@@ -158,7 +160,7 @@ class Patient(HttpToolsProtocol):
         self._in_head = False
         self._service.heads.remove(self)
         self._head_bytes = 0
-        self._stop_timer()
+        self._stop_head_timer()
         if self._stopping:
             super().shutdown()  # after this one's answer
 
@@ -177,8 +179,8 @@ class Patient(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection: it has ended."""
-        self._stop_timer()
-        self._nothing_waits()
+        self._stop_head_timer()
+        self._stop_read_timer()
         self._service.heads.remove(self)
         self._service.connections.remove(self)
         super().connection_lost(exc)
@@ -187,18 +189,18 @@ class Patient(HttpToolsProtocol):
         """Start a timer: a part of an answer waits to be read."""
         super().pause_writing()
         self._left = self.transport.get_write_buffer_size()
-        self._await_reading()
-        for one in self._service.unread.add(self, self._address, self._gathering.written):
+        self._start_read_timer()
+        for one in self._service.unread.add(self, self._address, self._joined.written):
             one.abandon()
 
     def resume_writing(self) -> None:
         """Stop the timer: the answer was read."""
-        self._nothing_waits()
+        self._stop_read_timer()
         super().resume_writing()
 
     def abandon(self) -> None:
         """Close at once, whatever has not been read."""
-        self._nothing_waits()
+        self._stop_read_timer()
         self._service.metrics.abandoned.inc()
         self.loop.call_soon(self.transport.abort)  # not in the midst of a write
 
@@ -208,7 +210,7 @@ class Patient(HttpToolsProtocol):
         client = self.cycle.scope["client"] if self.cycle else self.client
         return client[0] if client else ""
 
-    def _let_go(self, those: list["Patient"], reason: str) -> None:
+    def _close_others(self, those: list["RelayProtocol"], reason: str) -> None:
         for one in those:
             self._service.log("connection closed", address=one._address, reason=reason)
             self.loop.call_soon(one.transport.abort)
@@ -217,37 +219,37 @@ class Patient(HttpToolsProtocol):
     def _service(self) -> Service:
         return self.config.app.state.service  # type: ignore[union-attr, no-any-return]
 
-    def _await_reading(self) -> None:
-        self._read_timer = self.loop.call_later(self._service.options.read_seconds, self._look_whether_read)
+    def _start_read_timer(self) -> None:
+        self._read_timer = self.loop.call_later(self._service.options.read_seconds, self._check_reading)
 
-    def _look_whether_read(self) -> None:
+    def _check_reading(self) -> None:
         before, self._left = self._left, self.transport.get_write_buffer_size()
         if self._left < before:
-            self._await_reading()
+            self._start_read_timer()
         else:
             self.abandon()
 
-    def _nothing_waits(self) -> None:
+    def _stop_read_timer(self) -> None:
         self._service.unread.remove(self)
         if self._read_timer is not None:
             self._read_timer.cancel()
             self._read_timer = None
 
-    def _start_timer(self) -> None:
+    def _start_head_timer(self) -> None:
         if self._head_timer is None:
-            self._head_timer = self.loop.call_later(self._service.options.head_seconds, self._give_up)
+            self._head_timer = self.loop.call_later(self._service.options.head_seconds, self._close)
 
-    def _stop_timer(self) -> None:
+    def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
 
-    def _give_up(self) -> None:
-        self._stop_timer()
+    def _close(self) -> None:
+        self._stop_head_timer()
         self.transport.close()
 
 
-class Gathering:
+class JoiningTransport:
     """A transport that sends together what is written in one turn of the loop: an answer's head does not go alone."""
 
     def __init__(self, transport: Transport, loop: AbstractEventLoop) -> None:
@@ -258,14 +260,14 @@ class Gathering:
 
     def write(self, data: bytes) -> None:
         """Send this, soon."""
-        if len(data) > MOST_GATHERED_BYTES:  # copied as little as can be: other connections wait meanwhile
+        if len(data) > MOST_JOINED_BYTES:  # copied as little as can be: other connections wait meanwhile
             self._send()
             self.written = len(data)
             self._transport.write(memoryview(data))
             return
         self._parts.append(data)
         self._size += len(data)
-        if self._size > MOST_GATHERED_BYTES:
+        if self._size > MOST_JOINED_BYTES:
             self._send()
         elif len(self._parts) == 1:
             self._loop.call_soon(self._send)
@@ -326,5 +328,5 @@ def _within_files(options: RelayOptions) -> RelayOptions:
     if soft == resource.RLIM_INFINITY or options.connections <= soft - SPARE_FILES:
         return options
     connections = max(1, soft - SPARE_FILES)
-    logs.say("fewer connections than wanted", logging.WARNING, connections=connections, files=soft)
+    logs.log_event("fewer connections than wanted", logging.WARNING, connections=connections, files=soft)
     return replace(options, connections=connections)

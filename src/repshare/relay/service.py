@@ -4,50 +4,51 @@ import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import anyio.to_thread
 from starlette.requests import Request
 
-from repshare.relay.auth import Access, Grant, Role, is_name
-from repshare.relay.batching import Desk
-from repshare.relay.limits import PART_BYTES, PART_ROWS, ROOM_BYTES, Crowd, Rates, Room, read_body
+from repshare.relay.auth import Access, Grant, Role, is_client_name, is_name
+from repshare.relay.batching import Batcher, Together
+from repshare.relay.limits import (
+    MEMORY_BYTES,
+    PART_BYTES,
+    PART_ROWS,
+    ConnectionQuota,
+    MemoryBudget,
+    RateLimiter,
+    read_body,
+)
 from repshare.relay.monitoring.audit_log import Action, AuditLog
-from repshare.relay.monitoring.logs import Budget
+from repshare.relay.monitoring.logs import RateLimitedLog
 from repshare.relay.monitoring.metrics import Metrics
 from repshare.relay.options import RelayOptions
+from repshare.relay.page.document import SharedDocuments
 from repshare.relay.page.presence import PresenceRecorder
+from repshare.relay.page.snapshots import Floats
 from repshare.relay.problems import Problem
 from repshare.relay.sizes import Load
-from repshare.relay.tasks import Open, Tasks
-from repshare.relay.watch import News
+from repshare.relay.tasks import OpenTask, Tasks
+from repshare.relay.watch import VersionWatch
 from repshare.stores import Database
 
 HEADS_BYTES = 32_000_000  # of requests' heads that have arrived in part
 MOST_FIELDS = 1500  # of a query
-MOST_WAITS = 20  # with one token, for news and for the page's events together
+MOST_WAITS = 20  # with one token, for changes and for the page's events together
 REFUSALS_KEPT = 100  # a task
 LINES_A_SECOND = 20  # of the log for each token, and for all strangers together: they cannot fill a disk
 STRANGERS = "strangers"
 ANYONE = Grant("admin", "anyone", None)  # what an insecure relay allows everyone
 LARGE_BYTES = 262_144  # of an answer: those that take more are made apart, so that the others need not wait for them
 VISITOR = Grant("viewer", "visitor", None)  # who looks at a public page
+FRESH_SECONDS = 0.5  # for which any document of the page, or a check of the store, is served
 
 Arguments = ParamSpec("Arguments")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Together = Callable[[Sequence[Item]], Sequence[Result | Exception]]  # what each of several items gives, or raises
-
-
-class Refusal(NamedTuple):
-    """A request that was refused."""
-
-    time: float  # seconds since 1970
-    client: str
-    kind: str
-    reason: str
 
 
 class Service:
@@ -55,16 +56,21 @@ class Service:
 
     def __init__(self, database: Database, options: RelayOptions, audit: AuditLog) -> None:
         self.database, self.options, self._audit = database, options, audit
-        self.access, self.tasks, self.news = Access(database), Tasks(database), News()
-        self.seen = PresenceRecorder()
-        self.unread, self.heads = Crowd[Any](ROOM_BYTES), Crowd[Any](HEADS_BYTES)  # of connections
-        self.connections = Crowd[Any](options.connections)
-        self.metrics = Metrics(lambda: self.news.waiting)
-        self.refusals: dict[str, deque[Refusal]] = {}  # by task
-        self._rates, self._room = Rates(options.rate, 2 * options.rate), Room(options.max_bytes)
-        self._reading, self._large, self._writing = (Desk() if database.slow else None for _ in range(3))
+        self.access, self.tasks, self.versions = Access(database), Tasks(database), VersionWatch()
+        self.presence = PresenceRecorder()
+        self.statuses, self.documents, self.health = (
+            SharedDocuments(each) for each in (0, FRESH_SECONDS, FRESH_SECONDS)
+        )
+        self.planes: dict[str, Floats | None] = {}  # of the last map, by task
+        self.open_streams = 0  # of events for the page
+        self.unread, self.heads = ConnectionQuota[Any](MEMORY_BYTES), ConnectionQuota[Any](HEADS_BYTES)
+        self.connections = ConnectionQuota[Any](options.connections)
+        self.metrics = Metrics(lambda: self.versions.waiting)
+        self.refusals: dict[str, deque[dict[str, Any]]] = {}  # by task; see `RefusalStatus`
+        self._rates, self._memory = RateLimiter(options.rate, 2 * options.rate), MemoryBudget(options.max_bytes)
+        self._reading, self._large, self._writing = (Batcher(inline=not database.slow) for _ in range(3))
         self._waits = Counter[Hashable]()
-        self.lines = Budget(LINES_A_SECOND, 5 * LINES_A_SECOND)
+        self.lines = RateLimitedLog(LINES_A_SECOND, 5 * LINES_A_SECOND)
 
     async def run(
         self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
@@ -79,12 +85,12 @@ class Service:
 
         `size`: bytes of memory that it takes meanwhile.
         """
-        desk = self._reading if size < LARGE_BYTES else self._large
-        return await desk.do(function, item, size) if desk else _alone(function, item)
+        batcher = self._reading if size < LARGE_BYTES else self._large
+        return await batcher.do(function, item, size)
 
     async def write(self, function: Together[Item, Result], item: Item, size: int = 0) -> Result:
         """Do something that writes to the store, likewise."""
-        return await self._writing.do(function, item, size) if self._writing else _alone(function, item)
+        return await self._writing.do(function, item, size)
 
     async def change(self, function: Callable[[], Result]) -> Result:
         """Do something that may take much memory, and so one after the other."""
@@ -99,78 +105,110 @@ class Service:
         self.spend(request, load)
         if load.bytes >= PART_BYTES:
             held: ExitStack = request.scope["held"]
-            held.enter_context(self._room.hold(self._who(request)))(load.bytes)
+            held.enter_context(self._memory.hold(request.scope["who"]))(load.bytes)
 
     def check_size(self, size: int, instead: str) -> None:
         """Raise a Problem if no answer may ever take this many bytes."""
-        if size > self._room.each:
+        if size > self._memory.each:
             raise Problem(
-                "refused", f"the answer would take {size:,} bytes; at most {self._room.each:,} may: {instead}"
+                "refused", f"the answer would take {size:,} bytes; at most {self._memory.each:,} may: {instead}"
             )
 
     def spend(self, request: Request, load: Load) -> None:
         """Charge a request to its token's rate: the more it takes, the more it costs."""
         if cost := load.bytes // PART_BYTES + load.rows // PART_ROWS:
-            self._slow_down(self._who(request), cost)
+            self._slow_down(request.scope["who"], cost)
 
-    async def enter(self, request: Request, roles: tuple[Role, ...], task: str | None = None) -> Grant:
+    async def enter(self, request: Request, *roles: Role) -> Grant:
         """Authenticate the request: return its grant, if it has such a role for this task and is not too fast."""
-        grant = await self._identify(request)
-        request.scope["grant"] = grant
+        task = request.path_params.get("task")
+        request.scope["grant"] = grant = await self._identify(request)
         request.scope["who"] = request.path_params.get("client") if self.options.insecure else grant
         if request.scope["query_string"].count(b"&") > MOST_FIELDS:
             raise Problem("invalid", f"more than {MOST_FIELDS} fields in a query")
-        self._slow_down(self._who(request))
+        self._slow_down(request.scope["who"])
         if grant.role not in roles and not self.options.insecure:
             raise Problem("forbidden", f"this is for {' and '.join(roles)}; the token's role is {grant.role}")
         if grant.task is not None and task is not None and grant.task != task:
             raise Problem("forbidden", f"the token is for the task {grant.task}, not for {task[:80]}")
         return grant
 
-    async def enter_page(self, request: Request, task: str | None = None) -> Grant:
+    async def enter_task(self, request: Request, *roles: Role) -> tuple[Grant, OpenTask]:
+        """Authenticate the request: return its grant, and the task in its path."""
+        return await self.enter(request, *roles), await self.open(request.path_params["task"])
+
+    async def enter_own(self, request: Request) -> tuple[OpenTask, str]:
+        """Authenticate a client that acts for itself: return the task in its path, and the client's name."""
+        grant, opened = await self.enter_task(request, "client")
+        self.check_client(grant, request.path_params["client"])
+        return opened, request.path_params["client"]
+
+    def check_client(self, grant: Grant, client: str) -> None:
+        """Raise a Problem if the request is not this client's, or cannot be."""
+        if not self.options.insecure and client != grant.name:
+            raise Problem("forbidden", f"{grant.name} publishes as itself, not as {client[:80]}")
+        if not is_client_name(client):
+            raise Problem("refused", f"{client[:80]!r} cannot name a client")
+
+    async def enter_page(self, request: Request) -> Grant:
         """Authenticate a viewer: viewers, admins, and with --public-page everyone without a token."""
         if not self.options.public_page or "authorization" in request.headers:
-            return await self.enter(request, ("viewer", "admin"), task)
+            return await self.enter(request, "viewer", "admin")
         request.scope["who"] = ("visitor", request.client.host if request.client else "")
-        self._slow_down(self._who(request))
+        self._slow_down(request.scope["who"])
         return VISITOR
 
-    async def open(self, name: str) -> Open:
+    async def enter_task_page(self, request: Request) -> OpenTask:
+        """Authenticate a viewer: return the task in its path."""
+        await self.enter_page(request)
+        return await self.open(request.path_params["task"])
+
+    async def open(self, name: str) -> OpenTask:
         """Return the task of this name and its board."""
-        there = self.tasks.recall(name)
-        if there is None and is_name(name):
-            there = await self.run(self.tasks.find, name)
-        if there is None:
+        opened = self.tasks.recall(name)
+        if opened is None and is_name(name):
+            opened = await self.run(self.tasks.find, name)
+        if opened is None:
             raise Problem("unknown", f"there is no task {name[:80]!r}")
-        return there
+        return opened
+
+    async def version(self, name: str) -> int:
+        """Return the version of the board of the task of this name."""
+        opened = await self.open(name)
+        return await self.run(opened.board.version)
 
     @asynccontextmanager
-    async def receive(self, request: Request, there: Open, most_bytes: int) -> AsyncIterator[bytes]:
+    async def receive(self, request: Request, opened: OpenTask, most_bytes: int) -> AsyncIterator[bytes]:
         """Yield a body for this task, held until the end of the block.
 
         While it came, the task may have been deleted, or another created under its name.
         """
-        with self._room.hold(self._who(request)) as take:
+        with self._memory.hold(request.scope["who"]) as take:
             body = await read_body(request, min(most_bytes, self.options.max_bytes), self.options.body_seconds, take)
             await self._identify(request)  # the token may have ended meanwhile
-            if (await self.open(there.entry.name)).entry.identity != there.entry.identity:
-                raise Problem("unknown", f"the task {there.entry.name} was deleted in the meantime")
+            if (await self.open(opened.entry.name)).entry.identity != opened.entry.identity:
+                raise Problem("unknown", f"the task {opened.entry.name} was deleted in the meantime")
             yield body
 
     def refused(self, request: Request, problem: Problem) -> None:
         """Count a refusal, log it, and keep it for the task's status."""
-        self.metrics.refused(problem.kind)
+        self.metrics.refusals.labels(problem.kind).inc()
         grant: Grant | None = request.scope.get("grant")
         path: dict[str, Any] = request.scope.get("path_params", {})
         task, client = path.get("task"), grant.name if grant and not self.options.insecure else path.get("client")
         about = {"task": task, "client": client, "method": request.method, "path": request.url.path[:200]}
         level = logging.ERROR if problem.status >= 500 else logging.WARNING
         told = {"kind": problem.kind, "status": problem.status, "reason": problem.logged[:500], **about}
-        self.lines.say(grant or "", f"{grant.role} {grant.name}" if grant else STRANGERS, "refused", level, **told)
+        self.lines.write(grant or "", f"{grant.role} {grant.name}" if grant else STRANGERS, "refused", level, **told)
         # Only what those of a known task did in it: a stranger must not be able to push that out.
         if grant and grant.task in (None, task) and isinstance(task, str) and self.tasks.recall(task):
             kept = self.refusals.setdefault(task, deque(maxlen=REFUSALS_KEPT))
-            kept.append(Refusal(time.time(), str(client or "")[:80], problem.kind, problem.detail[:500]))
+            who, reason = str(client or "")[:80], problem.detail[:500]
+            kept.append({"time": time.time(), "client": who, "kind": problem.kind, "reason": reason})
+
+    def list_refusals(self, task: str) -> list[dict[str, Any]]:
+        """Return the last refusals in a task, the oldest first."""
+        return list(self.refusals.get(task, ()))
 
     def accepted(self, request: Request, action: Action, **about: Any) -> None:
         """Write down in the audit log what a request did, and by whom."""
@@ -181,7 +219,7 @@ class Service:
     @contextmanager
     def waiting(self, request: Request) -> Iterator[None]:
         """Count this request among those of its token that wait, until the end of the block."""
-        who = self._who(request)
+        who = request.scope["who"]
         if self._waits[who] >= MOST_WAITS and not self.options.insecure:
             raise Problem("too-fast", f"{MOST_WAITS} requests with one token wait already", {"Retry-After": "10"})
         self._waits[who] += 1
@@ -194,11 +232,7 @@ class Service:
 
     def log(self, event: str, **fields: Any) -> None:
         """Log something that clients without a token can cause."""
-        self.lines.say("", STRANGERS, event, **fields)
-
-    def _who(self, request: Request) -> Hashable:
-        who: Hashable = request.scope["who"]
-        return who
+        self.lines.write("", STRANGERS, event, **fields)
 
     def _slow_down(self, who: Hashable, cost: float = 1.0) -> None:
         if wait := self._rates.take(who, cost):
@@ -215,13 +249,6 @@ class Service:
         if grant is None:
             raise _unauthorised("the token is unknown, revoked or expired")
         return grant
-
-
-def _alone(function: Together[Item, Result], item: Item) -> Result:
-    (outcome,) = function([item])
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
 
 
 def _unauthorised(detail: str) -> Problem:

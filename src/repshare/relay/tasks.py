@@ -56,7 +56,7 @@ class TaskEntry(NamedTuple):
 
 
 @dataclass
-class Open:
+class OpenTask:
     """A task in use."""
 
     entry: TaskEntry
@@ -72,7 +72,7 @@ class Tasks:
     def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
         self._database, self._clock = database, clock
         self._registry, self._deleted = Healing(database.store("tasks"), _heal), database.store("deleted")
-        self._open: dict[str, Open] = {}
+        self._open: dict[str, OpenTask] = {}
 
     def create(self, name: str, task: Task) -> bool:
         """Create a task; False if there is one with the same values already. Raises Refused if with others."""
@@ -91,35 +91,35 @@ class Tasks:
 
         return self._registry.transact(work)
 
-    def recall(self, name: str) -> Open | None:
+    def recall(self, name: str) -> OpenTask | None:
         """Return what `find` returned a moment ago, without asking the database; None if it must be asked."""
-        there = self._open.get(name)
-        return there if there and self._clock() <= there.until else None
+        opened = self._open.get(name)
+        return opened if opened and self._clock() <= opened.until else None
 
-    def find(self, name: str) -> Open | None:
+    def find(self, name: str) -> OpenTask | None:
         """Return the task of this name and its board; None if there is none."""
-        there = self._open.get(name)  # before the registry is read: what it no longer has then is gone for good
+        opened = self._open.get(name)  # before the registry is read: what it no longer has then is gone for good
         entry = self._registry.read(lambda state: _read(state, name))
-        if there is not None and (entry is None or entry.identity != there.entry.identity):
-            entry = self._part(there.entry, entry)
-            if entry is None or entry.identity != there.entry.identity:
+        if opened is not None and (entry is None or entry.identity != opened.entry.identity):
+            entry = self._resolve_missing(opened.entry, entry)
+            if entry is None or entry.identity != opened.entry.identity:
                 del self._open[name]
-                there = None
+                opened = None
         if entry is None:
             return None
-        if there is None:
+        if opened is None:
             self._registry.transact(lambda state: _copy(state, name))
-            there = self._open[name] = Open(
+            opened = self._open[name] = OpenTask(
                 entry,
                 Board(entry.task, self._store(entry), key=entry.secret.encode()),
                 Meetings(self._meetings(entry)),
                 self._notes(entry),
                 0.0,
             )
-        there.until = self._clock() + REMEMBERED_SECONDS
-        return there
+        opened.until = self._clock() + REMEMBERED_SECONDS
+        return opened
 
-    def _part(self, old: TaskEntry, new: TaskEntry | None) -> TaskEntry | None:
+    def _resolve_missing(self, old: TaskEntry, new: TaskEntry | None) -> TaskEntry | None:
         """Return what is under the name of a task that the registry lacks: nothing, another, or the same put back."""
         if self._deleted.read(lambda state: state.get([old.identity])) != [None]:
             self._clear(old)  # of what came in here after it was deleted, maybe elsewhere
@@ -130,12 +130,12 @@ class Tasks:
             new = self._registry.read(lambda state: _read(state, old.name))
         return new
 
-    def get(self, name: str) -> Open:
+    def get(self, name: str) -> OpenTask:
         """Return the task of this name and its board. Raises ConfigError if there is none."""
-        there = self.find(name)
-        if there is None:
+        opened = self.find(name)
+        if opened is None:
             raise ConfigError(f"there is no task {name[:80]!r}")
-        return there
+        return opened
 
     def entries(self) -> list[TaskEntry]:
         """Return all tasks that can be read, by name."""
@@ -167,19 +167,19 @@ class Tasks:
 
     def delete(self, name: str) -> None:
         """Delete a task with all that was published in it, and end its tokens. Cut off, it can be done again."""
-        there = self.get(name)
-        self._deleted.transact(lambda state: state.set({there.entry.identity: name.encode()}))
+        opened = self.get(name)
+        self._deleted.transact(lambda state: state.set({opened.entry.identity: name.encode()}))
         Access(self._database).revoke_all(name)
-        self._clear(there.entry)
+        self._clear(opened.entry)
         self._registry.transact(lambda state: state.delete([name, COPY + name]))
-        there.until = -math.inf
-        self._clear(there.entry)  # of what came in meanwhile
+        opened.until = -math.inf
+        self._clear(opened.entry)  # of what came in meanwhile
 
     def export(self, name: str) -> bytes:
         """Return a task and its board as bytes, for `import_task`."""
-        there = self.get(name)
-        description = {"name": name, **asdict(there.entry.task)}
-        return wire.encode_items({"task": json.dumps(description).encode(), "board": there.board.save()})
+        opened = self.get(name)
+        description = {"name": name, **asdict(opened.entry.task)}
+        return wire.encode_items({"task": json.dumps(description).encode(), "board": opened.board.save()})
 
     def import_task(self, exported: bytes, name: str | None = None) -> str:
         """Create a task from what `export` gave, under its old name or another; the name. It is all right, or nothing.

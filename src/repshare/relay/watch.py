@@ -1,4 +1,4 @@
-"""Waiting for something new: one watcher for each task that anybody waits for."""
+"""Waiting for a change: one watcher for each task that any request waits for."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,96 +9,77 @@ POLL_SECONDS = 0.5  # how soon a change by another relay on the same database is
 Look = Callable[[], Awaitable[int]]  # at a task's version
 
 
-class News:
-    """Those who wait until a task has another version. Used from one event loop."""
+class VersionWatch:
+    """The requests that wait until a task has another version. Used from one event loop."""
 
     def __init__(self) -> None:
-        self._watches: dict[str, _Watch] = {}
+        self._watchers: dict[str, _Watcher] = {}
         self.stopped = False
 
     @property
     def waiting(self) -> int:
         """The number of requests that wait."""
-        return sum(len(watch.waiting) for watch in self._watches.values())
+        return sum(len(watcher.waiting) for watcher in self._watchers.values())
 
-    def tell(self, task: str) -> None:
-        """Note that something has changed here: let the watcher look at once."""
-        if watch := self._watches.get(task):
-            watch.changed.set()
+    def notify(self, task: str) -> None:
+        """Let the task's watcher look at once: something has changed here."""
+        if watcher := self._watchers.get(task):
+            watcher.changed.set()
 
     def stop(self) -> None:
-        """Answer all who wait, and let none wait again."""
+        """Answer all requests that wait, and let none wait again."""
         self.stopped = True
-        for watch in self._watches.values():
-            watch.release()
+        for watcher in self._watchers.values():
+            watcher.answer(None)
 
     async def wait(self, task: str, since: int, seconds: float, look: Look) -> int:
         """Return the task's version: at once if it is not `since`, otherwise when it changes or the time is over."""
         now = await look()
         if now != since or seconds <= 0 or self.stopped:
             return now
-        if task not in self._watches:
-            self._watches[task] = _Watch(look)
-        watch = self._watches[task]
-        future = watch.enter(since)
+        if task not in self._watchers:
+            self._watchers[task] = _Watcher(look)
+        watcher = self._watchers[task]
+        outcome: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        watcher.waiting[outcome] = since
+        watcher.changed.set()  # it may have changed since it was looked at
         try:
             async with asyncio.timeout(seconds):
-                return await future
+                return await outcome
         except TimeoutError:
             return since
         finally:
-            if watch.leave(future):
-                del self._watches[task]
+            del watcher.waiting[outcome]
+            if not watcher.waiting:
+                watcher.work.cancel()
+                del self._watchers[task]
 
 
-class _Watch:
-    """Looks at one task's version, twice a second and when something changes here, while anybody waits."""
+class _Watcher:
+    """Looks at one task's version, twice a second and when something changes here, while any request waits."""
 
     def __init__(self, look: Look) -> None:
         self.waiting: dict[asyncio.Future[int], int] = {}  # the version that each has
         self.changed = asyncio.Event()
-        self._look = look
-        self._watcher = asyncio.create_task(self._watch())
+        self.work = asyncio.create_task(self._watch(look))
 
-    def enter(self, since: int) -> asyncio.Future[int]:
-        """Wait for a version that is not this one."""
-        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.waiting[future] = since
-        self.changed.set()  # it may have changed while this one came in
-        return future
+    def answer(self, found: int | Exception | None) -> None:
+        """Answer the requests that have another version than this; None: all, with the version that each has."""
+        for outcome, since in self.waiting.items():
+            if outcome.done() or since == found:
+                continue
+            if isinstance(found, Exception):
+                outcome.set_exception(found)
+            else:
+                outcome.set_result(since if found is None else found)
 
-    def leave(self, future: asyncio.Future[int]) -> bool:
-        """Wait no longer; whether this was the last one."""
-        del self.waiting[future]
-        if not self.waiting:
-            self._watcher.cancel()
-        return not self.waiting
-
-    def release(self) -> None:
-        """Answer all who wait with the version that they have."""
-        for future, since in self.waiting.items():
-            if not future.done():
-                future.set_result(since)
-
-    async def _watch(self) -> None:
+    async def _watch(self, look: Look) -> None:
         while True:
             self.changed.clear()
             try:
-                now = await self._look()
+                self.answer(await look())
             except Exception as error:  # the store is unavailable, the task was deleted: those who wait are told
-                self._fail(error)
-            else:
-                self._tell(now)
+                self.answer(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self.changed.wait()
-
-    def _tell(self, now: int) -> None:
-        for future, since in self.waiting.items():
-            if now != since and not future.done():
-                future.set_result(now)
-
-    def _fail(self, error: Exception) -> None:
-        for future in self.waiting:
-            if not future.done():
-                future.set_exception(error)

@@ -9,11 +9,11 @@ import pytest
 
 from repshare.board import Board
 from repshare.board.clock import StoreClock
+from repshare.relay.background import expire
 from repshare.relay.page import histories, presence, snapshots
 from repshare.relay.page.document import make_view
 from repshare.relay.page.histories import make_curves
-from repshare.relay.page.recorder import expire
-from repshare.relay.page.snapshots import make_map
+from repshare.relay.page.snapshots import draw_map
 from repshare.relay.tasks import Tasks
 from repshare.sharing.representations import Release, Representations
 from repshare.sharing.task import Task
@@ -101,11 +101,11 @@ def test_what_was_seen_adds_up_over_relays_and_restarts():
         relay = presence.PresenceRecorder(clock)
         relay.note("t", "alice", up=10, published=True)
         relay.note("t", "alice", down=5)
-        for tallies in relay.take().values():
-            presence.flush(notes, tallies)
+        for recent in relay.take().values():
+            presence.flush(notes, recent)
         clock.now += 7
-    sight = presence.read_sights(notes, ["alice"])["alice"]
-    assert (sight.up, sight.down, sight.last, sight.interval) == (20, 10, 1007.0, 7.0)
+    alice = presence.read_presence(notes, ["alice"])["alice"]
+    assert (alice.up, alice.down, alice.last, alice.interval) == (20, 10, 1007.0, 7.0)
     assert presence.read_traffic(notes) == (20, 10)
 
 
@@ -117,8 +117,8 @@ def test_one_who_never_published_leaves_no_trace():
 
 
 def test_a_client_with_long_rounds_is_not_called_away_between_them():
-    assert presence.Sight(0.0, interval=100.0).away_after(30.0) == 300.0
-    assert presence.Sight(0.0, interval=1.0).away_after(30.0) == 30.0
+    assert presence.Presence(0.0, interval=100.0).away_after(30.0) == 300.0
+    assert presence.Presence(0.0, interval=1.0).away_after(30.0) == 30.0
 
 
 def test_a_new_snapshot_is_taken_only_of_a_later_round_and_has_everyones_means():
@@ -289,7 +289,7 @@ def test_a_task_too_large_for_snapshots_has_none():
 def test_points_of_a_plane_keep_their_distances_on_the_map():
     rng = np.random.default_rng(0)
     flat = rng.normal(size=(1, 4, 3, 2)) @ np.linalg.qr(rng.normal(size=(50, 2)))[0].T  # a plane in 50 dimensions
-    document, _ = make_map(snapshots.Index([1], ["a", "b", "c"]), flat.astype(np.float16))
+    document, _ = draw_map(snapshots.SnapshotIndex([1], ["a", "b", "c"]), flat.astype(np.float16))
     points = np.array(document["points"][0]).reshape(-1, 2)
     ratio = _distances(points) / np.maximum(_distances(flat.reshape(-1, 50)), 1e-9)
     off = ~np.eye(len(points), dtype=bool)
@@ -300,9 +300,9 @@ def test_points_of_a_plane_keep_their_distances_on_the_map():
 def test_a_map_does_not_flip_from_one_round_to_the_next():
     rng = np.random.default_rng(1)
     film = rng.normal(size=(1, 4, 3, 8)) * [3, 2, 1, 1, 1, 1, 1, 1]
-    index = snapshots.Index([1], ["a", "b", "c"])
-    before, plane = make_map(index, film.astype(np.float16))
-    after, _ = make_map(index, (film + 0.01).astype(np.float16), -plane)  # the other way round is as good a plane
+    index = snapshots.SnapshotIndex([1], ["a", "b", "c"])
+    before, plane = draw_map(index, film.astype(np.float16))
+    after, _ = draw_map(index, (film + 0.01).astype(np.float16), -plane)  # the other way round is as good a plane
     mirrored = -np.array(before["points"])
     assert np.abs(np.array(after["points"]) - mirrored).max() < 60
 
@@ -312,7 +312,7 @@ def test_a_class_that_nobody_has_is_nowhere_on_the_map():
     film[0, :, 1] = np.nan
     film[0, 1, 2] = math.inf  # too long for the number format
     film[0, 0, 0] = 5
-    document, _ = make_map(snapshots.Index([7], ["a"]), film)
+    document, _ = draw_map(snapshots.SnapshotIndex([7], ["a"]), film)
     assert [[point is None for point in row] for row in document["points"][0]] == [
         [False, True, False],
         [False, True, True],

@@ -1,4 +1,4 @@
-"""Waiting for news: woken by a change here or elsewhere, by the clock, or by the relay's end."""
+"""Waiting for a change: woken by a change here or elsewhere, by the clock, or by the relay's end."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ import pytest
 
 from repshare.errors import StoreError
 from repshare.relay import watch as module
-from repshare.relay.watch import News
+from repshare.relay.watch import VersionWatch
 
 
 class Counted:
@@ -26,7 +26,7 @@ class Counted:
 
 def in_a_loop(test):
     def run():
-        asyncio.run(asyncio.wait_for(test(News(), Counted()), 20))
+        asyncio.run(asyncio.wait_for(test(VersionWatch(), Counted()), 20))
 
     return run
 
@@ -40,60 +40,60 @@ def unwatched():
 
 
 @in_a_loop
-async def test_who_does_not_know_the_version_is_answered_at_once(news, board):
-    assert await news.wait("t", 0, 60, board.look) == 1
-    assert await news.wait("t", 5, 60, board.look) == 1
-    assert (news.waiting, board.looks) == (0, 2)
+async def test_who_does_not_know_the_version_is_answered_at_once(watch, board):
+    assert await watch.wait("t", 0, 60, board.look) == 1
+    assert await watch.wait("t", 5, 60, board.look) == 1
+    assert (watch.waiting, board.looks) == (0, 2)
 
 
 @in_a_loop
-async def test_a_change_here_wakes_everyone_at_once(news, board):
+async def test_a_change_here_wakes_everyone_at_once(watch, board):
     with unwatched():
-        waiting = [asyncio.create_task(news.wait("t", 1, 60, board.look)) for _ in range(100)]
+        waiting = [asyncio.create_task(watch.wait("t", 1, 60, board.look)) for _ in range(100)]
         await asyncio.sleep(0.1)
-    assert news.waiting == 100
+    assert watch.waiting == 100
     board.version, begun, before = 2, time.monotonic(), board.looks
-    news.tell("t")
+    watch.notify("t")
     assert await asyncio.gather(*waiting) == [2] * 100
     assert time.monotonic() - begun < 5
     assert board.looks - before <= 2  # one look for all of them
-    assert news.waiting == 0
+    assert watch.waiting == 0
 
 
 @in_a_loop
-async def test_a_change_elsewhere_is_noticed_soon(news, board):
-    waiting = asyncio.create_task(news.wait("t", 1, 60, board.look))
+async def test_a_change_elsewhere_is_noticed_soon(watch, board):
+    waiting = asyncio.create_task(watch.wait("t", 1, 60, board.look))
     await asyncio.sleep(0.1)
     board.version = 2  # nobody tells
     assert await asyncio.wait_for(waiting, 2) == 2
 
 
 @in_a_loop
-async def test_one_who_waits_does_not_keep_the_store_busy(news, board):
-    assert await news.wait("t", 1, 1.2, board.look) == 1
+async def test_one_who_waits_does_not_keep_the_store_busy(watch, board):
+    assert await watch.wait("t", 1, 1.2, board.look) == 1
     assert board.looks <= 6
 
 
 @in_a_loop
-async def test_a_change_of_another_task_is_no_news(news, board):
-    waiting = asyncio.create_task(news.wait("t", 1, 0.3, board.look))
+async def test_a_change_of_another_task_is_no_change(watch, board):
+    waiting = asyncio.create_task(watch.wait("t", 1, 0.3, board.look))
     await asyncio.sleep(0.05)
-    news.tell("other")
+    watch.notify("other")
     assert await waiting == 1
 
 
 @in_a_loop
-async def test_at_the_end_nobody_waits_any_longer(news, board):
-    waiting = asyncio.create_task(news.wait("t", 1, 60, board.look))
+async def test_at_the_end_nobody_waits_any_longer(watch, board):
+    waiting = asyncio.create_task(watch.wait("t", 1, 60, board.look))
     await asyncio.sleep(0.05)
-    news.stop()
+    watch.stop()
     assert await asyncio.wait_for(waiting, 1) == 1
-    assert await asyncio.wait_for(news.wait("t", 1, 60, board.look), 1) == 1
+    assert await asyncio.wait_for(watch.wait("t", 1, 60, board.look), 1) == 1
 
 
 @in_a_loop
-async def test_who_waits_is_told_when_the_store_goes_away(news, board):
-    waiting = asyncio.create_task(news.wait("t", 1, 60, board.look))
+async def test_who_waits_is_told_when_the_store_goes_away(watch, board):
+    waiting = asyncio.create_task(watch.wait("t", 1, 60, board.look))
     await asyncio.sleep(0.05)
     board.error = StoreError("gone")
     with pytest.raises(StoreError):
@@ -101,8 +101,8 @@ async def test_who_waits_is_told_when_the_store_goes_away(news, board):
 
 
 @in_a_loop
-async def test_nothing_runs_on_when_nobody_waits(news, board):
-    waiting = [asyncio.create_task(news.wait("t", 1, 60, board.look)) for _ in range(3)]
+async def test_nothing_runs_on_when_nobody_waits(watch, board):
+    waiting = [asyncio.create_task(watch.wait("t", 1, 60, board.look)) for _ in range(3)]
     await asyncio.sleep(0.05)
     for each in waiting:
         each.cancel()

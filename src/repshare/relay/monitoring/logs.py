@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from repshare.relay.limits import Rates
+from repshare.relay.limits import RateLimiter
 
 log = logging.getLogger("repshare.relay")
 
@@ -29,28 +29,28 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
-def say(event: str, level: int = logging.INFO, **fields: Any) -> None:
+def log_event(event: str, level: int = logging.INFO, **fields: Any) -> None:
     """Write one line."""
     log.log(level, event, extra={"fields": fields})
 
 
-class Budget:
+class RateLimitedLog:
     """The lines a second that each kind of cause may have in the log; the rest is counted, and logged once a second."""
 
     def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rates, self._left_out = Rates(per_second, burst, clock), Counter[str]()
+        self._rates, self._left_out = RateLimiter(per_second, burst, clock), Counter[str]()
 
-    def say(self, cause: Hashable, who: str, event: str, level: int = logging.WARNING, **fields: Any) -> None:
+    def write(self, cause: Hashable, who: str, event: str, level: int = logging.WARNING, **fields: Any) -> None:
         """Write one line, if this cause has any left. `who` is what lines left out are counted by."""
         if self._rates.take(cause) == 0:
-            say(event, level, **fields)
+            log_event(event, level, **fields)
         else:
             self._left_out[who] += 1
 
     def flush(self) -> None:
         """Log how many lines were left out since the last time."""
         for who, lines in self._left_out.items():
-            say("lines left out", logging.WARNING, lines=lines, of=who)
+            log_event("lines left out", logging.WARNING, lines=lines, of=who)
         self._left_out.clear()
 
 

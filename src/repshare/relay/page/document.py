@@ -12,9 +12,19 @@ import anyio.to_thread
 
 from repshare.board import Board
 from repshare.board.state import BoardMember, read_members
-from repshare.relay.page.histories import FIELDS, History, make_curves, read_histories
-from repshare.relay.page.presence import Sight, read_sights, read_traffic
-from repshare.relay.page.snapshots import COUNTED, read_index, usual_round
+from repshare.relay.page.histories import CURVES, FIELDS, History, make_curves, read_histories
+from repshare.relay.page.presence import Presence, read_presence, read_traffic
+from repshare.relay.page.snapshots import (
+    CLASSES,
+    COUNTED,
+    Floats,
+    draw_map,
+    places,
+    read_frames,
+    read_index,
+    usual_round,
+)
+from repshare.sharing.task import Task
 from repshare.stores import Store
 
 SHOWN = 100  # members in the table
@@ -22,7 +32,6 @@ FAR = 10  # times what is usual: a client that says more counts as so much
 REFUSALS = 50
 SHARE = 40  # a document that cost a second of the processor is served for this many seconds
 Made = TypeVar("Made")
-_ROUNDED = ("test_accuracy", "train_accuracy", "ce", "bound")
 
 
 class SharedDocuments:
@@ -64,10 +73,10 @@ def make_view(
     if status.clients > len(members):
         members = board.store.read(lambda state: read_members(board.task, state, COUNTED))
     names = [member.name for member in members]
-    histories, sights = read_histories(notes, names), read_sights(notes, names)
+    histories, presences = read_histories(notes, names), read_presence(notes, names)
     outliers, now = set(status.outliers()), time.time()
     shown = [
-        _member(member, histories.get(member.name), sights.get(member.name), now, away_seconds, board.task.classes)
+        _member(member, histories.get(member.name), presences.get(member.name), now, away_seconds, board.task.classes)
         | {"outlier": member.name in outliers}
         for member in status.shown
     ]
@@ -79,60 +88,73 @@ def make_view(
         "version": status.version,
         "clients": status.clients,
         "counted": len(members),
-        "online": sum(_online(sights.get(each.name), each, now, away_seconds) for each in members),
+        "online": sum(_online(presences.get(each.name), each, now, away_seconds) for each in members),
         "round": usual_round(members),
         "members": shown,
         "curves": make_curves(histories),
         "frames": index.rounds[-1:],
         "map": index.changes,
-        "traffic": _traffic(notes, members, histories, sights),
+        "traffic": _traffic(notes, members, histories, presences),
         "refusals": list(refusals)[-REFUSALS:][::-1],
     }
     return json.dumps(document, separators=(",", ":")).encode()
 
 
+def make_map(task: Task, notes: Store, before: Floats | None) -> tuple[bytes, Floats | None]:
+    """Return the document of the map, and its plane; `before` is that of the last map."""
+    index, frames = read_frames(notes, task)
+    drawn, plane = draw_map(index, frames, before)
+    more = {"changes": index.changes, "room": places(task), "classes": min(task.classes, CLASSES)}
+    return json.dumps(drawn | more, separators=(",", ":")).encode(), plane
+
+
 def _member(
-    member: BoardMember, history: History | None, sight: Sight | None, now: float, away_seconds: float, classes: int
+    member: BoardMember,
+    history: History | None,
+    presence: Presence | None,
+    now: float,
+    away_seconds: float,
+    classes: int,
 ) -> dict[str, Any]:
     last = history.points[-1].tolist() if history is not None and len(history.points) else []
     told = {
         field: float(f"{value:.4g}")
         for field, value in zip(FIELDS, last[1:], strict=False)
-        if value == value and field in _ROUNDED
+        if value == value and field in CURVES
     }
     said = history.said if history is not None else {}
     return {
         "name": member.name,
         "round": member.round,
-        "seen": sight.last if sight else member.published,
-        "online": _online(sight, member, now, away_seconds),
+        "seen": presence.last if presence else member.published,
+        "online": _online(presence, member, now, away_seconds),
         "samples": [member.samples.get(label, 0) for label in range(classes)] if classes <= SHOWN else [],
         "samples_total": sum(member.samples.values()),
-        "bytes_up": sight.up if sight else member.bytes,
-        "bytes_down": sight.down if sight else 0,
+        "bytes_up": presence.up if presence else member.bytes,
+        "bytes_down": presence.down if presence else 0,
         "model": said.get("model"),
         "privacy": said.get("privacy"),
         **told,
     }
 
 
-def _online(sight: Sight | None, member: BoardMember, now: float, away_seconds: float) -> bool:
+def _online(presence: Presence | None, member: BoardMember, now: float, away_seconds: float) -> bool:
     """Return whether a client is online. A date far ahead is as wrong as an old one: the clock was set back since."""
-    if sight is None:
+    if presence is None:
         return abs(now - member.published) <= away_seconds
-    return abs(now - sight.last) <= sight.away_after(away_seconds)
+    return abs(now - presence.last) <= presence.away_after(away_seconds)
 
 
 def _traffic(
-    notes: Store, members: list[BoardMember], histories: Mapping[str, History], sights: Mapping[str, Sight]
+    notes: Store, members: list[BoardMember], histories: Mapping[str, History], presences: Mapping[str, Presence]
 ) -> dict[str, Any]:
     """Return bytes so far; and for clients that reported their models' size, what FedAvg would have cost."""
     up, down = read_traffic(notes)
     sizes = {client: int(history.said.get("model_bytes", 0)) for client, history in histories.items()}
     sized = [
-        (member, sizes[member.name], sights[member.name])
+        (member, sizes[member.name], presences[member.name])
         for member in members
-        if sizes.get(member.name) and member.name in sights
+        if sizes.get(member.name) and member.name in presences
     ]
     costs = [2 * size * member.round for member, size, _ in sized]  # the model up and down each round
     most = FAR * median_low(costs) if costs else 0
@@ -140,6 +162,6 @@ def _traffic(
         "up": up,
         "down": down,
         "sized": len(sized),
-        "sized_bytes": sum(sight.up + sight.down for _, _, sight in sized),
+        "sized_bytes": sum(presence.up + presence.down for _, _, presence in sized),
         "fedavg_bytes": sum(min(cost, most) for cost in costs),
     }

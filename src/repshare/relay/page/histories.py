@@ -5,7 +5,6 @@ report/CLIENT   what it said last as JSON, a newline, and a float32 row for each
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import partial
 from statistics import median_high
 from typing import Any, NamedTuple
 
@@ -19,10 +18,10 @@ POINTS = 200  # of a client
 MOST_ROUNDS = 2**24  # float32 counts no further
 AT_ONCE = 100  # keys in one transaction, so that no request waits long for the store
 
-SHOWN = ("test_accuracy", "train_accuracy", "ce", "bound")  # as curves
+CURVES = ("test_accuracy", "train_accuracy", "ce", "bound")  # as curves
 FAR = 10  # times the median of the clients' last rounds: later ones are left out
 OWN = 30  # clients with a curve of their own
-_COLUMNS = [1 + FIELDS.index(field) for field in SHOWN]
+_COLUMNS = [1 + FIELDS.index(field) for field in CURVES]
 
 Floats = NDArray[np.float32]
 
@@ -41,7 +40,7 @@ class History(NamedTuple):
 
 def record(notes: Store, client: str, report: dict[str, Any]) -> None:
     """Add a client's report to its history."""
-    key = _key(client)
+    key = f"report/{client}"
 
     def work(state: Transaction) -> None:
         (kept,) = state.get([key])
@@ -78,21 +77,8 @@ def read_many(notes: Store, kind: str, clients: Iterable[str]) -> dict[str, byte
     found: list[bytes | None] = []
     for start in range(0, len(names), AT_ONCE):
         keys = [f"{kind}/{name}" for name in names[start : start + AT_ONCE]]
-        found += notes.read(partial(_get, keys))
+        found += notes.read(lambda state, keys=keys: state.get(keys))  # type: ignore[misc]
     return {name: kept for name, kept in zip(names, found, strict=True) if kept is not None}
-
-
-def forget(notes: Store, clients: Iterable[str]) -> None:
-    """Remove these clients' histories."""
-    notes.transact(lambda state: state.delete([_key(client) for client in clients]))
-
-
-def _get(keys: list[str], state: Transaction) -> list[bytes | None]:
-    return state.get(keys)
-
-
-def _key(client: str) -> str:
-    return f"report/{client}"
 
 
 def _encode(history: History) -> bytes:
@@ -123,13 +109,13 @@ def make_curves(histories: Mapping[str, History]) -> dict[str, Any]:
     ended = np.array([history.rounds[-1] for history in told.values()])[:, None] < grid  # (clients, rounds)
     curves = {
         field: {"mean": _list(mean, count, i), "low": _list(low, count, i), "high": _list(high, count, i)}
-        for i, field in enumerate(SHOWN)
+        for i, field in enumerate(CURVES)
         if count[:, i].any()
     }
     own = {
         client: {
             field: _list(values[n], said[n] & ~ended[n, :, None], i)
-            for i, field in enumerate(SHOWN)
+            for i, field in enumerate(CURVES)
             if said[n, :, i].any()
         }
         for n, client in enumerate(list(told)[:OWN])

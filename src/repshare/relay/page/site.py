@@ -10,7 +10,8 @@ from os import PathLike, stat_result
 from pathlib import Path
 from typing import NamedTuple
 
-from fastapi import Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
@@ -29,7 +30,7 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 YEAR_SECONDS = 31_536_000
-PIECE_BYTES = 65_536
+CHUNK_BYTES = 65_536
 _alone = threading.Lock()
 
 
@@ -43,6 +44,9 @@ class Files(StaticFiles):
         response = super().file_response(full_path, stat_result, scope, status_code)
         response.headers.update(HEADERS)
         return response
+
+
+FILES = Files(directory=FOLDER)
 
 
 class Plotly(NamedTuple):
@@ -97,16 +101,16 @@ def send_plotly(plotly: Plotly | None, request: Request) -> Response:
         return Response(status_code=304, headers=headers)
     packed = "gzip" in request.headers.get("accept-encoding", "")
     headers |= {"Content-Encoding": "gzip"} if packed else {}
-    return Pieces(plotly.packed if packed else plotly.content, media_type="text/javascript", headers=headers)
+    return ChunkedResponse(plotly.packed if packed else plotly.content, media_type="text/javascript", headers=headers)
 
 
-class Pieces(Response):
-    """One that goes piece by piece, as it is read: a file is in memory once, however many ask for it."""
+class ChunkedResponse(Response):
+    """A response that is sent in chunks, as it is read: a file is in memory once, however many ask for it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        for start in range(0, len(self.body), PIECE_BYTES):
-            piece = self.body[start : start + PIECE_BYTES]
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        for start in range(0, len(self.body), CHUNK_BYTES):
+            chunk = self.body[start : start + CHUNK_BYTES]
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b""})

@@ -33,7 +33,7 @@ Halves = NDArray[np.float16]
 Floats = NDArray[np.float32]
 
 
-class Index(NamedTuple):
+class SnapshotIndex(NamedTuple):
     """The list of snapshots."""
 
     rounds: list[int]  # ascending
@@ -41,7 +41,7 @@ class Index(NamedTuple):
     changes: int = 0  # how often any of it has changed
 
 
-class Means(NamedTuple):
+class SnapshotMeans(NamedTuple):
     """The means in a snapshot."""
 
     round: int
@@ -60,17 +60,17 @@ def snap(board: Board, notes: Store) -> bool:
     means = _read_means(board, room)
     if means is None:
         return False
-    later: Means = means
+    later: SnapshotMeans = means
 
     def work(state: Transaction) -> bool:
         index = read_index(state)
-        if index.rounds and later.round < index.rounds[-1] / 2:  # they began again: another film
+        if index.rounds and later.round < index.rounds[-1] / 2:  # the clients began again: drop the earlier run
             state.delete([_key(number) for number in index.rounds])
-            index = Index([], [], index.changes)
+            index = SnapshotIndex([], [], index.changes)
         new = not index.rounds or index.rounds[-1] < later.round
-        _seat(state, index, list(later.clients), room, task)
+        _assign_rows(state, index, list(later.clients), room, task)
         rows = [later.everyone, *(later.clients.get(client or "") for client in index.clients)]
-        frame = np.stack([_square(row, task) for row in rows])
+        frame = np.stack([_to_grid(row, task) for row in rows])
         if new:
             index.rounds.append(later.round)
         if len(index.rounds) > FRAMES:
@@ -92,13 +92,13 @@ def places(task: Task) -> int:
     return min(CLIENTS, NUMBERS // (min(task.classes, CLASSES) * task.dimension) - 1)
 
 
-def read_index(state: Transaction) -> Index:
+def read_index(state: Transaction) -> SnapshotIndex:
     """Return the list of snapshots."""
     (kept,) = state.get(["frames"])
-    return Index(*json.loads(kept)) if kept else Index([], [])
+    return SnapshotIndex(*json.loads(kept)) if kept else SnapshotIndex([], [])
 
 
-def read_frames(notes: Store, task: Task) -> tuple[Index, Halves]:
+def read_frames(notes: Store, task: Task) -> tuple[SnapshotIndex, Halves]:
     """Return all frames, (frames, 1 + clients, classes, d)."""
     classes = min(task.classes, CLASSES)
     index = notes.read(read_index)
@@ -123,7 +123,7 @@ def forget(board: Board, notes: Store, clients: Collection[str]) -> None:
     notes.transact(work)
 
 
-def _read_means(board: Board, room: int) -> Means | None:
+def _read_means(board: Board, room: int) -> SnapshotMeans | None:
     def work(state: Transaction) -> tuple[list[BoardMember], Representations]:
         (kept,) = state.get(["totals"])
         totals = read_totals(kept, board.task)
@@ -134,10 +134,10 @@ def _read_means(board: Board, room: int) -> Means | None:
     if not members:
         return None
     each = read_means(board.store, members[:room], CLASSES)
-    return Means(usual_round(members), everyone, each)
+    return SnapshotMeans(usual_round(members), everyone, each)
 
 
-def _seat(state: Transaction, index: Index, names: list[str], room: int, task: Task) -> None:
+def _assign_rows(state: Transaction, index: SnapshotIndex, names: list[str], room: int, task: Task) -> None:
     """Give every client a row; those of clients that left are reused if needed."""
     new = [name for name in names if name not in index.clients]
     free = room - len(index.clients) + index.clients.count(None)
@@ -151,7 +151,7 @@ def _seat(state: Transaction, index: Index, names: list[str], room: int, task: T
             index.clients.append(name)
 
 
-def _empty(state: Transaction, index: Index, places: Iterable[int], task: Task) -> None:
+def _empty(state: Transaction, index: SnapshotIndex, places: Iterable[int], task: Task) -> None:
     size = (-1, min(task.classes, CLASSES), task.dimension)
     keys = [_key(number) for number in index.rounds]
     for key, kept in zip(keys, state.get(keys), strict=True):
@@ -164,16 +164,16 @@ def _empty(state: Transaction, index: Index, places: Iterable[int], task: Task) 
         index.clients[place] = None
 
 
-def _square(rows: Representations | None, task: Task) -> Halves:
-    square = np.full((min(task.classes, CLASSES), task.dimension), np.nan, np.float16)
+def _to_grid(rows: Representations | None, task: Task) -> Halves:
+    grid = np.full((min(task.classes, CLASSES), task.dimension), np.nan, np.float16)
     if rows is not None:
-        shown = rows.labels < len(square)
+        shown = rows.labels < len(grid)
         with np.errstate(over="ignore"):  # a length that float16 has no number for
-            square[rows.labels[shown]] = rows.vectors[shown]
-    return square
+            grid[rows.labels[shown]] = rows.vectors[shown]
+    return grid
 
 
-def _changed(index: Index) -> bytes:
+def _changed(index: SnapshotIndex) -> bytes:
     return json.dumps(index._replace(changes=index.changes + 1)).encode()
 
 
@@ -181,7 +181,9 @@ def _key(number: int) -> str:
     return f"frame/{number}"
 
 
-def make_map(index: Index, frames: Halves, before: Floats | None = None) -> tuple[dict[str, Any], Floats | None]:
+def draw_map(
+    index: SnapshotIndex, frames: Halves, before: Floats | None = None
+) -> tuple[dict[str, Any], Floats | None]:
     """Return the map of these snapshots, and its plane: the next map is turned so that it continues this one.
 
     The plane is that of the last frame, so that one sees how its clusters came about.

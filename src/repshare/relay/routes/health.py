@@ -1,51 +1,41 @@
-"""Endpoints for those who run a relay: is it well, and what happens in it."""
+"""Endpoints for operators, who need no token: is the relay well, and what happens in it. They tell no names."""
 
-import asyncio
-import time
-from enum import Enum
-from typing import Any
-
-from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import Request
+from starlette.responses import Response
 
 from repshare.errors import StoreError
-from repshare.relay.schemas import Health, answers
+from repshare.relay.routes.endpoint import TEXT, Endpoints
+from repshare.relay.schemas import Health
 from repshare.relay.service import Service
 
-REMEMBERED_SECONDS = 0.5  # anyone may ask, so asking must not be a way to keep the store busy
-TAGS: list[str | Enum] = ["operations"]
+METRICS = {200: {"description": "In Prometheus' text format", "content": {"text/plain": TEXT}}}
+
+endpoints = Endpoints("operations")
 
 
-def add_routes(app: FastAPI, service: Service) -> None:
-    """Add the endpoints. They need no token, and tell no names."""
-    checked: tuple[float, StoreError | None] = (0.0, None)  # until when, and with what result
-    one_at_a_time = asyncio.Lock()
+@endpoints.add("GET", "/healthz", Health)
+async def healthz(service: Service, _: Request) -> Response:
+    """Check that the relay works.
 
-    @app.get(
-        "/healthz",
-        tags=TAGS,
-        summary="Check that the relay works",
-        description="Really writes to the store and reads from it.",
-        responses={200: {"model": Health}, **answers()},
-    )
-    async def healthz() -> Response:
-        nonlocal checked
-        async with one_at_a_time:
-            if time.monotonic() > checked[0]:
-                error = None
-                try:
-                    await service.run(service.database.check)
-                except StoreError as found:
-                    error = found
-                checked = (time.monotonic() + REMEMBERED_SECONDS, error)
-        if checked[1] is not None:
-            raise StoreError(str(checked[1]))
-        return Response(b'{"status": "ok"}', media_type="application/json")
+    Really writes to the store and reads from it.
+    """
 
-    @app.get("/metrics", tags=TAGS, summary="Counters for Prometheus", response_class=Response, responses=METRICS)
-    async def metrics() -> Response:
-        return Response(service.metrics.show(), media_type=CONTENT_TYPE_LATEST)
+    def check() -> StoreError | None:
+        try:
+            service.database.check()
+        except StoreError as error:
+            return error
+        return None
+
+    # Anyone may ask, so the result is shared: asking must not be a way to keep the store busy.
+    error = await service.health.get(("health", ""), check)
+    if error is not None:
+        raise StoreError(str(error))
+    return Response(b'{"status": "ok"}', media_type="application/json")
 
 
-_SHOWN = {"text/plain": {"schema": {"type": "string"}}}
-METRICS: dict[int | str, dict[str, Any]] = {200: {"description": "In Prometheus' text format", "content": _SHOWN}}
+@endpoints.add("GET", "/metrics", METRICS, problems=None)
+async def metrics(service: Service, _: Request) -> Response:
+    """Counters for Prometheus."""
+    return Response(service.metrics.show(), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,93 @@
+"""Work in the background: old releases expire, clients' presence is stored, and snapshots are taken for the map."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+from repshare.errors import RepshareError
+from repshare.relay.monitoring.logs import log_event
+from repshare.relay.page import presence, snapshots
+from repshare.relay.service import Service
+from repshare.relay.tasks import OpenTask
+
+SECONDS = 1.0  # between two turns of each work
+
+
+@asynccontextmanager
+async def work_in_background(service: Service) -> AsyncIterator[None]:
+    """Work until the end of the block; then answer all requests that wait, and store what was not stored yet."""
+    works = [asyncio.create_task(_repeat(each, service)) for each in (_expire, _record, _count_omitted_lines)]
+    try:
+        yield
+    finally:
+        service.versions.stop()
+        for each in works:
+            each.cancel()
+            with suppress(asyncio.CancelledError):
+                await each
+        await _record(service, snapping=False)
+
+
+async def _repeat(work: Callable[[Service], Awaitable[None]], service: Service) -> None:
+    while True:
+        await asyncio.sleep(SECONDS)
+        await work(service)
+
+
+@contextmanager
+def _logging_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except RepshareError as error:
+        log_event(f"could not {what}", logging.WARNING, reason=str(error))
+    except Exception:  # the relay continues without; the log says why
+        logging.getLogger(__name__).exception("could not %s", what)
+
+
+async def _expire(service: Service) -> None:
+    with _logging_errors("look for old releases"):
+        for entry in await service.run(service.tasks.entries):
+            if entry.task.max_age is not None:
+                with _logging_errors("look for old releases"):  # an error in one task does not stop the others
+                    await _expire_in(service, entry.name)
+
+
+async def _expire_in(service: Service, name: str) -> None:
+    opened = await service.run(service.tasks.find, name)
+    while opened is not None and (expired := await service.run(expire, opened)):
+        service.metrics.expired.inc(expired)
+        service.versions.notify(name)
+        log_event("expired", task=name, releases=expired)
+        await asyncio.sleep(0)
+
+
+async def _record(service: Service, *, snapping: bool = True) -> None:
+    """Store clients' presence, and take snapshots of tasks in which any has published."""
+    for task, recent in service.presence.take().items():
+        with _logging_errors("record clients' presence"):
+            opened = await service.run(service.tasks.find, task)
+            if opened is None:
+                continue
+            await service.run(presence.flush, opened.notes, recent)
+            if snapping and any(activity.published for activity in recent.values()):
+                await service.run(snapshots.snap, opened.board, opened.notes)
+
+
+async def _count_omitted_lines(service: Service) -> None:
+    service.lines.flush()
+
+
+def expire(opened: OpenTask) -> int:
+    """Forget some releases that are too old, and what the page has of their clients: how many; 0 if none is left."""
+    gone = opened.board.expire()
+    if gone:
+        forget(opened, gone)
+    return len(gone)
+
+
+def forget(opened: OpenTask, clients: Collection[str]) -> None:
+    """Remove all that the page has of these clients."""
+    keys = [f"{kind}/{client}" for kind in ("report", "seen") for client in clients]
+    opened.notes.transact(lambda state: state.delete(keys))
+    snapshots.forget(opened.board, opened.notes, clients)
