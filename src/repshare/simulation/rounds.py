@@ -24,9 +24,9 @@ from repshare.sharing import wire
 from repshare.simulation.attacks import FACTORS, choose_attackers, poison
 from repshare.simulation.checkpoint import Checkpoint
 from repshare.simulation.plan import agree, common_start, make_plan, resolve
+from repshare.simulation.pools import Workers
 from repshare.simulation.schedule import Attendance, attend, test_is_due
 from repshare.simulation.topology import Graph, make_graph
-from repshare.simulation.workers import Workers
 
 CHECKPOINT_SECONDS = 60.0
 Step = TypeVar("Step")
@@ -209,7 +209,7 @@ class Simulation:
 
     def _test(self, present: tuple[int, ...], records: list[Record]) -> list[Record]:
         if self.method.models == "one" and self.server is not None and present:
-            # All will go on from the average: test that, once.
+            # All clients will continue from the average: test that, once.
             client = present[0]
             score = self.workers.evaluate({client: self.server.teach(self.plan.name(client), Wants(0, 0))})[client]
             scores = dict.fromkeys(present, score)

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,25 +31,6 @@ class RoundResult(NamedTuple):
     releases: dict[int, bytes]
     sums: list[Any]
     """Sums instead, where the method can add up: one a worker."""
-
-
-class Workers(Protocol):
-    """Somewhere for clients to live. The bits of a run do not depend on which, nor on how many there are."""
-
-    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, SavedState]) -> None:
-        """Make room for this plan's clients, in place of any before; some continue from states in the folder."""
-
-    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> RoundResult:
-        """Carry out this round of these clients with what each downloads; some releases are kept out of the sums."""
-
-    def evaluate(self, bodies: Bodies) -> dict[int, Score]:
-        """Test each of these clients, after it has taken in what it downloads, if anything."""
-
-    def look(self) -> dict[int, View]:
-        """Return every client's view of the test samples."""
-
-    def save(self) -> dict[int, SavedState]:
-        """Write the state of every client that has changed since the last time."""
 
 
 class Mailbox:
