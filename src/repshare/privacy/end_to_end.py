@@ -21,7 +21,7 @@ from repshare.privacy import accounting
 from repshare.privacy.accounting import Charge
 from repshare.privacy.guard import ROUNDING, Guard
 from repshare.privacy.ledger import Entry
-from repshare.sharing.representations import Integers, Release, Shape
+from repshare.sharing.representations import Integers, Release
 
 LEAST_NOISE, SILENCE = 0.1, 2.0**20  # of a step, in gradient bounds
 TOLERANCE = 1e-3  # of a step's noise, relative; always on the side of more
@@ -49,9 +49,12 @@ class WholeGuard(Guard):
             raise ConfigError("end to end, what others must not notice is a sample replaced: adjacency replace")
         super().__init__(policy, labels, **options)
         steps = policy.release_every * policy.epochs * -(-len(labels) // policy.batch_size)
-        self.charge = self._price(policy.m_up)
+        releases = policy.planned_releases
+        charge = Charge(0.0, policy.m_up)  # observations pay as if of all samples: training adds to no theorem on some
+        noise = accounting.noise_for(self.epsilon * (1 - policy.training_share), self.delta, releases, charge)
+        self.charge = charge._replace(noise=noise)  # of a release alone
         unplanned = Steps(min(1.0, policy.batch_size / len(labels)), steps)
-        self.steps = plan_training(self.epsilon, self.delta, policy.planned_releases, unplanned, self.charge)
+        self.steps = plan_training(self.epsilon, self.delta, releases, unplanned, self.charge)
         self.unpaid = Counter[tuple[float, float]]()  # steps in the model since its last release, by rate and noise
 
     def count(self, rate: float, noise: float) -> None:
@@ -62,13 +65,6 @@ class WholeGuard(Guard):
     def mode(self) -> str:
         """The kind of guarantee that ε gives."""
         return "end to end"
-
-    def _price(self, repeats: int) -> Charge:
-        """Price a release alone. Observations pay as if of all samples: training adds to no theorem on some."""
-        charge = Charge(0.0, repeats)
-        budget = self.epsilon * (1 - self.policy.training_share)
-        noise = accounting.noise_for(budget, self.delta, self.policy.planned_releases, charge)
-        return charge._replace(noise=noise)
 
     def close(self) -> bool:
         """Return whether nothing of the model will ever leave again. It is written down before anyone acts on it.
@@ -101,15 +97,14 @@ class WholeGuard(Guard):
         super().load_state(state)
         self.unpaid = Counter({(rate, noise): number for rate, number, noise in json.loads(state["unpaid"])})
 
-    def _bill(self, smallest: int, shape: Shape) -> tuple[float, Entry]:
-        charge = self._price(shape.repeats)
-        if self.closed or (cost := self._cost(charge, self.unpaid)) > self.epsilon * ROUNDING:
+    def _bill(self, smallest: int, round: int) -> tuple[float, Entry]:
+        if self.closed or (cost := self._cost(self.charge, self.unpaid)) > self.epsilon * ROUNDING:
             raise BudgetExhausted(
                 f"the privacy budget is spent: releases and the training before each cost ε = {self.spent:.3g} of "
                 f"{self.epsilon:g}; training continues without noise, so that nothing of this model may leave any more"
             )
-        entry = {"round": shape.round, "epsilon": cost, "delta": self.delta, "charge": charge}
-        return charge.noise, {**entry, "steps": _list(self.unpaid)}
+        entry = {"round": round, "epsilon": cost, "delta": self.delta, "charge": self.charge}
+        return self.charge.noise, {**entry, "steps": _list(self.unpaid)}
 
     def _charge(self, entry: Entry, release: Release) -> Release:
         charged = super()._charge(entry, release)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.privacy.guard import common_noise, individual_noise
-from repshare.sharing.representations import Shape
 
 
 class Expected(NamedTuple):
@@ -37,9 +36,8 @@ def foresee(policy: Policy, sizes: Sequence[int], dimension: int, clients: int) 
         raise ConfigError("there is nothing to plan without epsilon")
     if not sizes or min(sizes) < 1 or dimension < 1 or clients < 1:
         raise ConfigError("class sizes, dimension and clients must be at least 1")
-    clip, shape = policy.clip or math.sqrt(dimension), Shape(1, policy.n_avg, policy.m_up, 1)
-    replaced = policy.adjacency == "replace"
-    noise = common_noise(policy, shape, min(sizes)) if replaced else individual_noise(policy, shape)
+    clip, replaced = policy.clip or math.sqrt(dimension), policy.adjacency == "replace"
+    noise = common_noise(policy, min(sizes)) if replaced else individual_noise(policy)
     sensitivity = 2.0 if replaced else 1.0  # in clip norms
     length = noise * sensitivity * math.sqrt(dimension)
     classes = [
