@@ -179,15 +179,12 @@ def build(name: str, *, channels: int, classes: int, dimension: int | None, seed
 
     The same seed gives the same weights, whatever else has drawn random numbers before.
     """
-    width = {} if dimension is None else {"dimension": dimension}
-    if is_reference(name):
-        make, width = find_function(name), {}
-    elif name in MODELS:
-        make = MODELS[name]
-    else:
+    if not is_reference(name) and name not in MODELS:
         raise ConfigError(f"unknown model {name!r}: choose {', '.join(MODELS)}, or your own as file.py:function")
+    make = find_function(name) if is_reference(name) else MODELS[name]
     if is_reference(name) and dimension is not None:
         raise ConfigError(f"{name} decides on its own dimension: leave --dimension {dimension} out")
+    width = {} if dimension is None else {"dimension": dimension}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:

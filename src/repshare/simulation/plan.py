@@ -36,20 +36,11 @@ class Protocol(NamedTuple):
 
 
 CLOTHES = (
-    "patches",
-    "sizes=3,5,7,9,11",
-    "filters=24",
-    "grid=4",
-    "epsilon=0.016",
-    "deep=240",
-    "deep_grid=3",
-    "mirror=true",
-    "fourier=16384",
-    "width=0.8",
+    "patches sizes=3,5,7,9,11 filters=24 grid=4 epsilon=0.016 deep=240 deep_grid=3 mirror=true fourier=16384 width=0.8"
 )
 PAPER = {
     "mnist": Protocol(1200, 100, "lenet5"),
-    "fashion_mnist": Protocol(6000, 20, "resnet9", CLOTHES, 20),
+    "fashion_mnist": Protocol(6000, 20, "resnet9", tuple(CLOTHES.split()), 20),
     "cifar10": Protocol(10000, 20, "resnet18", (), 20),
 }
 ELSEWHERE = Protocol(0, 20, "lenet5")
