@@ -14,7 +14,7 @@ from repshare.config import Policy
 from repshare.learning.models import Network
 from repshare.learning.objective import Terms, cross_entropy
 from repshare.learning.training import Batch, Learner
-from repshare.methods.fedavg import Average, in_the_open, read_weights, take_over
+from repshare.methods.fedavg import Average, load_weights, read_weights, refuse_privacy
 from repshare.methods.method import Method
 from repshare.sharing import wire
 
@@ -70,12 +70,12 @@ def share(learner: Learner, round: int) -> bytes:
 
 def absorb(learner: Learner, body: bytes) -> None:
     """Make the server's copy the average again."""
-    take_over(learner.network.head, body)
+    load_weights(learner.network.head, body)
 
 
 def adapt(policy: Policy) -> Policy:
     """Use cross-entropy alone. Every batch crosses as it is: no budget would cover it."""
-    policy = in_the_open("SL", policy)
+    policy = refuse_privacy("SL", policy)
     return replace(policy, lambda_kd=0.0, lambda_disc=0.0, lambda_length=0.0, m_up=0, m_down=0)
 
 

@@ -1,4 +1,4 @@
-"""End to end: what DP-SGD and the releases of its models cost together.
+"""The cost of DP-SGD and of the releases of its models together: privacy end to end.
 
 Steps of DP-SGD, each on a Poisson sample of the data, are counted as they are made, and paid for with the next
 release. They and the releases' sums compose under one adjacency, a sample replaced by another of its class, by the
@@ -36,7 +36,7 @@ class Steps(NamedTuple):
     noise: float = 0.0  # standard deviation, in gradient bounds
 
 
-class WholeGuard(Guard):
+class EndToEndGuard(Guard):
     """Makes releases of a model that was trained with DP-SGD, and charges each with all training not yet paid for.
 
     What is not yet paid for is kept with the model, whose past it is. A round that is done again after a crash
@@ -46,7 +46,7 @@ class WholeGuard(Guard):
 
     def __init__(self, policy: Policy, labels: Integers, **options: Any) -> None:
         if policy.adjacency != "replace":
-            raise ConfigError("end to end, what others must not notice is a sample replaced: adjacency replace")
+            raise ConfigError("end_to_end hides the replacement of a sample: use adjacency replace")
         super().__init__(policy, labels, **options)
         steps = policy.release_every * policy.epochs * -(-len(labels) // policy.batch_size)
         releases = policy.planned_releases
@@ -122,7 +122,7 @@ class WholeGuard(Guard):
                 charges[Charge(*entry["charge"])] += 1
                 for rate, number, noise in _steps(entry):
                     steps[rate, noise] += number
-        return whole_epsilon(frozenset(_list(steps)), frozenset(charges.items()), self.delta)
+        return total_epsilon(frozenset(_list(steps)), frozenset(charges.items()), self.delta)
 
     def _about(self) -> dict[str, Any]:
         return {**super()._about(), "mode": self.mode}
@@ -135,10 +135,10 @@ def plan_training(epsilon: float, delta: float, releases: int, steps: Steps, cha
     def planned(noise: float) -> tuple[frozenset[Steps], frozenset[tuple[Charge, int]]]:
         return frozenset({Steps(steps.rate, releases * steps.number, noise)}), frozenset({(charge, releases)})
 
-    if (alone := whole_epsilon(*planned(SILENCE), delta)) > epsilon:
+    if (alone := total_epsilon(*planned(SILENCE), delta)) > epsilon:
         raise ConfigError(f"releases alone cost ε = {alone:.3g}, which leaves nothing for training")
     low = SILENCE
-    while low > LEAST_NOISE and whole_epsilon(*planned(low), delta) <= epsilon:
+    while low > LEAST_NOISE and total_epsilon(*planned(low), delta) <= epsilon:
         low /= 2  # from above: losses with little noise take long to compose
     noise = dp_accounting.calibrate_dp_mechanism(
         _accountant,
@@ -152,7 +152,7 @@ def plan_training(epsilon: float, delta: float, releases: int, steps: Steps, cha
 
 
 @lru_cache(1024)
-def whole_epsilon(training: frozenset[Steps], releases: frozenset[tuple[Charge, int]], delta: float) -> float:
+def total_epsilon(training: frozenset[Steps], releases: frozenset[tuple[Charge, int]], delta: float) -> float:
     """Return ε of all this training and these numbers of releases of each kind together."""
     return float(_accountant().compose(_event(training, releases)).get_epsilon(delta))
 

@@ -50,15 +50,14 @@ class Guard:
         """`classes` are those that may be shared, whether there are samples of them or not."""
         if policy.epsilon is None:
             raise ConfigError("a guard needs a budget: set epsilon")
-        self.individual = policy.adjacency == "add-remove"
-        if levels is not None and not self.individual:
+        individual = policy.adjacency == "add-remove"
+        if levels is not None and not individual:
             raise ConfigError("samples' own levels need adjacency add-remove: who still takes part must not be counted")
         self.policy, self.epsilon, self.delta = policy, policy.epsilon, policy.delta
         self.bound = policy.clip or math.sqrt(dimension)
         self.classes, self.labels, self.seeded = classes, labels, seeded
         self.source = Source(seeded)
-        self.levels = levels
-        self.filter = Filter(budgets(levels, len(labels), self.epsilon, self.delta)) if self.individual else None
+        self.filter = Filter(budgets(levels, len(labels), self.epsilon, self.delta)) if individual else None
         self.ledger, self.pending = Ledger(), Pending()
 
     def keep_in(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The ledger of what was charged, for good: a line for each release, on disk before the release leaves.
+"""The ledger of all charges: a line for each release, on disk before the release leaves.
 
 The first line says whose samples these are: what others have spent would be no bound for them. Every line carries a
 hash of itself and of all lines before it, so that an edited or a missing line is noticed.
@@ -69,8 +69,8 @@ class Ledger:
         if mark.entries < len(self._chain) and self._chain[mark.entries] == mark.chain:
             return
         raise CheckpointError(
-            f"{self.path} went back, so nothing may be released: of the {mark.entries} charges that {witness} knows, "
-            f"not all are among its {len(self.entries)}. Put the newest copy back. If there is none, begin in another "
+            f"{self.path} lacks charges, so nothing may be released: of the {mark.entries} that {witness} knows, not "
+            f"all are among its {len(self.entries)}. Put the newest copy back. If there is none, begin in another "
             "folder, and add up the ε of both"
         )
 

@@ -19,7 +19,7 @@ class Expected(NamedTuple):
     """The error of the mean of all clients' means, if all have as many samples."""
 
 
-class Outlook(NamedTuple):
+class Forecast(NamedTuple):
     """The noise and the errors that a budget means."""
 
     noise: float
@@ -30,7 +30,7 @@ class Outlook(NamedTuple):
     classes: list[Expected]
 
 
-def foresee(policy: Policy, sizes: Sequence[int], dimension: int, clients: int) -> Outlook:
+def forecast(policy: Policy, sizes: Sequence[int], dimension: int, clients: int) -> Forecast:
     """Return the noise, and the error that it makes, for classes of these sizes."""
     if policy.epsilon is None:
         raise ConfigError("there is nothing to plan without epsilon")
@@ -44,4 +44,4 @@ def foresee(policy: Policy, sizes: Sequence[int], dimension: int, clients: int) 
         Expected(size, length / size, length / min(policy.n_avg, size), length / size / math.sqrt(clients))
         for size in sorted(set(sizes))
     ]
-    return Outlook(noise, noise * sensitivity * clip, clip, classes)
+    return Forecast(noise, noise * sensitivity * clip, clip, classes)

@@ -1,4 +1,4 @@
-"""Algorithm 1 over many clients: everyone there downloads, trains and uploads; then the server makes its part of it."""
+"""Algorithm 1 over many clients: those present download, train and upload; then the server aggregates."""
 
 import random
 import time
@@ -23,7 +23,7 @@ from repshare.methods import find_method
 from repshare.sharing import wire
 from repshare.simulation.attacks import FACTORS, choose_attackers, poison
 from repshare.simulation.checkpoint import Checkpoint
-from repshare.simulation.plan import agree, common_start, make_plan, resolve
+from repshare.simulation.plan import common_start, make_plan, make_task, resolve
 from repshare.simulation.pools import Workers
 from repshare.simulation.schedule import Attendance, attend, test_is_due
 from repshare.simulation.topology import Graph, make_graph
@@ -148,7 +148,7 @@ class Simulation:
             self.server.load(server)
 
     def _open(self) -> Server | None:
-        task = agree(self.plan)
+        task = make_task(self.plan)
         if self.method.serve is None:
             return None
         models, apart = self.method.models, self.run.setting.independent_starts

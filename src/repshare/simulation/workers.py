@@ -64,7 +64,7 @@ class Worker:
             self.common = make_common(plan.run, plan.train_images[:1])._replace(memory=MEMORY)
         self.states = States(folder)
         self._clients: OrderedDict[int, Client] = OrderedDict()  # in memory, least recently used first
-        self._committed = dict(versions)  # what the last checkpoint speaks of: not to be removed
+        self._committed = dict(versions)  # what the last checkpoint lists: not to be removed
         self._versions = dict(versions)  # each client's newest state on disk
         self._changed: set[int] = set()  # in memory, and not on disk as they are
 
