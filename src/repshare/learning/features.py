@@ -130,10 +130,9 @@ def _part(inputs: Any, rows: int) -> Any:
 
 def _flatten(inputs: Any) -> Tensor | None:
     """Return all numbers of each sample in a row (n, D)."""
-    tensors = list(inputs.values()) if isinstance(inputs, Mapping) else [inputs]
-    if not all(isinstance(each, Tensor) and each.ndim > 1 for each in tensors):
-        tensors = [each.reshape(len(each), -1) for each in tensors if isinstance(each, Tensor)]
-    return torch.cat([each.flatten(1).double() for each in tensors], dim=1) if tensors else None
+    tensors = inputs.values() if isinstance(inputs, Mapping) else [inputs]
+    rows = [each.reshape(len(each), -1).double() for each in tensors if isinstance(each, Tensor)]
+    return torch.cat(rows, dim=1) if rows else None
 
 
 def _add_noise(inputs: Any) -> Any:

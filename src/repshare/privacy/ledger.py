@@ -7,7 +7,6 @@ hash of itself and of all lines before it, so that an edited or a missing line i
 import fcntl
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -109,14 +108,6 @@ def read_ledger(path: Path) -> tuple[Entry, list[Entry]]:
     if not lines or lines[0].get("ledger") != VERSION:
         raise ConfigError(f"{path} is no ledger")
     return lines[0], lines[1:]
-
-
-def warn_of_no_chain(path: Path) -> None:
-    """Warn that a ledger of an earlier version, whose lines have no hashes, is believed this once."""
-    logging.getLogger("repshare").warning(
-        "%s is of an earlier version, whose lines could not be checked: it is taken as it is, and checked from now on",
-        path,
-    )
 
 
 @contextmanager
