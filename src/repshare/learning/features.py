@@ -15,7 +15,7 @@ CLOSE = 1e-3  # of its length: how far a vector may be from a multiple of anothe
 
 
 class Made(NamedTuple):
-    """The way a representation comes about."""
+    """How a representation is made."""
 
     numbers: int  # d'
     layers: int  # with parameters, before the head

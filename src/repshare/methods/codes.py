@@ -1,7 +1,7 @@
-"""FC: independent learning towards fixed class codes, a control: what the paper's regression does without the others.
+"""FC: independent learning towards fixed class codes, a control: the paper's regression without other clients.
 
-Everyone draws the same code for each class from the shared seed, ±`code_size` in every dimension, and is pulled to it
-as RS pulls to global means. Nothing is communicated: whatever this gains over learning alone is no collaboration.
+Every client draws the same code for each class from the shared seed, ±`code_size` in every dimension, and pulls its
+features to it as RS pulls them to global means. Nothing is communicated: what this gains over IL is no collaboration.
 """
 
 from dataclasses import dataclass

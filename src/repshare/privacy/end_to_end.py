@@ -39,9 +39,9 @@ class Steps(NamedTuple):
 class EndToEndGuard(Guard):
     """Makes releases of a model that was trained with DP-SGD, and charges each with all training not yet paid for.
 
-    What is not yet paid for is kept with the model, whose past it is. A round that is done again after a crash
-    makes new steps, which the next release pays for: what was seen of the first ones stays seen. Once the budget cannot
-    pay for another release, training needs no noise any more, and nothing may leave for good.
+    Steps that are not yet paid for are saved with the model that they made. A round that is repeated after a crash
+    makes new steps, which the next release pays for; what was released of the first ones stays charged. Once the
+    budget cannot pay for another release, training needs no noise any more, and nothing of the model may ever leave.
     """
 
     def __init__(self, policy: Policy, labels: Integers, **options: Any) -> None:
@@ -67,7 +67,7 @@ class EndToEndGuard(Guard):
         return "end to end"
 
     def close(self) -> bool:
-        """Return whether nothing of the model will ever leave again. It is written down before anyone acts on it.
+        """Return whether nothing of the model will ever leave again. This is recorded before it has any effect.
 
         Another release would be after all the steps that are planned for one, and after a round's more than there are.
         """

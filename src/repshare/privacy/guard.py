@@ -1,4 +1,4 @@
-"""The guard between a client's features and what leaves: it decides who takes part, at what price, with what noise."""
+"""The guard between a client's features and its releases: it chooses the samples that take part, and the noise."""
 
 import base64
 import hashlib
@@ -31,7 +31,7 @@ Row = tuple[NDArray[np.float64], int, int]
 
 
 class Guard:
-    """Makes a client's releases, each with noise, kept and paid for in a ledger before anyone is given it.
+    """Makes a client's releases, each with noise, kept and charged to a ledger before it leaves.
 
     A sample replaced by another of its class (counts public), or one added or removed (counts noised, and every
     sample on a budget of its own): see docs/privacy.md.
@@ -156,9 +156,7 @@ class Guard:
     def _filtered(self, own: Filter, clipped: Wholes, labels: Integers, rows: Integers, round: int) -> Release:
         """Release under `add-remove`: counts are noised, and each sample pays by the length of its features."""
         if self.ledger.entries and not self.ledger.entries[-1]["classes"]:
-            raise BudgetExhausted(
-                "the privacy budget is spent: by their noisy counts, no class is told from an empty one"
-            )
+            raise BudgetExhausted("the privacy budget is spent: by their noisy counts, all classes may be empty")
         policy, noise, lengths = self.policy, individual_noise(self.policy), np.zeros(len(self.labels))
         lengths[rows] = mechanism.measure(clipped)
         squares = lengths**2 / (2 * noise**2)

@@ -1,7 +1,7 @@
 """The ledger of all charges: a line for each release, on disk before the release leaves.
 
-The first line says whose samples these are: what others have spent would be no bound for them. Every line carries a
-hash of itself and of all lines before it, so that an edited or a missing line is noticed.
+The first line identifies the samples: charges for other samples would be no bound for these. Every line carries a hash
+of itself and of all lines before it, so that an edited or a missing line is noticed.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""The noise that a privacy budget means, and the error that it causes, before anyone releases anything."""
+"""The noise that a privacy budget needs, and the error that it causes, before the first release."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class Expected(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """The noise and the errors that a budget means."""
+    """The noise that a budget needs, and the errors that it causes."""
 
     noise: float
     """The noise multiplier: the deviation over how far one sample can move a sum."""

@@ -50,16 +50,15 @@ class Workers(ABC):
     def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, SavedState]) -> None:
         """Make room for this plan's clients, in place of any before; some continue from states in the folder."""
         self._plan = plan
-        shares = [{i: v for i, v in versions.items() if i % self.count == place} for place in range(self.count)]
         before = [*Path(self._scratch.name).iterdir()]
         room = Path(tempfile.mkdtemp(dir=self._scratch.name))
-        self._hand_over(plan, room, folder or room / "states", shares)
+        self._hand_over(plan, room, folder or room / "states", self._deal(versions))
         for old in before:
             shutil.rmtree(old, ignore_errors=True)  # where a mapped file cannot be removed, it goes with the scratch
 
     def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> RoundResult:
         """Carry out this round of these clients with what each downloads; some releases are kept out of the sums."""
-        reports = self._ask("round", [(number, share, apart) for share in self._shares(teachers)])
+        reports = self._ask("round", [(number, share, apart) for share in self._deal(teachers)])
         records = {i: record for report in reports for i, record in report.records.items()}
         releases = {i: body for report in reports for i, body in report.releases.items()}
         sums = [part for report in reports for part in report.sums]
@@ -67,7 +66,7 @@ class Workers(ABC):
 
     def evaluate(self, bodies: Bodies) -> dict[int, Score]:
         """Test each of these clients, after it has absorbed what it downloads, if anything."""
-        answers = self._ask("evaluate", [(share,) for share in self._shares(bodies)])
+        answers = self._ask("evaluate", [(share,) for share in self._deal(bodies)])
         together = {index: score for part in answers for index, score in part.items()}
         return {index: together[index] for index in bodies}
 
@@ -82,9 +81,9 @@ class Workers(ABC):
         answers = self._ask("save", [()] * self.count)
         return {index: version for part in answers for index, version in part.items()}
 
-    def _shares(self, bodies: Bodies) -> list[dict[int, bytes | None]]:
-        """Deal clients out to workers in turn."""
-        return [{i: body for i, body in bodies.items() if i % self.count == place} for place in range(self.count)]
+    def _deal(self, of_clients: Mapping[int, Any]) -> list[dict[int, Any]]:
+        """Return each worker's share of what there is of clients, who are dealt out in turn."""
+        return [{i: own for i, own in of_clients.items() if i % self.count == place} for place in range(self.count)]
 
     @abstractmethod
     def _hand_over(self, plan: Plan, room: Path, states: Path, shares: list[dict[int, SavedState]]) -> None:
@@ -137,8 +136,8 @@ class Processes(Workers):
 
     def __enter__(self) -> Self:
         context = _choose_start()
-        self._lines, self._processes = [], []
-        self._waiting = False
+        self._lines, self._processes, self._waiting = [], [], False
+        super().__enter__()
         with _no_interrupt():
             for _ in range(self.count):
                 ours, theirs = context.Pipe()
@@ -147,7 +146,7 @@ class Processes(Workers):
                 theirs.close()
                 self._lines.append(ours)
                 self._processes.append(process)
-        return super().__enter__()
+        return self
 
     def __exit__(self, kind: object = None, *_: object) -> None:
         for line, process in zip(self._lines, self._processes, strict=True):
