@@ -41,13 +41,9 @@ class Made(NamedTuple):
 
 def examine(network: Network, inputs: Any) -> Made:
     """Describe what a network's features of these inputs (a batch) are made of."""
-
-    def features(batch: Any) -> Tensor:
-        return network(batch)[0]
-
     with torch.random.fork_rng(devices=[]):
         used = leave_no_trace(network.model, lambda: _used(network, inputs))
-        passed_on = leave_no_trace(network.model, lambda: passes_on(features, inputs))
+        passed_on = leave_no_trace(network.model, lambda: passes_on(lambda batch: network(batch)[0], inputs))
     layers = [module for module in network.model.modules() if any(id(p) in used for p in module.parameters(False))]
     return Made(network.dimension, len(layers), sum(used.values()), passed_on)
 
