@@ -109,6 +109,7 @@ class Learner:
         return averages.result()
 
     def _step(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
+        """Make one step. Return the terms and the logits of the batch."""
         try:
             features, logits = self._forward(inputs)
         except ValueError as error:  # batch normalisation says so of a single value

@@ -39,6 +39,7 @@ class SplitLearner(Learner):
     _bytes = 0, 0  # up and down since they were last asked for
 
     def _backward(self, batch: Batch) -> tuple[Terms, Tensor, Tensor]:
+        """Send a batch to the server; leave both halves of the network with their gradients."""
         features = batch.features
         sent = wire.encode_batch(features.detach().float().cpu().numpy(), batch.labels.cpu().numpy())
         received, loss, logits = answer_batch(self.network.head, sent)

@@ -182,6 +182,7 @@ class Processes(Workers):
 
     @contextmanager
     def _noticing_death(self, place: int) -> Iterator[None]:
+        """Raise WorkerFailed if this worker's process turns out to have ended."""
         try:
             yield
         except (BrokenPipeError, EOFError, ConnectionResetError) as error:
