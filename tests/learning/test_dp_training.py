@@ -70,7 +70,7 @@ def test_a_samples_gradient_is_what_it_would_be_alone(data, observations, summed
     private.lesson = plain.lesson = taught
     inputs, labels = samples.batch(torch.arange(8))
     private.network.model.train()
-    private._look(inputs, labels)
+    private._backward_each(inputs, labels)
     for index in range(8):
         terms = plain.terms(*plain.network(inputs[index : index + 1]), labels[index : index + 1])
         weighed = ((10.0, terms.kd), (1.0, terms.disc), (3.0, terms.length))
@@ -266,10 +266,11 @@ def test_rounds_that_released_nothing_are_paid_for_with_the_next_release():
         absent.round()
     lonely.exchange = None
     list(lonely.rounds(3))
-    lonely.exchange, lonely.learner.policy = alone(), replace(lonely.policy, minimum_count=100)
+    lonely.exchange = alone()
+    lonely.learner.policy = lonely.guard.policy = replace(lonely.policy, minimum_count=100)
     assert lonely.round().bytes_up, "a release of nothing, which nothing was charged for"
     assert lonely.guard.ledger.entries == []
-    lonely.learner.policy = lonely.policy
+    lonely.learner.policy = lonely.guard.policy = lonely.policy
     list(lonely.rounds(2))
     assert [[steps.number for steps in each] for each in paid(absent)] == [[4]]
     assert [[steps.number for steps in each] for each in paid(lonely)] == [[6]]

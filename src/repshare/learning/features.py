@@ -15,7 +15,7 @@ CLOSE = 1e-3  # of its length: how far a vector may be from a multiple of anothe
 
 
 class Made(NamedTuple):
-    """How a representation is made."""
+    """The making of a representation: its length, and the layers and parameters behind it."""
 
     numbers: int  # d'
     layers: int  # with parameters, before the head
