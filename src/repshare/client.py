@@ -292,10 +292,10 @@ class Client:
             if levels is not None:
                 raise ConfigError("levels need a policy with epsilon and adjacency add-remove")
             return None
-        from repshare.privacy.end_to_end import WholeGuard
+        from repshare.privacy.end_to_end import EndToEndGuard
         from repshare.privacy.guard import Guard
 
-        make = WholeGuard if policy.end_to_end and self.method.share is not None else Guard
+        make = EndToEndGuard if policy.end_to_end and self.method.share is not None else Guard
         return make(
             policy,
             learner.samples.labels.numpy(),

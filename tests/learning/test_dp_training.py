@@ -27,7 +27,7 @@ from repshare.learning.training import Learner
 from repshare.methods import IL
 from repshare.party.state import State, make_report, take_part
 from repshare.privacy.accounting import Charge
-from repshare.privacy.end_to_end import Steps, plan_training, whole_epsilon
+from repshare.privacy.end_to_end import Steps, plan_training, total_epsilon
 
 DELTA = 1e-5
 WHOLE = Policy(epsilon=8.0, end_to_end=True, planned_releases=2, seeded_noise=True)
@@ -70,7 +70,7 @@ def test_a_samples_gradient_is_what_it_would_be_alone(data, observations, summed
     private.lesson = plain.lesson = taught
     inputs, labels = samples.batch(torch.arange(8))
     private.network.model.train()
-    private._look(inputs, labels)
+    private._backward_each(inputs, labels)
     for index in range(8):
         terms = plain.terms(*plain.network(inputs[index : index + 1]), labels[index : index + 1])
         weighed = ((10.0, terms.kd), (1.0, terms.disc), (3.0, terms.length))
@@ -100,7 +100,7 @@ def test_gradients_are_clipped_one_by_one(data):
     """Without noise, a step moves the weights by no more than the bound, however long the gradients are."""
     policy = Policy(epsilon=8.0, end_to_end=True, seeded_noise=True, optimizer="sgd", learning_rate=1.0, grad_clip=0.01)
     one = client(data, policy)
-    one.learner._prepare().noise_multiplier = 0.0
+    one.learner._private.noise_multiplier = 0.0
     one.learner.rate, one.learner.steps = 1.0, 1
     before = torch.cat([p.detach().flatten().clone() for p in one.learner.network.model.parameters()])
     one.learner.train()
@@ -111,7 +111,6 @@ def test_gradients_are_clipped_one_by_one(data):
 def test_a_step_without_a_sample_adds_noise_all_the_same(data):
     images, labels = data
     one = client((images[:3], labels[:3]))
-    one.learner._prepare()
     one.learner.rate = 0.0
     before = [p.detach().clone() for p in one.learner.network.model.parameters()]
     one.learner.train()
@@ -156,7 +155,7 @@ def test_the_budget_covers_training_and_releases_and_then_only_training_goes_on(
     assert "the training before each cost" in records[2].trouble
     assert one.guard.mode == "end to end"
     twice = one.guard.steps._replace(number=2 * one.guard.steps.number)
-    assert records[1].epsilon == whole_epsilon(frozenset({twice}), frozenset({(one.guard.charge, 2)}), DELTA)
+    assert records[1].epsilon == total_epsilon(frozenset({twice}), frozenset({(one.guard.charge, 2)}), DELTA)
 
 
 def test_the_whole_is_each_part_where_the_other_is_nothing():
@@ -165,7 +164,7 @@ def test_the_whole_is_each_part_where_the_other_is_nothing():
     charge, nothing = Charge(5.0, 1), Charge(1e6, 1)
 
     def cost(training, release):
-        return whole_epsilon(frozenset({training}), frozenset({(release, 4)}), DELTA)
+        return total_epsilon(frozenset({training}), frozenset({(release, 4)}), DELTA)
 
     accountant = dp_accounting.pld.PLDAccountant(NeighboringRelation.REPLACE_ONE)
     training = accountant.compose(PoissonSampledDpEvent(0.1, GaussianDpEvent(2.0)), 200).get_epsilon(DELTA)
@@ -177,7 +176,7 @@ def test_the_whole_is_each_part_where_the_other_is_nothing():
 
 def test_the_noise_planned_for_training_spends_the_budget_and_no_more():
     steps = plan_training(4.0, DELTA, 10, Steps(0.05, 40), Charge(20.0, 1))
-    cost = whole_epsilon(frozenset({steps._replace(number=400)}), frozenset({(Charge(20.0, 1), 10)}), DELTA)
+    cost = total_epsilon(frozenset({steps._replace(number=400)}), frozenset({(Charge(20.0, 1), 10)}), DELTA)
     assert 3.9 < cost <= 4.0
 
 
@@ -255,7 +254,7 @@ def test_a_release_pays_for_all_training_before_it_whoever_planned_it():
     assert first.guard.steps.number == 3
     steps = {first.guard.steps._replace(number=2), richer.guard.steps}
     assert set(*paid(richer)) == steps
-    assert told.epsilon == whole_epsilon(frozenset(steps), frozenset({(richer.guard.charge, 1)}), DELTA)
+    assert told.epsilon == total_epsilon(frozenset(steps), frozenset({(richer.guard.charge, 1)}), DELTA)
     assert (refused.bytes_up, refused.epsilon) == (0, 0.0)
     assert "the privacy budget is spent" in refused.trouble
 
@@ -267,10 +266,11 @@ def test_rounds_that_released_nothing_are_paid_for_with_the_next_release():
         absent.round()
     lonely.exchange = None
     list(lonely.rounds(3))
-    lonely.exchange, lonely.learner.policy = alone(), replace(lonely.policy, minimum_count=100)
+    lonely.exchange = alone()
+    lonely.learner.policy = lonely.guard.policy = replace(lonely.policy, minimum_count=100)
     assert lonely.round().bytes_up, "a release of nothing, which nothing was charged for"
     assert lonely.guard.ledger.entries == []
-    lonely.learner.policy = lonely.policy
+    lonely.learner.policy = lonely.guard.policy = lonely.policy
     list(lonely.rounds(2))
     assert [[steps.number for steps in each] for each in paid(absent)] == [[4]]
     assert [[steps.number for steps in each] for each in paid(lonely)] == [[6]]

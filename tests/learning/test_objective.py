@@ -247,7 +247,7 @@ def set_external(weight, temperature=0.1):
 
 def test_the_external_discriminator_is_a_sigmoid_of_a_cosine():
     external = set_external(torch.eye(2) * 3)  # their lengths do not matter
-    log_same, log_other = external.judge(torch.tensor([[NORTH]]), torch.tensor([[NORTH, EAST, SOUTH]]), 2)
+    log_same, log_other = external(torch.tensor([[NORTH]]), torch.tensor([[NORTH, EAST, SOUTH]]), 2)
     odds = [math.exp(cosine / 0.1) / 2 for cosine in (1, 0, -1)]
     assert log_same[0].tolist() == pytest.approx([math.log(o / (1 + o)) for o in odds], rel=1e-5)
     assert log_other[0].tolist() == pytest.approx([math.log(1 / (1 + o)) for o in odds], rel=1e-5)
@@ -256,6 +256,6 @@ def test_the_external_discriminator_is_a_sigmoid_of_a_cosine():
 def test_the_bound_by_an_external_discriminator_stays_below_the_mutual_information():
     classes = torch.eye(3)  # noiseless, so I = log 3; only log K = log 2 of it can be seen with two negatives
     external = set_external(classes - 1 / 3, temperature=0.01)
-    judged = external.judge(classes[:, None], classes[None], 2)
+    judged = external(classes[:, None], classes[None], 2)
     bound = information_bound(pair_up(judged, torch.arange(3), torch.ones(3, dtype=torch.bool)), torch.arange(3))
     assert bound.item() == pytest.approx(math.log(2), abs=1e-5)

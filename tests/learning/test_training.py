@@ -1,3 +1,4 @@
+import copy
 import math
 
 import numpy as np
@@ -13,7 +14,7 @@ from repshare.learning.lesson import lay_out
 from repshare.learning.measures import Score
 from repshare.learning.models import LeNet5
 from repshare.learning.samples import Samples
-from repshare.learning.training import Learner
+from repshare.learning.training import OPTIMIZERS, Learner
 from repshare.sharing.representations import Teacher, nothing, stack
 
 
@@ -68,6 +69,41 @@ def test_local_training_is_algorithm_2_written_out(few, length):
 
     ours.train()
     assert torch.allclose(weights(ours), torch.cat([p.flatten() for p in model.parameters()]), atol=2e-5)
+
+
+class OfSeveralTypes(LeNet5):
+    def __init__(self):
+        super().__init__()
+        self.offset = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("make", [LeNet5, OfSeveralTypes], ids=["one type", "several types"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_steps_are_the_optimizers_own_to_the_last_bit_and_leave_no_gradients(few, make, optimizer):
+    ours = learner(few, Policy(optimizer=optimizer), make())
+    model = copy.deepcopy(ours.network.model)
+    plain = OPTIMIZERS[optimizer](model.parameters(), lr=1e-3, fused=True)
+    for without in (("head.bias",), (), ("head.weight",), (), (), ("head.bias",)):  # which then do not count the step
+        for (name, own), theirs in zip(ours.network.model.named_parameters(), model.parameters(), strict=True):
+            own.grad = None if name in without else torch.randn_like(own)
+            theirs.grad = copy.deepcopy(own.grad)
+        plain.step()
+        ours._descend(torch.tensor(1.0))
+        assert all(parameter.grad is None for parameter in ours.network.model.parameters())
+    for own, theirs in zip(ours.network.model.parameters(), model.parameters(), strict=True):
+        assert torch.equal(own, theirs)
+    kept, expected = ours.optimizer.state_dict()["state"], plain.state_dict()["state"]
+    assert kept.keys() == expected.keys()
+    for index, values in expected.items():
+        assert kept[index].keys() == values.keys()
+        assert all(torch.equal(kept[index][name], values[name]) for name in values if values[name] is not None)
+
+
+def test_without_gradients_a_step_is_made_if_the_loss_is_finite(few):
+    ours = learner(few)
+    for loss in (1.0, math.nan):
+        ours._descend(torch.tensor(loss))
+    assert ours.left_out["steps"] == 1
 
 
 def test_without_a_teacher_only_cross_entropy_is_reported(few):

@@ -212,7 +212,7 @@ def test_a_loss_must_be_one_number(own, digits):
     [
         (SL, Policy(), "in split learning the server has the loss"),
         (CA, Policy(), "a common classifier is not trained in batches"),
-        (RS, Policy(epsilon=1.0, end_to_end=True), "with end_to_end, nothing says that this loss looks at each"),
+        (RS, Policy(epsilon=1.0, end_to_end=True), "with end_to_end, it is not known that this loss depends on each"),
     ],
 )
 def test_a_loss_that_could_not_be_added_is_refused(method, policy, why):

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -37,9 +38,11 @@ def make_guard(levels=None, seed=7, **policy):
 
 
 def release(guard, vectors=None, round=1, **changes):
-    options = {"n_avg": 10, "repeats": 1, "minimum": 1, "classes": None, "samples": None} | changes
+    policy = replace(Policy() if guard is None else guard.policy, **changes)
+    if guard is not None:
+        guard.policy = policy
     vectors = features() if vectors is None else vectors
-    return make_release(vectors, LABELS, np.random.default_rng(0), round=round, guard=guard, **options)
+    return make_release(vectors, LABELS, np.random.default_rng(0), policy, round, guard)
 
 
 def exhaust(guard, most=100, **options):
@@ -231,7 +234,7 @@ def test_no_schedule_of_releases_exceeds_anyones_budget(seed, repeats, planned):
     guard = make_guard(levels, seed, adjacency="add-remove", epsilon=300.0, planned_releases=planned)
     for number in range(25):
         try:
-            release(guard, features(number, rng.uniform(0, 4)), number, repeats=repeats, n_avg=int(rng.integers(1, 90)))
+            release(guard, features(number, rng.uniform(0, 4)), number, m_up=repeats, n_avg=int(rng.integers(1, 90)))
         except BudgetExhausted:
             break
     for level in (20.0, 300.0):
@@ -247,7 +250,7 @@ def test_a_spent_sample_leaves_releases_and_a_shorter_one_stays_longer():
     exhaust_at = {}
     for number in range(1, 12):
         before = guard.filter.spent.copy()
-        release(guard, vectors, number, repeats=0)
+        release(guard, vectors, number, m_up=0)
         for sample in np.flatnonzero(guard.filter.spent == before):
             exhaust_at.setdefault(sample, number)
     assert {exhaust_at[sample] for sample in range(1, len(LABELS), 2)} == {5}
@@ -259,7 +262,7 @@ def test_what_is_told_of_individual_spending_depends_on_nobodys_features():
     for length in (0.1, 2.0):
         guard = make_guard(adjacency="add-remove", epsilon=100.0, planned_releases=2)
         for number in range(3):
-            release(guard, features(length=length), number, repeats=0)
+            release(guard, features(length=length), number, m_up=0)
         told.append((guard.spent, [entry["epsilon"] for entry in guard.ledger.entries]))
     assert told[0] == told[1]
     assert told[0][0] == pytest.approx(100, rel=1e-3)
@@ -272,7 +275,7 @@ def test_never_and_public_samples():
     levels = ["never" if i % 2 == 0 else "public" for i in range(len(LABELS))]
     guard = make_guard(levels, adjacency="add-remove", epsilon=1e5)
     for number in range(10):  # public ones never run out, the others never take part
-        means = release(guard, vectors, number, repeats=0).means
+        means = release(guard, vectors, number, m_up=0).means
         assert means.counts.tolist() == [20, 30, 40]
         assert means.vectors[:, 0] == pytest.approx([1.0] * 3, abs=0.1)
     assert guard.spent == 0.0

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from repshare.config import Policy
 from repshare.sharing.representations import class_means, make_release, nothing, observe
 
 VECTORS = np.array([[1, 0], [3, 0], [0, 5], [2, 2], [4, 4], [6, 6]], np.float32)
@@ -10,8 +11,8 @@ LABELS = np.array([0, 0, 1, 3, 3, 3])
 
 
 def release(vectors=VECTORS, labels=LABELS, seed=0, **changes):
-    options = {"round": 1, "n_avg": 2, "repeats": 1, "minimum": 1, "classes": None, "samples": None} | changes
-    return make_release(vectors, labels, np.random.default_rng(seed), **options)
+    policy = Policy(**{"n_avg": 2} | changes)
+    return make_release(vectors, labels, np.random.default_rng(seed), policy, 1)
 
 
 def test_a_class_mean_is_the_mean_of_its_samples_and_an_absent_class_has_no_row():
@@ -61,13 +62,13 @@ def test_no_sample_gives_no_row():
 
 
 def test_averages_over_fewer_samples_than_the_minimum_are_never_made():
-    made = release(minimum=2)
+    made = release(minimum_count=2)
     assert made.means.labels.tolist() == made.observations.labels.tolist() == [0, 3]
-    assert release(minimum=3, n_avg=2).observations.labels.tolist() == []
+    assert release(minimum_count=3, n_avg=2).observations.labels.tolist() == []
 
 
 def test_only_the_allowed_classes_and_samples_take_part():
-    made = release(classes=(0, 3), samples=(0, 2, 3, 4))
+    made = release(share_classes=(0, 3), share_samples=(0, 2, 3, 4))
     assert made.means.labels.tolist() == [0, 3]
     assert made.means.vectors.tolist() == [[1, 0], [3, 3]]
     assert made.means.counts.tolist() == [1, 2]

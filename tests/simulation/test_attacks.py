@@ -53,7 +53,7 @@ def test_lies_change_what_the_others_learn(splits):
 
 
 def test_weights_cannot_be_lied_about_here(splits):
-    with Inline() as workers, pytest.raises(ConfigError, match="attackers lie about representations: FL"):
+    with Inline() as workers, pytest.raises(ConfigError, match="attackers change representations: FL"):
         next(simulate(Run("FL", 0, replace(SMALL, attackers=0.4)), splits, workers))
 
 

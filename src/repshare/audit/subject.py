@@ -15,7 +15,7 @@ from repshare.privacy import accounting
 from repshare.privacy.accounting import Charge
 from repshare.privacy.guard import Guard
 from repshare.privacy.ledger import Entry
-from repshare.sharing.representations import Floats, Integers, Release, Representations, Shape, class_means, observe
+from repshare.sharing.representations import Floats, Integers, Release, Representations, class_means, observe
 
 SEED = 0
 
@@ -35,9 +35,9 @@ class Audited(Guard):
         super().__init__(policy, labels, dimension=dimension, classes=[0], seeded=np.random.default_rng(SEED))
         self.share, self.charge = share, Charge(0.0)
 
-    def _bill(self, smallest: int, shape: Shape) -> tuple[float, Entry]:
+    def _bill(self, smallest: int, round: int) -> tuple[float, Entry]:
         if not self.charge.noise:
-            _, entry = super()._bill(smallest, shape)
+            _, entry = super()._bill(smallest, round)
             self.charge = Charge(*entry["charge"])
         return self.charge.noise * self.share, {}
 
@@ -47,11 +47,11 @@ class Audited(Guard):
 
 def guarded(policy: Policy, size: int, dimension: int, *, share: float = 1.0) -> Released:
     """Release a class of `size` samples with the policy's noise, or with a share of it."""
-    labels, shape = np.zeros(size, np.int64), Shape(1, policy.n_avg, policy.m_up, 1)
+    labels = np.zeros(size, np.int64)
     guard = Audited(policy, labels, dimension=dimension, share=share)
 
     def release(vectors: Floats) -> tuple[Representations, Representations]:
-        made = guard.release(vectors, labels, np.arange(size), shape)
+        made = guard.release(vectors, labels, np.arange(size), 1)
         return made.means, made.observations
 
     release(np.zeros((size, dimension), np.float32))

@@ -55,12 +55,12 @@ def plan(
         clients: Number of clients that share, for the error of the mean of their means.
         figure: File for a figure of the error against ε. None writes no figure.
     """
-    from repshare.privacy.planning import foresee
+    from repshare.privacy.planning import forecast
 
     policy = Policy(
         epsilon=epsilon, delta=delta, planned_releases=releases, n_avg=n_avg, m_up=m_up, clip=clip, adjacency=adjacency
     )
-    outlook = foresee(policy, class_sizes, dimension, clients)
+    outlook = forecast(policy, class_sizes, dimension, clients)
     if figure is not None:
         _draw(policy, class_sizes, dimension, clients, figure)
     if json:
@@ -82,12 +82,12 @@ def plan(
 
 def _draw(policy: Policy, sizes: Sequence[int], dimension: int, clients: int, path: Path) -> None:
     """Draw the error of class means against ε, a curve for each class size."""
-    from repshare.privacy.planning import foresee
+    from repshare.privacy.planning import forecast
     from repshare.results.plots import panels, tidy
 
     chosen = policy.epsilon or 1.0
     epsilons = [chosen * RANGE ** (2 * i / (POINTS - 1) - 1) for i in range(POINTS)]
-    outlooks = [foresee(replace(policy, epsilon=epsilon), sizes, dimension, clients) for epsilon in epsilons]
+    outlooks = [forecast(replace(policy, epsilon=epsilon), sizes, dimension, clients) for epsilon in epsilons]
     figure, (axes,) = panels(7.6, 4.8)
     axes.axhspan(1, 1e9, color="#777777", alpha=0.12, linewidth=0)
     axes.axvline(chosen, color="#777777", linewidth=1)

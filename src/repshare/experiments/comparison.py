@@ -17,7 +17,7 @@ from repshare.methods import METHODS, Method, find_method
 from repshare.results.records import Folder, Journal, Line, Summary, summarise
 from repshare.simulation import Checkpoint, Workers, following, resolve, simulate
 from repshare.simulation.checkpoint import States
-from repshare.simulation.plan import agree, deal, make_plan, make_run
+from repshare.simulation.plan import deal, make_plan, make_run, make_task
 from repshare.simulation.schedule import is_ever_tested
 
 
@@ -34,7 +34,7 @@ def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits
     resolved, chosen = resolve(setting, len(splits.train.labels)), choose_methods(methods, setting)
     runs = [make_run(name, seed, resolved) for seed in range(seeds) for name in chosen]
     for run in runs[: len(chosen)]:
-        agree(make_plan(run, splits))
+        make_task(make_plan(run, splits))
     for run in runs:
         if find_method(run.method).models != "pooled" and not is_ever_tested(run.setting, run.seed):
             why = f"seed {run.seed}: no client is present in any round that is tested"

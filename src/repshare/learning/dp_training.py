@@ -1,8 +1,8 @@
 """Algorithm 2 with DP-SGD (Abadi et al. 2016, by Opacus), so that the model, too, is differentially private.
 
-Every sample's gradient is clipped, noise is added to their sum, and each step is on a Poisson sample: everyone is in
-it with the same chance, whoever else is. A sample's loss looks at nothing but the teacher, the model and the sample
-itself: no term divides by how many others are in the batch, and no layer normalises over it.
+Every sample's gradient is clipped, noise is added to their sum, and each step is on a Poisson sample: each sample is
+in it with the same probability, independent of the others. A sample's loss depends on the teacher, the model and the
+sample alone: no term divides by the size of the batch, and no layer normalises over it.
 """
 
 import logging
@@ -10,7 +10,7 @@ import secrets
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -26,13 +26,13 @@ from repshare.learning.measures import Averages, Losses
 from repshare.learning.objective import Terms
 from repshare.learning.randomness import derive, secret_stream, torch_stream
 from repshare.learning.training import Learner
-from repshare.privacy.end_to_end import WholeGuard
+from repshare.privacy.end_to_end import EndToEndGuard
 
 
 class PrivateLearner(Learner):
-    """A learner whose weights are differentially private, given that its starting weights knew nothing of the data."""
+    """A learner whose weights are differentially private, if its starting weights do not depend on the data."""
 
-    no_loss = "with end_to_end, nothing says that this loss looks at each sample alone"
+    no_loss = "with end_to_end, it is not known that this loss depends on each sample alone"
 
     def __init__(self, model: nn.Module, *arguments: Any, **options: Any) -> None:
         super().__init__(make_private(model), *arguments, **options)
@@ -40,7 +40,7 @@ class PrivateLearner(Learner):
             parameter.data = parameter.data.contiguous()  # as Opacus lays gradients out
         policy, seed, device = self.policy, options["seed"], self.samples.device
         self.seeded = policy.seeded_noise
-        # Who is in a step is drawn on the CPU, and its noise where the weights are.
+        # The samples of a step are drawn on the CPU, its noise where the weights are.
         self.secret = torch_stream(seed, self.name, "dp-sgd") if self.seeded else secret_stream()
         self.noising = self.secret
         if device.type != "cpu":
@@ -49,7 +49,6 @@ class PrivateLearner(Learner):
         self.rate = min(1.0, policy.batch_size / len(self.samples))
         self.steps = -(-len(self.samples) // policy.batch_size)  # in an epoch
         self._observed: GradSampleModule | None = GradSampleModule(self.network.model, loss_reduction="sum")
-        self._private: DPOptimizer | None = None
 
     def train(self) -> Losses:
         """Train local epochs of DP-SGD: as many steps as there would be batches. No noise once nothing can leave."""
@@ -58,7 +57,7 @@ class PrivateLearner(Learner):
             self._forget()
             guard.count(1.0, 0.0)  # so that, whatever becomes of the ledger, this model never leaves
             return super().train()
-        descent, averages = self._private or self._prepare(), Averages()
+        descent, averages = self._private, Averages()
         self.network.model.train()
         with self._own_noise():
             for _ in range(self.policy.epochs * self.steps):
@@ -67,9 +66,9 @@ class PrivateLearner(Learner):
                 descent.zero_grad()
                 if len(drawn):
                     inputs, labels = self.samples.batch(drawn)
-                    averages.add(*self._look(inputs, labels), labels)
+                    averages.add(*self._backward_each(inputs, labels), labels)
                     self.left_out["samples' gradients"] += _leave_out_overflows(descent.params)
-                else:  # noise is added all the same: that no sample was drawn must not show
+                else:  # noise is added all the same: others must not notice that no sample was drawn
                     for parameter in descent.params:
                         parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
                 descent.step()
@@ -90,23 +89,23 @@ class PrivateLearner(Learner):
             )
         super().load_state(state)
         if not state["noisy"]:
-            self._look_away()
+            self._stop_observing()
         if self.seeded:
             self.secret.set_state(state["secret"])
             self.noising.set_state(state["noising"])
 
-    def _guard(self) -> WholeGuard:
-        if not isinstance(self.guard, WholeGuard):
+    def _guard(self) -> EndToEndGuard:
+        if not isinstance(self.guard, EndToEndGuard):
             raise ConfigError("DP-SGD needs a guard that knows how much noise the budget takes")
         return self.guard
 
     def _forget(self) -> None:
         """Forget what only noise needs. Called once, when noise ends."""
         if self._observed is not None:
-            self._look_away()
+            self._stop_observing()
             self.optimizer.state = defaultdict(dict)  # Adam's averages are of noise: its steps would stay tiny for long
 
-    def _look_away(self) -> None:
+    def _stop_observing(self) -> None:
         """Stop computing single samples' gradients; weights lie in memory as they do in other learners."""
         if self._observed is not None:
             self._observed.remove_hooks()
@@ -115,32 +114,32 @@ class PrivateLearner(Learner):
             if parameter.ndim == 4:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
 
-    def _prepare(self) -> DPOptimizer:
-        """Prepare steps with the noise that the guard has planned for."""
-        self._private = DPOptimizer(
+    @cached_property
+    def _private(self) -> DPOptimizer:
+        """The optimizer, with the noise that the guard has planned for."""
+        return DPOptimizer(
             self.optimizer,
             noise_multiplier=self._guard().steps.noise,
             max_grad_norm=self.policy.grad_clip,
             expected_batch_size=self.policy.batch_size,
             generator=self.noising,
         )
-        return self._private
 
-    def _look(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
+    def _backward_each(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
         """Leave each sample's own gradient where Opacus finds it; return the means of the terms, for the record."""
         head = self.network.head
         head.training = False  # Opacus cannot see what becomes of an output that another hook has kept,
         features, _ = self.network(_channels_first(inputs))
         head.training = True  # so that the head is asked once more
         logits = head(features)
-        terms = self._each(features, logits, labels)
+        terms = self._terms_of_each(features, logits, labels)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Full backward hook")  # that images have no gradient is as it should be
             self._weigh(terms).sum().backward()  # type: ignore[no-untyped-call]
         means = [None if term is None else term.mean() for term in terms]
         return Terms(*means), logits  # type: ignore[arg-type]
 
-    def _each(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
+    def _terms_of_each(self, features: Tensor, logits: Tensor, labels: Tensor) -> Terms:
         """Return the loss of each sample (n,), term by term, from the sample and the lesson alone."""
         ce = F.cross_entropy(logits, labels, reduction="none")
         fold = Tensor.sum if self.policy.summed else Tensor.mean

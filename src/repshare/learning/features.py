@@ -15,7 +15,7 @@ CLOSE = 1e-3  # of its length: how far a vector may be from a multiple of anothe
 
 
 class Made(NamedTuple):
-    """The way a representation comes about."""
+    """The making of a representation: its length, and the layers and parameters behind it."""
 
     numbers: int  # d'
     layers: int  # with parameters, before the head
@@ -41,13 +41,9 @@ class Made(NamedTuple):
 
 def examine(network: Network, inputs: Any) -> Made:
     """Describe what a network's features of these inputs (a batch) are made of."""
-
-    def features(batch: Any) -> Tensor:
-        return network(batch)[0]
-
     with torch.random.fork_rng(devices=[]):
         used = leave_no_trace(network.model, lambda: _used(network, inputs))
-        passed_on = leave_no_trace(network.model, lambda: passes_on(features, inputs))
+        passed_on = leave_no_trace(network.model, lambda: passes_on(lambda batch: network(batch)[0], inputs))
     layers = [module for module in network.model.modules() if any(id(p) in used for p in module.parameters(False))]
     return Made(network.dimension, len(layers), sum(used.values()), passed_on)
 
@@ -130,10 +126,9 @@ def _part(inputs: Any, rows: int) -> Any:
 
 def _flatten(inputs: Any) -> Tensor | None:
     """Return all numbers of each sample in a row (n, D)."""
-    tensors = list(inputs.values()) if isinstance(inputs, Mapping) else [inputs]
-    if not all(isinstance(each, Tensor) and each.ndim > 1 for each in tensors):
-        tensors = [each.reshape(len(each), -1) for each in tensors if isinstance(each, Tensor)]
-    return torch.cat([each.flatten(1).double() for each in tensors], dim=1) if tensors else None
+    tensors = inputs.values() if isinstance(inputs, Mapping) else [inputs]
+    rows = [each.reshape(len(each), -1).double() for each in tensors if isinstance(each, Tensor)]
+    return torch.cat(rows, dim=1) if rows else None
 
 
 def _add_noise(inputs: Any) -> Any:

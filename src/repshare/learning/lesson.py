@@ -1,4 +1,4 @@
-"""A teacher becomes a lesson, if a client can learn from it. Others made it, so nothing of it is taken on trust."""
+"""A teacher becomes a lesson, if a client can learn from it. Other clients made it, so all of it is checked."""
 
 import math
 

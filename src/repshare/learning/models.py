@@ -5,6 +5,7 @@ the same two halves in any other PyTorch classifier that ends in a linear layer,
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -179,15 +180,12 @@ def build(name: str, *, channels: int, classes: int, dimension: int | None, seed
 
     The same seed gives the same weights, whatever else has drawn random numbers before.
     """
-    width = {} if dimension is None else {"dimension": dimension}
-    if is_reference(name):
-        make, width = find_function(name), {}
-    elif name in MODELS:
-        make = MODELS[name]
-    else:
+    if not is_reference(name) and name not in MODELS:
         raise ConfigError(f"unknown model {name!r}: choose {', '.join(MODELS)}, or your own as file.py:function")
+    make = find_function(name) if is_reference(name) else MODELS[name]
     if is_reference(name) and dimension is not None:
         raise ConfigError(f"{name} decides on its own dimension: leave --dimension {dimension} out")
+    width = {} if dimension is None else {"dimension": dimension}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
@@ -207,9 +205,6 @@ class Network:
         if not isinstance(head, nn.Linear):
             raise ModelError(f"{head_name!r} is a {type(head).__name__}, not an nn.Linear")
         self.model, self.head, self.head_name = model, head, head_name
-        self._seen: tuple[Tensor, Tensor] | None = None
-        self._listening = False
-        head.register_forward_hook(self._keep)
 
     @property
     def dimension(self) -> int:
@@ -223,20 +218,13 @@ class Network:
 
     def __call__(self, inputs: Any) -> tuple[Tensor, Tensor]:
         """Return features φ(x) (n, d') and logits τ(φ(x)) (n, C) of a batch."""
-        self._listening = True
-        try:
+        seen: list[tuple[Tensor, Tensor]] = []
+        with self.head.register_forward_hook(lambda _, given, logits: seen.append((given[0], logits))):
             _call(self.model, inputs)
-            seen = self._seen
-        finally:
-            self._listening, self._seen = False, None
-        if seen is None or seen[0].ndim != 2:
-            shape = "nothing" if seen is None else tuple(seen[0].shape)
+        if not seen or seen[-1][0].ndim != 2:
+            shape = tuple(seen[-1][0].shape) if seen else "nothing"
             raise ModelError(f"the head {self.head_name!r} was given {shape}, not one vector a sample")
-        return seen
-
-    def _keep(self, _: nn.Module, inputs: tuple[Tensor, ...], logits: Tensor) -> None:
-        if self._listening:  # the head is also asked directly, about what others share
-            self._seen = inputs[0], logits
+        return seen[-1]
 
 
 def split(model: nn.Module, example: Any, head: str | None = None) -> Network:
@@ -274,12 +262,10 @@ def _ending(model: nn.Module, example: Any, layers: Mapping[str, nn.Module]) -> 
     def keep(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
         return lambda _, __, output: outputs.__setitem__(name, output)
 
-    hooks = [layer.register_forward_hook(keep(name)) for name, layer in layers.items()]
-    try:
+    with ExitStack() as hooks:
+        for name, layer in layers.items():
+            hooks.enter_context(layer.register_forward_hook(keep(name)))
         answer = leave_no_trace(model, lambda: _call(model, example))
-    finally:
-        for hook in hooks:
-            hook.remove()
     return next((name for name, output in outputs.items() if output is answer), None)
 
 

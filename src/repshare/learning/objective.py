@@ -7,7 +7,6 @@ logits of ±100 are as good as any.
 """
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -77,19 +76,6 @@ def log_one_minus(log_q: Tensor) -> Tensor:
     return torch.log1p(-small.exp()).scatter(-1, top, others)
 
 
-class ClassifierDiscriminator(nn.Module):
-    """The model's own classifier, by which ĥ(s, t) = ⟨softmax τ(s), softmax τ(t)⟩. It has no weights of its own."""
-
-    def __init__(self, dimension: int) -> None:
-        super().__init__()
-
-    def forward(
-        self, head: nn.Module, features: Tensor, logits: Tensor, observed: Tensor, has_observation: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """log ĥ and log(1 − ĥ), (n, C) each, of a batch and its observations of each class, (n or 1, C, d)."""
-        return log_same_class(logits[:, None, :], head(observed))
-
-
 class External(nn.Module):
     """A discriminator with weights of its own, as Tian et al. (2019) train one next to the classifier.
 
@@ -103,20 +89,11 @@ class External(nn.Module):
         self.student = nn.Linear(dimension, dimension)
         self.teacher = nn.Linear(dimension, dimension)
 
-    def judge(self, student: Tensor, teacher: Tensor, negatives: int) -> tuple[Tensor, Tensor]:
+    def forward(self, student: Tensor, teacher: Tensor, negatives: int) -> tuple[Tensor, Tensor]:
         """log ĥ and log(1 − ĥ) of representations that broadcast to (…, d), with K negatives for each positive."""
         s, t = F.normalize(self.student(student), dim=-1), F.normalize(self.teacher(teacher), dim=-1)
         score = (s * t).sum(dim=-1) / self.TEMPERATURE - math.log(max(negatives, 1))
         return F.logsigmoid(score), F.logsigmoid(-score)
-
-    def forward(
-        self, head: nn.Module, features: Tensor, logits: Tensor, observed: Tensor, has_observation: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """log ĥ and log(1 − ĥ), (n, C) each, of a batch and its observations of each class, (n or 1, C, d)."""
-        return self.judge(features[:, None, :], observed, negatives=int(has_observation.sum()) - 1)
-
-
-DISCRIMINATORS: dict[str, Callable[[int], nn.Module]] = {"classifier": ClassifierDiscriminator, "external": External}
 
 
 class Contrast(NamedTuple):

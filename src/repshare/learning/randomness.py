@@ -1,7 +1,7 @@
 """One random stream for each client and purpose, all derived from one seed.
 
-Streams that do not touch each other are what makes a run repeatable: a client draws the same numbers whatever
-the other clients do, in whichever process it lives, and switching a loss off leaves the batches as they were.
+Independent streams make a run repeatable: a client draws the same numbers whatever the other clients do and whichever
+process it is in, and switching a loss off leaves the batches as they were.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """A learner's state as nested containers of tensors: a copy to go back to, and what in it is not finite."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -20,20 +20,15 @@ def copy_state(state: Any) -> Any:
     return state
 
 
-def find_broken(state: Any) -> set[str]:
+def find_broken(state: Any, place: str = "") -> set[str]:
     """Return where in the state numbers are not finite."""
-    return {
-        place for place, tensor in _tensors(state, "") if tensor.is_floating_point() and not tensor.isfinite().all()
-    }
-
-
-def _tensors(state: Any, place: str) -> Iterator[tuple[str, Tensor]]:
     match state:
         case Tensor():
-            yield place, state
+            return {place} if state.is_floating_point() and not state.isfinite().all() else set()
         case Mapping():
-            for key, value in state.items():
-                yield from _tensors(value, f"{place}/{key}")
+            parts: Iterable[tuple[Any, Any]] = state.items()
         case list() | tuple():
-            for number, value in enumerate(state):
-                yield from _tensors(value, f"{place}/{number}")
+            parts = enumerate(state)
+        case _:
+            return set()
+    return {broken for key, value in parts for broken in find_broken(value, f"{place}/{key}")}

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
 
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, ModelError
@@ -16,10 +17,15 @@ from repshare.learning import features, objective
 from repshare.learning.measures import Averages, Losses, Score, View, count_hits
 from repshare.learning.models import Network, split
 from repshare.learning.objective import Lesson, Terms
-from repshare.learning.optimizers import OPTIMIZERS, Descent
 from repshare.learning.randomness import derive, numpy_stream, torch_stream
 from repshare.learning.samples import EVALUATION_BATCH, Samples
 from repshare.sharing.representations import Floats, Integers, Protection
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "sgd": torch.optim.SGD,
+}
 
 
 class Batch(NamedTuple):
@@ -70,9 +76,9 @@ class Learner:
         self.left_out = Counter[str]()  # what was not finite in this round's training, and changed nothing
         self.preparation = 0.0  # seconds of work before the first round that are its own
         self.discriminator = self._make_discriminator(seed)
-        trained = [*model.parameters(), *self.discriminator.parameters()]
-        self.optimizer = OPTIMIZERS[policy.optimizer](trained, lr=policy.learning_rate, fused=True)
-        self.descent = Descent(self.optimizer)
+        judging = [] if self.discriminator is None else [*self.discriminator.parameters()]
+        self.trained = [*model.parameters(), *judging]
+        self.optimizer = OPTIMIZERS[policy.optimizer](self.trained, lr=policy.learning_rate, fused=True)
         self.batches = torch_stream(seed, name, "batches")
         self.pairing = torch_stream(seed, name, "pairing")
         self.averaging = numpy_stream(seed, name, "averaging")
@@ -103,7 +109,7 @@ class Learner:
         return averages.result()
 
     def _step(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
-        """Make one step; none where loss or gradient is not finite."""
+        """Make one step. Return the terms and the logits of the batch."""
         try:
             features, logits = self._forward(inputs)
         except ValueError as error:  # batch normalisation says so of a single value
@@ -125,8 +131,16 @@ class Learner:
         return terms, loss, batch.logits
 
     def _descend(self, loss: Tensor) -> None:
-        if not self.descent.step(loss.detach()):
+        """Make one step, and drop the gradients. Make none where the loss or a gradient is not finite.
+
+        A gradient whose length overflows counts as not finite: Adam would remember its square for good.
+        """
+        gradients = [parameter.grad for parameter in self.trained if parameter.grad is not None]
+        if (loss.detach() + get_total_norm(gradients).float().square()).isfinite():
+            self.optimizer.step()
+        else:
             self.left_out["steps"] += 1
+        self.optimizer.zero_grad()
 
     def _weigh(self, terms: Terms) -> Tensor:
         policy, loss = self.policy, terms.ce
@@ -162,8 +176,11 @@ class Learner:
             return Terms(ce, kd, length=length)
         with torch.set_grad_enabled(self.policy.lambda_disc > 0):
             observed = self._pair(lesson.observations, len(labels))  # (n or 1, C, d)
-            judged = self.discriminator(self.network.head, features, logits, observed, lesson.has_observation)
-            pairs = objective.pair_up(judged, labels, lesson.has_observation)
+            if self.discriminator is None:
+                pairs = objective.contrast(logits, self.network.head(observed), labels, lesson.has_observation)
+            else:
+                judged = self.discriminator(features[:, None, :], observed, int(lesson.has_observation.sum()) - 1)
+                pairs = objective.pair_up(judged, labels, lesson.has_observation)
             disc = objective.discrimination(pairs, summed=summed)
         return Terms(ce, kd, disc, objective.information_bound(pairs, labels), length)
 
@@ -205,7 +222,7 @@ class Learner:
             "pairing": self.pairing.get_state(),
             "averaging": json.dumps(self.averaging.bit_generator.state),
             "noise": self.noise.get_state(),
-            **({"discriminator": own} if (own := self.discriminator.state_dict()) else {}),
+            **({} if self.discriminator is None else {"discriminator": self.discriminator.state_dict()}),
             **({"remembered": self.remembered} if self.remembered else {}),
         }
 
@@ -218,7 +235,8 @@ class Learner:
         self.pairing.set_state(state["pairing"])
         self.averaging.bit_generator.state = json.loads(state["averaging"])
         self.noise.set_state(state["noise"])
-        self.discriminator.load_state_dict(state.get("discriminator", {}))
+        if self.discriminator is not None:
+            self.discriminator.load_state_dict(state.get("discriminator", {}))
         self.remembered = dict(state.get("remembered", {}))
 
     def _check(self, lesson: Lesson) -> Lesson:
@@ -228,11 +246,13 @@ class Learner:
             raise ValueError(f"it has a lesson of {tuple(lesson.means.shape)}, not of {wanted}")
         return lesson
 
-    def _make_discriminator(self, seed: int) -> nn.Module:
-        make, like = objective.DISCRIMINATORS[self.policy.discriminator], self.network.head.weight
+    def _make_discriminator(self, seed: int) -> objective.External | None:
+        """Return a discriminator with weights of its own, if the policy wants one."""
+        if self.policy.discriminator == "classifier":
+            return None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(seed, self.name, "discriminator"))
-            return make(self.network.dimension).to(like)
+            return objective.External(self.network.dimension).to(self.network.head.weight)
 
     def _outputs(self, samples: Samples) -> "list[tuple[tuple[Tensor, Tensor], Tensor]]":
         self.network.model.eval()

@@ -1,19 +1,20 @@
-"""FC: independent learning towards fixed class codes, a control: what the paper's regression does without the others.
+"""FC: independent learning towards fixed class codes, a control: the paper's regression without other clients.
 
-Everyone draws the same code for each class from the shared seed, ±`code_size` in every dimension, and is pulled to it
-as RS pulls to global means. Nothing is communicated: whatever this gains over learning alone is no collaboration.
+Every client draws the same code for each class from the shared seed, ±`code_size` in every dimension, and pulls its
+features to it as RS pulls them to global means. Nothing is communicated: what this gains over IL is no collaboration.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from repshare.config import Policy, Setting
+from repshare.config import Setting
 from repshare.learning.objective import Lesson
 from repshare.learning.randomness import numpy_stream
 from repshare.learning.training import Learner
+from repshare.methods.distillation import adapt
 from repshare.methods.method import Method
 
 
@@ -34,11 +35,6 @@ class CodeLearner(Learner):
         nobody = torch.zeros(classes, dtype=torch.bool, device=like.device)
         observations = torch.zeros(0, classes, self.dimension, device=like.device, dtype=like.dtype)
         self.lesson = Lesson(torch.from_numpy(codes).to(like), ~nobody, observations, nobody)
-
-
-def adapt(policy: Policy) -> Policy:
-    """Use no discriminator: a fixed code is no client's observation."""
-    return replace(policy, lambda_disc=0.0, m_up=0, m_down=0)
 
 
 FC = Method("FC", "fixed codes (a control: no communication)", options=CodeOptions(), learner=CodeLearner, adapt=adapt)

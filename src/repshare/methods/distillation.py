@@ -30,7 +30,7 @@ class LogitLearner(Learner):
 
 
 def adapt(policy: Policy) -> Policy:
-    """Use no discriminator, so no observations either way."""
+    """Use no discriminator, so that no observations are needed either way."""
     return replace(policy, lambda_disc=0.0, m_up=0, m_down=0)
 
 

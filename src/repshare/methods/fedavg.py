@@ -27,10 +27,10 @@ def share(learner: Learner, round: int) -> bytes:
 
 def absorb(learner: Learner, body: bytes) -> None:
     """Continue from the average."""
-    take_over(learner.network.model, body)
+    load_weights(learner.network.model, body)
 
 
-def take_over(module: torch.nn.Module, body: bytes) -> None:
+def load_weights(module: torch.nn.Module, body: bytes) -> None:
     """Give a module these weights, if there are any."""
     weights, _, _ = wire.decode_weights(body)
     own = module.state_dict()
@@ -60,9 +60,12 @@ class Sum(NamedTuple):
     like: Weights  # any of the models, for shapes and types
 
 
-def add_up(bodies: Mapping[str, bytes]) -> Sum | None:
-    """Return the sum of what these clients share in a round, or nothing if none does."""
-    total: Sum | None = None
+NOTHING = Sum(0, 0, {}, {})
+
+
+def add_up(bodies: Mapping[str, bytes]) -> Sum:
+    """Return the sum of what these clients share in a round."""
+    total = NOTHING
     for client, body in bodies.items():
         weights, round, samples = wire.decode_weights(body)
         if samples < 1:
@@ -71,11 +74,13 @@ def add_up(bodies: Mapping[str, bytes]) -> Sum | None:
             if not fixed_point.fits(float(np.abs(array).max(initial=0)), samples):
                 raise Refused(f"{client}'s weights {name} are not finite, or too large to average")
         one = Sum(round, samples, {name: fixed_point.weigh(array, samples) for name, array in weights.items()}, weights)
-        total = one if total is None else _together(total, one, client)
+        total = _together(total, one, client)
     return total
 
 
 def _together(a: Sum, b: Sum, client: str) -> Sum:
+    if not a.like:
+        return b
     if {name: array.shape for name, array in a.like.items()} != {name: array.shape for name, array in b.like.items()}:
         raise Refused(f"{client}'s weights are of another architecture: FedAvg needs the same one everywhere")
     totals = {name: total + b.totals[name] for name, total in a.totals.items()}
@@ -91,9 +96,9 @@ class Average:
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
         """Begin with the weights of this network, if any."""
-        initial = None if start is None else read_weights(self.part(start))
-        self._sum: Sum | None = None
-        if initial:
+        self._sum = NOTHING
+        if start is not None:
+            initial = read_weights(self.part(start))
             self._sum = Sum(0, 1, {name: fixed_point.weigh(array, 1) for name, array in initial.items()}, initial)
         self._body: bytes | None = None
         self._counted: set[tuple[str, int]] = set()  # who has sent which round: repeating it changes nothing
@@ -106,32 +111,30 @@ class Average:
     def accept(self, client: str, body: bytes) -> None:
         """Add one client's weights. The first of a new round starts a new sum; an older round is refused."""
         one = add_up({client: body})
-        if one is not None and (client, one.round) not in self._counted:
+        if (client, one.round) not in self._counted:
             self.accept_sum(one, client)
             self._counted = {(name, round) for name, round in self._counted if round == one.round}
             self._counted.add((client, one.round))
 
-    def accept_sum(self, other: Sum | None, client: str = "a group") -> None:
+    def accept_sum(self, other: Sum, client: str = "a group") -> None:
         """Add the sum of several clients' weights."""
-        if other is None:
-            return
         before, self._body = self._sum, None
-        if before is not None and before.round > other.round:
+        if before.round > other.round:
             raise Refused(f"{client} sent round {other.round}, but round {before.round} has begun")
-        together = other if before is None else _together(before, other, client)
-        self._sum = together if before is not None and before.round == other.round else other
+        together = _together(before, other, client)
+        self._sum = together if before.round == other.round else other
 
     def teach(self, client: str, wants: Wants) -> bytes:
         """Return the average so far; no tensors before anyone has sent any."""
         if self._body is None:
-            kept = self._sum or Sum(0, 0, {}, {})
+            kept = self._sum
             means = {n: fixed_point.mean(t, kept.samples).astype(kept.like[n].dtype) for n, t in kept.totals.items()}
             self._body = wire.encode_weights(means, round=kept.round, samples=kept.samples)
         return self._body
 
     def save(self) -> bytes:
         """Return all that is needed to continue to the same bits."""
-        kept = self._sum or Sum(0, 0, {}, {})
+        kept = self._sum
         arrays = {f"total {n}": t for n, t in kept.totals.items()} | {f"like {n}": a for n, a in kept.like.items()}
         return wire.encode_weights(arrays, round=kept.round, samples=kept.samples)
 
@@ -142,14 +145,14 @@ class Average:
             {name.removeprefix(kind): array for name, array in arrays.items() if name.startswith(kind)}
             for kind in ("total ", "like ")
         )
-        self._sum, self._body = (Sum(round, samples, totals, like) if like else None), None
+        self._sum, self._body = Sum(round, samples, totals, like), None
 
 
-def in_the_open(method: str, policy: Policy) -> Policy:
-    """Share everything, every round: what makes releases private is for averages only."""
+def refuse_privacy(method: str, policy: Policy) -> Policy:
+    """Return the policy. Raises ConfigError if it has options that only releases of averages know."""
     if policy.epsilon is not None or policy.release_every > 1:
         raise ConfigError(f"epsilon and release_every are about releases of representations: leave {method} out")
     return policy
 
 
-FL = Method("FL", "federated averaging", share, Average, absorb, adapt=partial(in_the_open, "FL"), models="one")
+FL = Method("FL", "federated averaging", share, Average, absorb, adapt=partial(refuse_privacy, "FL"), models="one")

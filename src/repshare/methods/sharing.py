@@ -14,21 +14,9 @@ from repshare.sharing.task import Task
 
 def share(learner: Learner, round: int) -> bytes:
     """Return a release: averages over the samples that the policy lets take part."""
-    policy = learner.policy
     vectors, labels = learner.represent()
-    release = make_release(
-        vectors,
-        labels,
-        learner.averaging,
-        round=round,
-        n_avg=policy.n_avg,
-        repeats=policy.m_up,
-        minimum=policy.fewest,
-        classes=policy.share_classes,
-        samples=policy.share_samples,
-        guard=learner.guard,
-    )
-    return wire.encode_release(release, policy.precision)
+    release = make_release(vectors, labels, learner.averaging, learner.policy, round, learner.guard)
+    return wire.encode_release(release, learner.policy.precision)
 
 
 def serve(task: Task, start: Network | None = None, options: Any = None) -> Board:

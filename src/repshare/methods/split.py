@@ -6,7 +6,6 @@ the round is over it averages the copies. What a client has of the network never
 """
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,57 +14,45 @@ from repshare.config import Policy
 from repshare.learning.models import Network
 from repshare.learning.objective import Terms, cross_entropy
 from repshare.learning.training import Batch, Learner
-from repshare.methods.fedavg import Average, in_the_open, read_weights, take_over
+from repshare.methods.fedavg import Average, load_weights, read_weights, refuse_privacy
 from repshare.methods.method import Method
 from repshare.sharing import wire
 
 
-class Cut:
-    """The cut through a network: the server's half of one client's batches, and the bytes that cross."""
+def answer_batch(head: nn.Linear, body: bytes) -> tuple[bytes, Tensor, Tensor]:
+    """Compute the server's answer to a batch, which leaves the head with its gradients.
 
-    def __init__(self, head: nn.Linear) -> None:
-        self.head, self.up, self.down = head, 0, 0
-
-    def gradients(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Send a batch across; leave both halves with their gradients. Its loss and logits."""
-        sent = wire.encode_batch(features.detach().float().cpu().numpy(), labels.cpu().numpy())
-        received, loss, logits = self._answer(sent)
-        self.up, self.down = self.up + len(sent), self.down + len(received)
-        gradient, _ = wire.decode_batch(received)
-        features.backward(torch.from_numpy(gradient).to(features))  # type: ignore[no-untyped-call]
-        return loss, logits
-
-    def crossed(self) -> tuple[int, int]:
-        """Return bytes up and down since the last call."""
-        crossed, self.up, self.down = (self.up, self.down), 0, 0
-        return crossed
-
-    def _answer(self, body: bytes) -> tuple[bytes, Tensor, Tensor]:
-        """Compute the server's answer; the loss and the logits are for the records."""
-        vectors, labels = wire.decode_batch(body)
-        features = torch.from_numpy(vectors).to(self.head.weight).requires_grad_()
-        logits = self.head(features)
-        loss = cross_entropy(logits, torch.from_numpy(labels).to(logits.device))
-        loss.backward()  # type: ignore[no-untyped-call]
-        return wire.encode_batch(features.grad.float().cpu().numpy()), loss, logits  # type: ignore[union-attr]
+    The loss and the logits are for the records.
+    """
+    vectors, labels = wire.decode_batch(body)
+    features = torch.from_numpy(vectors).to(head.weight).requires_grad_()
+    logits = head(features)
+    loss = cross_entropy(logits, torch.from_numpy(labels).to(logits.device))
+    loss.backward()  # type: ignore[no-untyped-call]
+    return wire.encode_batch(features.grad.float().cpu().numpy()), loss, logits  # type: ignore[union-attr]
 
 
 class SplitLearner(Learner):
     """A learner that leaves its head, and so the loss, to the server."""
 
     no_loss = "in split learning the server has the loss"
-
-    def __init__(self, *arguments: Any, **given: Any) -> None:
-        super().__init__(*arguments, **given)
-        self.cut = Cut(self.network.head)
+    _bytes = 0, 0  # up and down since they were last asked for
 
     def _backward(self, batch: Batch) -> tuple[Terms, Tensor, Tensor]:
-        loss, logits = self.cut.gradients(batch.features, batch.labels)
+        """Send a batch to the server; leave both halves of the network with their gradients."""
+        features = batch.features
+        sent = wire.encode_batch(features.detach().float().cpu().numpy(), batch.labels.cpu().numpy())
+        received, loss, logits = answer_batch(self.network.head, sent)
+        up, down = self._bytes
+        self._bytes = up + len(sent), down + len(received)
+        gradient, _ = wire.decode_batch(received)
+        features.backward(torch.from_numpy(gradient).to(features))  # type: ignore[no-untyped-call]
         return Terms(loss), loss, logits
 
     def crossed(self) -> tuple[int, int]:
         """Return bytes up and down since the last call: what is collected and published is the server's own."""
-        return self.cut.crossed()
+        crossed, self._bytes = self._bytes, (0, 0)
+        return crossed
 
 
 class HeadAverage(Average):
@@ -84,12 +71,12 @@ def share(learner: Learner, round: int) -> bytes:
 
 def absorb(learner: Learner, body: bytes) -> None:
     """Make the server's copy the average again."""
-    take_over(learner.network.head, body)
+    load_weights(learner.network.head, body)
 
 
 def adapt(policy: Policy) -> Policy:
     """Use cross-entropy alone. Every batch crosses as it is: no budget would cover it."""
-    policy = in_the_open("SL", policy)
+    policy = refuse_privacy("SL", policy)
     return replace(policy, lambda_kd=0.0, lambda_disc=0.0, lambda_length=0.0, m_up=0, m_down=0)
 
 

@@ -51,7 +51,8 @@ def noise_for(epsilon: float, delta: float, releases: int, charge: Charge) -> fl
     """Return the least noise multiplier with which `releases` releases like this one cost at most ε."""
     sums = releases * (1 + charge.observations)
     plain = dp_accounting.get_sigma_gaussian(epsilon, delta) * sums**0.5 * (1 + TOLERANCE)
-    if _rate(charge) == 1 or _epsilon_sampled({charge._replace(noise=plain): releases}, delta) >= epsilon:
+    drawn_from_all = not charge.observations or charge.drawn >= charge.size
+    if drawn_from_all or _epsilon_sampled({charge._replace(noise=plain): releases}, delta) >= epsilon:
         return float(plain)
     sampled = dp_accounting.calibrate_dp_mechanism(
         _sampling_accountant,
@@ -76,10 +77,6 @@ def rho_for(epsilon: float, delta: float) -> float:
     accountant = dp_accounting.rdp.RdpAccountant
     tolerance = 1e-6 * min(1.0, epsilon**2)
     return float(dp_accounting.calibrate_dp_mechanism(accountant, ZCDpEvent, epsilon, delta, interval, tol=tolerance))
-
-
-def _rate(charge: Charge) -> float:
-    return min(1.0, charge.drawn / charge.size) if charge.observations else 1.0
 
 
 def _epsilon_plain(charges: Mapping[Charge, int], delta: float) -> float:

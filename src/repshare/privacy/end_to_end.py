@@ -1,4 +1,4 @@
-"""End to end: what DP-SGD and the releases of its models cost together.
+"""The cost of DP-SGD and of the releases of its models together: privacy end to end.
 
 Steps of DP-SGD, each on a Poisson sample of the data, are counted as they are made, and paid for with the next
 release. They and the releases' sums compose under one adjacency, a sample replaced by another of its class, by the
@@ -21,7 +21,7 @@ from repshare.privacy import accounting
 from repshare.privacy.accounting import Charge
 from repshare.privacy.guard import ROUNDING, Guard
 from repshare.privacy.ledger import Entry
-from repshare.sharing.representations import Integers, Release, Shape
+from repshare.sharing.representations import Integers, Release
 
 LEAST_NOISE, SILENCE = 0.1, 2.0**20  # of a step, in gradient bounds
 TOLERANCE = 1e-3  # of a step's noise, relative; always on the side of more
@@ -36,22 +36,25 @@ class Steps(NamedTuple):
     noise: float = 0.0  # standard deviation, in gradient bounds
 
 
-class WholeGuard(Guard):
+class EndToEndGuard(Guard):
     """Makes releases of a model that was trained with DP-SGD, and charges each with all training not yet paid for.
 
-    What is not yet paid for is kept with the model, whose past it is. A round that is done again after a crash
-    makes new steps, which the next release pays for: what was seen of the first ones stays seen. Once the budget cannot
-    pay for another release, training needs no noise any more, and nothing may leave for good.
+    Steps that are not yet paid for are saved with the model that they made. A round that is repeated after a crash
+    makes new steps, which the next release pays for; what was released of the first ones stays charged. Once the
+    budget cannot pay for another release, training needs no noise any more, and nothing of the model may ever leave.
     """
 
     def __init__(self, policy: Policy, labels: Integers, **options: Any) -> None:
         if policy.adjacency != "replace":
-            raise ConfigError("end to end, what others must not notice is a sample replaced: adjacency replace")
+            raise ConfigError("end_to_end hides the replacement of a sample: use adjacency replace")
         super().__init__(policy, labels, **options)
         steps = policy.release_every * policy.epochs * -(-len(labels) // policy.batch_size)
-        self.charge = self._price(policy.m_up)
+        releases = policy.planned_releases
+        charge = Charge(0.0, policy.m_up)  # observations pay as if of all samples: training adds to no theorem on some
+        noise = accounting.noise_for(self.epsilon * (1 - policy.training_share), self.delta, releases, charge)
+        self.charge = charge._replace(noise=noise)  # of a release alone
         unplanned = Steps(min(1.0, policy.batch_size / len(labels)), steps)
-        self.steps = plan_training(self.epsilon, self.delta, policy.planned_releases, unplanned, self.charge)
+        self.steps = plan_training(self.epsilon, self.delta, releases, unplanned, self.charge)
         self.unpaid = Counter[tuple[float, float]]()  # steps in the model since its last release, by rate and noise
 
     def count(self, rate: float, noise: float) -> None:
@@ -63,15 +66,8 @@ class WholeGuard(Guard):
         """The kind of guarantee that ε gives."""
         return "end to end"
 
-    def _price(self, repeats: int) -> Charge:
-        """Price a release alone. Observations pay as if of all samples: training adds to no theorem on some."""
-        charge = Charge(0.0, repeats)
-        budget = self.epsilon * (1 - self.policy.training_share)
-        noise = accounting.noise_for(budget, self.delta, self.policy.planned_releases, charge)
-        return charge._replace(noise=noise)
-
     def close(self) -> bool:
-        """Return whether nothing of the model will ever leave again. It is written down before anyone acts on it.
+        """Return whether nothing of the model will ever leave again. This is recorded before it has any effect.
 
         Another release would be after all the steps that are planned for one, and after a round's more than there are.
         """
@@ -101,15 +97,14 @@ class WholeGuard(Guard):
         super().load_state(state)
         self.unpaid = Counter({(rate, noise): number for rate, number, noise in json.loads(state["unpaid"])})
 
-    def _bill(self, smallest: int, shape: Shape) -> tuple[float, Entry]:
-        charge = self._price(shape.repeats)
-        if self.closed or (cost := self._cost(charge, self.unpaid)) > self.epsilon * ROUNDING:
+    def _bill(self, smallest: int, round: int) -> tuple[float, Entry]:
+        if self.closed or (cost := self._cost(self.charge, self.unpaid)) > self.epsilon * ROUNDING:
             raise BudgetExhausted(
                 f"the privacy budget is spent: releases and the training before each cost ε = {self.spent:.3g} of "
                 f"{self.epsilon:g}; training continues without noise, so that nothing of this model may leave any more"
             )
-        entry = {"round": shape.round, "epsilon": cost, "delta": self.delta, "charge": charge}
-        return charge.noise, {**entry, "steps": _list(self.unpaid)}
+        entry = {"round": round, "epsilon": cost, "delta": self.delta, "charge": self.charge}
+        return self.charge.noise, {**entry, "steps": _list(self.unpaid)}
 
     def _charge(self, entry: Entry, release: Release) -> Release:
         charged = super()._charge(entry, release)
@@ -127,7 +122,7 @@ class WholeGuard(Guard):
                 charges[Charge(*entry["charge"])] += 1
                 for rate, number, noise in _steps(entry):
                     steps[rate, noise] += number
-        return whole_epsilon(frozenset(_list(steps)), frozenset(charges.items()), self.delta)
+        return total_epsilon(frozenset(_list(steps)), frozenset(charges.items()), self.delta)
 
     def _about(self) -> dict[str, Any]:
         return {**super()._about(), "mode": self.mode}
@@ -140,10 +135,10 @@ def plan_training(epsilon: float, delta: float, releases: int, steps: Steps, cha
     def planned(noise: float) -> tuple[frozenset[Steps], frozenset[tuple[Charge, int]]]:
         return frozenset({Steps(steps.rate, releases * steps.number, noise)}), frozenset({(charge, releases)})
 
-    if (alone := whole_epsilon(*planned(SILENCE), delta)) > epsilon:
+    if (alone := total_epsilon(*planned(SILENCE), delta)) > epsilon:
         raise ConfigError(f"releases alone cost ε = {alone:.3g}, which leaves nothing for training")
     low = SILENCE
-    while low > LEAST_NOISE and whole_epsilon(*planned(low), delta) <= epsilon:
+    while low > LEAST_NOISE and total_epsilon(*planned(low), delta) <= epsilon:
         low /= 2  # from above: losses with little noise take long to compose
     noise = dp_accounting.calibrate_dp_mechanism(
         _accountant,
@@ -157,7 +152,7 @@ def plan_training(epsilon: float, delta: float, releases: int, steps: Steps, cha
 
 
 @lru_cache(1024)
-def whole_epsilon(training: frozenset[Steps], releases: frozenset[tuple[Charge, int]], delta: float) -> float:
+def total_epsilon(training: frozenset[Steps], releases: frozenset[tuple[Charge, int]], delta: float) -> float:
     """Return ε of all this training and these numbers of releases of each kind together."""
     return float(_accountant().compose(_event(training, releases)).get_epsilon(delta))
 

@@ -1,4 +1,4 @@
-"""The guard between a client's features and what leaves: it decides who takes part, at what price, with what noise."""
+"""The guard between a client's features and its releases: it chooses the samples that take part, and the noise."""
 
 import base64
 import hashlib
@@ -21,7 +21,7 @@ from repshare.privacy.ledger import Entry, Ledger, Mark
 from repshare.privacy.mechanism import Source, Wholes
 from repshare.privacy.pending import Pending
 from repshare.sharing import wire
-from repshare.sharing.representations import Floats, Integers, Release, Shape, stack
+from repshare.sharing.representations import Floats, Integers, Release, stack
 
 COUNT_NOISE = 4.0  # times that of a sum of unit vectors: a count matters less, so it may cost less
 SHORTEST_COUNT = 2.0  # deviations: a noisy count below this counts as empty
@@ -31,7 +31,7 @@ Row = tuple[NDArray[np.float64], int, int]
 
 
 class Guard:
-    """Makes a client's releases, each with noise, kept and paid for in a ledger before anyone is given it.
+    """Makes a client's releases, each with noise, kept and charged to a ledger before it leaves.
 
     A sample replaced by another of its class (counts public), or one added or removed (counts noised, and every
     sample on a budget of its own): see docs/privacy.md.
@@ -50,15 +50,14 @@ class Guard:
         """`classes` are those that may be shared, whether there are samples of them or not."""
         if policy.epsilon is None:
             raise ConfigError("a guard needs a budget: set epsilon")
-        self.individual = policy.adjacency == "add-remove"
-        if levels is not None and not self.individual:
+        individual = policy.adjacency == "add-remove"
+        if levels is not None and not individual:
             raise ConfigError("samples' own levels need adjacency add-remove: who still takes part must not be counted")
         self.policy, self.epsilon, self.delta = policy, policy.epsilon, policy.delta
         self.bound = policy.clip or math.sqrt(dimension)
         self.classes, self.labels, self.seeded = classes, labels, seeded
         self.source = Source(seeded)
-        self.levels = levels
-        self.filter = Filter(budgets(levels, len(labels), self.epsilon, self.delta)) if self.individual else None
+        self.filter = Filter(budgets(levels, len(labels), self.epsilon, self.delta)) if individual else None
         self.ledger, self.pending = Ledger(), Pending()
 
     def keep_in(self, path: Path) -> None:
@@ -70,12 +69,12 @@ class Guard:
         self.pending.open(self.ledger)
         self._count_again()
 
-    def release(self, vectors: Floats, labels: Integers, rows: Integers, shape: Shape) -> Release:
+    def release(self, vectors: Floats, labels: Integers, rows: Integers, round: int) -> Release:
         """Release these of the client's samples (`rows`), charged for good, or raise BudgetExhausted."""
         clipped = mechanism.clip(vectors, self.bound)
         if self.filter is None:
-            return self._counted(clipped, labels, shape)
-        return self._filtered(self.filter, clipped, labels, rows, shape)
+            return self._counted(clipped, labels, round)
+        return self._filtered(self.filter, clipped, labels, rows, round)
 
     @property
     def mode(self) -> str:
@@ -114,13 +113,14 @@ class Guard:
         if self.ledger.path is not None and "mark" in state:
             self.ledger.check(Mark(*json.loads(state["mark"])), "the client's state")
 
-    def _counted(self, clipped: Wholes, labels: Integers, shape: Shape) -> Release:
+    def _counted(self, clipped: Wholes, labels: Integers, round: int) -> Release:
         """Release under `replace`: counts are public, and all samples pay the same."""
+        n_avg, repeats, minimum = self.policy.n_avg, self.policy.m_up, self.policy.fewest
         members = {int(label): np.flatnonzero(labels == label) for label in np.unique(labels)}
-        members = {label: own for label, own in members.items() if len(own) >= shape.minimum}
+        members = {label: own for label, own in members.items() if len(own) >= minimum}
         if not members:
-            return self._release([], [], clipped.shape[1], shape)
-        noise, entry = self._bill(min(map(len, members.values())), shape)
+            return self._release([], [], clipped.shape[1], round)
+        noise, entry = self._bill(min(map(len, members.values())), round)
         deviation = noise * 2 * self.bound
 
         def average(chosen: Integers, label: int) -> Row:
@@ -129,20 +129,21 @@ class Guard:
 
         means = [average(own, label) for label, own in members.items()]
         observed = [
-            average(self.source.choose(own, min(shape.n_avg, len(own))), label)
+            average(self.source.choose(own, min(n_avg, len(own))), label)
             for label, own in members.items()
-            for _ in range(shape.repeats if min(shape.n_avg, len(own)) >= shape.minimum else 0)
+            for _ in range(repeats if min(n_avg, len(own)) >= minimum else 0)
         ]
-        return self._charge(entry, self._release(means, observed, clipped.shape[1], shape))
+        return self._charge(entry, self._release(means, observed, clipped.shape[1], round))
 
     def _charge(self, entry: Entry, release: Release) -> Release:
         """Keep the release as the bytes that will leave, and charge it; then it may."""
         self.pending.charge(self.ledger, entry, wire.encode_release(release, self.policy.precision))
         return release
 
-    def _bill(self, smallest: int, shape: Shape) -> tuple[float, Entry]:
+    def _bill(self, smallest: int, round: int) -> tuple[float, Entry]:
         """Return the noise multiplier of a release with a smallest class of this size, and its line in the ledger."""
-        charge = Charge(common_noise(self.policy, shape, smallest), shape.repeats, shape.n_avg, smallest)
+        policy = self.policy
+        charge = Charge(common_noise(policy, smallest), policy.m_up, policy.n_avg, smallest)
         charges = [Charge(*entry["charge"]) for entry in self.ledger.entries]
         cost = accounting.epsilon(Counter([*charges, charge]), self.delta)
         if cost > self.epsilon * ROUNDING:
@@ -150,46 +151,44 @@ class Guard:
                 f"the privacy budget is spent: {len(self.ledger.entries)} releases cost ε = {self.spent:.3g}, one more "
                 f"would make it {cost:.3g} of ε = {self.epsilon:g}"
             )
-        return charge.noise, {"round": shape.round, "epsilon": cost, "delta": self.delta, "charge": charge}
+        return charge.noise, {"round": round, "epsilon": cost, "delta": self.delta, "charge": charge}
 
-    def _filtered(self, own: Filter, clipped: Wholes, labels: Integers, rows: Integers, shape: Shape) -> Release:
+    def _filtered(self, own: Filter, clipped: Wholes, labels: Integers, rows: Integers, round: int) -> Release:
         """Release under `add-remove`: counts are noised, and each sample pays by the length of its features."""
         if self.ledger.entries and not self.ledger.entries[-1]["classes"]:
-            raise BudgetExhausted(
-                "the privacy budget is spent: by their noisy counts, no class is told from an empty one"
-            )
-        noise, lengths = individual_noise(self.policy, shape), np.zeros(len(self.labels))
+            raise BudgetExhausted("the privacy budget is spent: by their noisy counts, all classes may be empty")
+        policy, noise, lengths = self.policy, individual_noise(self.policy), np.zeros(len(self.labels))
         lengths[rows] = mechanism.measure(clipped)
         squares = lengths**2 / (2 * noise**2)
-        active = own.admits(squares + _count_cost(noise)) & _among(rows, len(lengths))
+        active = own.admits(squares + _count_cost(noise)) & np.isin(np.arange(len(lengths)), rows)
         costs = np.where(active, squares + _count_cost(noise), 0.0)
         means, observed = [], []
         for label in self.classes:
             members = active[rows] & (labels == label)
             count = mechanism.noisy_count(int(members.sum()), noise * COUNT_NOISE, self.source)
             total = mechanism.noisy_sum(clipped[members], self.bound, noise * self.bound, self.source)
-            if count < max(shape.minimum, SHORTEST_COUNT * noise * COUNT_NOISE):
+            if count < max(policy.fewest, SHORTEST_COUNT * noise * COUNT_NOISE):
                 continue
             means.append((mechanism.shorten(total / count, self.bound), label, count))
-            size = min(shape.n_avg, count)
-            for _ in range(shape.repeats if size >= shape.minimum else 0):
+            size = min(policy.n_avg, count)
+            for _ in range(policy.m_up if size >= policy.fewest else 0):
                 # Everyone tosses a coin of its own, and those who win pay: as if the coins were published.
                 drawn = members & (self.source.uniform(len(rows)) <= size / count)
                 drawn &= own.admits(costs + squares)[rows]
                 costs[rows[drawn]] += squares[rows[drawn]]
                 total = mechanism.noisy_sum(clipped[drawn], self.bound, noise * self.bound, self.source)
                 observed.append((mechanism.shorten(total / size, self.bound), label, size))
-        entry = self._bill_each(own, costs, noise, len(means), shape)
-        release = self._charge(entry, self._release(means, observed, clipped.shape[1], shape))
+        entry = self._bill_each(own, costs, noise, len(means), round)
+        release = self._charge(entry, self._release(means, observed, clipped.shape[1], round))
         own.charge(costs)
         return release
 
-    def _bill_each(self, own: Filter, costs: Costs, noise: float, classes: int, shape: Shape) -> Entry:
-        rho = _full_cost(shape) / noise**2  # of a sample as long as the bound that is in everything
+    def _bill_each(self, own: Filter, costs: Costs, noise: float, classes: int, round: int) -> Entry:
+        rho = _full_cost(self.policy) / noise**2  # of a sample as long as the bound that is in everything
         largest = float(own.budgets[np.isfinite(own.budgets)].max(initial=0.0))
         most = min(rho + sum(entry["rho"] for entry in self.ledger.entries), max(largest, self._most()))
         return {
-            "round": shape.round,
+            "round": round,
             "epsilon": accounting.epsilon_of(most, self.delta),
             "delta": self.delta,
             "noise": noise,
@@ -210,47 +209,37 @@ class Guard:
             return accounting.epsilon_of(self._most(), self.delta)
         return accounting.epsilon(Counter(Charge(*entry["charge"]) for entry in self.ledger.entries), self.delta)
 
-    def _release(self, means: list[Row], observed: list[Row], dimension: int, shape: Shape) -> Release:
-        return Release(shape.round, stack(means, dimension), stack(observed, dimension), self.source.name)
+    def _release(self, means: list[Row], observed: list[Row], dimension: int, round: int) -> Release:
+        return Release(round, stack(means, dimension), stack(observed, dimension), self.source.name)
 
     def _count_again(self) -> None:
         """Set the filter to what the ledger says."""
         if self.filter is not None:
             self.filter = Filter(self.filter.budgets)
             for entry in self.ledger.entries:
-                self.filter.spent = self.filter.spent + _unpack(entry)
+                self.filter.spent = self.filter.spent + np.frombuffer(base64.b64decode(entry["costs"]), np.float64)
 
     def _about(self) -> dict[str, Any]:
         digest = hashlib.sha256(np.ascontiguousarray(self.labels, np.int64).tobytes()).hexdigest()[:16]
         return {"adjacency": self.policy.adjacency, "samples": len(self.labels), "labels": digest}
 
 
-def common_noise(policy: Policy, shape: Shape, smallest: int) -> float:
+def common_noise(policy: Policy, smallest: int) -> float:
     """Return the noise multiplier with which the planned releases of classes that are no smaller keep to the budget."""
-    charge = Charge(0.0, shape.repeats, shape.n_avg, smallest)
+    charge = Charge(0.0, policy.m_up, policy.n_avg, smallest)
     return accounting.noise_for(policy.epsilon or 0.0, policy.delta, policy.planned_releases, charge)
 
 
-def individual_noise(policy: Policy, shape: Shape) -> float:
+def individual_noise(policy: Policy) -> float:
     """Return the one with which a sample as long as the bound, and in everything, lasts for the planned releases."""
     budget = accounting.rho_for(policy.epsilon or 0.0, policy.delta)
-    return math.sqrt(policy.planned_releases * _full_cost(shape) / budget)
+    return math.sqrt(policy.planned_releases * _full_cost(policy) / budget)
 
 
-def _full_cost(shape: Shape) -> float:
+def _full_cost(policy: Policy) -> float:
     """Return the ρ of a release for a sample as long as the bound that is in all of it, at a noise multiplier of 1."""
-    return (1 + shape.repeats) / 2 + _count_cost(1.0)
+    return (1 + policy.m_up) / 2 + _count_cost(1.0)
 
 
 def _count_cost(noise: float) -> float:
     return 1 / (2 * (noise * COUNT_NOISE) ** 2)
-
-
-def _among(rows: Integers, count: int) -> NDArray[np.bool_]:
-    found = np.zeros(count, bool)
-    found[rows] = True
-    return found
-
-
-def _unpack(entry: Entry) -> Costs:
-    return np.frombuffer(base64.b64decode(entry["costs"]), np.float64)

@@ -1,13 +1,12 @@
-"""The ledger of what was charged, for good: a line for each release, on disk before the release leaves.
+"""The ledger of all charges: a line for each release, on disk before the release leaves.
 
-The first line says whose samples these are: what others have spent would be no bound for them. Every line carries a
-hash of itself and of all lines before it, so that an edited or a missing line is noticed.
+The first line identifies the samples: charges for other samples would be no bound for these. Every line carries a hash
+of itself and of all lines before it, so that an edited or a missing line is noticed.
 """
 
 import fcntl
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -69,8 +68,8 @@ class Ledger:
         if mark.entries < len(self._chain) and self._chain[mark.entries] == mark.chain:
             return
         raise CheckpointError(
-            f"{self.path} went back, so nothing may be released: of the {mark.entries} charges that {witness} knows, "
-            f"not all are among its {len(self.entries)}. Put the newest copy back. If there is none, begin in another "
+            f"{self.path} lacks charges, so nothing may be released: of the {mark.entries} that {witness} knows, not "
+            f"all are among its {len(self.entries)}. Put the newest copy back. If there is none, begin in another "
             "folder, and add up the ε of both"
         )
 
@@ -109,14 +108,6 @@ def read_ledger(path: Path) -> tuple[Entry, list[Entry]]:
     if not lines or lines[0].get("ledger") != VERSION:
         raise ConfigError(f"{path} is no ledger")
     return lines[0], lines[1:]
-
-
-def warn_of_no_chain(path: Path) -> None:
-    """Warn that a ledger of an earlier version, whose lines have no hashes, is believed this once."""
-    logging.getLogger("repshare").warning(
-        "%s is of an earlier version, whose lines could not be checked: it is taken as it is, and checked from now on",
-        path,
-    )
 
 
 @contextmanager

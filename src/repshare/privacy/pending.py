@@ -7,12 +7,13 @@ same bytes again reveals nothing new, and costs nothing.
 
 import hashlib
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 from repshare.errors import CheckpointError
 from repshare.files import sync_folder, write_atomically
-from repshare.privacy.ledger import Entry, Ledger, Mark, warn_of_no_chain
+from repshare.privacy.ledger import Entry, Ledger, Mark
 
 
 class Pending:
@@ -30,8 +31,12 @@ class Pending:
         if self.path is None:
             return
         if not self.path.exists():
-            if ledger.unchained and ledger.entries and ledger.path is not None:
-                warn_of_no_chain(ledger.path)
+            if ledger.unchained and ledger.entries:
+                logging.getLogger("repshare").warning(
+                    "%s is of an earlier version, whose lines cannot be checked: it is used as it is, and checked from "
+                    "now on",
+                    ledger.path,
+                )
             self._mark = ledger.mark
             self._write(b"", None)
             return

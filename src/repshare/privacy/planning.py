@@ -1,4 +1,4 @@
-"""The noise that a privacy budget means, and the error that it causes, before anyone releases anything."""
+"""The noise that a privacy budget needs, and the error that it causes, before the first release."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,6 @@ from typing import NamedTuple
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.privacy.guard import common_noise, individual_noise
-from repshare.sharing.representations import Shape
 
 
 class Expected(NamedTuple):
@@ -20,8 +19,8 @@ class Expected(NamedTuple):
     """The error of the mean of all clients' means, if all have as many samples."""
 
 
-class Outlook(NamedTuple):
-    """The noise and the errors that a budget means."""
+class Forecast(NamedTuple):
+    """The noise that a budget needs, and the errors that it causes."""
 
     noise: float
     """The noise multiplier: the deviation over how far one sample can move a sum."""
@@ -31,19 +30,18 @@ class Outlook(NamedTuple):
     classes: list[Expected]
 
 
-def foresee(policy: Policy, sizes: Sequence[int], dimension: int, clients: int) -> Outlook:
+def forecast(policy: Policy, sizes: Sequence[int], dimension: int, clients: int) -> Forecast:
     """Return the noise, and the error that it makes, for classes of these sizes."""
     if policy.epsilon is None:
         raise ConfigError("there is nothing to plan without epsilon")
     if not sizes or min(sizes) < 1 or dimension < 1 or clients < 1:
         raise ConfigError("class sizes, dimension and clients must be at least 1")
-    clip, shape = policy.clip or math.sqrt(dimension), Shape(1, policy.n_avg, policy.m_up, 1)
-    replaced = policy.adjacency == "replace"
-    noise = common_noise(policy, shape, min(sizes)) if replaced else individual_noise(policy, shape)
+    clip, replaced = policy.clip or math.sqrt(dimension), policy.adjacency == "replace"
+    noise = common_noise(policy, min(sizes)) if replaced else individual_noise(policy)
     sensitivity = 2.0 if replaced else 1.0  # in clip norms
     length = noise * sensitivity * math.sqrt(dimension)
     classes = [
         Expected(size, length / size, length / min(policy.n_avg, size), length / size / math.sqrt(clients))
         for size in sorted(set(sizes))
     ]
-    return Outlook(noise, noise * sensitivity * clip, clip, classes)
+    return Forecast(noise, noise * sensitivity * clip, clip, classes)

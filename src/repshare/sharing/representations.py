@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from repshare.config import Policy
+
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
@@ -42,19 +44,10 @@ class Release(NamedTuple):
     space: str | None = None  # the common space's fingerprint; None: each client's own
 
 
-class Shape(NamedTuple):
-    """The size of a release."""
-
-    round: int
-    n_avg: int
-    repeats: int
-    minimum: int
-
-
 class Protection(Protocol):
     """Makes a release with noise, and charges it for good before it exists: `privacy.guard`."""
 
-    def release(self, vectors: Floats, labels: Integers, rows: Integers, shape: Shape) -> Release:
+    def release(self, vectors: Floats, labels: Integers, rows: Integers, round: int) -> Release:
         """Release these of the client's samples (`rows`). Raises BudgetExhausted if they cannot pay for it."""
 
 
@@ -111,30 +104,23 @@ def make_release(
     vectors: Floats,  # (n, d)  one representation a sample
     labels: Integers,  # (n,)
     rng: np.random.Generator,
-    *,
+    policy: Policy,
     round: int,
-    n_avg: int,
-    repeats: int,
-    minimum: int,
-    classes: Sequence[int] | None,
-    samples: Sequence[int] | None,
     guard: Protection | None = None,
 ) -> Release:
-    """Average a client's representations, using only the classes and samples that it lets take part.
+    """Average a client's representations, using only the classes and samples that its policy lets take part.
 
     With a guard, the averages are made by it, differentially private.
     """
     allowed = np.ones(len(labels), bool)
-    if samples is not None:
+    if policy.share_samples is not None:
         allowed[:] = False
-        allowed[np.asarray(samples, int)] = True
-    if classes is not None:
-        allowed &= np.isin(labels, classes)
+        allowed[np.asarray(policy.share_samples, int)] = True
+    if policy.share_classes is not None:
+        allowed &= np.isin(labels, policy.share_classes)
     vectors, labels = vectors[allowed], labels[allowed]
     if guard is not None:
-        return guard.release(vectors, labels, np.flatnonzero(allowed), Shape(round, n_avg, repeats, minimum))
-    return Release(
-        round,
-        class_means(vectors, labels, minimum=minimum),
-        observe(vectors, labels, n_avg, repeats, rng, minimum=minimum),
-    )
+        return guard.release(vectors, labels, np.flatnonzero(allowed), round)
+    means = class_means(vectors, labels, minimum=policy.fewest)
+    observations = observe(vectors, labels, policy.n_avg, policy.m_up, rng, minimum=policy.fewest)
+    return Release(round, means, observations)

@@ -1,4 +1,4 @@
-"""A task: what the clients of one collaboration agree on, and the check that every release passes at the door."""
+"""A task: what the clients of one collaboration agree on, and the check of every release on entry."""
 
 import math
 from collections import Counter
@@ -148,7 +148,7 @@ def describe_fields() -> Iterator[TaskField]:
 
 
 def usual_norm_bound(dimension: int, space: str | None = None) -> float:
-    """Return a norm bound with room for honest features, and little for liars: tanh ones are never longer than √d'."""
+    """Return a norm bound with room for honest features, and little for others. Tanh features are at most √d' long."""
     return USUAL_LENGTHS * math.sqrt(dimension) if space is None else longest_row(max(dimension - BESIDE, 1))
 
 

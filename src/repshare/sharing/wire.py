@@ -30,13 +30,12 @@ from safetensors import SafetensorError
 from repshare.errors import Malformed
 from repshare.sharing.representations import Release, Representations, Teacher
 
-PRECISIONS = ("fp32", "fp16", "int8")
 NOISES = ("os", "seeded")
 VERSION = 1
 NEWER_VERSIONS = {"signed": 2}  # of kinds that have changed since; version 1 could be replayed
 LONGEST_HEADER_BYTES = 10_000  # of a release or teacher, which have four tensors: a longer one is not even parsed
 MOST_COUNTED = 2**31 - 1  # samples behind an average; what many clients have together may be more
-_SIGNED, _ITEMS, _ROWS = ("release", "key", "signature"), ("keys", "values", "sizes"), ("vectors", "labels", "counts")
+_SIGNED, _ROWS = ("release", "key", "signature"), ("vectors", "labels", "counts")
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -55,7 +54,8 @@ class Signed(NamedTuple):
 
 def encode_release(release: Release, precision: str = "fp32") -> bytes:
     """Encode a release, its vectors in fp32, fp16 or int8."""
-    return _encode("release", release.means, release.observations, precision, **_noted(release))
+    meta = {"round": release.round, "noise": release.noise, "space": release.space}
+    return _encode("release", release.means, release.observations, precision, meta)
 
 
 def decode_release(body: bytes) -> Release:
@@ -69,8 +69,7 @@ def decode_release(body: bytes) -> Release:
 
 def encode_teacher(teacher: Teacher, precision: str = "fp32") -> bytes:
     """Encode a teacher, its vectors in fp32, fp16 or int8."""
-    space = {} if teacher.space is None else {"space": teacher.space}
-    return _encode("teacher", teacher.means, teacher.observations, precision, **space)
+    return _encode("teacher", teacher.means, teacher.observations, precision, {"space": teacher.space})
 
 
 def decode_teacher(body: bytes) -> Teacher:
@@ -99,9 +98,8 @@ def encode_batch(vectors: NDArray[np.float32], labels: NDArray[np.int64] | None 
 def decode_batch(body: bytes) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Decode vectors, and labels if there are any. Raises Malformed."""
     arrays, _ = _unpack(body, "batch", ("vectors", "labels"))
-    vectors, labels = _array(arrays, "vectors"), arrays.get("labels", np.zeros(0, np.int32))
-    if vectors.dtype != np.float32 or vectors.ndim != 2 or labels.dtype != np.int32 or labels.ndim != 1:
-        raise Malformed(f"a batch of {vectors.dtype} {vectors.shape} with labels {labels.dtype} {labels.shape}")
+    vectors = _array(arrays, "vectors", (None, None), np.float32)
+    labels = _array({"labels": np.zeros(0, np.int32), **arrays}, "labels", (None,), np.int32)
     return vectors, labels.astype(np.int64)
 
 
@@ -119,10 +117,9 @@ def encode_items(items: Mapping[str, bytes]) -> bytes:
 
 def decode_items(body: bytes) -> dict[str, bytes]:
     """Decode what a store kept. Raises Malformed."""
-    arrays, _ = _unpack(body, "items", _ITEMS)
-    keys, values, sizes = (_array(arrays, name) for name in _ITEMS)
-    if {keys.dtype, values.dtype} != {np.dtype(np.uint8)} or sizes.dtype != np.int64 or sizes.shape[1:] != (2,):
-        raise Malformed(f"types do not fit: {keys.dtype}, {values.dtype}, sizes {sizes.dtype} {sizes.shape}")
+    arrays, _ = _unpack(body, "items", ("keys", "values", "sizes"))
+    keys, values = (_array(arrays, name, (None,), np.uint8) for name in ("keys", "values"))
+    sizes = _array(arrays, "sizes", (None, 2), np.int64)
     if (sizes < 0).any() or [sum(each) for each in sizes.T.tolist()] != [keys.size, values.size]:
         raise Malformed("sizes do not fit what is there")
     try:
@@ -143,18 +140,16 @@ def decode_signed(body: bytes) -> Signed:
     """Decode a signed release. Raises Malformed."""
     _bound_header("signed", body)
     arrays, meta = _unpack(body, "signed", _SIGNED)
-    rows = {name: _array(arrays, name) for name in _SIGNED}
-    for name, row in rows.items():
-        if row.dtype != np.uint8 or row.ndim != 1:
-            raise Malformed(f"{name!r} must be a row of bytes, not {row.dtype} {row.shape}")
+    parts = [_array(arrays, name, (None,), np.uint8).tobytes() for name in _SIGNED]
     task, client = (meta.get(name) for name in ("task", "client"))
     if not isinstance(task, str) or not isinstance(client, str):
         raise Malformed("a signed release must say of which task and client it is")
-    parts = (row.tobytes() for row in rows.values())
     return Signed(task, client, _whole(meta, "began"), _whole(meta, "round"), *parts)
 
 
-def _encode(kind: str, means: Representations, others: Representations, precision: str, **meta: Any) -> bytes:
+def _encode(
+    kind: str, means: Representations, others: Representations, precision: str, meta: Mapping[str, Any]
+) -> bytes:
     vectors = np.concatenate([means.vectors, others.vectors], dtype=np.float32)  # (n, d)
     arrays: dict[str, NDArray[Any]] = {
         "labels": np.concatenate([means.labels, others.labels], dtype=np.int32, casting="same_kind"),
@@ -167,29 +162,19 @@ def _encode(kind: str, means: Representations, others: Representations, precisio
     else:
         arrays["vectors"] = vectors.astype(np.float16) if precision == "fp16" else vectors
     described = tuple((name, array.dtype.str, array.shape) for name, array in arrays.items())
-    head, order = _head(described, (("kind", kind), ("means", len(means.labels)), *meta.items()))
+    said = [(name, value) for name, value in meta.items() if value is not None]
+    head, order = _head(described, (("kind", kind), ("means", len(means.labels)), *said))
     return b"".join([head, *(arrays[name].tobytes() for name in order)])
-
-
-def _noted(release: Release) -> dict[str, Any]:
-    named = {"noise": release.noise, "space": release.space}
-    return {"round": release.round, **{name: value for name, value in named.items() if value is not None}}
 
 
 def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, dict[str, Any]]:
     _bound_header(kind, body)
     arrays, meta = _view(body, kind)
-    vectors, labels, counts = (_array(arrays, name) for name in _ROWS)
+    vectors = _array(arrays, "vectors", (None, None), np.float32, np.float16, np.int8)
+    labels, counts = (_array(arrays, name, (len(vectors),), np.int32) for name in ("labels", "counts"))
     _refuse_others(arrays, (*_ROWS, "scales") if vectors.dtype == np.int8 else _ROWS)
     if vectors.dtype == np.int8:
-        scales = _array(arrays, "scales")
-        if scales.dtype != np.float32 or scales.shape != vectors.shape[:1] or vectors.ndim != 2:
-            raise Malformed(f"scales do not fit: {scales.dtype} {scales.shape} for {vectors.shape}")
-        vectors = vectors * scales[:, None]
-    if vectors.ndim != 2 or labels.shape != (len(vectors),) or counts.shape != (len(vectors),):
-        raise Malformed(f"shapes do not fit: {vectors.shape}, labels {labels.shape}, counts {counts.shape}")
-    if vectors.dtype not in (np.float32, np.float16) or {labels.dtype, counts.dtype} != {np.dtype(np.int32)}:
-        raise Malformed(f"types do not fit: {vectors.dtype}, labels {labels.dtype}, counts {counts.dtype}")
+        vectors = vectors * _array(arrays, "scales", (len(vectors),), np.float32)[:, None]
     rows = Representations(vectors.astype(np.float32), labels.astype(np.int64), counts.astype(np.int64))
     cut = _whole(meta, "means")
     if cut > len(vectors):
@@ -286,10 +271,17 @@ def _refuse_others(arrays: Arrays, among: Sequence[str]) -> None:
         raise Malformed(f"{strange[0][:30]!r} does not belong here; there may be {', '.join(among)}")
 
 
-def _array(arrays: Arrays, name: str) -> NDArray[Any]:
+def _array(arrays: Arrays, name: str, shape: tuple[int | None, ...], *types: type[Any]) -> NDArray[Any]:
+    """Return the array of this name, which must have one of these types and this shape; None is any length."""
     if name not in arrays:
         raise Malformed(f"{name!r} is missing; there is {', '.join(sorted(arrays)) or 'nothing'}")
-    return arrays[name]
+    array = arrays[name]
+    fits = len(array.shape) == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
+    if not fits or array.dtype.type not in types:
+        wanted = " or ".join(each.__name__ for each in types)
+        lengths = " × ".join("any" if length is None else str(length) for length in shape)
+        raise Malformed(f"{name!r} is {array.dtype} of shape {array.shape}; it must be {wanted}, {lengths} numbers")
+    return array
 
 
 def _space(meta: Mapping[str, Any]) -> str | None:

@@ -2,8 +2,7 @@
 
 from repshare.simulation.checkpoint import Checkpoint
 from repshare.simulation.plan import PAPER, make_plan, resolve
-from repshare.simulation.pools import Inline, Processes
+from repshare.simulation.pools import Inline, Processes, Workers
 from repshare.simulation.rounds import following, simulate
-from repshare.simulation.workers import Workers
 
 __all__ = ["PAPER", "Checkpoint", "Inline", "Processes", "Workers", "following", "make_plan", "resolve", "simulate"]

@@ -1,4 +1,4 @@
-"""Clients that lie: about what they share, or by what they learn from. They train like everyone else."""
+"""Dishonest clients: they change what they share, or the data that they train on. They train as all clients do."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,24 +8,24 @@ from repshare.learning.randomness import numpy_stream
 from repshare.sharing import wire
 from repshare.sharing.representations import Representations
 
-# What a vector of a release is multiplied by. The other attacks spoil the data of those who lie.
+# What a vector of a release is multiplied by. The other attacks change the attackers' data.
 FACTORS: dict[Attack, float] = {"flip": -1.0, "scale": 100.0}
 
 
 def choose_attackers(setting: Setting, seed: int, clients: int) -> frozenset[int]:
-    """Return which clients lie: a function of the setting and the seed alone."""
+    """Return the clients that attack: a function of the setting and the seed alone."""
     count = round(setting.attackers * clients)
     return frozenset(numpy_stream(seed, "attackers").permutation(clients)[:count].tolist())
 
 
 def poison(body: bytes, attack: Attack) -> bytes:
-    """Return the release with every vector, mean or observation, turned round or made far too long."""
+    """Return the release with every vector, mean or observation, negated or made far too long."""
 
-    def spoil(rows: Representations) -> Representations:
+    def change(rows: Representations) -> Representations:
         return rows._replace(vectors=rows.vectors * FACTORS[attack])
 
     release = wire.decode_release(body)
-    return wire.encode_release(release._replace(means=spoil(release.means), observations=spoil(release.observations)))
+    return wire.encode_release(release._replace(means=change(release.means), observations=change(release.observations)))
 
 
 def spoil(
@@ -36,7 +36,7 @@ def spoil(
     seed: int,
     classes: int,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the data with these rows spoilt: images of white noise, or each class under the name of another."""
+    """Return the data with these rows changed: images of white noise, or the labels of the classes permuted."""
     images, labels, rng = images.copy(), labels.copy(), numpy_stream(seed, "spoilt")
     if attack == "noise":
         images[rows] = rng.standard_normal((len(rows), *images.shape[1:]), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""A run's state on disk: clients' states in files of their own, and one manifest that says which of them count.
+"""A run's state on disk: clients' states in files of their own, and one manifest that lists those in use.
 
 A state is written under a new name, never over an old one. A checkpoint exists from the moment its manifest has
 replaced the one before; whatever happens earlier, the last good one is untouched.
@@ -111,7 +111,7 @@ class Checkpoint:
             usual = json.loads(json.dumps(asdict(Setting())))
             run["setting"] = {**usual, **run["setting"]}  # an earlier version did not know of all there is
         except FileNotFoundError:
-            self.states.clear()  # states that no manifest speaks of
+            self.states.clear()  # states that no manifest lists
             return Manifest(0, None, {})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(

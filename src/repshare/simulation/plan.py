@@ -22,7 +22,7 @@ from repshare.spaces import choose
 from repshare.spaces.agreement import Common
 
 
-class Protocol(NamedTuple):
+class PaperProtocol(NamedTuple):
     """The paper's protocol for a data set."""
 
     samples: int
@@ -35,24 +35,15 @@ class Protocol(NamedTuple):
     """Rounds of CS: as many as keep its traffic below a twentieth of FedAvg's."""
 
 
-CLOTHES = (
-    "patches",
-    "sizes=3,5,7,9,11",
-    "filters=24",
-    "grid=4",
-    "epsilon=0.016",
-    "deep=240",
-    "deep_grid=3",
-    "mirror=true",
-    "fourier=16384",
-    "width=0.8",
+FASHION_SPACE = (
+    "patches sizes=3,5,7,9,11 filters=24 grid=4 epsilon=0.016 deep=240 deep_grid=3 mirror=true fourier=16384 width=0.8"
 )
 PAPER = {
-    "mnist": Protocol(1200, 100, "lenet5"),
-    "fashion_mnist": Protocol(6000, 20, "resnet9", CLOTHES, 20),
-    "cifar10": Protocol(10000, 20, "resnet18", (), 20),
+    "mnist": PaperProtocol(1200, 100, "lenet5"),
+    "fashion_mnist": PaperProtocol(6000, 20, "resnet9", tuple(FASHION_SPACE.split()), 20),
+    "cifar10": PaperProtocol(10000, 20, "resnet18", (), 20),
 }
-ELSEWHERE = Protocol(0, 20, "lenet5")
+OTHER_DATA = PaperProtocol(0, 20, "lenet5")
 
 
 class Plan(NamedTuple):
@@ -93,7 +84,7 @@ def resolve(setting: Setting, available: int) -> ResolvedSetting:
         setting: The setting.
         available: Number of training samples.
     """
-    usual = PAPER.get(setting.dataset, ELSEWHERE)
+    usual = PAPER.get(setting.dataset, OTHER_DATA)
     samples = setting.samples or usual.samples or available
     if samples > available:
         raise ConfigError(f"{setting.dataset} has {available} training samples: {samples} are too many")
@@ -122,13 +113,13 @@ def make_run(method: str, seed: int, setting: ResolvedSetting) -> Run[ResolvedSe
 
 def common_rounds(setting: Setting) -> int:
     """Return the number of rounds of CS."""
-    return setting.common_rounds or PAPER.get(setting.dataset, ELSEWHERE).common_rounds
+    return setting.common_rounds or PAPER.get(setting.dataset, OTHER_DATA).common_rounds
 
 
 def make_common(run: Run[Setting], example: NDArray[np.float32]) -> Common:
     """Return what the run's clients of a common classifier agree on: a space for inputs like the example (a batch)."""
     setting = run.setting
-    words = setting.space or PAPER.get(setting.dataset, ELSEWHERE).space
+    words = setting.space or PAPER.get(setting.dataset, OTHER_DATA).space
     space = choose(words, torch.from_numpy(example.copy()), run.seed)
     return Common(space, setting.loss, setting.shrinkage)
 
@@ -141,10 +132,10 @@ def make_plan(run: Run[ResolvedSetting], splits: Splits) -> Plan:
         parts = [np.sort(np.concatenate(parts))]
     starts = np.cumsum([0, *map(len, parts)])
     plan = Plan(run, splits.classes, *splits.train, *splits.test, np.concatenate(parts), starts)  # type: ignore[arg-type]
-    liars = choose_attackers(run.setting, run.seed, plan.clients)
-    if not liars or run.setting.attack in FACTORS:
+    attackers = choose_attackers(run.setting, run.seed, plan.clients)
+    if not attackers or run.setting.attack in FACTORS:
         return plan
-    rows = np.concatenate([plan.part(client) for client in sorted(liars)])
+    rows = np.concatenate([plan.part(client) for client in sorted(attackers)])
     images, labels = spoil(plan.train_images, plan.train_labels, rows, run.setting.attack, run.seed, plan.classes)
     return plan._replace(train_images=images, train_labels=labels)
 
@@ -175,8 +166,8 @@ def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) 
             return partition.unequal(labels, setting.clients, rng, setting.ratio)
 
 
-def agree(plan: Plan) -> Task:
-    """Return the task that all clients' models fit, or what is in the way of one."""
+def make_task(plan: Plan) -> Task:
+    """Return the task that all clients' models fit. Raises ConfigError if there is none, or if the run cannot start."""
     setting = plan.run.setting
     method = find_method(plan.run.method, setting)
     method.choose_learner(method.adapt(setting.policy))
@@ -194,13 +185,13 @@ def agree(plan: Plan) -> Task:
         raise ConfigError(f"{method.name} averages weights, so it needs one model, not {', '.join(setting.model)}")
     networks = {name: _network(plan, name, seed=0) for name in dict.fromkeys(names)}
     if method.in_space:
-        return _agree_in_space(plan)
+        return _make_common_task(plan)
     widths = {name: method.learner.width(network) for name, network in networks.items()}
     if len(set(widths.values())) > 1:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
         raise ConfigError(f"clients' representations have different lengths: {listed}; give one with --dimension")
     if setting.attackers and method.models in ("one", "part") and setting.attack in FACTORS:
-        raise ConfigError(f"attackers lie about representations: {method.name} shares none, leave it out")
+        raise ConfigError(f"attackers change representations: {method.name} shares none, leave it out")
     return Task(
         plan.classes,
         widths[names[0]],
@@ -211,7 +202,7 @@ def agree(plan: Plan) -> Task:
     )
 
 
-def _agree_in_space(plan: Plan) -> Task:
+def _make_common_task(plan: Plan) -> Task:
     setting = plan.run.setting
     if setting.topology is not None or setting.aggregation != "mean" or not setting.weighted:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Algorithm 1 over many clients: everyone there downloads, trains and uploads; then the server makes its part of it."""
+"""Algorithm 1 over many clients: those present download, train and upload; then the server aggregates."""
 
 import random
 import time
@@ -23,10 +23,10 @@ from repshare.methods import find_method
 from repshare.sharing import wire
 from repshare.simulation.attacks import FACTORS, choose_attackers, poison
 from repshare.simulation.checkpoint import Checkpoint
-from repshare.simulation.plan import agree, common_start, make_plan, resolve
+from repshare.simulation.plan import common_start, make_plan, make_task, resolve
+from repshare.simulation.pools import Workers
 from repshare.simulation.schedule import Attendance, attend, test_is_due
 from repshare.simulation.topology import Graph, make_graph
-from repshare.simulation.workers import Workers
 
 CHECKPOINT_SECONDS = 60.0
 Step = TypeVar("Step")
@@ -148,7 +148,7 @@ class Simulation:
             self.server.load(server)
 
     def _open(self) -> Server | None:
-        task = agree(self.plan)
+        task = make_task(self.plan)
         if self.method.serve is None:
             return None
         models, apart = self.method.models, self.run.setting.independent_starts
@@ -209,7 +209,7 @@ class Simulation:
 
     def _test(self, present: tuple[int, ...], records: list[Record]) -> list[Record]:
         if self.method.models == "one" and self.server is not None and present:
-            # All will go on from the average: test that, once.
+            # All clients will continue from the average: test that, once.
             client = present[0]
             score = self.workers.evaluate({client: self.server.teach(self.plan.name(client), Wants(0, 0))})[client]
             scores = dict.fromkeys(present, score)

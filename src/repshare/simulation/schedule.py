@@ -26,7 +26,7 @@ class Attendance(NamedTuple):
 
 
 def attend(setting: ResolvedSetting, seed: int, clients: int) -> Iterator[Attendance]:
-    """Round after round, without end."""
+    """Yield the attendance of each round, without end."""
     joins, leaves = _stay(setting, seed, clients)
     busy_until = np.zeros(clients, int)  # the round in which a straggler is done
     number = 0

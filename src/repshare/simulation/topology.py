@@ -1,4 +1,4 @@
-"""Topologies: who is whose neighbour, where clients learn from some others instead of from all. Pure functions.
+"""Topologies: the neighbours of each client, where it learns from some others instead of from all. Pure functions.
 
 Client i's neighbours are an ascending tuple; whoever has a neighbour is one of that neighbour's.
 """
@@ -17,8 +17,11 @@ TRIES = 100  # to find a regular graph in one piece
 
 
 def make_graph(kind: Topology, clients: int, rng: random.Random, *, degree: int, chance: float) -> Graph:
-    """`degree`: neighbours of each (regular, small world). `chance`: of each link (random), or of being moved (small
-    world)."""
+    """Return each client's neighbours.
+
+    `degree`: neighbours of each (regular, small world). `chance`: of each link (random), or that it is moved (small
+    world).
+    """
     if kind == "complete":
         return _graph(clients, combinations(range(clients), 2))
     if kind == "star":
@@ -33,7 +36,7 @@ def make_graph(kind: Topology, clients: int, rng: random.Random, *, degree: int,
 
 
 def is_connected(graph: Graph) -> bool:
-    """Return whether everyone can be reached from everyone."""
+    """Return whether every client can be reached from every other."""
     reached, edge = {0}, [0]
     while edge:
         new = {other for client in edge for other in graph[client]} - reached
@@ -62,7 +65,7 @@ def _lattice(clients: int, degree: int) -> list[Edge]:
 
 
 def _mixed(edges: list[Edge], clients: int, rng: random.Random) -> list[Edge]:
-    """Exchange links in pairs, a–b c–d to a–d c–b, which leaves everyone's number of neighbours as it was."""
+    """Exchange links in pairs, a–b c–d to a–d c–b, which keeps each client's number of neighbours."""
     for _ in range(TRIES):
         mixed, there = list(edges), set(edges)
         for _ in range(SWAPS * len(edges)):

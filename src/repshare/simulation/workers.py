@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,25 +31,6 @@ class RoundResult(NamedTuple):
     releases: dict[int, bytes]
     sums: list[Any]
     """Sums instead, where the method can add up: one a worker."""
-
-
-class Workers(Protocol):
-    """Somewhere for clients to live. The bits of a run do not depend on which, nor on how many there are."""
-
-    def begin(self, plan: Plan, folder: Path | None, versions: Mapping[int, SavedState]) -> None:
-        """Make room for this plan's clients, in place of any before; some continue from states in the folder."""
-
-    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> RoundResult:
-        """Carry out this round of these clients with what each downloads; some releases are kept out of the sums."""
-
-    def evaluate(self, bodies: Bodies) -> dict[int, Score]:
-        """Test each of these clients, after it has taken in what it downloads, if anything."""
-
-    def look(self) -> dict[int, View]:
-        """Return every client's view of the test samples."""
-
-    def save(self) -> dict[int, SavedState]:
-        """Write the state of every client that has changed since the last time."""
 
 
 class Mailbox:
@@ -83,7 +64,7 @@ class Worker:
             self.common = make_common(plan.run, plan.train_images[:1])._replace(memory=MEMORY)
         self.states = States(folder)
         self._clients: OrderedDict[int, Client] = OrderedDict()  # in memory, least recently used first
-        self._committed = dict(versions)  # what the last checkpoint speaks of: not to be removed
+        self._committed = dict(versions)  # what the last checkpoint lists: not to be removed
         self._versions = dict(versions)  # each client's newest state on disk
         self._changed: set[int] = set()  # in memory, and not on disk as they are
 
