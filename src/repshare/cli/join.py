@@ -105,8 +105,7 @@ def join(
         return
     with closing(_connect(url, connection)) as exchange:
         membership = exchange.describe()
-        least, longest = membership.agreed.minimum_count, membership.agreed.norm_bound
-        client = make_client(task, membership.client, work, policy, least=least, norm_bound=longest)
+        client = make_client(task, membership.client, work, policy, membership.agreed)
         client.exchange = _secure(exchange, membership, secure, client.policy) if secure.group else exchange
         show_warnings(console, "repshare.secure")
         check_fit(client, membership)

@@ -50,6 +50,7 @@ PRIVACY: Commands = {
 TASKS: Commands = {
     "create": Command("Create a task.", "relay_tasks:create"),
     "list": Command("List the tasks, and who has a token.", "relay_tasks:list_tasks"),
+    "describe": Command("Print the agreement of a task in a common space.", "relay_tasks:describe"),
     "export": Command("Write a task and its releases to a file.", "relay_tasks:export"),
     "import": Command("Create a task from an exported file.", "relay_tasks:import_task"),
     "delete": Command("Delete a task, its releases and its tokens.", "relay_tasks:delete"),

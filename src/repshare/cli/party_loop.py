@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from repshare.exchange.relay import Membership, RelayExchange
     from repshare.party.party import Party
     from repshare.party.state import State
+    from repshare.sharing.task import Task
 
 
 DEFAULT_MINIMUM_COUNT = 2  # samples in an average that leaves: one alone would be that sample's features
@@ -43,6 +44,9 @@ class WorkOptions:
     The privacy ledger is kept."""
     dry_run: bool = False
     """Only show what would leave this machine in a round. Nothing is sent or written."""
+    agreement: Path | None = None
+    """File with the agreement of a common classifier, as `repshare relay tasks describe` prints it. A relay whose task
+    states another one is refused. Needed for --dry-run and for peers, unless the party's file has it."""
     seed: int = 0
     """Seed of the starting weights and of all random choices."""
     eval_every: int = 1
@@ -69,6 +73,7 @@ def run_rounds(
 ) -> None:
     """Continue round after round from where the state is. `reconnected` is printed after trouble."""
     from repshare.exchange.relay import RelayExchange
+    from repshare.party.common import take_part_in_space
     from repshare.party.state import take_part
     from repshare.results.records import to_json
 
@@ -87,7 +92,13 @@ def run_rounds(
             unsent = "a release that was charged and not acknowledged is sent first; --restart withdraws it"
             say(console, unsent, "yellow")
         before = None
-        for record in until_interrupted(take_part(state, work.rounds, eval_every=work.eval_every)):
+        if client.method.in_space:
+            rounds = take_part_in_space(state, exchange, work.rounds, eval_every=work.eval_every)
+        else:
+            rounds = take_part(state, work.rounds, eval_every=work.eval_every)
+        for record in until_interrupted(rounds):
+            if record is None:
+                continue
             if work.json:
                 print(to_json(asdict(record)), end="", flush=True)
             else:
@@ -116,34 +127,46 @@ def default_folder(membership: "Membership") -> Path:
     return Path(re.sub(r"[^\w.\-]+", "-", f"repshare-{membership.task}-{membership.client}"))
 
 
-def make_client(
-    task: str, name: str, work: WorkOptions, policy: Policy, *, least: int = 1, norm_bound: float = math.inf
-) -> "Client":
-    """Make the client of `file.py:function`. It shares no average of fewer samples than `least` or its own bound.
+def make_client(reference: str, name: str, work: WorkOptions, policy: Policy, task: "Task | None" = None) -> "Client":
+    """Make the client of `file.py:function`. It shares no average of fewer samples than the task's or its own bound.
 
-    It learns from no vector that is longer than `norm_bound`.
+    It learns from no vector that is longer than the task's bound. In a common space, its method is CS.
     """
     import torch
 
     from repshare.client import Client
     from repshare.learning.randomness import derive
-    from repshare.party.party import load_party
+    from repshare.methods import CS, RS
+    from repshare.party.party import agree, load_party
+    from repshare.spaces.agreement import read_common
 
     if work.threads is not None:
         torch.set_num_threads(work.threads)
-    party = load_party(task, derive(work.seed, name, "model"))
+    party = load_party(reference, derive(work.seed, name, "model"))
+    if work.agreement is not None:
+        party = replace(party, common=read_common(_read(work.agreement), module=party.backbone))
+    common = party.common if task is None else agree(party, task)
     return Client(
         party.model,
         party.data,
         name=name,
-        policy=_merge_policies(party, policy, least),
+        policy=_merge_policies(party, policy, 1 if task is None else task.minimum_count),
+        method=RS if common is None else CS,
+        common=common,
         test=party.test,
         seed=work.seed,
         device=work.device,
         head=party.head,
         levels=party.levels,
-        norm_bound=norm_bound,
+        norm_bound=math.inf if task is None else task.norm_bound,
     )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the file {path} cannot be read: {getattr(error, 'strerror', 'not text')}") from error
 
 
 def _merge_policies(party: "Party", given: Policy, least: int) -> Policy:
@@ -167,23 +190,31 @@ def _merge_policies(party: "Party", given: Policy, least: int) -> Policy:
 
 
 def _first_line(state: "State") -> str:
+    from repshare.learning.common_learner import CommonLearner
+
     client, membership, folder = state.client, state.membership, state.folder.path
     learner, task = client.learner, membership.agreed
     resuming = f", resuming after round {client.round_number}" if client.round_number else ""
+    size, means = f"{task.classes} classes, d' = {task.dimension}", type(learner.network.model).__name__
+    if isinstance(learner, CommonLearner):
+        size, means = f"{learner.network.classes} classes", f"the space {learner.common.space.name}"
+        means += f" of {learner.dimension:,} dimensions"
     return (
-        f"{client.name} in {membership.task} ({task.classes} classes, d' = {task.dimension}) with "
-        f"{type(learner.network.model).__name__} and {len(learner.samples):,} samples{resuming}; state in {folder}"
+        f"{client.name} in {membership.task} ({size}) with {means} and {len(learner.samples):,} samples{resuming}; "
+        f"state in {folder}"
     )
 
 
 def _round_line(record: "Record") -> str:
     parts = [f"round {record.round:4}", f"loss {record.ce:6.3f}", f"train {record.train_accuracy:6.1%}"]
+    if record.held_out is not None and record.held_out_alone is not None:
+        parts[1:] = [f"held-out samples: alone {record.held_out_alone:6.1%}, with the others {record.held_out:6.1%}"]
     if record.test_accuracy is not None:
         parts.append(f"test {record.test_accuracy:6.1%}")
     parts += [f"up {terminal.traffic(record.bytes_up)}", f"down {terminal.traffic(record.bytes_down)}"]
     if record.epsilon is not None:
         parts.append(f"ε {record.epsilon:.3g}")
-    return "   ".join([*parts, *([record.trouble] if record.trouble else [])])
+    return "   ".join([*parts, *filter(None, (record.trouble, record.doubt))])
 
 
 def _print_summary(state: "State", console: Console, *, as_json: bool) -> None:
@@ -226,6 +257,10 @@ def show_preview(
     else:
         say(console, f"{vectors} ({shown['precision']}), their classes and counts: {size}")
     say(console, f"Each is an average of representations: {shown['representation']}")
+    if "agreement" in shown:
+        told = ", ".join(f"{name} {value}" for name, value in shown["agreement"].items() if value not in (None, []))
+        say(console, f"The clients agree on: {told}")
+        say(console, f"{shown['held_out']} samples are held out: nothing of them leaves in any form.")
     say(console, f"Nothing else leaves but {'; and '.join(also)}. Nothing has been sent now.")
     for warning in _warnings(client):
         say(console, warning, "yellow")

@@ -3,7 +3,7 @@
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
@@ -14,6 +14,10 @@ from repshare.config import Aggregation, Policy
 from repshare.errors import ConfigError
 from repshare.fields import check_within
 from repshare.results.terminal import say
+
+if TYPE_CHECKING:
+    from repshare.client import Client
+    from repshare.sharing.task import Task
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,6 @@ def peer(
     from repshare.exchange.peer import PeerExchange
     from repshare.exchange.relay import Membership
     from repshare.party.state import State
-    from repshare.sharing.task import Task, usual_norm_bound
     from repshare.stores import open_database
 
     if work.report:
@@ -103,9 +106,8 @@ def peer(
     if work.dry_run:
         show_preview(client, console, as_json=work.json, also=["the signature, the public key and the names"])
         return
-    network = client.learner.network
-    bound = client.learner.norm_bound = options.norm_bound or usual_norm_bound(network.dimension)
-    agreed = Task(network.classes, network.dimension, norm_bound=bound, aggregation=options.aggregation)
+    agreed = _agree(client, options)
+    client.learner.norm_bound = agreed.norm_bound
     membership = Membership(options.task_name, options.name, agreed)
     key = Key.read(options.key)
     state = State(work.state or default_folder(membership), client, membership)
@@ -133,6 +135,20 @@ def peer(
             pause(options.linger)
         finally:
             exchange.leave()
+
+
+def _agree(client: "Client", options: PeerOptions) -> "Task":
+    """Return the task that peers of this client have."""
+    from repshare.learning.common_learner import CommonLearner
+    from repshare.sharing.task import Task, usual_norm_bound
+
+    network = client.learner.network
+    if isinstance(client.learner, CommonLearner):
+        if options.aggregation != "mean" or options.memory:
+            raise ConfigError("a common classifier is the sum of all parts: leave --aggregation and --memory out")
+        return client.learner.common.task(network.classes)
+    bound = options.norm_bound or usual_norm_bound(network.dimension)
+    return Task(network.classes, network.dimension, norm_bound=bound, aggregation=options.aggregation)
 
 
 def new(path: Annotated[Path, tyro.conf.Positional]) -> None:

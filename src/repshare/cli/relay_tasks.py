@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, make_dataclass
+from json import loads as parse_json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from repshare.cli.agreement import AgreementOptions, make_agreed_task
 from repshare.cli.parsing.options import Json
 from repshare.errors import ConfigError
 from repshare.results.terminal import print_json
@@ -62,7 +64,7 @@ def _options() -> Iterator[tuple[str, Any, Any]]:
             kind, default, help = kind | None, None, f"{help} A new task needs it."
         if name == "minimum_count":
             kind = Annotated[kind, tyro.conf.arg(aliases=("--min-count",))]
-        if name != "space":
+        if name not in ("space", "description"):
             yield name, kind, field(default=default, metadata={"help": help})
 
 
@@ -71,19 +73,63 @@ class TaskValues(make_dataclass("TaskValues", _options(), frozen=True)):  # type
     """The values that a task's clients agree on: the fields of `Task`."""
 
 
-def create(name: Name, storage: DatabaseOptions, values: TaskValues) -> None:
+@dataclass(frozen=True)
+class AgreedValues(TaskValues):
+    """The same, with what follows from a common space."""
+
+    space: str | None = None
+    description: str | None = None
+
+
+def create(name: Name, storage: DatabaseOptions, values: TaskValues, common: AgreementOptions) -> None:
     """Create a task. If it exists, the values must be the same.
 
     repshare relay tasks create mnist --classes 10 --dimension 84
 
     repshare relay tasks create wards --classes 4 --dimension 128 --aggregation trimmed --minimum-count 20
 
+    repshare relay tasks create scans --input-shape 1 28 28 --input-range 0 255 --class-names healthy ill
+
     Args:
         name: The task's name.
     """
     audit = storage.open_audit_log()
+    if common != AgreementOptions():
+        values = _agree(values, common)
     with storage.open() as database:
         create_task(database, audit, name, values)
+
+
+def _agree(values: TaskValues, common: AgreementOptions) -> "AgreedValues":
+    """Return the values of a task whose clients learn a common classifier."""
+    if not common.input_shape:
+        raise ConfigError("a common space needs --input-shape")
+    if values.dimension is not None or values.norm_bound is not None:
+        raise ConfigError("--dimension and --norm-bound follow from the common space: leave them out")
+    if values.aggregation != "mean" or not values.weighted or values.named_peers:
+        raise ConfigError(
+            "a common classifier is the sum of all parts: leave --aggregation, --no-weighted and --named-peers out"
+        )
+    task = make_agreed_task(common, values.classes)
+    made = {name: getattr(task, name) for name in ("classes", "dimension", "norm_bound", "space", "description")}
+    return AgreedValues(**asdict(values) | made)
+
+
+def describe(name: Name, storage: DatabaseOptions) -> None:
+    """Print what the clients of a task in a common space agree on, as JSON: for `repshare join --agreement`.
+
+    repshare relay tasks describe scans > scans.json
+
+    Args:
+        name: The task's name.
+    """
+    from repshare.relay.tasks import Tasks
+
+    with storage.open() as database:
+        task = Tasks(database).get(name).entry.task
+    if task.description is None:
+        raise ConfigError(f"the task {name} has no common space: its clients share features of their own models")
+    print_json(parse_json(task.description))
 
 
 def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:

@@ -124,6 +124,20 @@ class PeerExchange:
         """Return the names of the other peers that are online now."""
         return self.network.live()
 
+    def others(self) -> int:
+        """Return the number of other peers that are online now."""
+        return len(self.live())
+
+    def news(self, since: int, wait: float) -> int:
+        """Wait, and return another version: without a server, only asking tells whether anything has changed.
+
+        Args:
+            since: The version that is known already.
+            wait: Seconds to wait.
+        """
+        time.sleep(wait)
+        return since + 1
+
     def close(self) -> None:
         """Disconnect from the other peers."""
         self.network.close()
@@ -150,7 +164,8 @@ class PeerExchange:
     def collect(self, wants: Wants) -> bytes:
         """Ask M↓ random peers that are there, or those named, and make a teacher of what they give."""
         names = self._candidates(wants)
-        wanted = max(1, wants.observations) if wants.peers is None else len(names)
+        everyone = wants.peers is not None or self.task.space is not None  # a total is of all parts
+        wanted = len(names) if everyone else max(1, wants.observations)
         try:
             fresh, failed = self._download(names, wanted)
         except StoreError as error:
@@ -209,6 +224,8 @@ class PeerExchange:
         for name in sorted(pending):
             log.warning("%s: no answer within %g s", name, self.timeout)
         self.seen.keep(list(answered.values()))
+        for name in answered.keys() - _shared(answered).keys():
+            self._met.pop(name, None)  # it has withdrawn what it shared
         return _shared(answered), failed + sorted(pending)
 
     def _admit(self, name: str, body: bytes, challenge: bytes) -> Signed | None:
@@ -229,10 +246,24 @@ class PeerExchange:
             return wire.encode_teacher(Teacher(nothing(self.task.dimension), nothing(self.task.dimension)))
         # Remembered releases fade instead of expiring. Peers are always asked by name: there is no server.
         board = Board(replace(self.task, minimum_count=1, max_age=None, named_peers=1))
+        if self.task.space is not None:
+            return self._add_up(board, fresh, wants)
         among = {**self._remembered(fresh, wants), **fresh}
         for name, body in among.items():
             board.accept(name, body)
         return board.teach(self.name, wants._replace(peers=tuple(among)))
+
+    def _add_up(self, board: Board, fresh: dict[str, bytes], wants: Wants) -> bytes:
+        """Return the total of everybody's newest part, this client's own among them.
+
+        The part of a peer that is away stays in the total until it gives another, or says that it has withdrawn it.
+        """
+        self._met |= {name: (body, 0) for name, body in fresh.items()}
+        parts = {name: body for name, (body, _) in self._met.items()}
+        for name, body in {**parts, self.name: self._own.body}.items():
+            if body:
+                board.accept(name, body)
+        return board.teach(self.name, wants)
 
     def _remembered(self, fresh: dict[str, bytes], wants: Wants) -> dict[str, bytes]:
         """Return the fading class means of those met earlier who are not among the fresh ones."""

@@ -128,6 +128,11 @@ class RelayExchange:
         query = {"since": since, "wait": wait}
         return int(self.connection.ask("GET", f"{self.task_path()}/news", query=query, wait=wait).value("version", int))
 
+    def others(self) -> int:
+        """Return the number of other clients that have a release at the relay."""
+        status = self.connection.ask("GET", f"{self.task_path()}/status", query={"limit": 0})
+        return max(0, int(status.value("clients", int)) - 1)
+
     def describe(self) -> Membership:
         """Return who this client is, by its token, and what its task is."""
         reply = self.connection.ask("GET", self.task_path() if self.identity else "/v1/me")
@@ -157,6 +162,8 @@ class RelayExchange:
         if () in chosen.values():  # a query cannot say "none", but no client is taught by itself
             chosen = {"peers": (self._own_name(),)}
         chosen = {name: values for name, values in chosen.items() if values is not None}
+        if wants.precision != "fp32":
+            chosen["precision"] = wants.precision
         return {"observations": wants.observations, "seed": wants.seed, **chosen, **self.identity}
 
     def task_path(self) -> str:

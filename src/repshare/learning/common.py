@@ -32,6 +32,7 @@ from repshare.sharing.parts import MOST_WEIGHT, SHRINKAGES, Part, make_part
 START = 1e-4  # ρ / n before anyone knows n: close to what votes come to with a thousand samples
 CURVATURE: dict[CommonLoss, float] = {"squared": 1.0, "logistic": 0.5}
 STEPS = 20  # of logistic loss in a round
+MOST_UNIT = 1.0  # ρ that weights are shared for: clients that have just met may elect a much larger one
 ROUNDED = 0.02  # by how much fp16 may change a shrinkage
 GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Smaller growth is others' steps
 VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
@@ -68,6 +69,8 @@ class _View(NamedTuple):
     centre: Tensor  # (d,)  μ
     samples: int  # n, with this client's
     shrinkage: float | None  # ρ by vote; None: there has been none
+    wanted: float  # ρ, by vote or not
+    unit: float  # ρ that weights are shared for: that of the total in hand, so that nobody's part loses its meaning
     scale: float  # ρ τ
     used: float  # the same for the total in hand, which may have been made for another ρ
     offset: Tensor  # (C,)  b
@@ -126,10 +129,14 @@ class Dual:
         if gap > GROWN * last or float(((alpha - reached) * (reached - before)).sum()) > 0:
             following, speed = 1.0, 0.0  # momentum leads back or astray: start over
         extrapolated = self._within_bounds(reached + speed * (reached - before))
+        as_read = view.unit / view.wanted  # 1, unless some have parts for another ρ than the one that is wanted now
+        extrapolated, reached = (each * as_read for each in (extrapolated, reached))
+        if self.loss == "squared":
+            extrapolated = extrapolated.clamp(-MOST_WEIGHT, MOST_WEIGHT)
         if not (extrapolated.isfinite().all() and math.isfinite(gap)):
             self.improved = self.published
             return math.inf
-        self.improved = Variables(extrapolated, reached, view.shrinkage, following, gap)
+        self.improved = Variables(extrapolated, reached, view.unit if view.shrinkage else None, following, gap)
         return gap
 
     def part(self) -> Part:
@@ -181,15 +188,18 @@ class Dual:
         samples = total.samples + (0 if counted else len(self.labels))
         vote = variables.shrinkage
         if self.fixed is not None:
-            vote = wanted = used = self.fixed * samples
+            vote = wanted = used = unit = self.fixed * samples
         elif own and not self.alone:
-            wanted = used = vote or START * samples
+            wanted = used = unit = vote or START * samples
         else:
             vote = wanted = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples * (1 - total.repeated))]
             used = _reconcile(total, wanted, reading=reading)
+            unit = wanted  # logistic loss: no weight may be above 1
+            if self.loss == "squared":
+                unit = min(wanted, MOST_UNIT) if total.shrinkage is None else _made_for(total, wanted)
         shares = torch.from_numpy(total.shares).to(self.targets)
         offset = shares if self.loss == "squared" else shares.clamp_min(0.5 / total.samples).log()
-        return _View(total, centre, samples, vote, wanted * spread, used * spread, offset)
+        return _View(total, centre, samples, vote, wanted, unit, wanted * spread, used * spread, offset)
 
     def _linear(self, view: _View) -> Linear:
         total = view.total
@@ -266,13 +276,17 @@ def _reconcile(total: Part, wanted: float, *, reading: bool) -> float:
     First releases alone are an average of clients' own classifiers, and are read as such. A client that adds to some of
     them uses the larger ρ, as all clients will then: a W that is too small does no harm.
     """
-    before = START * total.samples
-    made_for = wanted if total.shrinkage is None else total.shrinkage
-    if abs(math.log(made_for / wanted)) < ROUNDED:
-        made_for = wanted
+    before, made_for = START * total.samples, _made_for(total, wanted)
     if total.first < ROUNDED:
         return made_for
     return before if reading and total.first > 1 - ROUNDED else max(made_for, before)
+
+
+def _made_for(total: Part, wanted: float) -> float:
+    """Return the ρ that the weights in a total were made for, or `wanted` if none was, or one as good as equal."""
+    if total.shrinkage is None or abs(math.log(total.shrinkage / wanted)) < ROUNDED:
+        return wanted
+    return total.shrinkage
 
 
 def _elect(shares: NDArray[np.floating], voters: float) -> int:

@@ -12,6 +12,9 @@ from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
 from repshare.imports import find_function, in_one_line
 from repshare.learning.samples import Labelled
+from repshare.sharing.task import Task, make_common_task
+from repshare.spaces import compare
+from repshare.spaces.agreement import Common, read_common
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,12 @@ class Party:
     """The name of the model's last linear layer, where it cannot be found by what it computes."""
     levels: Sequence[Level] | None = None
     """Each sample's own privacy budget: "public", "never", or its ε. Needs a policy with epsilon and add-remove."""
+    class_names: Sequence[str] = ()
+    """The names of its classes, in the order of its labels. A task that states others is refused."""
+    common: Common | None = None
+    """The agreement of a common classifier: needed without a relay; at a relay, the task's must be the same."""
+    backbone: str = ""
+    """Its own module as file.py:function, where the task's common space is a backbone."""
 
 
 def load_party(reference: str, seed: int) -> Party:
@@ -46,10 +55,37 @@ def load_party(reference: str, seed: int) -> Party:
     return party
 
 
+def agree(party: Party, task: Task) -> Common | None:
+    """Return the agreement that a task states; None if its clients share features of their own models.
+
+    Refuses, with both sides named, a party that has another one.
+    """
+    if task.description is None:
+        if task.space is not None:
+            raise ConfigError(f"the task's space is {task.space}, which it does not describe: ask its operator")
+        if party.common is not None:
+            raise ConfigError(f"the party's space is {party.common.name}, but the task has no common space")
+        return None
+    common = read_common(task.description, module=party.backbone)
+    if party.common is not None:
+        compare(common.describe(), party.common.describe())
+    if party.class_names and common.class_names and tuple(party.class_names) != common.class_names:
+        there, here = (", ".join(names)[:200] for names in (common.class_names, party.class_names))
+        raise ConfigError(f"the task's classes are {there}; the party's are {here}")
+    made = make_common_task(task.classes - 1, common.space.dimension, common.name)
+    for name in ("classes", "dimension", "space"):
+        stated, described = getattr(task, name), getattr(made, name)
+        if stated != described:
+            raise ConfigError(f"the task has {name} {stated}, but what it describes has {described}: ask its operator")
+    return common
+
+
 def check_fit(client: Client, membership: Membership) -> None:
     """Refuse a model that cannot take part in the task, before it is trained, and peers that the task does not name."""
     network, task = client.learner.network, membership.agreed
-    if (network.classes, network.dimension) != (task.classes, task.dimension):
+    if task.description is not None and network.classes != task.classes - 1:
+        raise ConfigError(f"the model has {network.classes} classes, the task {membership.task} {task.classes - 1}")
+    if task.description is None and (network.classes, network.dimension) != (task.classes, task.dimension):
         raise ConfigError(
             f"the model has {network.classes} classes and d' = {network.dimension}, but the task {membership.task} "
             f"has {task.classes} classes and d' = {task.dimension}"

@@ -7,8 +7,9 @@ import torch
 
 from repshare.board.totals import read_totals
 from repshare.client import Client
-from repshare.methods import RS
+from repshare.learning.common_learner import CommonLearner
 from repshare.sharing import wire
+from repshare.sharing.representations import Release
 from repshare.sharing.task import Task
 
 
@@ -17,9 +18,13 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
 
     `masked`: it enters a secure sum, so that masked numbers leave in its place.
     """
-    body = RS.share(client.learner, 1) if RS.share else b""
+    share = client.method.share
+    body = share(client.learner, 1) if share else b""
     release = wire.decode_release(body)
-    held = torch.bincount(client.learner.samples.labels, minlength=client.learner.network.classes).tolist()
+    if isinstance(client.learner, CommonLearner):
+        return _preview_part(client.learner, release, body, masked=masked)
+    network = client.learner.network
+    held = torch.bincount(client.learner.samples.labels, minlength=network.classes).tolist()
     single = single_samples(client)
     classes = {
         label: {
@@ -31,7 +36,7 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
         for label in range(len(held))
     }
     return {
-        **(_masked(client) if masked else {"bytes": len(body)}),
+        **(_masked(Task(network.classes, network.dimension)) if masked else {"bytes": len(body)}),
         "vectors": len(release.means.labels) + len(release.observations.labels),
         "dimension": client.learner.dimension,
         "representation": str(client.learner.made),
@@ -40,10 +45,29 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
     }
 
 
+def _preview_part(learner: CommonLearner, release: Release, body: bytes, *, masked: bool) -> dict[str, Any]:
+    """Describe a part of a common classifier: every row of it is an average over all samples that are shared."""
+    held = torch.bincount(learner.samples.labels, minlength=learner.network.classes).tolist()
+    over = int(release.means.counts.min()) if len(release.means.labels) else 0
+    return {
+        **(_masked(learner.common.task(len(held))) if masked else {"bytes": len(body)}),
+        "vectors": len(release.means.labels),
+        "dimension": learner.dimension,
+        "representation": f"{learner.made}, weighted by what the common classifier still needs of each sample",
+        "precision": learner.policy.common_precision,
+        "classes": {
+            label: {"samples": count, "mean_over": over, "observations_over": [], "single_sample": over == 1}
+            for label, count in enumerate(held)
+        },
+        "agreement": learner.common.describe(),
+        "held_out": len(learner.held_rows),
+    }
+
+
 def single_samples(client: Client) -> list[int]:
     """Return the classes of which an average of one sample leaves this client, if any does."""
     policy, labels = client.policy, client.learner.samples.labels.numpy()
-    if policy.fewest > 1:
+    if policy.fewest > 1 or (isinstance(client.learner, CommonLearner) and len(client.learner.dual.labels) > 1):
         return []
     chosen = labels if policy.share_samples is None else labels[list(policy.share_samples)]
     classes, counts = (each.tolist() for each in np.unique(chosen, return_counts=True))
@@ -52,9 +76,8 @@ def single_samples(client: Client) -> list[int]:
     return [label for label, count in zip(classes, counts, strict=True) if label in allowed and (alone or count == 1)]
 
 
-def _masked(client: Client) -> dict[str, Any]:
+def _masked(task: Task) -> dict[str, Any]:
     from repshare.secure import masked_bytes
 
-    network = client.learner.network
-    numbers = read_totals(None, Task(network.classes, network.dimension)).numbers.size
+    numbers = read_totals(None, task).numbers.size
     return {"bytes": masked_bytes(numbers), "masked": numbers}

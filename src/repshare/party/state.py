@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from repshare.board import Wants
-from repshare.client import Client, Record
+from repshare.client import Client, Record, make_wants
 from repshare.errors import CheckpointError, ConfigError, Outdated, RepshareError
 from repshare.exchange import Counting, Exchange
 from repshare.exchange.relay import Membership
@@ -128,6 +128,26 @@ class State:
         state = self.client.save()
         write_atomically(self._path, zlib.crc32(state).to_bytes(4) + state, private=True)
 
+    def play(self, *, test: bool) -> Record:
+        """Carry out a round, and keep it."""
+        client = self.client
+        record = client.round(test=test)
+        if isinstance(client.trouble, Outdated):
+            spent = "; the ledger was lost with it, and its ε adds to the new one's" if client.guard else ""
+            raise Outdated(
+                f"{client.trouble}. Is {client.name} running elsewhere? If its state was lost, --restart withdraws "
+                f"what it shared and begins at round 1{spent}"
+            )
+        self.keep(record)
+        return record
+
+    def refresh(self) -> None:
+        """Take in what the others share now, without a round."""
+        client = self.client
+        if isinstance(client.exchange, CachingExchange) and client.method.absorb is not None:
+            wants = make_wants(client.method, client.policy, client.seed, client.name, client.round_number)
+            client.method.absorb(client.learner, client.exchange.exchange.collect(wants))
+
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""
         self._restarted = True
@@ -138,18 +158,9 @@ class State:
 
 def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -> Generator[Record]:
     """Yield round after round, up to round number `rounds`; each is kept before it is yielded."""
-    client = state.client
-    while rounds is None or client.round_number < rounds:
-        number = client.round_number + 1
-        record = client.round(test=number % eval_every == 0 or number == rounds)
-        if isinstance(client.trouble, Outdated):
-            spent = "; the ledger was lost with it, and its ε adds to the new one's" if client.guard else ""
-            raise Outdated(
-                f"{client.trouble}. Is {client.name} running elsewhere? If its state was lost, --restart withdraws "
-                f"what it shared and begins at round 1{spent}"
-            )
-        state.keep(record)
-        yield record
+    while rounds is None or state.client.round_number < rounds:
+        number = state.client.round_number + 1
+        yield state.play(test=number % eval_every == 0 or number == rounds)
 
 
 def make_report(client: Client, record: Record) -> dict[str, Any]:

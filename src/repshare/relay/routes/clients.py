@@ -1,12 +1,14 @@
 """A client's endpoints: publish a release, withdraw it, fetch a teacher, wait for a change."""
 
 import hashlib
+from typing import get_args
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from repshare.board import Wants, longest_release
+from repshare.config import Precision
 from repshare.errors import Refused
 from repshare.relay import sizes
 from repshare.relay.auth import Grant, is_client_name
@@ -33,6 +35,7 @@ MOST_OBSERVATIONS = 1000  # of a class, in one teacher
 MOST_CLASSES = 1000  # in one question
 LONGEST_WAIT_SECONDS = 60.0
 MOST_SEED, MOST_VERSION = 2**64 - 1, 2**63 - 1
+PRECISIONS = get_args(Precision)
 
 RELEASE = "/v1/tasks/{task}/clients/{client}/release"
 BODY_PROBLEMS = ("too-slow", "outdated", "too-large", "refused", "busy")
@@ -97,6 +100,7 @@ async def withdraw(service: Service, request: Request) -> Response:
             several(TEXT["schema"], MOST_PEERS),
         ),
         parameter("classes", "default: all", several({"type": "integer", "minimum": 0}, MOST_CLASSES)),
+        parameter("precision", "number format of the answer", {"enum": list(PRECISIONS), "default": "fp32"}),
         parameter("client", "who asks; known by the token, needed only without one", CLIENT["schema"], required=False),
         parameter("If-None-Match", "an ETag", TEXT["schema"], "header"),
     ],
@@ -166,11 +170,14 @@ def _question(service: Service, request: Request, grant: Grant, opened: OpenTask
     except Refused as error:
         raise Problem("forbidden", str(error)) from error
     classes = {parse_whole("classes", text, task.classes - 1) for text in query.get("classes", ())}
+    if (precision := query.get("precision", ["fp32"])[-1]) not in PRECISIONS:
+        raise Problem("invalid", f"precision must be one of {', '.join(PRECISIONS)}, not {precision[:30]!r}")
     wants = Wants(
         _number(query, "observations", 1, MOST_OBSERVATIONS),
         _number(query, "seed", 0, MOST_SEED),
         tuple(query.get("peers", ())) or None,
         tuple(sorted(classes)) or None,
+        precision,
     )
     return client, wants
 

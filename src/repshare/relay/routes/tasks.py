@@ -18,7 +18,7 @@ from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 from repshare.relay.tasks import OpenTask, make_task
 
-MOST_DESCRIPTION_BYTES = 10_000
+MOST_DESCRIPTION_BYTES = 200_000
 USUALLY_SHOWN, MOST_SHOWN = 100, 1000
 LIMIT: TypeAdapter[int] = TypeAdapter(Annotated[int, Field(ge=0, le=MOST_SHOWN)])
 
