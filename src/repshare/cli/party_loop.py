@@ -45,8 +45,8 @@ class WorkOptions:
     dry_run: bool = False
     """Only show what would leave this machine in a round. Nothing is sent or written."""
     agreement: Path | None = None
-    """File with the agreement of a common classifier, as `repshare relay tasks describe` prints it. A relay whose task
-    states another one is refused. Needed for --dry-run and for peers, unless the party's file has it."""
+    """File with the agreement of a common classifier, as `repshare relay tasks describe` prints it.
+    A relay whose task states another one is refused. Peers and --dry-run need it, unless the party's file has it."""
     seed: int = 0
     """Seed of the starting weights and of all random choices."""
     eval_every: int = 1

@@ -73,14 +73,24 @@ class Common(NamedTuple):
         }
 
     def prepare(self, inputs: Any) -> Any:
-        """Return inputs as the space takes them. Pixels are brought from the stated range to −2 … 2."""
+        """Return inputs as the space takes them. Pixels are brought from the stated range to −2 … 2.
+
+        Args:
+            inputs: A batch of inputs.
+        """
         if self.inputs is None or isinstance(self.space, Backbone | Fourier):
             return inputs
         low, high = self.inputs
         return (inputs.float() - low) * (WIDTH / (high - low)) - WIDTH / 2
 
     def check_range(self, least: float, largest: float, name: str) -> None:
-        """Raise DataError, naming both sides, if a client's inputs are not in the range agreed on."""
+        """Raise DataError, naming both sides, if a client's inputs are not in the range agreed on.
+
+        Args:
+            least: The least of them.
+            largest: The largest of them.
+            name: The client's name.
+        """
         if self.inputs is None:
             return
         low, high = self.inputs
