@@ -171,6 +171,8 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
         ends = row["expire"]
         invited = ", ".join(f"{who} (until {ends[who]})" if who in ends else who for who in row["tokens"]) or "none"
         size = f"{row['classes']} classes of {row['dimension']} numbers, {row['aggregation']}"
+        if row["space"] is not None:
+            size = f"{row['classes'] - 1} classes in the common space {row['space']}"
         print(f"{row['name']}: {size}; {row['published']} published; invited: {invited}")
     if everywhere:
         print("for all tasks:", ", ".join(map(_show_token, everywhere)))
