@@ -18,7 +18,15 @@ from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack
 from repshare.sharing.task import Task
 
-CASES = [(3, 10, 84), (10, 10, 84), (30, 10, 84), (100, 10, 84), (10, 10, 512), (10, 11, 2570), (10, 11, 18194)]  # members, C, d'
+CASES = [
+    (3, 10, 84),
+    (10, 10, 84),
+    (30, 10, 84),
+    (100, 10, 84),
+    (10, 10, 512),
+    (10, 11, 2570),
+    (10, 11, 18194),
+]  # members, C, d'
 HEAD = """# What a secure sum costs a member
 
 `python benchmarks/secure.py`: every member is a thread of one process, and they meet in memory. Time: processor seconds

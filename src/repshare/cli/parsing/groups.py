@@ -14,8 +14,8 @@ SHARED: Layout = (
     ("sharing", "n-avg m-up m-down minimum-count peers share-classes share-samples share-inputs releases "
      "release-every precision weighted aggregation norm-bound lambda-kd lambda-disc lambda-length discriminator summed "
      "code-size report"),
-    ("common space (methods CS and CA)", "agreement space loss shrinkage common-rounds common-precision held-out keep-to-self "
-     "pair"),
+    ("common space (methods CS and CA)", "agreement space loss shrinkage common-rounds common-precision held-out "
+     "keep-to-self pair"),
     ("privacy", "epsilon delta planned-releases clip adjacency end-to-end training-share grad-clip seeded-noise"),
 )  # fmt: skip
 SIMULATED: Layout = (
