@@ -21,7 +21,7 @@ test: $(INSTALLED) ## Set up, run all tests
 		echo "installing chromium, which tests of the relay's page need"; \
 		apt-get update -qq && apt-get install -y -qq chromium; } || { \
 		echo "cannot: install it yourself (apt-get install chromium, dnf install chromium, brew install chromium)"; exit 1; }
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 soak: $(INSTALLED) ## Kill, fuzz and abuse for up to an hour, or resume that (SOAK=--restart: start over); docs/results/soak.md
 	cd tests && ../$(BIN)/python -m soak $(SOAK)

@@ -80,8 +80,10 @@ def test_a_dry_run_marks_what_is_a_single_samples(party, capsys, command):
 
 
 def test_a_relay_raises_ones_own_bound_and_never_lowers_it(party):
-    for least, own, expected in ((1, None, 2), (5, None, 5), (1, 1, 1), (-3, None, 2), (1, 7, 7), (9, 7, 9)):
-        client = make_client(f"{party}:one", "one", WorkOptions(), Policy(minimum_count=own), least=least)
+    for least, own, expected in ((1, None, 2), (5, None, 5), (1, 1, 1), (1, 7, 7), (9, 7, 9)):
+        client = make_client(
+            f"{party}:one", "one", WorkOptions(), Policy(minimum_count=own), Task(2, 4, minimum_count=least)
+        )
         assert client.policy.minimum_count == expected
 
 

@@ -142,7 +142,12 @@ def task_too_large(draw, _):
 
 
 def task_too_long(draw, _):
-    return task(json.dumps(TASK | {"space": "x" * draw(st.integers(10_000, 50_000))}).encode(), 413)
+    return task(json.dumps(TASK | {"description": "x" * draw(st.integers(200_000, 250_000))}).encode(), 413)
+
+
+def task_described_at_length(draw, _):
+    name, most = draw(st.sampled_from([("space", 200), ("description", 1 << 16)]))
+    return task(json.dumps(TASK | {name: "x" * draw(st.integers(most + 1, 150_000))}).encode(), 422)
 
 
 def task_of_a_strange_name(draw, _):
@@ -244,8 +249,8 @@ def question_of_a_strange_task(draw, _):
 KINDS = [
     report_no_json, report_no_object, report_wrong_field, report_wrong_number, report_too_long, report_as_another,
     release_as_report, task_no_json, task_no_object, task_wrong_field, task_wrong_number, task_of_other_values,
-    task_too_large, task_too_long, task_of_a_strange_name, task_by_a_client, message_of_no_meeting,
-    message_of_no_number, message_before_its_step, message_beyond_the_steps, message_that_is_too_long,
+    task_too_large, task_too_long, task_described_at_length, task_of_a_strange_name, task_by_a_client,
+    message_of_no_meeting, message_of_no_number, message_before_its_step, message_beyond_the_steps, message_that_is_too_long,
     message_of_no_group, message_of_others, message_as_another, message_without_patience, question_of_no_number,
     question_for_too_much, question_by_name, question_with_a_strange_tag, question_for_no_news,
     question_of_a_strange_task,
