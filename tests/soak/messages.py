@@ -251,7 +251,7 @@ KINDS = [
     release_as_report, task_no_json, task_no_object, task_wrong_field, task_wrong_number, task_of_other_values,
     task_too_large, task_too_long, task_described_at_length, task_of_a_strange_name, task_by_a_client,
     message_of_no_meeting, message_of_no_number, message_before_its_step, message_beyond_the_steps,
-    message_that_is_too_long, message_of_no_group, message_of_others, message_as_another,
-    message_without_patience, question_of_no_number, question_for_too_much, question_by_name, question_with_a_strange_tag, question_for_no_news,
+    message_that_is_too_long, message_of_no_group, message_of_others, message_as_another, message_without_patience,
+    question_of_no_number, question_for_too_much, question_by_name, question_with_a_strange_tag, question_for_no_news,
     question_of_a_strange_task,
 ]  # fmt: skip
