@@ -16,6 +16,7 @@ from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Counting, Exchange
 from repshare.learning import features
+from repshare.learning.common_learner import CommonLearner
 from repshare.learning.measures import Losses
 from repshare.learning.randomness import derive, numpy_stream
 from repshare.learning.samples import Labelled, Samples
@@ -123,6 +124,9 @@ class Client:
         self.name, self.exchange, self.method, self.seed = name, exchange, method, seed
         self.policy = method.adapt(policy or Policy())
         samples = data if isinstance(data, Samples) else Samples(data, device=device)
+        if method.in_space:
+            common = common or Common(choose((), samples.batch(torch.arange(1))[0], 0))
+            self.policy = common.adapt(self.policy)
         self.learner = self._make_learner(model, samples, head, common)
         self.learner.norm_bound = norm_bound
         if not self.policy.share_inputs and method.share is not None and method.models != "one":
@@ -239,12 +243,18 @@ class Client:
         body = None if pending is None else pending.body
         if body is None and not self._is_due():
             return 0
+        shares_noise = self.policy.noise_shares > 1 and not self.policy.seeded_noise
+        masking = getattr(self.exchange, "exchange", self.exchange)
+        if shares_noise and not getattr(masking, "masks", False):
+            raise ConfigError("a share of the noise hides nothing by itself: noise_shares needs a group (--group)")
         try:
             if body is None:
                 body = self.method.share(self.learner, self.round_number)
             self.exchange.publish(body)  # what leaves a client leaves here
         except (ExchangeError, BudgetExhausted) as error:
             self.trouble = error
+            if shares_noise and pending is not None and getattr(masking, "has_left", True):
+                pending.drop()  # with others' new shares of noise, the same bytes would be another release
             return 0
         if pending is not None:
             pending.acknowledge(self.round_number)
@@ -282,7 +292,6 @@ class Client:
         given: dict[str, Any] = {"name": self.name, "seed": self.seed, "head": head}
         given |= {"loss": self.method.loss, "options": self.method.options}
         if self.method.in_space:
-            common = common or Common(choose((), samples.batch(torch.arange(1))[0], 0))
             given |= {"common": common, "alone": self.method.share is None}
         return self.method.choose_learner(self.policy)(model, samples, self.policy, **given)
 
@@ -294,7 +303,18 @@ class Client:
             return None
         from repshare.privacy.end_to_end import EndToEndGuard
         from repshare.privacy.guard import Guard
+        from repshare.privacy.sums import SumsGuard
 
+        seeded = numpy_stream(self.seed, self.name, "privacy") if policy.seeded_noise else None
+        if isinstance(learner, CommonLearner):
+            return SumsGuard(
+                policy,
+                learner.samples.labels.numpy(),
+                classes=learner.network.classes,
+                space=learner.common.name,
+                levels=levels,
+                seeded=seeded,
+            )
         make = EndToEndGuard if policy.end_to_end and self.method.share is not None else Guard
         return make(
             policy,
@@ -302,7 +322,7 @@ class Client:
             dimension=learner.dimension,
             classes=policy.share_classes or range(learner.network.classes),
             levels=levels,
-            seeded=numpy_stream(self.seed, self.name, "privacy") if policy.seeded_noise else None,
+            seeded=seeded,
         )
 
 

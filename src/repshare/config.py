@@ -10,7 +10,7 @@ from typing import Generic, Literal, TypeVar, get_args
 from repshare.errors import ConfigError
 from repshare.fields import check_one_of, check_positive, check_whole, check_within
 
-CommonLoss = Literal["squared", "logistic"]
+CommonLoss = Literal["squared", "logistic", "discriminant"]
 Aggregation = Literal["mean", "median", "trimmed", "geometric"]
 Topology = Literal["complete", "ring", "regular", "random", "star", "small_world"]
 Attack = Literal["flip", "scale", "noise", "permuted"]
@@ -96,6 +96,12 @@ class Policy:
     add-remove: one sample is added or removed; counts get noise, too, and each sample is charged by its own length."""
     seeded_noise: bool = False
     """Draw the noise from the seed, to be reproducible. Such noise gives no privacy; releases are marked."""
+    noise_shares: int = 1
+    """CS, --group: number of members whose noise together is enough for ε. Each adds that fraction of it.
+    It is at most the number that must stay in a sum, less those that may collude. Default: each adds all of it."""
+    personal: bool = True
+    """CS, loss discriminant: correct the common classifier by the client's own samples, if leave-one-out error says
+    that this helps."""
     end_to_end: bool = False
     """Train with DP-SGD, too, so that ε covers both the releases and the model."""
     training_share: float = 0.5
@@ -105,7 +111,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         check_within(self, 0, sys.float_info.max, "lambda_kd", "lambda_disc", "lambda_length")
-        check_whole(self, 1, "n_avg", "epochs", "batch_size", "release_every", "planned_releases")
+        check_whole(self, 1, "n_avg", "epochs", "batch_size", "release_every", "planned_releases", "noise_shares")
         check_whole(self, 0, "m_up", "m_down")
         check_whole(self, 1, "releases", "minimum_count")
         if not 0 <= self.held_out < 1:
@@ -180,7 +186,8 @@ class Setting:
     """The common space and its options, as in `patches filters=64 grid=4`, or your own as file.py:function.
     Default: patches for images, fourier for vectors."""
     loss: CommonLoss = "squared"
-    """Loss of the common classifier. With logistic, a sample's weight in what is shared is at most 1."""
+    """Loss of the common classifier. With logistic, a sample's weight in what is shared is at most 1.
+    discriminant: class sums are shared once, with noise if --epsilon is given, and read with each client's samples."""
     shrinkage: float | None = None
     """How strongly the common classifier is regularised. Default: chosen by leave-one-out error over all clients."""
     common_rounds: int | None = None

@@ -29,7 +29,7 @@ class AgreementOptions:
     space_seed: int = 0
     """Seed of the space's random numbers."""
     loss: CommonLoss = "squared"
-    """Loss of the common classifier."""
+    """Loss of the common classifier. discriminant is the one that takes --epsilon: clients share sums of classes."""
     shrinkage: float | None = None
     """Regularisation ρ / n of the common classifier. Default: by the clients' votes."""
 

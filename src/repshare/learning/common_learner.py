@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError
 from repshare.learning.common import Dual, Linear
+from repshare.learning.discriminant import Discriminant
 from repshare.learning.features import ROWS, Made, passes_on
 from repshare.learning.measures import Losses, Score, View, count_hits
 from repshare.learning.randomness import numpy_stream
@@ -62,9 +63,13 @@ class CommonLearner(Learner):
         labels = samples.labels.to(samples.device)
         used, held = _divide(self, labels.cpu().numpy(), seed)
 
-        loss, shrinkage = common.loss, common.shrinkage
-        self.dual = Dual(vectors[used], labels[used], classes, loss=loss, shrinkage=shrinkage, alone=alone)
-        self.held, self.held_rows = (vectors[held], labels[held]), held
+        self.dual: Dual | Discriminant
+        if common.loss == "discriminant" and not alone:
+            self.dual = Discriminant(vectors[used], labels[used], classes, personal=policy.personal)
+        else:
+            loss, shrinkage = "squared" if common.loss == "discriminant" else common.loss, common.shrinkage
+            self.dual = Dual(vectors[used], labels[used], classes, loss=loss, shrinkage=shrinkage, alone=alone)
+        self.held, self.held_rows, self.used_rows = (vectors[held], labels[held]), held, used
         self.by_itself: Linear | None = None  # the classifier of this client's samples alone, where there is a choice
         if not alone and len(held):
             self.by_itself = self.dual.by_itself()
@@ -81,7 +86,7 @@ class CommonLearner(Learner):
         scores = linear(self.dual.vectors)
         loss = nn.functional.cross_entropy(scores.double(), self.dual.labels)
         gap = self.dual.improve()
-        self.left_out["steps"] += not math.isfinite(gap)
+        self.left_out["steps"] += gap is not None and not math.isfinite(gap)
         together, alone = self._judge(linear)
         return Losses(
             ce=float(loss),

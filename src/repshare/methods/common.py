@@ -6,15 +6,17 @@ much as the common classifier still needs it. The board adds them up, and the to
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.learning.common_learner import CommonLearner
+from repshare.learning.discriminant import Discriminant
 from repshare.learning.training import Learner
 from repshare.methods.method import Method
 from repshare.methods.sharing import serve
-from repshare.sharing import wire
-from repshare.sharing.parts import BESIDE, Part, as_release, read_total
+from repshare.sharing import sums, wire
+from repshare.sharing.parts import BESIDE, as_release, read_total
 from repshare.sharing.representations import Release, nothing
 
 
@@ -22,7 +24,14 @@ def share(learner: Learner, round: int) -> bytes:
     """Return this client's part of the common classifier, or nothing while it is of too few samples."""
     own, policy = _common(learner), learner.policy
     release = Release(round, nothing(own.dimension + BESIDE), nothing(own.dimension + BESIDE), space=own.common.name)
-    if len(own.dual.labels) >= policy.fewest:
+    if isinstance(own.dual, Discriminant) and own.guard is not None:
+        labels = own.dual.labels.cpu().numpy()
+        release = own.guard.release(own.dual.lifted(), labels, own.used_rows.numpy(), round)
+    elif len(own.dual.labels) < policy.fewest:
+        pass
+    elif isinstance(own.dual, Discriminant):
+        release = sums.as_release(own.dual.sums(), round, own.common.name)
+    else:
         release = as_release(own.dual.part(), round, own.common.name)
     return wire.encode_release(release, policy.common_precision)
 
@@ -34,15 +43,18 @@ def absorb(learner: Learner, body: bytes) -> None:
 
 
 @lru_cache(maxsize=1)
-def _read(body: bytes, classes: int, dimension: int, space: str) -> Part | None:
+def _read(body: bytes, classes: int, dimension: int, space: str) -> Any:
     """Return the total, which clients of one process share."""
-    return read_total(wire.decode_teacher(body), classes, dimension, space)
+    read = sums.read_sums if sums.is_sums(space) else read_total
+    return read(wire.decode_teacher(body), classes, dimension, space)
 
 
 def adapt(policy: Policy) -> Policy:
     """Use no observations and no distillation."""
-    if policy.epsilon is not None:
-        raise ConfigError("CS has no private releases yet: leave epsilon or CS out")
+    if policy.end_to_end:
+        raise ConfigError("a common space is trained on nobody's samples, so that epsilon alone covers all that leaves")
+    if policy.epsilon is not None:  # one release, unless told otherwise: it takes the whole budget
+        policy = replace(policy, releases=policy.releases or 1, planned_releases=policy.releases or 1)
     if policy.peers is not None:
         raise ConfigError("a common classifier is made by all clients: leave peers or CS out")
     return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
@@ -50,7 +62,7 @@ def adapt(policy: Policy) -> Policy:
 
 def adapt_alone(policy: Policy) -> Policy:
     """Return the same without a network, and without samples held out: there are no other clients to judge."""
-    return replace(adapt(policy), pair="no", held_out=0.0)
+    return replace(adapt(policy), pair="no", held_out=0.0, epsilon=None)
 
 
 def _common(learner: Learner) -> CommonLearner:

@@ -74,7 +74,7 @@ def _watch(state: State, exchange: Watched) -> Iterator[None]:
             time.sleep(SLICE_SECONDS)
 
 
-def _samples(state: State) -> int | None:
+def _samples(state: State) -> float | None:
     learner = state.client.learner
     total = learner.dual.total if isinstance(learner, CommonLearner) else None
     return None if total is None else total.samples

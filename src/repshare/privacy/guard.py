@@ -65,7 +65,9 @@ class Guard:
 
         Next to it, with the ending .release, is what was charged and not acknowledged.
         """
-        self.ledger, self.pending = Ledger(path, self._about()), Pending(path.with_suffix(".release"))
+        # A share of the noise hides nothing by itself: with others' new shares, the same bytes are another release.
+        repeat = self.policy.noise_shares == 1
+        self.ledger, self.pending = Ledger(path, self._about()), Pending(path.with_suffix(".release"), repeat=repeat)
         self.pending.open(self.ledger)
         self._count_again()
 
@@ -143,7 +145,9 @@ class Guard:
     def _bill(self, smallest: int, round: int) -> tuple[float, Entry]:
         """Return the noise multiplier of a release with a smallest class of this size, and its line in the ledger."""
         policy = self.policy
-        charge = Charge(common_noise(policy, smallest), policy.m_up, policy.n_avg, smallest)
+        return self._bill_charge(Charge(common_noise(policy, smallest), policy.m_up, policy.n_avg, smallest), round)
+
+    def _bill_charge(self, charge: Charge, round: int) -> tuple[float, Entry]:
         charges = [Charge(*entry["charge"]) for entry in self.ledger.entries]
         cost = accounting.epsilon(Counter([*charges, charge]), self.delta)
         if cost > self.epsilon * ROUNDING:
@@ -178,13 +182,14 @@ class Guard:
                 costs[rows[drawn]] += squares[rows[drawn]]
                 total = mechanism.noisy_sum(clipped[drawn], self.bound, noise * self.bound, self.source)
                 observed.append((mechanism.shorten(total / size, self.bound), label, size))
-        entry = self._bill_each(own, costs, noise, len(means), round)
+        rho = _full_cost(self.policy) / noise**2  # of a sample as long as the bound that is in everything
+        entry = self._bill_each(own, costs, noise, rho, len(means), round)
         release = self._charge(entry, self._release(means, observed, clipped.shape[1], round))
         own.charge(costs)
         return release
 
-    def _bill_each(self, own: Filter, costs: Costs, noise: float, classes: int, round: int) -> Entry:
-        rho = _full_cost(self.policy) / noise**2  # of a sample as long as the bound that is in everything
+    def _bill_each(self, own: Filter, costs: Costs, noise: float, rho: float, classes: int, round: int) -> Entry:
+        """Return the line in the ledger: no sample pays more than `rho`."""
         largest = float(own.budgets[np.isfinite(own.budgets)].max(initial=0.0))
         most = min(rho + sum(entry["rho"] for entry in self.ledger.entries), max(largest, self._most()))
         return {

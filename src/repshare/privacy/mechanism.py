@@ -25,11 +25,11 @@ class Source:
 
     def __init__(self, seeded: np.random.Generator | None = None) -> None:
         self.name = "os" if seeded is None else "seeded"
-        self._bytes: Callable[[int], bytes] = os.urandom if seeded is None else seeded.bytes
+        self.bytes: Callable[[int], bytes] = os.urandom if seeded is None else seeded.bytes
 
     def uniform(self, count: int) -> NDArray[np.float64]:
         """Return numbers above 0 and up to 1: whole multiples of 2⁻⁵³."""
-        bits = np.frombuffer(self._bytes(8 * count), np.uint64) >> np.uint64(11)
+        bits = np.frombuffer(self.bytes(8 * count), np.uint64) >> np.uint64(11)
         return (bits.astype(np.float64) + 1) * 2.0**-53
 
     def normal(self, count: int) -> NDArray[np.float64]:

@@ -19,8 +19,9 @@ from repshare.privacy.ledger import Entry, Ledger, Mark
 class Pending:
     """One release at most. With a path it outlives the process, and remembers how far the ledger had come."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path
+    def __init__(self, path: Path | None = None, *, repeat: bool = True) -> None:
+        """`repeat`: bytes that may have been sent by an earlier process are sent again."""
+        self.path, self.repeat = path, repeat
         self.body: bytes | None = None
         """The bytes that were charged and not acknowledged; None: there is nothing to send again."""
         self._kept: tuple[bytes, Entry | None, int | None] = b"", None, None  # bytes, charge, round of acknowledgement
@@ -46,7 +47,7 @@ class Pending:
         if entry is not None and ledger.next_mark(entry) == self._mark:
             ledger.add(entry)
         ledger.check(self._mark, self.path)
-        self.body = body if body and acknowledged is None else None
+        self.body = body if body and acknowledged is None and self.repeat else None
 
     def charge(self, ledger: Ledger, entry: Entry, body: bytes) -> None:
         """Keep these bytes, then charge them. From now on they are what is sent."""
@@ -68,7 +69,7 @@ class Pending:
     def resume(self, round: int) -> None:
         """Resume after this round. If a later one was acknowledged, its bytes are sent once more."""
         body, _, acknowledged = self._kept
-        if body and acknowledged is not None and acknowledged > round:
+        if body and self.repeat and acknowledged is not None and acknowledged > round:
             self.body = body
 
     def drop(self) -> None:

@@ -22,6 +22,7 @@ from repshare.secure.masking import Group, Member, Vector, add_up
 from repshare.secure.meetings import STEPS, Meetings
 from repshare.sharing import fixed_point, wire
 from repshare.sharing.representations import Teacher, nothing
+from repshare.sharing.sums import read_variance
 from repshare.sharing.task import Task
 
 log = logging.getLogger("repshare.secure")
@@ -71,6 +72,8 @@ class SecureExchange:
     Observations are averages of one client's samples, which no sum can hide: a release must have none (M↑ = 0).
     """
 
+    masks = True  # what a client adds is seen by nobody, so that a share of the noise is enough
+
     def __init__(
         self,
         task: Task,
@@ -103,6 +106,7 @@ class SecureExchange:
                 "without a group, or in a task with --aggregation mean"
             )
         Member(self._group(0), name, key)  # so that a mistake is found before the first round
+        self.has_left = False  # whether the vector of the last release was sent, masked
         self._last = 0  # the last meeting in which shares were dealt: in none this is done twice
         self._warned: set[int] = set()
         self.sent = self.received = 0  # bytes of messages in meetings
@@ -114,6 +118,7 @@ class SecureExchange:
         self.task.check(release)
         if len(release.observations.labels):
             raise Refused("observations are one client's own and cannot be summed up: share none (m_up = 0)")
+        self.has_left = False
         own = read_totals(None, self.task)
         own.add(release.means, +1, weighted=self.task.weighted)
         number = self.meetings.number(tuple(self.members))
@@ -122,7 +127,7 @@ class SecureExchange:
                 f"this would be meeting {number}, but {self.name} has taken part in meeting {self._last}: if the task "
                 "or its relay's database is a new one, all members must start again"
             )
-        total, present = self._sum_up(self._group(number), number, own.numbers.ravel())
+        total, present = self._sum_up(self._group(number, read_variance(release)), number, own.numbers.ravel())
         totals = Totals(total.reshape(own.numbers.shape))
         others = Totals(totals.numbers - own.numbers)
         if fault := find_fault(others, present - 1, self.task):
@@ -152,12 +157,13 @@ class SecureExchange:
                 ", ".join(map(str, sorted(few))),
             )
 
-    def _group(self, number: int) -> Group:
+    def _group(self, number: int, noise: float = 0.0) -> Group:
         """Bind the sum to all that decides what members add up: else a relay could give each another description."""
         task = self.task
         agreed = [task.classes, task.dimension, float(task.norm_bound), task.minimum_count, task.weighted]
         space = [task.space] if task.space else []
-        session = json.dumps([self.task_name, number, *agreed, *space])
+        variance = [noise] if noise else []  # the share of each: a total is private only if all add theirs
+        session = json.dumps([self.task_name, number, *agreed, *space, *variance])
         return Group(self.members, session, task.classes * (task.dimension + 3), self.threshold)
 
     def _sum_up(self, group: Group, number: int, vector: Vector) -> tuple[Vector, int]:
@@ -166,6 +172,7 @@ class SecureExchange:
         announced = self._meet(number, 0, member.announce())
         self._last = number
         dealt = self._meet(number, 1, member.deal(announced))
+        self.has_left = True
         masked = self._meet(number, 2, member.mask(dealt, vector))
         confirmed = self._meet(number, 3, member.confirm(masked))
         opened = self._meet(number, 4, member.open(confirmed))
@@ -196,7 +203,7 @@ def find_fault(others: Totals, members: int, task: Task) -> str | None:
     longest = (task.norm_bound + fixed_point.STEP * task.dimension) * (1 + 1e-9)  # each number is rounded to a step
     faults = {
         f"{{clients}} clients, of {members},": (clients < 0) | (clients > members),
-        "{samples} samples of {clients} clients": (samples < clients * task.minimum_count)
+        "{samples} samples of {clients} clients": (samples < clients * task.fewest)
         | (samples > clients * wire.MOST_COUNTED),
         "a weight of {weights} for {samples} samples": weights != (samples if task.weighted else clients),
         "a sum of length {lengths:.3g} for a weight of {weights}": lengths > weights * longest,

@@ -11,8 +11,8 @@ import numpy as np
 from repshare.config import Aggregation
 from repshare.errors import ConfigError, Refused
 from repshare.fields import check_least, check_positive, field_helps
-from repshare.sharing import fixed_point
-from repshare.sharing.parts import BESIDE, find_fault, longest_row
+from repshare.sharing import fixed_point, parts, sums
+from repshare.sharing.parts import BESIDE, longest_row
 from repshare.sharing.representations import Release, Representations
 
 MOST_ROUNDS = 2**31 - 1
@@ -65,6 +65,11 @@ class Task:
         """Return whether a client's number of samples matters. A robust aggregate does not believe it."""
         return self.weighted and self.aggregation == "mean"
 
+    @property
+    def fewest(self) -> int:
+        """The least count of a row. Rows of sums count clients, not samples."""
+        return 1 if sums.is_sums(self.space) else self.minimum_count
+
     def check(self, release: Release) -> None:
         """Raise Refused if this release does not belong to the task.
 
@@ -76,8 +81,10 @@ class Task:
         if release.space != self.space:
             there, here = (name or "each client's own space" for name in (self.space, release.space))
             raise Refused(f"the task's vectors are in {there}, this release's in {here}")
-        if self.space and (fault := find_fault(release.means, self.classes - 1, self.dimension - BESIDE)):
-            raise Refused(f"the release has {fault}")
+        if self.space:
+            find_fault = sums.find_fault if sums.is_sums(self.space) else parts.find_fault
+            if fault := find_fault(release.means, self.classes - 1, self.dimension - BESIDE):
+                raise Refused(f"the release has {fault}")
         if (rows := len(release.means.labels) + len(release.observations.labels)) > MOST_ROWS:
             raise Refused(f"{rows:,} means and observations; at most {MOST_ROWS:,} are taken at once")
         for each in (release.means, release.observations):
@@ -110,8 +117,8 @@ class Task:
         for label in (min(labels), max(labels)):
             if not 0 <= label < self.classes:
                 raise Refused(f"class {label} is unknown; the task's are 0 to {self.classes - 1}")
-        if (fewest := min(counts)) < self.minimum_count:
-            raise Refused(f"an average of {fewest} samples; the task wants {self.minimum_count}")
+        if (fewest := min(counts)) < self.fewest:
+            raise Refused(f"an average of {fewest} samples; the task wants {self.fewest}")
         longest = float(np.abs(rows.vectors).max()) * math.sqrt(self.dimension)  # no vector is longer
         if not math.isfinite(longest):
             raise Refused("a vector is not finite")
@@ -149,10 +156,12 @@ def describe_fields() -> Iterator[TaskField]:
 
 def usual_norm_bound(dimension: int, space: str | None = None) -> float:
     """Return a norm bound with room for honest features, and little for others. Tanh features are at most √d' long."""
-    return USUAL_LENGTHS * math.sqrt(dimension) if space is None else longest_row(max(dimension - BESIDE, 1))
+    if space is None:
+        return USUAL_LENGTHS * math.sqrt(dimension)
+    return sums.MOST_SAMPLES if sums.is_sums(space) else longest_row(max(dimension - BESIDE, 1))
 
 
 def make_common_task(classes: int, dimension: int, space: str, description: str | None = None) -> Task:
     """Return the task of a common classifier with this many classes, in a space of this dimension."""
-    bound = longest_row(dimension)
+    bound = usual_norm_bound(dimension + BESIDE, space)
     return Task(classes + 1, dimension + BESIDE, norm_bound=bound, space=space, description=description)

@@ -95,6 +95,7 @@ def resolve(setting: Setting, available: int) -> ResolvedSetting:
         "policy": replace(
             setting.policy,
             minimum_count=setting.policy.fewest,
+            common_precision="fp32" if setting.loss == "discriminant" else setting.policy.common_precision,
             seeded_noise=setting.policy.epsilon is not None or setting.policy.seeded_noise,
         ),
     }

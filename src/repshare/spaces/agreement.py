@@ -6,9 +6,10 @@ A task states all of it. A client that differs in any of it is refused before an
 import hashlib
 import json
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
-from repshare.config import CommonLoss
+from repshare.config import CommonLoss, Policy
 from repshare.errors import ConfigError, DataError
 from repshare.sharing.task import Task, make_common_task
 from repshare.spaces import read
@@ -51,6 +52,23 @@ class Common(NamedTuple):
             return ""
         told = json.dumps([self.class_names, None if self.inputs is None else [float(each) for each in self.inputs]])
         return f"-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+
+    def adapt(self, policy: Policy) -> Policy:
+        """Return a client's policy with what the loss asks for.
+
+        Args:
+            policy: The client's.
+        """
+        if self.loss == "discriminant":
+            return replace(policy, common_precision="fp32")  # fp16 would add as much as the noise to large sums
+        if policy.epsilon is not None:
+            raise ConfigError(
+                f"with the loss {self.loss} a sample's weight depends on the other samples, so that no noise can hide "
+                "it: epsilon needs a common space with the loss discriminant"
+            )
+        if policy.noise_shares > 1:
+            raise ConfigError("noise_shares needs epsilon, and the loss discriminant")
+        return policy
 
     def task(self, classes: int) -> Task:
         """Return the task that a board or relay has for these clients.

@@ -6,7 +6,7 @@ way. Random cosines (`fourier`) of all these, a Gaussian kernel, separate finer.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
@@ -21,13 +21,16 @@ from repshare.fields import check_least, check_positive
 from repshare.spaces.banks import Bank, as_filters, draw_filters, make_bank, rectify, spectral
 from repshare.spaces.fourier import Rotations
 from repshare.spaces.leaves import draw_leaves
-from repshare.spaces.space import lengthen
+from repshare.spaces.space import LATER, lengthen
 
 BATCH = 10  # images: what the filters make of them stays in the processor's cache
 PHOTOGRAPHS = 300
 FIRST_EDGE, SECOND_EDGE = 5, 3  # of the filters of the two layers of `deep`
 FIRST, MIXED = 64, 64  # filters of its first layer, and channels that its second layer sees
 HALF = 0.5  # threshold of both layers
+MOST_COMPONENTS = 4 * PHOTOGRAPHS  # principal directions that this many photographs show
+MOST_REDUCED = 4096  # numbers that principal directions are found of: more would take minutes
+WEAK = 0.1  # of the mean strength of components, added to each, so that the weakest are not mostly noise
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,9 @@ class Patches:
     """Random cosines and sines of the vectors, a Gaussian kernel. 0: the vectors themselves."""
     width: float = 1.0
     """fourier: how far two vectors may differ and still be alike, for vectors of length 1."""
+    components: int = field(default=0, metadata=LATER)
+    """Principal directions of synthetic photographs that vectors are reduced to, all equally strong: fewer numbers need
+    less noise (--epsilon). 0: the vectors themselves."""
 
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or min(self.shape) < 1:
@@ -76,6 +82,14 @@ class Patches:
         if self.fourier % 2:
             raise ConfigError(f"fourier must be even, as cosines and sines come in pairs, not {self.fourier}")
         check_positive(self, "threshold", "epsilon", "width")
+        if not 0 <= self.components <= min(self.pooled, MOST_COMPONENTS):
+            raise ConfigError(
+                f"components must be from 0 to {min(self.pooled, MOST_COMPONENTS)}, not {self.components}"
+            )
+        if self.components and (self.fourier or self.pooled > MOST_REDUCED):
+            raise ConfigError(
+                f"components are of at most {MOST_REDUCED:,} numbers and not of cosines: use fewer filters"
+            )
 
     @property
     def pooled(self) -> int:
@@ -85,7 +99,7 @@ class Patches:
     @property
     def dimension(self) -> int:
         """d, the length of a vector in numbers."""
-        return self.fourier or self.pooled
+        return self.fourier or self.components or self.pooled
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Map images to (n, d), each √d long."""
@@ -93,6 +107,9 @@ class Patches:
             shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
             raise DataError(f"the space patches takes images of shape {self.shape}, not inputs of shape {shape}")
         vectors = torch.cat([self._pool(images.float()) for images in torch.split(inputs, BATCH)])
+        if self.components:
+            mean, directions = (each.to(vectors.device) for each in self._reduction)
+            vectors = (vectors - mean) @ directions
         return lengthen(self._rotations(vectors / self.width) if self.fourier else vectors)
 
     def _pool(self, images: Tensor) -> Tensor:
@@ -131,6 +148,25 @@ class Patches:
         return make_deep(first, self.deep, self._photographs, self.seed)
 
     @cached_property
+    def _reduction(self) -> tuple[Tensor, Tensor]:
+        """Return the mean of synthetic photographs' vectors (pooled,), and the map to (pooled, components)."""
+        photographs = torch.from_numpy(self._photographs)
+        turned = (
+            torch.cat([torch.rot90(photographs, turns, (2, 3)) for turns in range(4)])
+            if _square(self.shape)
+            else (torch.cat([photographs, photographs.flip(2)]))
+        )
+        seen = torch.cat([turned, turned.flip(3)])  # as many pictures again, for nothing
+        with torch.inference_mode():
+            vectors = torch.cat([self._pool(images) for images in torch.split(seen, BATCH)]).double()
+        mean = vectors.mean(dim=0)
+        strength, directions = torch.linalg.eigh((vectors - mean).T @ (vectors - mean) / len(vectors))
+        strength, directions = strength[-self.components :].flip(0), directions[:, -self.components :].flip(1)
+        signs = directions.gather(0, directions.abs().argmax(dim=0, keepdim=True)).sign()  # eigenvectors have none
+        reduced = directions * signs / (strength.clamp_min(0) + WEAK * strength.mean()).sqrt()
+        return mean.float(), reduced.float()
+
+    @cached_property
     def _rotations(self) -> Rotations:
         return Rotations(self.pooled, self.fourier, self.seed)
 
@@ -162,6 +198,10 @@ def make_deep(first: Bank, count: int, photographs: NDArray[np.float32], seed: i
     second = draw_filters(count, MIXED * SECOND_EDGE**2, seed, "second")
     filters = as_filters(mixing, len(covariance), 1)
     return Deep(first, filters, -(filters.flatten(1).double() @ mean).float(), as_filters(second, MIXED, SECOND_EDGE))
+
+
+def _square(shape: tuple[int, int, int]) -> bool:
+    return shape[1] == shape[2]
 
 
 def _halve(answers: Tensor) -> Tensor:

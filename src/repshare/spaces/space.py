@@ -15,6 +15,8 @@ from torch import Tensor
 
 from repshare.errors import ConfigError
 
+LATER = {"later": True}  # of a field that spaces had not at first: its default is not told, so that their names stay
+
 
 class Space(Protocol):
     """Maps inputs to vectors of `dimension` numbers, none longer than √`dimension`, so that numbers are about 1."""
@@ -41,8 +43,12 @@ def describe(space: Space) -> dict[str, Any]:
     Args:
         space: The space.
     """
-    told = {field.name: getattr(space, field.name) for field in fields(space) if field.compare}  # type: ignore[arg-type]
-    return {"space": space.name, **{name: _as_json(value) for name, value in told.items()}}
+    told = {}
+    for field in fields(space):  # type: ignore[arg-type]
+        value = getattr(space, field.name)
+        if field.compare and not (field.metadata == LATER and value == field.default):
+            told[field.name] = _as_json(value)
+    return {"space": space.name, **told}
 
 
 def _as_json(value: Any) -> Any:

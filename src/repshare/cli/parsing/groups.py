@@ -15,8 +15,9 @@ SHARED: Layout = (
      "release-every precision weighted aggregation norm-bound lambda-kd lambda-disc lambda-length discriminator summed "
      "code-size report"),
     ("common space (methods CS and CA)", "agreement space loss shrinkage common-rounds common-precision held-out "
-     "keep-to-self pair"),
-    ("privacy", "epsilon delta planned-releases clip adjacency end-to-end training-share grad-clip seeded-noise"),
+     "keep-to-self pair personal"),
+    ("privacy", "epsilon delta planned-releases clip adjacency end-to-end training-share grad-clip noise-shares "
+     "seeded-noise"),
 )  # fmt: skip
 SIMULATED: Layout = (
     (COMMON, "dataset clients rounds methods method-options model partition alpha seeds name resume json"),

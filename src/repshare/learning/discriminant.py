@@ -1,0 +1,137 @@
+"""A linear discriminant in a common space: everybody's class sums, read with a client's own second moments.
+
+One release is enough, so that noise is paid for once. From the sums of all clients follow the classes' means and the
+common mean m. What is missing for a classifier, how vectors scatter, each client takes from its own samples: these are
+exact, and never leave. With D the class sums less m, M the scatter of all n samples as far as one's own tell it, and
+noise of deviation σ on each number of D, the classifier is the best linear estimate of D M⁻¹ in each principal
+direction of M, of strength s:
+
+    D · s / (s² + γ σ s + γ² σ²)        with γ = 1.5, which is D / s where s is well above the noise, and else near 0
+
+A client with few samples does not see all directions. So M is shrunk towards equal strength in all of them, by
+d / (d + n) for n own samples.
+
+Then a client corrects it by its own samples: how far it trusts the common weights, and how much its own samples may add
+to them, is what leaves each of its samples, had it not been there, the smallest error.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from repshare.errors import Malformed
+from repshare.learning.common import Dual, Linear
+from repshare.sharing.representations import Floats
+from repshare.sharing.sums import Sums, add_up, lift, scales
+
+TRUSTS = (1.0, 0.7, 0.4, 0.2, 0.0)  # in the common weights
+PENALTIES = (1000.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)  # on what a client's own samples add, in mean scatters
+DAMPING = 1.5  # γ: chosen, like κ, on training images that no experiment uses
+FEWEST = 1.0  # samples of all clients: noise may leave none
+
+
+class Discriminant:
+    """One client's samples in the space, and the sums of all clients."""
+
+    def __init__(self, vectors: Tensor, labels: Tensor, classes: int, *, personal: bool) -> None:
+        """`personal`: correct the common classifier by one's own samples."""
+        self.vectors, self.labels, self.classes, self.personal = vectors, labels, classes, personal
+        self.total: Sums | None = None
+        self._alone: Linear | None = None
+        self._kept: Linear | None = None
+
+    def absorb(self, total: Sums | None) -> None:
+        """Use this total from now on; None: no other client has shared any. Refuses one that makes no classifier."""
+        before, self.total, self._kept = self.total, total, None
+        if not all(tensor.isfinite().all() for tensor in self.linear()):
+            self.total, self._kept = before, None
+            raise Malformed("the total makes a classifier that is not finite")
+
+    def improve(self) -> None:
+        """Do nothing: the sums of a client do not depend on what others share."""
+
+    def publish(self) -> None:
+        """Do nothing: no total depends on what this client has shared before."""
+
+    def lifted(self) -> Floats:
+        """Return what stands for this client's samples in sums."""
+        return lift(self.vectors.cpu().numpy())
+
+    def sums(self) -> "np.ndarray[Any, np.dtype[np.float64]]":
+        """Return this client's exact sums."""
+        return add_up(self.lifted(), self.labels.cpu().numpy(), self.classes)
+
+    def linear(self) -> Linear:
+        """Return the current classifier: all clients', or this client's own while there is no other client."""
+        if self._kept is None:
+            self._kept = self.by_itself() if self.total is None else self._read(self.total)
+        return self._kept
+
+    def by_itself(self) -> Linear:
+        """Return the classifier of this client's samples alone, whatever others have shared."""
+        if self._alone is None:
+            dual = Dual(self.vectors, self.labels, self.classes, alone=True)
+            dual.improve()
+            self._alone = dual.linear()
+        return self._alone
+
+    def state(self) -> dict[str, Any]:
+        """Return what another of the same samples needs to continue to the same bits."""
+        total = None
+        if self.total is not None:
+            total = [*(torch.from_numpy(np.array(array)) for array in self.total[:2]), *self.total[2:]]
+        return {"total": total}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from this state."""
+        total, self._kept = state["total"], None
+        self.total = None if total is None else Sums(total[0].numpy(), total[1].numpy(), *total[2:])
+
+    def _read(self, total: Sums) -> Linear:
+        scale, _ = scales(self.vectors.shape[1])
+        own = self.vectors.double() * scale  # (n, d)
+        sums, counts = (torch.from_numpy(np.array(each)).to(own) for each in total[:2])
+        counts = counts.clamp_min(0.0)
+        samples = counts.sum().clamp_min(FEWEST)
+        mean = sums.sum(dim=0) / samples
+        between = sums - counts[:, None] * mean  # (C, d)  D
+        centred = own - mean
+        scatter = centred.T @ centred * (samples / len(own))  # (d, d)  M
+        usual = scatter.diagonal().mean()
+        shrunk = own.shape[1] / (own.shape[1] + len(own))
+        scatter *= 1 - shrunk
+        scatter.diagonal().add_(shrunk * usual)
+        strength, directions = torch.linalg.eigh(scatter)
+        noise = DAMPING * math.sqrt(total.variance)
+        filtered = strength / (strength.square() + noise * strength + noise**2)
+        offset = counts / samples
+        weights = (between @ directions * filtered) @ directions.T  # (C, d)
+        if self.personal:
+            weights = self._correct(centred, weights, offset, directions, filtered)
+        kind = self.vectors.dtype
+        return Linear((weights * scale).to(kind), (mean / scale).to(kind), offset.to(kind))
+
+    def _correct(
+        self, centred: Tensor, weights: Tensor, offset: Tensor, directions: Tensor, filtered: Tensor
+    ) -> Tensor:
+        """Return weights between the common ones and this client's own, by leave-one-out error (C, d)."""
+        targets = torch.nn.functional.one_hot(self.labels, self.classes).double()
+        said = ((centred @ directions).square() * filtered).sum(dim=1, keepdim=True)  # by a sample, of its own score
+        common = centred @ weights.T - said * (targets - offset)  # scores as if the sample had not been in the sums
+        values, vectors = torch.linalg.eigh(centred.T @ centred)
+        along, usual = centred @ vectors, float(values.mean().clamp_min(1e-12))
+        best, least = weights, math.inf
+        for trust in TRUSTS:
+            residual = targets - offset - trust * common  # (n, C)
+            projected = along.T @ residual
+            for penalty in PENALTIES:
+                inverse = 1 / (values.clamp_min(0) + penalty * usual)
+                fitted = (projected * inverse[:, None]).T @ vectors.T  # (C, d)
+                leverage = (along.square() * inverse).sum(dim=1, keepdim=True).clamp(max=1 - 1e-9)
+                error = float(((residual - centred @ fitted.T) / (1 - leverage)).square().sum())
+                if error < least:
+                    best, least = trust * weights + fitted, error
+        return best

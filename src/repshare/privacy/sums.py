@@ -1,0 +1,118 @@
+"""The guard of a client that shares sums of its samples in a common space (loss discriminant).
+
+A sample is one vector of at most length 1 in one class's sum: nothing is clipped by looking at the data, and no other
+sample's part depends on it. Noise is a discrete Gaussian. In a secure sum each member may add a share of it, so that
+the total carries it once: see docs/privacy.md.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from repshare.config import Level, Policy
+from repshare.errors import BudgetExhausted, ConfigError
+from repshare.privacy import accounting
+from repshare.privacy.accounting import Charge
+from repshare.privacy.budgets import Filter
+from repshare.privacy.discrete import discrete_gaussian
+from repshare.privacy.guard import Guard
+from repshare.privacy.ledger import Entry
+from repshare.sharing import sums, wire
+from repshare.sharing.representations import Floats, Integers, Release
+
+STEPS = round(1 / sums.STEP)  # of the length of what stands for a sample, at most
+
+
+class SumsGuard(Guard):
+    """Makes releases of class sums with noise, each kept and charged to a ledger before it leaves."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        labels: Integers,
+        *,
+        classes: int,
+        space: str,
+        levels: Sequence[Level] | None = None,
+        seeded: np.random.Generator | None = None,
+    ) -> None:
+        super().__init__(policy, labels, dimension=1, classes=range(classes), levels=levels, seeded=seeded)
+        self.space = space
+        if levels is None:
+            self.filter = None  # all samples are of one length, so that all pay alike
+
+    def release(self, vectors: Floats, labels: Integers, rows: Integers, round: int) -> Release:
+        """Release sums of these of the client's samples (`rows`), charged for good, or raise BudgetExhausted."""
+        wholes = np.rint(vectors.astype(np.float64) * STEPS).astype(np.int64)
+        if (np.square(wholes).sum(axis=1) > STEPS**2).any():
+            raise AssertionError("what stands for a sample is longer than 1")
+        costs, taking_part = None, np.ones(len(rows), bool)
+        if self.filter is None:
+            noise, entry = self._bill(len(rows), round)
+        else:
+            noise, entry, costs = self._bill_each_sample(self.filter, wholes, rows, round)
+            taking_part = costs[rows] > 0
+        noisy = np.zeros((len(self.classes), wholes.shape[1]), np.int64)
+        np.add.at(noisy, labels[taking_part], wholes[taking_part])
+        variance = math.ceil((noise * reach(self.policy, wholes.shape[1] - 1) * STEPS) ** 2 / self.policy.noise_shares)
+        noisy += discrete_gaussian(variance, noisy.size, self.source.bytes).reshape(noisy.shape)
+        if np.abs(noisy).max() * sums.STEP > sums.LARGEST:
+            raise ConfigError("a private release can add up some 60,000 samples of a class, and there are more")
+        told = variance * sums.STEP**2
+        release = sums.as_release(
+            noisy.astype(np.float64) * sums.STEP, round, self.space, variance=told, noise=self.source.name
+        )
+        self.pending.charge(self.ledger, entry, wire.encode_release(release))
+        if self.filter is not None and costs is not None:
+            self.filter.charge(costs)
+        return release
+
+    @property
+    def mode(self) -> str:
+        """The kind of guarantee: the space is not trained on anyone's samples, so that ε covers all that leaves."""
+        return "all that leaves"
+
+    def _bill(self, smallest: int, round: int) -> tuple[float, Entry]:
+        noise = accounting.noise_for(self.epsilon, self.delta, self.policy.planned_releases, Charge(0.0))
+        return self._bill_charge(Charge(noise), round)
+
+    def _bill_each_sample(
+        self, own: Filter, wholes: Integers, rows: Integers, round: int
+    ) -> tuple[float, Entry, "np.ndarray[Any, np.dtype[np.float64]]"]:
+        """Bill by samples' own budgets (add-remove): who cannot pay is left out, which only noisy sums tell."""
+        noise = math.sqrt(self.policy.planned_releases / (2 * accounting.rho_for(self.epsilon, self.delta)))
+        full = 1 / (2 * noise**2)
+        if not own.admits(np.full(len(own.budgets), full)).any():
+            raise BudgetExhausted("the privacy budget is spent: no sample's own ε pays for another release")
+        costs = np.zeros(len(self.labels))
+        costs[rows] = np.square(wholes / STEPS).sum(axis=1) * full
+        costs[~own.admits(costs)] = 0.0
+        return noise, self._bill_each(own, costs, noise, full, len(self.classes), round), costs
+
+    def _about(self) -> dict[str, Any]:
+        return {**super()._about(), "space": self.space, "mode": self.mode}
+
+
+def reach(policy: Policy, dimension: int) -> float:
+    """Return how far one sample can move the sums.
+
+    One that is replaced by a sample of another class moves them by √2 at most; by one of its own class, by twice the
+    length of its vector, since the number that counts it stays.
+    """
+    if policy.adjacency == "add-remove":
+        return 1.0
+    counts = round(sums.scales(dimension)[1] * STEPS) / STEPS
+    return max(math.sqrt(2), 2 * math.sqrt(1 - counts**2))
+
+
+def check_shares(policy: Policy, members: int, threshold: int) -> str:
+    """Return for whom ε holds if members of a group share the noise. Raises ConfigError if it cannot."""
+    if policy.noise_shares > threshold:
+        raise ConfigError(
+            f"noise_shares is {policy.noise_shares}, but a sum of the group may end with {threshold} members, whose "
+            "noise would not be enough"
+        )
+    stay, collude = members - threshold, threshold - policy.noise_shares
+    return f"ε holds if at most {stay} of {members} members drop out of a sum, and at most {collude} collude"

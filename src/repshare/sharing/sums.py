@@ -1,0 +1,128 @@
+"""A client's samples added up by class, as the rows of a release: what a discriminant in a common space is made of.
+
+A sample with the vector ψ, at most √d long, is a vector u of d + 1 numbers that is at most 1 long:
+
+    u = r · (√(1 − κ²) ψ / √d,  κ)    with κ = 0.3, so that sums of the last number tell how many samples there are
+
+r is a little below 1, so that u is at most 1 long also when its numbers are rounded to whole multiples of 2⁻⁹. Sums of
+such numbers are exact in fp32, up to 32,768 each.
+
+    row c < C    Σ uᵢ over the samples of class c, with noise if there is a budget
+    row C        the variance of the noise on each number; 0 without noise
+
+Every row counts 1, a client: its number of samples is known from noisy sums only.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.errors import Malformed
+from repshare.sharing.parts import BESIDE
+from repshare.sharing.representations import Floats, Integers, Release, Representations, Teacher, nothing
+
+LOSS = "discriminant"  # in the name of a space whose clients share sums
+CONSTANT = 0.3  # κ
+STEP = 2.0**-9  # to multiples of which a private release rounds
+LARGEST = 2.0**24 * STEP  # number of a sum that fp32 has exactly
+MOST_SAMPLES = 1e6  # of a client: no sum is longer
+MOST_VARIANCE = 1e12  # of noise
+
+Sum = NDArray[np.float64]
+
+
+class Sums(NamedTuple):
+    """Sums over the samples of one client, or of all."""
+
+    vectors: Sum  # (C, d)
+    counts: Sum  # (C,)  samples; with noise, they may be negative
+    variance: float  # of the noise on each number of `vectors`
+    clients: int
+
+    @property
+    def samples(self) -> float:
+        """The number of samples, as far as noise lets it be known."""
+        return float(self.counts.sum())
+
+
+def is_sums(space: str | None) -> bool:
+    """Return whether clients in a space of this name share sums of their samples, not parts of a classifier."""
+    return space is not None and LOSS in space.split("-")
+
+
+def scales(dimension: int) -> tuple[float, float]:
+    """Return the factor by which ψ is shortened in sums, and the number beside it that counts a sample."""
+    room = 1 - STEP * math.sqrt(dimension + 1) / 2
+    return room * math.sqrt((1 - CONSTANT**2) / dimension), room * CONSTANT
+
+
+def lift(vectors: Floats) -> Floats:
+    """Return what stands for samples in sums (n, d + 1), given their vectors in the space (n, d)."""
+    factor, constant = scales(vectors.shape[1])
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True) / math.sqrt(vectors.shape[1])
+    vectors = vectors / np.maximum(lengths, 1.0)  # what fp32 makes of a length
+    beside = np.full((len(vectors), 1), constant, np.float32)
+    return np.concatenate([vectors * np.float32(factor), beside], axis=1)
+
+
+def add_up(lifted: Floats, labels: Integers, classes: int) -> Sum:
+    """Return the exact sum of each class (C, d + 1)."""
+    sums = np.zeros((classes, lifted.shape[1]))
+    np.add.at(sums, labels, lifted.astype(np.float64))
+    return sums
+
+
+def as_release(sums: Sum, round: int, space: str, *, variance: float = 0.0, noise: str | None = None) -> Release:
+    """Return sums (C, d + 1) as a release."""
+    classes, dimension = len(sums), sums.shape[1] - 1
+    rows = np.zeros((classes + 1, dimension + BESIDE), np.float32)
+    rows[:classes, : dimension + 1] = sums
+    rows[classes, dimension] = variance
+    means = Representations(rows, np.arange(classes + 1), np.ones(classes + 1, np.int64))
+    return Release(round, means, nothing(dimension + BESIDE), noise, space)
+
+
+def find_fault(rows: Representations, classes: int, dimension: int) -> str | None:
+    """Return what keeps these rows from being sums, or a mean of several clients' sums, or None."""
+    labels, vectors, counts = rows.labels, rows.vectors, rows.counts
+    if vectors.shape[1] != dimension + BESIDE:
+        return f"vectors of {vectors.shape[1] - BESIDE} numbers; the space's have {dimension}"
+    if not len(labels):
+        return None
+    if sorted(labels.tolist()) != list(range(classes + 1)):
+        return f"rows {sorted(labels.tolist())[:12]}, not one for each of {classes} classes and one for the noise"
+    if not np.isfinite(vectors).all() or counts.min() < 1 or counts.min() != counts.max():
+        return "numbers that are not finite, or rows that count different clients"
+    ordered = vectors[np.argsort(labels)]
+    if (longest := float(np.linalg.norm(ordered[:classes], axis=1).max())) > MOST_SAMPLES:
+        return f"a sum of length {longest:.4g}; a client has at most {MOST_SAMPLES:,.0f} samples"
+    if not 0 <= (variance := float(ordered[classes, dimension])) <= MOST_VARIANCE:
+        return f"noise of variance {variance:.4g}; it must be from 0 to {MOST_VARIANCE:g}"
+    if ordered[:classes, dimension + 1 :].any() or np.delete(ordered[classes], dimension).any():
+        return "numbers where there must be zeros"
+    return None
+
+
+def read_variance(release: Release) -> float:
+    """Return the variance of the noise in a release; 0, if it has none or is none of sums."""
+    rows = release.means
+    if not is_sums(release.space) or not len(rows.labels):
+        return 0.0
+    return float(rows.vectors[rows.labels.argmax(), rows.vectors.shape[1] - BESIDE])
+
+
+def read_sums(teacher: Teacher, classes: int, dimension: int, space: str) -> Sums | None:
+    """Return all clients' sums, or None if no client has shared any. Raises Malformed otherwise."""
+    if teacher.space not in (None, space):
+        raise Malformed(f"the teacher is of the space {teacher.space}, this client's is {space}")
+    if fault := find_fault(teacher.means, classes, dimension):
+        raise Malformed(f"the teacher has {fault}")
+    if not len(teacher.means.labels):
+        return None
+    clients = int(teacher.means.counts[0])
+    rows = teacher.means.vectors[np.argsort(teacher.means.labels)].astype(np.float64) * clients
+    variance = float(rows[classes, dimension])
+    _, constant = scales(dimension)
+    return Sums(rows[:classes, :dimension], rows[:classes, dimension] / constant, variance, clients)
