@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from repshare.errors import Malformed
-from repshare.learning.common import Dual, Linear
+from repshare.learning.common import Linear
 from repshare.sharing.representations import Floats
 from repshare.sharing.sums import Sums, add_up, lift, scales
 
@@ -39,6 +39,7 @@ class Discriminant:
     def __init__(self, vectors: Tensor, labels: Tensor, classes: int, *, personal: bool) -> None:
         """`personal`: correct the common classifier by one's own samples."""
         self.vectors, self.labels, self.classes, self.personal = vectors, labels, classes, personal
+        self.targets = torch.nn.functional.one_hot(labels, classes).double()  # (n, C)
         self.total: Sums | None = None
         self._alone: Linear | None = None
         self._kept: Linear | None = None
@@ -73,9 +74,11 @@ class Discriminant:
     def by_itself(self) -> Linear:
         """Return the classifier of this client's samples alone, whatever others have shared."""
         if self._alone is None:
-            dual = Dual(self.vectors, self.labels, self.classes, alone=True)
-            dual.improve()
-            self._alone = dual.linear()
+            scale, own = self._scaled()
+            mean, offset = own.mean(dim=0), self.targets.mean(dim=0)
+            nothing = self.targets.new_zeros(self.classes, own.shape[1])
+            weights = self._correct(own - mean, offset, nothing, torch.zeros_like(self.targets))
+            self._alone = self._linear(weights, mean, offset, scale)
         return self._alone
 
     def state(self) -> dict[str, Any]:
@@ -91,47 +94,47 @@ class Discriminant:
         self.total = None if total is None else Sums(total[0].numpy(), total[1].numpy(), *total[2:])
 
     def _read(self, total: Sums) -> Linear:
-        scale, _ = scales(self.vectors.shape[1])
-        own = self.vectors.double() * scale  # (n, d)
+        scale, own = self._scaled()
         sums, counts = (torch.from_numpy(np.array(each)).to(own) for each in total[:2])
         counts = counts.clamp_min(0.0)
         samples = counts.sum().clamp_min(FEWEST)
-        mean = sums.sum(dim=0) / samples
-        between = sums - counts[:, None] * mean  # (C, d)  D
-        centred = own - mean
+        mean, offset = sums.sum(dim=0) / samples, counts / samples
+        between, centred = sums - counts[:, None] * mean, own - mean  # (C, d) D, and (n, d)
         scatter = centred.T @ centred * (samples / len(own))  # (d, d)  M
-        usual = scatter.diagonal().mean()
-        shrunk = own.shape[1] / (own.shape[1] + len(own))
+        shrunk, usual = own.shape[1] / (own.shape[1] + len(own)), scatter.diagonal().mean()
         scatter *= 1 - shrunk
         scatter.diagonal().add_(shrunk * usual)
         strength, directions = torch.linalg.eigh(scatter)
         noise = DAMPING * math.sqrt(total.variance)
         filtered = strength / (strength.square() + noise * strength + noise**2)
-        offset = counts / samples
         weights = (between @ directions * filtered) @ directions.T  # (C, d)
         if self.personal:
-            weights = self._correct(centred, weights, offset, directions, filtered)
-        kind = self.vectors.dtype
-        return Linear((weights * scale).to(kind), (mean / scale).to(kind), offset.to(kind))
+            said = ((centred @ directions).square() * filtered).sum(dim=1, keepdim=True)  # by a sample, of its scores
+            without = centred @ weights.T - said * (self.targets - offset)  # as if it had not been in the sums
+            weights = self._correct(centred, offset, weights, without)
+        return self._linear(weights, mean, offset, scale)
 
-    def _correct(
-        self, centred: Tensor, weights: Tensor, offset: Tensor, directions: Tensor, filtered: Tensor
-    ) -> Tensor:
-        """Return weights between the common ones and this client's own, by leave-one-out error (C, d)."""
-        targets = torch.nn.functional.one_hot(self.labels, self.classes).double()
-        said = ((centred @ directions).square() * filtered).sum(dim=1, keepdim=True)  # by a sample, of its own score
-        common = centred @ weights.T - said * (targets - offset)  # scores as if the sample had not been in the sums
+    def _correct(self, centred: Tensor, offset: Tensor, weights: Tensor, scores: Tensor) -> Tensor:
+        """Return weights between the common ones, which give these scores, and the client's own (C, d)."""
         values, vectors = torch.linalg.eigh(centred.T @ centred)
         along, usual = centred @ vectors, float(values.mean().clamp_min(1e-12))
         best, least = weights, math.inf
-        for trust in TRUSTS:
-            residual = targets - offset - trust * common  # (n, C)
+        for trust in TRUSTS if weights.any() else TRUSTS[-1:]:
+            residual = self.targets - offset - trust * scores  # (n, C)
             projected = along.T @ residual
             for penalty in PENALTIES:
                 inverse = 1 / (values.clamp_min(0) + penalty * usual)
-                fitted = (projected * inverse[:, None]).T @ vectors.T  # (C, d)
+                added = (projected * inverse[:, None]).T @ vectors.T  # (C, d)
                 leverage = (along.square() * inverse).sum(dim=1, keepdim=True).clamp(max=1 - 1e-9)
-                error = float(((residual - centred @ fitted.T) / (1 - leverage)).square().sum())
+                error = float(((residual - centred @ added.T) / (1 - leverage)).square().sum())
                 if error < least:
-                    best, least = trust * weights + fitted, error
+                    best, least = trust * weights + added, error
         return best
+
+    def _scaled(self) -> tuple[float, Tensor]:
+        """Return the factor by which vectors are shorter in sums, and this client's own as they are there."""
+        scale, _ = scales(self.vectors.shape[1])
+        return scale, self.vectors.double() * scale
+
+    def _linear(self, weights: Tensor, mean: Tensor, offset: Tensor, scale: float) -> Linear:
+        return Linear(*(each.to(self.vectors) for each in (weights * scale, mean / scale, offset)))
