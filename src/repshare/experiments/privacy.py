@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from repshare.config import ResolvedSetting, Setting
+from repshare.experiments import private_space
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
 from repshare.results.plots import STYLES, draw_points, label_ends, panels, save, tidy
 from repshare.results.records import Line, entry, find, group
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 CLASSES = 10
 EPSILONS = (0.1, 1.0, 10.0, 100.0)
+SEEDS = 3  # of networks' rows, at most
 FREELY = 1e6  # an ε that leaves no noise to speak of
 
 
@@ -67,12 +69,13 @@ CURVES: dict[str, Any] = {
 
 def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan every way to learn with every amount of data and its number of rounds; seed by seed."""
-    return [
+    cells = [
         make_cell({"samples": amount.samples, "row": row.title, "seed": seed}, _release_once(row, amount), setting)
-        for seed in range(seeds)
-        for amount in AMOUNTS[setting.dataset]
+        for seed in range(min(seeds, SEEDS))
+        for amount in AMOUNTS.get(setting.dataset, ())
         for row in ROWS
     ]
+    return [*cells, *private_space.plan(setting, seeds)]
 
 
 def _release_once(row: Row, amount: Amount) -> Row:
@@ -88,7 +91,15 @@ def _release_once(row: Row, amount: Amount) -> Row:
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """Make a table, and draw a panel for each amount of data."""
+    """Make tables, and draw a panel for each amount of data: of networks' features, and of a common space."""
+    ours = {row.title for row in ROWS}
+    common = [line for line in lines if line["row"] not in ours]
+    shown = private_space.show(common, folder, setting) if common else []
+    lines = [line for line in lines if line["row"] in ours]
+    return [*(_show(lines, folder, setting) if lines else []), *shown]
+
+
+def _show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     sizes = sorted(group(lines, "samples"))
     rows = []
     for title in [*LEVELS, *(row.title for row in ROWS if row.title not in LEVELS)]:
@@ -126,5 +137,10 @@ def _draw(axes: "Axes", lines: Sequence[Line]) -> None:
 
 
 PRIVACY = Experiment(
-    "privacy", "accuracy against ε of differentially private releases", plan, show, seeds=3, datasets=tuple(AMOUNTS)
+    "privacy",
+    "accuracy against ε of differentially private releases",
+    plan,
+    show,
+    seeds=5,
+    datasets=tuple({**AMOUNTS, **private_space.AMOUNTS}),
 )

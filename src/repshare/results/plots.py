@@ -129,9 +129,10 @@ def draw_partition(counts: NDArray[Any], path: Path, title: str) -> None:
     figure.savefig(path, dpi=150)
 
 
-def save(figure: "Figure", folder: Path, table: str | None = None) -> list[Path]:
+def save(figure: "Figure", folder: Path, table: str | None = None, *, name: str = "figure") -> list[Path]:
     """Save a table, if there is one, and the figure as PNG and SVG, the same bytes each time. Return the files."""
-    markdown, png, svg = folder / "table.md", folder / "figure.png", folder / "figure.svg"
+    markdown = folder / ("table.md" if name == "figure" else f"{name}.md")
+    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     if table is not None:
         write_atomically(markdown, table)
     figure.savefig(png, dpi=150)
