@@ -47,7 +47,11 @@ class Discriminant:
     def absorb(self, total: Sums | None) -> None:
         """Use this total from now on; None: no other client has shared any. Refuses one that makes no classifier."""
         before, self.total, self._kept = self.total, total, None
-        if not all(tensor.isfinite().all() for tensor in self.linear()):
+        try:
+            good = all(bool(tensor.isfinite().all()) for tensor in self.linear())
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+            good = False
+        if not good:
             self.total, self._kept = before, None
             raise Malformed("the total makes a classifier that is not finite")
 
