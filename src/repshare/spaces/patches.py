@@ -7,7 +7,7 @@ way. Random cosines (`fourier`) of all these, a Gaussian kernel, separate finer.
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -108,7 +108,7 @@ class Patches:
             raise DataError(f"the space patches takes images of shape {self.shape}, not inputs of shape {shape}")
         vectors = torch.cat([self._pool(images.float()) for images in torch.split(inputs, BATCH)])
         if self.components:
-            mean, directions = (each.to(vectors.device) for each in self._reduction)
+            mean, directions = (each.to(vectors.device) for each in reduce(self))
             vectors = (vectors - mean) @ directions
         return lengthen(self._rotations(vectors / self.width) if self.fourier else vectors)
 
@@ -148,25 +148,6 @@ class Patches:
         return make_deep(first, self.deep, self._photographs, self.seed)
 
     @cached_property
-    def _reduction(self) -> tuple[Tensor, Tensor]:
-        """Return the mean of synthetic photographs' vectors (pooled,), and the map to (pooled, components)."""
-        photographs = torch.from_numpy(self._photographs)
-        turned = (
-            torch.cat([torch.rot90(photographs, turns, (2, 3)) for turns in range(4)])
-            if _square(self.shape)
-            else (torch.cat([photographs, photographs.flip(2)]))
-        )
-        seen = torch.cat([turned, turned.flip(3)])  # as many pictures again, for nothing
-        with torch.inference_mode():
-            vectors = torch.cat([self._pool(images) for images in torch.split(seen, BATCH)]).double()
-        mean = vectors.mean(dim=0)
-        strength, directions = torch.linalg.eigh((vectors - mean).T @ (vectors - mean) / len(vectors))
-        strength, directions = strength[-self.components :].flip(0), directions[:, -self.components :].flip(1)
-        signs = directions.gather(0, directions.abs().argmax(dim=0, keepdim=True)).sign()  # eigenvectors have none
-        reduced = directions * signs / (strength.clamp_min(0) + WEAK * strength.mean()).sqrt()
-        return mean.float(), reduced.float()
-
-    @cached_property
     def _rotations(self) -> Rotations:
         return Rotations(self.pooled, self.fourier, self.seed)
 
@@ -200,8 +181,21 @@ def make_deep(first: Bank, count: int, photographs: NDArray[np.float32], seed: i
     return Deep(first, filters, -(filters.flatten(1).double() @ mean).float(), as_filters(second, MIXED, SECOND_EDGE))
 
 
-def _square(shape: tuple[int, int, int]) -> bool:
-    return shape[1] == shape[2]
+@lru_cache(16)
+def reduce(space: Patches) -> tuple[Tensor, Tensor]:
+    """Return the mean of synthetic photographs' vectors (pooled,), and the map to components (pooled, components)."""
+    photographs = torch.from_numpy(space._photographs)
+    turns = range(4) if space.shape[1] == space.shape[2] else (0, 2)
+    turned = torch.cat([torch.rot90(photographs, number, (2, 3)) for number in turns])
+    seen = torch.cat([turned, turned.flip(3)])  # many pictures for the cost of few
+    with torch.inference_mode():
+        vectors = torch.cat([space._pool(images) for images in torch.split(seen, BATCH)]).double()
+    mean = vectors.mean(dim=0)
+    strength, directions = torch.linalg.eigh((vectors - mean).T @ (vectors - mean) / len(vectors))
+    strength, directions = strength[-space.components :].flip(0), directions[:, -space.components :].flip(1)
+    signs = directions.gather(0, directions.abs().argmax(dim=0, keepdim=True)).sign()  # eigenvectors have none
+    reduced = directions * signs / (strength.clamp_min(0) + WEAK * strength.mean()).sqrt()
+    return mean.float().clone(), reduced.float().clone()  # ordinary tensors again
 
 
 def _halve(answers: Tensor) -> Tensor:
