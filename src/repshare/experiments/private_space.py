@@ -38,6 +38,7 @@ KINDS: dict[str, dict[str, Any]] = {  # of private releases: what their titles e
     ", own noise, common part": {**PRIVATE, "personal": False},
     ", replaced, common part": {**SHARED, "adjacency": "replace", "personal": False},
 }
+AT_ONE = (", own noise, common part", ", replaced, common part")  # kinds that are computed for ε = 1 only
 LEVELS = {  # rows without noise, and their dashes
     "CA": "--",
     "CA, reduced space": (0, (1, 1)),
@@ -65,7 +66,7 @@ def rows(amount: Amount) -> list[Row]:
     private = [
         Row(f"CS, ε = {epsilon:g}{ending}", "CS", once, {**policy, "epsilon": epsilon})
         for ending, policy in KINDS.items()
-        for epsilon in EPSILONS
+        for epsilon in ((1.0,) if ending in AT_ONE else EPSILONS)
     ]
     beside = [
         Row(
@@ -123,7 +124,6 @@ CURVES: dict[str, dict[str, Any]] = {
     "": {"marker": "o", "label": "CS, noise shared out"},
     ", common part": {"marker": "o", **OPEN},
     ", own noise": {**APART, "label": "CS, each its own noise"},
-    ", own noise, common part": {**APART, **OPEN},
 }
 
 

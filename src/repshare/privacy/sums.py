@@ -59,7 +59,7 @@ class SumsGuard(Guard):
         variance = math.ceil((noise * reach(self.policy, wholes.shape[1] - 1) * STEPS) ** 2 / self.policy.noise_shares)
         noisy += discrete_gaussian(variance, noisy.size, self.source.bytes).reshape(noisy.shape)
         if np.abs(noisy).max() * sums.STEP > sums.LARGEST:
-            raise ConfigError("a private release can add up some 60,000 samples of a class, and there are more")
+            raise ConfigError("a private release can add up some 100,000 samples of a class, and there are more")
         told = variance * sums.STEP**2
         release = sums.as_release(
             noisy.astype(np.float64) * sums.STEP, round, self.space, variance=told, noise=self.source.name
