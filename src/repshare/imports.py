@@ -1,8 +1,9 @@
 """Code that is imported on demand: a user's own (`file.py:function`), and optional packages."""
 
+import hashlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,6 +45,12 @@ def run_file(reference: str) -> ModuleType:
     finally:
         sys.path.pop(0)
     return module
+
+
+def hash_files(references: Iterable[str]) -> dict[str, str]:
+    """Return a hash of each file that one of these names something in. What a file imports is not in its hash."""
+    paths = [Path(each.rpartition(":")[0]) for each in references if is_reference(each)]
+    return {str(path): f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}" for path in paths}
 
 
 def in_one_line(error: BaseException) -> str:

@@ -130,7 +130,8 @@ def _compare(
         terminal.say(console, warning, "yellow")
     runs = comparison.plan_comparison(setting, methods, seeds, splits)
     pool = make_workers(output, setting.clients)
-    folder = Folder(_folder(output, command, setting), comparison.describe(runs), resume=output.resume)
+    described = comparison.describe(runs)
+    folder = Folder(_folder(output, command, setting), described, resume=output.resume)
     hint = f"resume with --name {folder.path.name} --resume"
     with folder, pool as workers, terminal.progress(console) as bar, interruptible(hint) as until_interrupted:
         task = bar.add_task("", total=sum(run.setting.rounds for run in runs))
@@ -147,7 +148,7 @@ def _compare(
             name: {"std": s.std_over_clients if s.std_over_seeds is None else s.std_over_seeds, **s._asdict()}
             for name, s in summaries.items()
         }
-        terminal.print_json({"methods": results, "config": comparison.describe(runs)})
+        terminal.print_json({"methods": results, "config": described})
     else:
         most = max(run.setting.rounds for run in runs)
         heading = f"{title}, {most} rounds: test accuracy at the end"

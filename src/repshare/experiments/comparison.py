@@ -11,7 +11,7 @@ from repshare.client import Record
 from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits, histogram
 from repshare.errors import ConfigError
-from repshare.imports import is_reference
+from repshare.imports import hash_files, is_reference
 from repshare.learning.randomness import numpy_stream
 from repshare.methods import METHODS, Method, find_method
 from repshare.results.records import Folder, Journal, Line, Summary, summarise
@@ -72,11 +72,10 @@ def who_has_what(run: Run[Setting], splits: Splits) -> NDArray[np.int64]:
 
 def describe(runs: Sequence[Run[Setting]]) -> dict[str, Any]:
     """Return the contents of run.json."""
-    return {
-        "methods": list(dict.fromkeys(run.method for run in runs)),
-        "seeds": sorted({run.seed for run in runs}),
-        "setting": asdict(runs[0].setting),
-    }
+    methods, setting = list(dict.fromkeys(run.method for run in runs)), runs[0].setting
+    described = {"methods": methods, "seeds": sorted({run.seed for run in runs}), "setting": asdict(setting)}
+    code = hash_files([*methods, setting.dataset, *setting.model, *setting.space])
+    return {**described, "code": code} if code else described
 
 
 def carry_out(

@@ -113,6 +113,8 @@ class Folder:
             raise ConfigError(f"{described} is damaged: {error}") from error
         held.pop("made_with", None)
         held, wanted = _with_defaults(held), _with_defaults(dict(description))
+        if "code" in wanted:  # hashes of the user's own files, which earlier versions did not write down
+            held.setdefault("code", wanted["code"])
         if held != wanted:
             where = _first_difference(held, wanted)
             raise ConfigError(f"{self.path} already holds another run ({where}): choose another {self.option}")
