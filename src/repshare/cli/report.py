@@ -26,7 +26,8 @@ def report(
         runs: Folders of compare, run, reproduce table, join, peer or demo --keep, with run.json and records.jsonl.
         output: The file to write.
     """
-    from repshare.experiments.report import make_report, read_run
+    from repshare.experiments.report.document import make_report
+    from repshare.experiments.report.reading import read_run
     from repshare.files import write_atomically
 
     if not runs:

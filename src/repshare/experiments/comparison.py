@@ -14,7 +14,7 @@ from repshare.errors import ConfigError
 from repshare.imports import hash_files, is_reference
 from repshare.learning.randomness import numpy_stream
 from repshare.methods import METHODS, Method, find_method
-from repshare.results.records import Folder, Journal, Line, Summary, summarise
+from repshare.results.records import Folder, Journal, Line, Summary, group, summarise
 from repshare.simulation import Checkpoint, Workers, following, resolve, simulate
 from repshare.simulation.checkpoint import States
 from repshare.simulation.plan import deal, make_plan, make_run, make_task
@@ -129,5 +129,4 @@ def checkpoints(folder: Folder, name: str) -> States:
 
 def summaries(lines: Sequence[Line]) -> dict[str, Summary]:
     """Return one summary for each method, in the order they were run."""
-    methods = dict.fromkeys(line["method"] for line in lines)
-    return {method: summarise([line for line in lines if line["method"] == method]) for method in methods}
+    return {method: summarise(own) for method, own in group(lines, "method").items()}

@@ -72,8 +72,6 @@ class Experiment(NamedTuple):
 
     name: str
     """Also of its folder."""
-    title: str
-    """A title, for the help."""
     plan: Callable[[ResolvedSetting, int], list[Cell]]
     """All cells for a setting and a number of seeds; more may be added later, to the same folder."""
     show: Callable[[Sequence[Line], Path, ResolvedSetting], list[Path]]

@@ -124,4 +124,4 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     return save(figure, folder, write_table(lines, setting.dataset))
 
 
-PARTNERS = Experiment("partners", "whether it matters what partners share", plan, show, condense, seeds=SEEDS)
+PARTNERS = Experiment("partners", plan, show, condense, seeds=SEEDS)

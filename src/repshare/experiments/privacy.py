@@ -125,6 +125,4 @@ def _draw(axes: "Axes", lines: Sequence[Line]) -> None:
     label_ends(axes, ends)
 
 
-PRIVACY = Experiment(
-    "privacy", "accuracy against ε of differentially private releases", plan, show, seeds=3, datasets=tuple(AMOUNTS)
-)
+PRIVACY = Experiment("privacy", plan, show, seeds=3, datasets=tuple(AMOUNTS))

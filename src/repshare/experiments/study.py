@@ -53,7 +53,6 @@ class Study(NamedTuple):
     """A study: what is varied, and how it is shown."""
 
     name: str
-    title: str
     variants: Sequence[Variant]
     panels: Sequence[Panel]
     ordered: bool = True
@@ -65,7 +64,7 @@ class Study(NamedTuple):
     def experiment(self) -> Experiment:
         """Return the study as an experiment."""
         planned, shown, condensed = partial(plan, self), partial(show, self), partial(condense, self)
-        return Experiment(self.name, self.title, planned, shown, condensed, seeds=SEEDS)
+        return Experiment(self.name, planned, shown, condensed, seeds=SEEDS)
 
 
 def plan(study: Study, setting: ResolvedSetting, seeds: int) -> list[Cell]:

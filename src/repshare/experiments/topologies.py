@@ -121,4 +121,4 @@ def _draw_ways(axes: "Axes", lines: Sequence[Line]) -> None:
     axes.invert_yaxis()
 
 
-TOPOLOGIES = Experiment("topologies", "what it costs to have no server", plan, show, seeds=SEEDS)
+TOPOLOGIES = Experiment("topologies", plan, show, seeds=SEEDS)

@@ -137,15 +137,11 @@ class Access:
         for key in self._store.transact(work):
             self._remembered.pop(key.removeprefix("token/"), None)
 
-    def find(self, token: str) -> Grant | None:
-        """Return what this token allows; None if it is not one of ours, or not any more."""
-        (found,) = self.find_all([token])
-        if isinstance(found, Damaged):
-            raise found
-        return found
-
     def find_all(self, tokens: Sequence[str]) -> list[Grant | Damaged | None]:
-        """Return what each of these tokens allows, or that what is kept of it is damaged."""
+        """Return what each of these tokens allows, or that what is kept of it is damaged.
+
+        None of one that is not ours, or not any more.
+        """
         parts = [split(token) for token in tokens]
         kept = self._store.read(lambda state: get_each(state, [f"token/{token_id}" for token_id, _ in parts]))
         found: list[Grant | Damaged | None] = []
@@ -158,7 +154,7 @@ class Access:
         return found
 
     def recall(self, token: str) -> Grant | None:
-        """Return what `find` returned a moment ago, without asking the database; None if it must be asked."""
+        """Return what `find_all` returned a moment ago, without asking the database; None if it must be asked."""
         token_id, secret = split(token)
         until, entry = self._remembered.get(token_id, (0.0, None))
         if entry is None or self._clock() > until or not self._fits(entry, secret):
