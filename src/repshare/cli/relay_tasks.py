@@ -5,15 +5,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, make_dataclass
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from json import loads as parse_json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from repshare.cli.agreement import AgreementOptions, make_agreed_task
 from repshare.cli.parsing.options import Json
+from repshare.config import CommonLoss
 from repshare.errors import ConfigError
 from repshare.results.terminal import print_json
 from repshare.sharing.task import describe_fields
@@ -74,11 +74,25 @@ class TaskValues(make_dataclass("TaskValues", _options(), frozen=True)):  # type
 
 
 @dataclass(frozen=True)
-class AgreedValues(TaskValues):
-    """The same, with what follows from a common space."""
+class AgreementOptions:
+    """A common space (CS), for a task whose clients learn one classifier: --input-shape asks for it."""
 
-    space: str | None = None
-    description: str | None = None
+    input_shape: tuple[int, ...] = ()
+    """Shape of a sample: channels, height and width of an image, or the number of columns of a table."""
+    input_range: tuple[float, float] | None = None
+    """The least and the largest value of an input, such as 0 255. Inputs of clients must be in it.
+    Default: images and columns are normalised by the clients to mean 0 and deviation 1."""
+    class_names: tuple[str, ...] = ()
+    """Names of the classes, in the order of their labels. A client with others is refused."""
+    space: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [OPTION=VALUE …]")] = ()
+    """The space: patches (images), fourier (tables), or a module as file.py:function, of which the task states a hash.
+    Default: by the shape."""
+    space_seed: int = 0
+    """Seed of the space's random numbers."""
+    loss: CommonLoss = "squared"
+    """Loss of the common classifier."""
+    shrinkage: float | None = None
+    """Regularisation ρ / n of the common classifier. Default: by the clients' votes."""
 
 
 def create(name: Name, storage: DatabaseOptions, values: TaskValues, common: AgreementOptions) -> None:
@@ -94,15 +108,14 @@ def create(name: Name, storage: DatabaseOptions, values: TaskValues, common: Agr
         name: The task's name.
     """
     audit = storage.open_audit_log()
-    if common != AgreementOptions():
-        values = _agree(values, common)
+    agreed = {} if common == AgreementOptions() else _agree(values, common)
     with storage.open() as database:
-        create_task(database, audit, name, values)
+        create_task(database, audit, name, values, **agreed)
 
 
-def _agree(values: TaskValues, common: AgreementOptions) -> "AgreedValues":
-    """Return the values of a task whose clients learn a common classifier."""
-    if not common.input_shape:
+def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
+    """Return the values of a task that follow from a common space. Needs PyTorch."""
+    if not options.input_shape:
         raise ConfigError("a common space needs --input-shape")
     if values.dimension is not None or values.norm_bound is not None:
         raise ConfigError("--dimension and --norm-bound follow from the common space: leave them out")
@@ -110,9 +123,21 @@ def _agree(values: TaskValues, common: AgreementOptions) -> "AgreedValues":
         raise ConfigError(
             "a common classifier is the sum of all parts: leave --aggregation, --no-weighted and --named-peers out"
         )
-    task = make_agreed_task(common, values.classes)
-    made = {name: getattr(task, name) for name in ("classes", "dimension", "norm_bound", "space", "description")}
-    return AgreedValues(**asdict(values) | made)
+    import torch
+
+    from repshare.spaces import Fourier, choose
+    from repshare.spaces.agreement import Common
+
+    classes = values.classes or len(options.class_names)
+    if not classes:
+        raise ConfigError("a common classifier needs --classes or --class-names")
+    space, inputs = choose(options.space, torch.zeros(1, *options.input_shape), options.space_seed), options.input_range
+    if isinstance(space, Fourier) and inputs is not None:
+        columns = len(space.low)
+        space, inputs = replace(space, low=(inputs[0],) * columns, high=(inputs[1],) * columns), None
+    common = Common(space, options.loss, options.shrinkage, class_names=options.class_names, inputs=inputs)
+    task = common.task(classes)
+    return {name: getattr(task, name) for name in ("classes", "dimension", "norm_bound", "space", "description")}
 
 
 def describe(name: Name, storage: DatabaseOptions) -> None:
@@ -145,7 +170,8 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
     with storage.open() as database:
         entries = Access(database).entries()
         tokens = [entry.grant for entry in entries]
-        expires = {entry.grant: _day(entry.expires) for entry in entries if entry.expires is not None}
+        ends = {entry.grant: time.gmtime(entry.expires) for entry in entries if entry.expires is not None}
+        expires = {grant: time.strftime("%Y-%m-%d %H:%M", end) for grant, end in ends.items()}  # UTC
         tasks = Tasks(database)
         rows = [
             {
@@ -236,18 +262,19 @@ def delete(name: Name, storage: DatabaseOptions) -> None:
     audit.note_operator("delete", task=name)
 
 
-def create_task(database: "Database", audit: "AuditLog", name: str, values: TaskValues) -> None:
+def create_task(database: "Database", audit: "AuditLog", name: str, values: TaskValues, **agreed: Any) -> None:
     """Create a task, and say so. One that is there needs no values."""
     from repshare.relay.tasks import Tasks, make_task
 
     tasks = Tasks(database)
-    there = tasks.find(name)
-    if values.classes is None or values.dimension is None:
+    there, given = tasks.find(name), asdict(values) | agreed
+    if given["classes"] is None or given["dimension"] is None:
         if values == TaskValues() and there is not None:
             return
         raise ConfigError(f"a new task needs --classes and --dimension: {name} does not exist yet")
-    bound = values.norm_bound or (there.entry.task.norm_bound if there is not None else None)
-    new = tasks.create(name, make_task(asdict(values) | {"norm_bound": bound}))
+    if not given["norm_bound"] and there is not None:
+        given["norm_bound"] = there.entry.task.norm_bound
+    new = tasks.create(name, make_task(given))
     if new:
         audit.note_operator("create", task=name)
     print(f"task {name} {'created' if new else 'already exists'}", file=sys.stderr)
@@ -256,8 +283,3 @@ def create_task(database: "Database", audit: "AuditLog", name: str, values: Task
 def _show_token(token: dict[str, Any]) -> str:
     until = f", until {token['expires']}" if "expires" in token else ""
     return f"{token['name']} ({token['role']}{until})"
-
-
-def _day(expires: float) -> str:
-    """Return a time as people read it (UTC)."""
-    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(expires))

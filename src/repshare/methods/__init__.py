@@ -13,12 +13,11 @@ from repshare.config import Setting
 from repshare.errors import ConfigError
 from repshare.fields import parse_options
 from repshare.imports import in_one_line, is_reference, run_file
-from repshare.methods.centralized import CL
+from repshare.methods.baselines import CL, IL
 from repshare.methods.codes import FC
 from repshare.methods.common import CA, CS
 from repshare.methods.distillation import FD
 from repshare.methods.fedavg import FL
-from repshare.methods.independent import IL
 from repshare.methods.method import Method
 from repshare.methods.sharing import RS
 from repshare.methods.split import SL
