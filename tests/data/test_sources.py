@@ -136,7 +136,7 @@ def test_cifar_batches_are_found_as_torchvision_keeps_them_or_directly(tmp_path,
 
 def test_one_set_under_the_name_of_another_is_not_taken(tmp_path, empty_cache, offline, mnist):
     write_idx(mnist, tmp_path / "FashionMNIST/raw", zipped=False)
-    with pytest.raises(DataError, match="your folder: not fashion_mnist: train classes have"):
+    with pytest.raises(DataError, match="your folder: not fashion_mnist: the samples have another SHA-256"):
         load("fashion_mnist", folder=tmp_path)
     assert not empty_cache.exists()
 

@@ -18,7 +18,6 @@ MNIST = resolve(Setting(), 60_000)
 NAMES = [study.name for study in STUDIES]
 SMALL = Study(
     "small",
-    "a small one",
     (Variant("usual"), Variant("no λ", policy={"lambda_kd": 0.0, "lambda_disc": 0.0}, methods=("RS",))),
     (Panel("a title", "an axis", {"usual": "as it is", "no λ": "without"}, "own"),),
 )

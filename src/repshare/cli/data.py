@@ -44,8 +44,8 @@ def data(
         kept = "in the cache" if cache.location(name).exists() else "not fetched yet"
         rows[name] = {
             "image": " × ".join(map(str, content.shape)),
-            "training": f"{sum(content.train_histogram):,}",
-            "test": f"{sum(content.test_histogram):,}",
+            "training": f"{content.train:,}",
+            "test": f"{content.test:,}",
             "where": "built in" if name == "digits" else kept,
         }
     if json:

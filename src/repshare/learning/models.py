@@ -247,7 +247,8 @@ def split(model: nn.Module, example: Any, head: str | None = None) -> Network:
         if network is not None:
             leave_no_trace(model, lambda: network(example))
     except (RuntimeError, TypeError, ValueError) as error:
-        raise ModelError(f"{kind} cannot take the data{_shape(example)}: {str(error).splitlines()[0]}") from error
+        shape = f", a batch of shape {tuple(example.shape)}" if isinstance(example, Tensor) else ""
+        raise ModelError(f"{kind} cannot take the data{shape}: {str(error).splitlines()[0]}") from error
     if network is None:
         raise ModelError(
             f"{kind} does not end in a linear layer: none of {', '.join(layers)} gives the model's output. "
@@ -278,10 +279,6 @@ def leave_no_trace(model: nn.Module, ask: Callable[[], Any]) -> Any:
             return ask()
     finally:
         model.train(was_training)
-
-
-def _shape(example: Any) -> str:
-    return f", a batch of shape {tuple(example.shape)}" if isinstance(example, Tensor) else ""
 
 
 def _call(model: nn.Module, inputs: Any) -> Any:
