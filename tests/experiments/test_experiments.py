@@ -104,7 +104,7 @@ def test_a_look_that_was_cut_off_is_had_again(tmp_path, splits):
             raise KeyboardInterrupt
         return {"clients": len(views)}
 
-    experiment = Experiment("looks", "", plan, show=None, condense=what_was_seen, look=look)
+    experiment = Experiment("looks", plan, show=None, condense=what_was_seen, look=look)
     setting = replace(TINY, clients=2, model=("mlp",))
     looks = [False, True]  # the one after the last round is cut off
     with pytest.raises(KeyboardInterrupt):

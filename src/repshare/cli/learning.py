@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from repshare.imports import is_reference
 
 if TYPE_CHECKING:
     from repshare.data import Splits
+    from repshare.experiments.comparison import Step
     from repshare.simulation import Workers
 
 METHODS = ("CL", "IL", "FL", "FD", "RS", "CA", "CS")  # that are compared if none are given
@@ -133,13 +134,9 @@ def _compare(
     described = comparison.describe(runs)
     folder = Folder(_folder(output, command, setting), described, resume=output.resume)
     hint = f"resume with --name {folder.path.name} --resume"
-    with folder, pool as workers, terminal.progress(console) as bar, interruptible(hint) as until_interrupted:
-        task = bar.add_task("", total=sum(run.setting.rounds for run in runs))
-        done = 0
-        work = comparison.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
-        for run, round, _ in until_interrupted(work):
-            bar.update(task, completed=done + round, description=f"{comparison.name_of(run)}, seed {run.seed}")
-            done += round if round == run.setting.rounds else 0
+    with folder, pool as workers:
+        steps = comparison.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
+        show_progress(steps, sum(run.setting.rounds for run in runs), console, hint)
     setting, lines = runs[0].setting, folder.records.read()
     summaries = comparison.summaries(lines)
     title = f"{Path(setting.dataset).name}, {setting.clients} clients"
@@ -158,6 +155,17 @@ def _compare(
     plots.draw_partition(comparison.who_has_what(runs[0], splits), folder.path / "partition.png", title)
     for what, file in (("figure", "figure.png"), ("who has what", "partition.png"), ("records", "records.jsonl")):
         terminal.say(console, f"{what:<13}{folder.path / file}")
+
+
+def show_progress(steps: "Generator[Step]", total: int, console: Console, hint: str) -> None:
+    """Carry out runs, and show how far they are. Ctrl-C ends them after a round, and says `hint`."""
+    from repshare.results.terminal import progress
+
+    with progress(console) as bar, interruptible(hint) as until_interrupted:
+        task, done = bar.add_task("", total=total), 0
+        for title, round, rounds in until_interrupted(steps):
+            bar.update(task, completed=done + round, description=title)
+            done += round if round == rounds else 0
 
 
 def _folder(output: Output, command: str, setting: Setting) -> Path:

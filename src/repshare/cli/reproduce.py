@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from rich.console import Console
 
-from repshare.cli.interrupts import interruptible
-from repshare.cli.learning import Output, check_seeds, load, make_workers
+from repshare.cli.learning import Output, check_seeds, load, make_workers, show_progress
 from repshare.cli.parsing.options import Json
 from repshare.config import Compute, Setting
 from repshare.errors import ConfigError
@@ -101,16 +100,9 @@ def reproduce(
             cores = min(clients, workers or os.cpu_count() or 1)
             duration = in_words(estimate(left, fetch, cores))
             terminal.say(console, f"{len(left)} of {len(cells)} cells to do: about {duration} here")
-            with (
-                make_workers(Output(workers=workers), clients) as pool,
-                terminal.progress(console) as bar,
-                interruptible("the same command continues from here") as until_interrupted,
-            ):
-                task = bar.add_task(what, total=sum(cell.run.setting.rounds for cell in left))
-                done = 0
-                for cell, round in until_interrupted(fill(experiment, left, fetch, folder, pool)):
-                    bar.update(task, completed=done + round, description=cell.title)
-                    done += round if round == cell.run.setting.rounds else 0
+            total, hint = sum(cell.run.setting.rounds for cell in left), "the same command continues from here"
+            with make_workers(Output(workers=workers), clients) as pool:
+                show_progress(fill(experiment, left, fetch, folder, pool), total, console, hint)
         held = folder.records.read()
         most = max([seeds, *(line.get("seed", 0) + 1 for line in held)])
         held = arrange(experiment.plan(setting, most), held)

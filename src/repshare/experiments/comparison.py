@@ -2,12 +2,11 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.client import Record
 from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits, histogram
 from repshare.errors import ConfigError
@@ -20,13 +19,7 @@ from repshare.simulation.checkpoint import States
 from repshare.simulation.plan import deal, make_plan, make_run, make_task
 from repshare.simulation.schedule import is_ever_tested
 
-
-class Progress(NamedTuple):
-    """The progress of a list of runs."""
-
-    run: Run[ResolvedSetting]
-    round: int
-    records: list[Record]
+Step = tuple[str, int, int]  # a run's title, the round that is over, and the number of its rounds
 
 
 def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits: Splits) -> list[Run[ResolvedSetting]]:
@@ -85,16 +78,16 @@ def carry_out(
     workers: Workers,
     *,
     checkpoint_every: int | None = None,
-) -> Generator[Progress]:
+) -> Generator[Step]:
     """Carry out the runs that the folder does not hold yet, writing each round's records as it ends.
 
     A run that was interrupted resumes from its last checkpoint, and what was recorded after that is recorded again.
     """
     finished = folder.finished()
     for run in runs:
-        called = name_of(run)
+        called, last = name_of(run), run.setting.rounds
         if (called, run.seed) in finished:
-            yield Progress(run, run.setting.rounds, [])
+            yield f"{called}, seed {run.seed}", last, last
             continue
         name = f"{called}-{run.seed}"
         yield from resume_run(run, splits, folder, name, folder.records, workers, checkpoint_every)
@@ -110,7 +103,7 @@ def resume_run(
     journal: Journal,
     workers: Workers,
     checkpoint_every: int | None,
-) -> Generator[Progress]:
+) -> Generator[Step]:
     """Simulate from the last checkpoint, with the journal holding this run's records up to there."""
     checkpoint = Checkpoint(checkpoints(folder, name).folder, run)
     own, done = (name_of(run), run.seed), checkpoint.manifest.round
@@ -119,7 +112,7 @@ def resume_run(
     with following(simulate(run, splits, workers, checkpoint, checkpoint_every=checkpoint_every)) as rounds:
         for number, records in enumerate(rounds, start=done + 1):
             journal.add({"method": own[0], "seed": run.seed, **asdict(record)} for record in records)
-            yield Progress(run, number, records)
+            yield f"{own[0]}, seed {run.seed}", number, run.setting.rounds
 
 
 def checkpoints(folder: Folder, name: str) -> States:

@@ -1,4 +1,4 @@
-"""What collaboration is measured against. IL: every client alone with its own data. CL: one that holds everyone's."""
+"""The measures of collaboration. IL: every client alone with its own data. CL: one client that holds everyone's."""
 
 from repshare.methods.method import Method
 

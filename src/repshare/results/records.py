@@ -112,7 +112,7 @@ class Folder:
         except ValueError as error:
             raise ConfigError(f"{described} is damaged: {error}") from error
         held.pop("made_with", None)
-        held, wanted = _with_defaults(held), _with_defaults(dict(description))
+        held, wanted = with_defaults(held), with_defaults(dict(description))
         if "code" in wanted:  # hashes of the user's own files, which earlier versions did not write down
             held.setdefault("code", wanted["code"])
         if held != wanted:
@@ -205,7 +205,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _with_defaults(description: dict[str, Any]) -> dict[str, Any]:
+def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
     """Fill in the defaults of options that an earlier version did not have."""
     if not isinstance(given := description.get("setting"), dict):
         return description
