@@ -15,6 +15,7 @@ import tyro
 from repshare.cli.parsing.options import Json
 from repshare.config import CommonLoss
 from repshare.errors import ConfigError
+from repshare.files import explain_errors, write_atomically
 from repshare.results.terminal import print_json
 from repshare.sharing.task import describe_fields
 
@@ -215,11 +216,10 @@ def export(name: Name, file: Annotated[Path, tyro.conf.Positional], storage: Dat
         name: The task's name.
         file: The file to write.
     """
-    from repshare.files import write_atomically
     from repshare.relay.tasks import Tasks
 
     audit = storage.open_audit_log()
-    with storage.open() as database:
+    with storage.open() as database, explain_errors(f"{file} cannot be written"):
         write_atomically(file, Tasks(database).export(name), private=True)
     audit.note_operator("export", task=name)
 
@@ -235,10 +235,8 @@ def import_task(file: Annotated[Path, tyro.conf.Positional], storage: DatabaseOp
     """
     from repshare.relay.tasks import Tasks
 
-    try:
+    with explain_errors(f"{file} cannot be read"):
         exported = file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
     audit = storage.open_audit_log()
     with storage.open() as database:
         imported = Tasks(database).import_task(exported, name)

@@ -28,13 +28,11 @@ def report(
     """
     from repshare.experiments.report.document import make_report
     from repshare.experiments.report.reading import read_run
-    from repshare.files import write_atomically
+    from repshare.files import explain_errors, write_atomically
 
     if not runs:
         raise ConfigError("give the folders of the runs: repshare report runs/first")
     made = make_report([read_run(path) for path in runs])
-    try:
+    with explain_errors(f"{output} cannot be written"):
         write_atomically(output, made)
-    except OSError as error:
-        raise ConfigError(f"{output} cannot be written: {error.strerror}") from error
     say(Console(), f"{output} ({len(made.encode()) / 1e6:.1f} MB, opens offline)")

@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from repshare.errors import ConfigError
+from repshare.files import explain_errors
 from repshare.relay.app import make_app
 from repshare.relay.monitoring import logs
 from repshare.relay.monitoring.audit_log import AuditLog
@@ -58,10 +58,8 @@ def serve(database: Database, options: RelayOptions, address: Address, audit: Au
         forwarded_allow_ips="*" if address.behind_proxy else None,
         **_tls(address),
     )
-    try:
+    with explain_errors("the certificate or its key cannot be used"):
         config.load()
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigError(f"the certificate or its key cannot be used: {error}") from error
     gc.collect()
     gc.freeze()  # what is there for good is not looked through again while requests wait
     RelayServer(config, _url(address, listener)).run(sockets=[listener])
@@ -289,11 +287,9 @@ class JoiningTransport:
 
 
 def _listen(address: Address) -> socket.socket:
-    try:
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with explain_errors(f"cannot listen on {address.host} port {address.port}"):
         return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {address.host} port {address.port}: {error.strerror or error}") from error
 
 
 def _url(address: Address, listener: socket.socket) -> str:
