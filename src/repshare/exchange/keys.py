@@ -197,7 +197,10 @@ def unseal(body: bytes, task: str, client: str, trust: Trust, challenge: bytes) 
         raise Refused(f"it is for the task {signed.task[:80]!r}, not for {task!r}")
     if signed.client != client:
         raise Refused(f"it is by {signed.client[:80]!r}, not by {client!r}")
-    _verify(signed, challenge)
+    try:
+        Ed25519PublicKey.from_public_bytes(signed.key).verify(signed.signature, _message(signed, challenge))
+    except (InvalidSignature, ValueError) as error:
+        raise Refused("its signature is not its key's for this question: it is forged, or was recorded") from error
     if _round(signed.release) != signed.round:
         raise Refused(f"it says round {signed.round}, but the release in it another")
     trust.admit(client, signed.key)  # after the signature: on first use only what the key's owner made counts
@@ -206,14 +209,6 @@ def unseal(body: bytes, task: str, client: str, trust: Trust, challenge: bytes) 
 
 def _round(release: bytes) -> int:
     return wire.decode_release(release).round if release else 0
-
-
-def _verify(signed: Signed, challenge: bytes) -> None:
-    """Raise Refused unless this was signed for this question with the key that it names."""
-    try:
-        Ed25519PublicKey.from_public_bytes(signed.key).verify(signed.signature, _message(signed, challenge))
-    except (InvalidSignature, ValueError) as error:
-        raise Refused("its signature is not its key's for this question: it is forged, or was recorded") from error
 
 
 def _message(signed: Signed, challenge: bytes) -> bytes:

@@ -90,7 +90,11 @@ class Access:
 
         It expires after this number of days; None: never.
         """
-        _check(grant)
+        check_client_name(grant.name)
+        if grant.task is not None:
+            check_name(grant.task)
+        elif grant.role == "client":
+            raise ConfigError(f"a client belongs to a task: invite {grant.name} with --task")
         if days is not None and not 0 < days <= MOST_DAYS:
             raise ConfigError(f"a token can be valid for up to {MOST_DAYS:,} days, not for {days:g}")
         token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
@@ -233,14 +237,6 @@ def split(token: str) -> tuple[str, str]:
     mark, _, rest = token.partition("_")
     token_id, _, secret = rest.partition("_")
     return (token_id, secret) if mark == "rs" and token_id.isalnum() and token_id.isascii() else ("", "")
-
-
-def _check(grant: Grant) -> None:
-    check_client_name(grant.name)
-    if grant.task is not None:
-        check_name(grant.task)
-    elif grant.role == "client":
-        raise ConfigError(f"a client belongs to a task: invite {grant.name} with --task")
 
 
 def _digest(secret: str) -> bytes:
