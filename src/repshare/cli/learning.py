@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -172,12 +173,9 @@ def _folder(output: Output, command: str, setting: Setting) -> Path:
     if output.name is not None:
         return output.runs / output.name
     dataset = Path(setting.dataset.partition(":")[0]).stem
-    wanted = path = output.runs / f"{command}-{dataset}-{time.strftime('%Y%m%d-%H%M%S')}"
-    number = 1
-    while path.exists():
-        number += 1
-        path = wanted.with_name(f"{wanted.name}-{number}")
-    return path
+    wanted = output.runs / f"{command}-{dataset}-{time.strftime('%Y%m%d-%H%M%S')}"
+    paths = chain([wanted], (wanted.with_name(f"{wanted.name}-{number}") for number in count(2)))
+    return next(path for path in paths if not path.exists())
 
 
 def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Splits, Setting]":
