@@ -5,7 +5,7 @@ A line of a description is a sentence, or several. The help adds the default, un
 
 import sys
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar, get_args
+from typing import Generic, Literal, TypeVar
 
 from repshare.errors import ConfigError
 from repshare.fields import check_one_of, check_positive, check_whole, check_within
@@ -223,9 +223,13 @@ class Setting:
 
     def __post_init__(self) -> None:
         check_whole(self, 1, "clients", "eval_every", "degree")
-        self._check_topology()
         check_positive(self, "shrinkage")
-        check_one_of(self, "partition", "aggregation", "attack", "loss")
+        check_one_of(self, "partition", "aggregation", "attack", "loss", "topology")
+        if self.topology in ("regular", "small_world"):
+            if self.degree >= self.clients:
+                raise ConfigError(f"degree must be below the number of clients, {self.clients}, not {self.degree}")
+            if self.degree % 2 and self.clients % 2:
+                raise ConfigError(f"{self.clients} clients cannot have {self.degree} neighbours each: both are odd")
         check_within(self, 0, 1, "late_joiners", "leavers", "stragglers", "attackers", "link_chance")
         check_within(self, 0, sys.float_info.max, "code_size")
         if not 0 <= self.dropout < 1:
@@ -233,17 +237,6 @@ class Setting:
         if not 0 < self.participation <= 1:
             raise ConfigError(f"participation must be above 0 and at most 1, not {self.participation}")
         check_whole(self, 1, "samples", "rounds", "dimension", "common_rounds")
-
-    def _check_topology(self) -> None:
-        if self.topology is None:
-            return
-        if self.topology not in get_args(Topology):
-            raise ConfigError(f"topology must be one of {', '.join(get_args(Topology))}, not {self.topology!r}")
-        if self.topology in ("regular", "small_world"):
-            if self.degree >= self.clients:
-                raise ConfigError(f"degree must be below the number of clients, {self.clients}, not {self.degree}")
-            if self.degree % 2 and self.clients % 2:
-                raise ConfigError(f"{self.clients} clients cannot have {self.degree} neighbours each: both are odd")
 
 
 @dataclass(frozen=True)

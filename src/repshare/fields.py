@@ -90,7 +90,8 @@ def check_one_of(config: object, *names: str) -> None:
     """Raise ConfigError if one of these fields is none of the choices of its type."""
     hints = get_type_hints(type(config))
     for name in names:
-        choices = get_args(hints[name])
+        kinds = get_args(hints[name])
+        choices = get_args(kinds[0]) if NoneType in kinds else kinds
         _check(config, [name], f"one of {', '.join(choices)}", choices.__contains__)
 
 

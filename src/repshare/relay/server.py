@@ -104,8 +104,7 @@ class RelayProtocol(HttpToolsProtocol):
         super().connection_made(self._joined)  # type: ignore[arg-type]
         transport.set_write_buffer_limits(high=MOST_UNREAD_BYTES)
         self._head_bytes = 0
-        self._head_timer: TimerHandle | None = None
-        self._read_timer: TimerHandle | None = None
+        self._timers: dict[str, TimerHandle] = {}  # of a head that is awaited, and of an answer that is not read
         self._stopping = self._in_head = False
         self._start_head_timer()
         self._close_others(self._service.connections.add(self, self._address, 1), "too many connections")
@@ -158,7 +157,7 @@ class RelayProtocol(HttpToolsProtocol):
         self._in_head = False
         self._service.heads.remove(self)
         self._head_bytes = 0
-        self._stop_head_timer()
+        self._stop("head")
         if self._stopping:
             super().shutdown()  # after this one's answer
 
@@ -177,8 +176,8 @@ class RelayProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection: it has ended."""
-        self._stop_head_timer()
-        self._stop_read_timer()
+        self._stop("head")
+        self._stop_reading()
         self._service.heads.remove(self)
         self._service.connections.remove(self)
         super().connection_lost(exc)
@@ -193,12 +192,12 @@ class RelayProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         """Stop the timer: the answer was read."""
-        self._stop_read_timer()
+        self._stop_reading()
         super().resume_writing()
 
     def abandon(self) -> None:
         """Close at once, whatever has not been read."""
-        self._stop_read_timer()
+        self._stop_reading()
         self._service.metrics.abandoned.inc()
         self.loop.call_soon(self.transport.abort)  # not in the midst of a write
 
@@ -218,7 +217,7 @@ class RelayProtocol(HttpToolsProtocol):
         return self.config.app.state.service  # type: ignore[union-attr, no-any-return]
 
     def _start_read_timer(self) -> None:
-        self._read_timer = self.loop.call_later(self._service.options.read_seconds, self._check_reading)
+        self._timers["read"] = self.loop.call_later(self._service.options.read_seconds, self._check_reading)
 
     def _check_reading(self) -> None:
         before, self._left = self._left, self.transport.get_write_buffer_size()
@@ -227,23 +226,20 @@ class RelayProtocol(HttpToolsProtocol):
         else:
             self.abandon()
 
-    def _stop_read_timer(self) -> None:
+    def _stop_reading(self) -> None:
         self._service.unread.remove(self)
-        if self._read_timer is not None:
-            self._read_timer.cancel()
-            self._read_timer = None
+        self._stop("read")
 
     def _start_head_timer(self) -> None:
-        if self._head_timer is None:
-            self._head_timer = self.loop.call_later(self._service.options.head_seconds, self._close)
+        if "head" not in self._timers:
+            self._timers["head"] = self.loop.call_later(self._service.options.head_seconds, self._close)
 
-    def _stop_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _stop(self, timer: str) -> None:
+        if timer in self._timers:
+            self._timers.pop(timer).cancel()
 
     def _close(self) -> None:
-        self._stop_head_timer()
+        self._stop("head")
         self.transport.close()
 
 
