@@ -47,10 +47,14 @@ def run_file(reference: str) -> ModuleType:
     return module
 
 
-def hash_files(references: Iterable[str]) -> dict[str, str]:
-    """Return a hash of each file that one of these names something in. What a file imports is not in its hash."""
+def describe_code(references: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return, as a part of run.json, a hash of each file that one of these names something in; nothing without any.
+
+    What a file imports is not in its hash.
+    """
     paths = [Path(each.rpartition(":")[0]) for each in references if is_reference(each)]
-    return {str(path): f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}" for path in paths}
+    code = {str(path): f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}" for path in paths}
+    return {"code": code} if code else {}
 
 
 def in_one_line(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits, histogram
 from repshare.errors import ConfigError
-from repshare.imports import hash_files, is_reference
+from repshare.imports import describe_code, is_reference
 from repshare.learning.randomness import numpy_stream
 from repshare.methods import METHODS, Method, find_method
 from repshare.results.records import Folder, Journal, Line, Summary, group, summarise
@@ -67,8 +67,7 @@ def describe(runs: Sequence[Run[Setting]]) -> dict[str, Any]:
     """Return the contents of run.json."""
     methods, setting = list(dict.fromkeys(run.method for run in runs)), runs[0].setting
     described = {"methods": methods, "seeds": sorted({run.seed for run in runs}), "setting": asdict(setting)}
-    code = hash_files([*methods, setting.dataset, *setting.model, *setting.space])
-    return {**described, "code": code} if code else described
+    return described | describe_code([*methods, setting.dataset, *setting.model, *setting.space])
 
 
 def carry_out(

@@ -9,6 +9,7 @@ from repshare.config import Compute, ResolvedSetting, Run, Setting
 from repshare.data import Splits
 from repshare.errors import ConfigError
 from repshare.experiments.comparison import Step, checkpoints, resume_run
+from repshare.imports import describe_code
 from repshare.learning.measures import View
 from repshare.results.records import Folder, Journal, Line, summarise
 from repshare.simulation import Workers, following
@@ -94,7 +95,8 @@ class Experiment(NamedTuple):
     def describe(self, setting: Setting) -> dict[str, Any]:
         """Return the contents of its run.json: what all cells, those to be added later too, have in common."""
         given = {key: value for key, value in asdict(setting).items() if key != "data_folder"}
-        return {"experiment": self.name, "setting": {} if self.datasets == () else given}
+        described = {"experiment": self.name, "setting": {} if self.datasets == () else given}
+        return described | describe_code([setting.dataset])
 
 
 Load = Callable[[str], Splits]
