@@ -4,11 +4,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from json import loads as parse_json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import tyro
 
@@ -20,12 +20,23 @@ from repshare.results.terminal import print_json
 from repshare.sharing.task import describe_fields
 
 if TYPE_CHECKING:
+    from repshare.relay.auth import Access
     from repshare.relay.monitoring.audit_log import AuditLog
+    from repshare.relay.tasks import Tasks
     from repshare.stores import Database
 
 VARIABLE = "REPSHARE_REDIS"
 AUDIT_VARIABLE = "REPSHARE_AUDIT_LOG"
 Name = Annotated[str, tyro.conf.Positional]
+
+
+class Stored(NamedTuple):
+    """The stored state of a relay, and the log of accepted actions."""
+
+    database: "Database"
+    tasks: "Tasks"
+    access: "Access"
+    audit: "AuditLog"
 
 
 @dataclass(frozen=True)
@@ -42,20 +53,20 @@ class DatabaseOptions:
     """Write accepted actions (created, invited, published …) to this file as JSON lines; `-` for standard output.
     Default: the environment variable REPSHARE_AUDIT_LOG, else no log."""
 
-    def open_audit_log(self) -> "AuditLog":
-        """Return the log of accepted actions."""
+    @contextmanager
+    def open(self, *, audited: bool = True) -> Iterator[Stored]:
+        """Open the database for the length of a block; if something may be done in it, the audit log before."""
+        from repshare.relay.auth import Access
         from repshare.relay.monitoring.audit_log import AuditLog
-
-        return AuditLog(self.audit_log or os.environ.get(AUDIT_VARIABLE) or None)
-
-    def open(self) -> "closing[Database]":
-        """Open the database for the length of a block."""
+        from repshare.relay.tasks import Tasks
         from repshare.stores import open_database
 
+        audit = AuditLog((self.audit_log or os.environ.get(AUDIT_VARIABLE) or None) if audited else None)
         redis = self.redis or (os.environ.get(VARIABLE) if self.db is None else None)
         if redis and not redis.startswith(("redis://", "rediss://")):
             raise ConfigError(f"--redis and {VARIABLE} must begin with redis:// or rediss://")  # it may be a password
-        return closing(open_database(redis or self.db or "relay.db"))
+        with closing(open_database(redis or self.db or "relay.db")) as database:
+            yield Stored(database, Tasks(database), Access(database), audit)
 
 
 def _options() -> Iterator[tuple[str, Any, Any]]:
@@ -108,10 +119,9 @@ def create(name: Name, storage: DatabaseOptions, values: TaskValues, common: Agr
     Args:
         name: The task's name.
     """
-    audit = storage.open_audit_log()
     agreed = {} if common == AgreementOptions() else _agree(values, common)
-    with storage.open() as database:
-        create_task(database, audit, name, values, **agreed)
+    with storage.open() as relay:
+        create_task(relay, name, values, **agreed)
 
 
 def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
@@ -149,10 +159,8 @@ def describe(name: Name, storage: DatabaseOptions) -> None:
     Args:
         name: The task's name.
     """
-    from repshare.relay.tasks import Tasks
-
-    with storage.open() as database:
-        task = Tasks(database).get(name).entry.task
+    with storage.open(audited=False) as relay:
+        task = relay.tasks.get(name).entry.task
     if task.description is None:
         raise ConfigError(f"the task {name} has no common space: its clients share features of their own models")
     print_json(parse_json(task.description))
@@ -165,26 +173,22 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
 
     repshare relay tasks list --json
     """
-    from repshare.relay.auth import Access
-    from repshare.relay.tasks import Tasks
-
-    with storage.open() as database:
-        entries = Access(database).entries()
+    with storage.open(audited=False) as relay:
+        entries = relay.access.entries()
         tokens = [entry.grant for entry in entries]
         ends = {entry.grant: time.gmtime(entry.expires) for entry in entries if entry.expires is not None}
         expires = {grant: time.strftime("%Y-%m-%d %H:%M", end) for grant, end in ends.items()}  # UTC
-        tasks = Tasks(database)
         rows = [
             {
                 "name": entry.name,
                 **asdict(entry.task),
-                "published": tasks.get(entry.name).board.status(limit=0).clients,
+                "published": relay.tasks.get(entry.name).board.status(limit=0).clients,
                 "tokens": [grant.name for grant in tokens if grant.task == entry.name],
                 "expire": {grant.name: day for grant, day in expires.items() if grant.task == entry.name},
             }
-            for entry in tasks.entries()
+            for entry in relay.tasks.entries()
         ]
-        if tasks.find_faults():
+        if relay.tasks.find_faults():
             print("some descriptions of tasks cannot be read: see repshare relay check", file=sys.stderr)
     everywhere = [
         {"name": grant.name, "role": grant.role, **({"expires": expires[grant]} if grant in expires else {})}
@@ -216,12 +220,10 @@ def export(name: Name, file: Annotated[Path, tyro.conf.Positional], storage: Dat
         name: The task's name.
         file: The file to write.
     """
-    from repshare.relay.tasks import Tasks
-
-    audit = storage.open_audit_log()
-    with storage.open() as database, explain_errors(f"{file} cannot be written"):
-        write_atomically(file, Tasks(database).export(name), private=True)
-    audit.note_operator("export", task=name)
+    with storage.open() as relay:
+        with explain_errors(f"{file} cannot be written"):
+            write_atomically(file, relay.tasks.export(name), private=True)
+        relay.audit.note_operator("export", task=name)
 
 
 def import_task(file: Annotated[Path, tyro.conf.Positional], storage: DatabaseOptions, name: str | None = None) -> None:
@@ -233,14 +235,11 @@ def import_task(file: Annotated[Path, tyro.conf.Positional], storage: DatabaseOp
         file: The file to read.
         name: New name of the task. Default: the name that it had.
     """
-    from repshare.relay.tasks import Tasks
-
     with explain_errors(f"{file} cannot be read"):
         exported = file.read_bytes()
-    audit = storage.open_audit_log()
-    with storage.open() as database:
-        imported = Tasks(database).import_task(exported, name)
-    audit.note_operator("import", task=imported)
+    with storage.open() as relay:
+        imported = relay.tasks.import_task(exported, name)
+        relay.audit.note_operator("import", task=imported)
     print(f"imported {imported}", file=sys.stderr)
 
 
@@ -252,29 +251,25 @@ def delete(name: Name, storage: DatabaseOptions) -> None:
     Args:
         name: The task's name.
     """
-    from repshare.relay.tasks import Tasks
-
-    audit = storage.open_audit_log()
-    with storage.open() as database:
-        Tasks(database).delete(name)
-    audit.note_operator("delete", task=name)
+    with storage.open() as relay:
+        relay.tasks.delete(name)
+        relay.audit.note_operator("delete", task=name)
 
 
-def create_task(database: "Database", audit: "AuditLog", name: str, values: TaskValues, **agreed: Any) -> None:
+def create_task(relay: Stored, name: str, values: TaskValues, **agreed: Any) -> None:
     """Create a task, and say so. One that is there needs no values."""
-    from repshare.relay.tasks import Tasks, make_task
+    from repshare.relay.tasks import make_task
 
-    tasks = Tasks(database)
-    there, given = tasks.find(name), asdict(values) | agreed
+    there, given = relay.tasks.find(name), asdict(values) | agreed
     if given["classes"] is None or given["dimension"] is None:
         if values == TaskValues() and there is not None:
             return
         raise ConfigError(f"a new task needs --classes and --dimension: {name} does not exist yet")
     if not given["norm_bound"] and there is not None:
         given["norm_bound"] = there.entry.task.norm_bound
-    new = tasks.create(name, make_task(given))
+    new = relay.tasks.create(name, make_task(given))
     if new:
-        audit.note_operator("create", task=name)
+        relay.audit.note_operator("create", task=name)
     print(f"task {name} {'created' if new else 'already exists'}", file=sys.stderr)
 
 
