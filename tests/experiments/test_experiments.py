@@ -28,7 +28,7 @@ TABLE, TRAFFIC = EXPERIMENTS["table"], EXPERIMENTS["traffic"]
 
 def carry_out(experiment, path, splits, seeds, stop=None, setting=TINY):
     """The experiment's lines, timings aside."""
-    splits = splits.tested_on(60)
+    splits = splits.first(test=60)
     setting = resolve(setting, len(splits.train.labels))
     folder = Folder(path / experiment.name, experiment.describe(setting), resume=True)
     with Inline() as workers:

@@ -87,7 +87,7 @@ def reproduce(
     @lru_cache
     def fetch(name: str) -> "Splits":
         splits, _ = load(Setting(dataset=name, data_folder=data_folder), None, console)
-        return splits.tested_on(experiment.tests)
+        return splits.first(test=experiment.tests)
 
     available = sys.maxsize if experiment.datasets == () else len(fetch(dataset).train.labels)  # () chooses its own
     setting = resolve(Setting(dataset=dataset, rounds=rounds, data_folder=data_folder), available)

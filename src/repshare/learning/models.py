@@ -167,11 +167,7 @@ def _project(width: int, dimension: int) -> list[nn.Module]:
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
-    "lenet5": LeNet5,
-    "convnet": ConvNet,
-    "mlp": MLP,
-    "resnet9": ResNet9,
-    "resnet18": ResNet18,
+    made.__name__.lower(): made for made in (LeNet5, ConvNet, MLP, ResNet9, ResNet18)
 }
 
 
