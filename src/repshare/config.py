@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 from repshare.errors import ConfigError
-from repshare.fields import check_one_of, check_positive, check_whole, check_within
+from repshare.fields import check_fits, check_one_of, check_positive, check_whole, check_within
 
 CommonLoss = Literal["squared", "logistic"]
 Aggregation = Literal["mean", "median", "trimmed", "geometric"]
@@ -108,15 +108,12 @@ class Policy:
         check_whole(self, 1, "n_avg", "epochs", "batch_size", "release_every", "planned_releases")
         check_whole(self, 0, "m_up", "m_down")
         check_whole(self, 1, "releases", "minimum_count")
-        if not 0 <= self.held_out < 1:
-            raise ConfigError(f"held_out must be at least 0 and below 1, not {self.held_out}")
+        check_fits(self, ["held_out"], "at least 0 and below 1", lambda value: 0 <= value < 1)
         check_one_of(
             self, "discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute", "pair"
         )
         check_positive(self, "learning_rate", "epsilon", "clip", "grad_clip")
-        for name in ("delta", "training_share"):
-            if not 0 < (value := getattr(self, name)) < 1:
-                raise ConfigError(f"{name} must be above 0 and below 1, not {value}")
+        check_fits(self, ["delta", "training_share"], "above 0 and below 1", lambda value: 0 < value < 1)
         if self.end_to_end and self.epsilon is None:
             raise ConfigError("end_to_end needs a budget: set epsilon")
         if self.end_to_end and self.compute != "fp32":
@@ -232,10 +229,8 @@ class Setting:
                 raise ConfigError(f"{self.clients} clients cannot have {self.degree} neighbours each: both are odd")
         check_within(self, 0, 1, "late_joiners", "leavers", "stragglers", "attackers", "link_chance")
         check_within(self, 0, sys.float_info.max, "code_size")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        if not 0 < self.participation <= 1:
-            raise ConfigError(f"participation must be above 0 and at most 1, not {self.participation}")
+        check_fits(self, ["dropout"], "at least 0 and below 1", lambda value: 0 <= value < 1)
+        check_fits(self, ["participation"], "above 0 and at most 1", lambda value: 0 < value <= 1)
         check_whole(self, 1, "samples", "rounds", "dimension", "common_rounds")
 
 
