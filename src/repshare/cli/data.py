@@ -8,6 +8,7 @@ from rich.console import Console
 
 from repshare.cli.parsing.options import Json
 from repshare.errors import ConfigError
+from repshare.results import terminal
 
 
 def data(
@@ -30,7 +31,6 @@ def data(
         folder: Folder that already holds the files, as torchvision lays them out.
     """
     from repshare.data import DATASETS, cache, load
-    from repshare.results import terminal
 
     console = Console(stderr=json)
     if unknown := set(names) - set(DATASETS):

@@ -20,6 +20,8 @@ from repshare.config import Setting
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least, field_helps
 from repshare.imports import is_reference
+from repshare.results import terminal
+from repshare.results.records import Folder
 
 if TYPE_CHECKING:
     from repshare.data import Splits
@@ -121,8 +123,7 @@ def _compare(
     command: str, setting: Setting, output: Output, methods: Sequence[str], seeds: int, fallback: str | None
 ) -> None:
     from repshare.experiments import comparison
-    from repshare.results import plots, terminal
-    from repshare.results.records import Folder
+    from repshare.results import plots
 
     check_seeds(seeds)
     titles = {method.name: method.title for method in comparison.choose_methods(methods, setting).values()}
@@ -160,9 +161,7 @@ def _compare(
 
 def show_progress(steps: "Generator[Step]", total: int, console: Console, hint: str) -> None:
     """Carry out runs, and show how far they are. Ctrl-C ends them after a round, and says `hint`."""
-    from repshare.results.terminal import progress
-
-    with progress(console) as bar, interruptible(hint) as until_interrupted:
+    with terminal.progress(console) as bar, interruptible(hint) as until_interrupted:
         task, done = bar.add_task("", total=total), 0
         for title, round, rounds in until_interrupted(steps):
             bar.update(task, completed=done + round, description=title)
@@ -181,7 +180,6 @@ def _folder(output: Output, command: str, setting: Setting) -> Path:
 def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Splits, Setting]":
     """Load the data set of a setting. If it cannot be downloaded, say so, and load the fallback instead."""
     from repshare.data import load as fetch
-    from repshare.results.terminal import say
 
     folder = Path(setting.data_folder).expanduser() if setting.data_folder else None
     try:
@@ -189,7 +187,7 @@ def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Spl
     except DataError as error:
         if fallback is None:
             raise
-        say(console, f"{error}\nUsing {fallback} instead of {setting.dataset}.", "yellow")
+        terminal.say(console, f"{error}\nUsing {fallback} instead of {setting.dataset}.", "yellow")
         return fetch(fallback), replace(setting, dataset=fallback)
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 from repshare.cli.parsing.options import Json
 from repshare.cli.relay_tasks import DatabaseOptions, Name, TaskValues, create_task
 from repshare.errors import ConfigError, StoreError
+from repshare.files import write_atomically
 from repshare.relay.options import Address, RelayOptions
 from repshare.results.terminal import print_json
 
@@ -84,7 +85,6 @@ def invite(
         days: Number of days after which the token ends. Default: never.
         out: Write the token to this file, which only you can read, instead of printing it.
     """
-    from repshare.files import write_atomically
     from repshare.relay.auth import Grant
 
     if out is not None and ((out.exists() and not renew) or not out.parent.is_dir()):

@@ -7,6 +7,7 @@ import tyro
 from rich.console import Console
 
 from repshare.errors import ConfigError
+from repshare.files import explain_errors, write_atomically
 from repshare.results.terminal import say
 
 
@@ -28,7 +29,6 @@ def report(
     """
     from repshare.experiments.report.document import make_report
     from repshare.experiments.report.reading import read_run
-    from repshare.files import explain_errors, write_atomically
 
     if not runs:
         raise ConfigError("give the folders of the runs: repshare report runs/first")

@@ -13,6 +13,8 @@ from repshare.cli.learning import Output, check_seeds, load, make_workers, show_
 from repshare.cli.parsing.options import Json
 from repshare.config import Compute, Setting
 from repshare.errors import ConfigError
+from repshare.results import terminal
+from repshare.results.records import Folder
 
 if TYPE_CHECKING:
     from repshare.data import Splits
@@ -74,8 +76,6 @@ def reproduce(
     from repshare.experiments import EXPERIMENTS
     from repshare.experiments.estimate import estimate, in_words
     from repshare.experiments.experiment import arrange, choose, fill, missing
-    from repshare.results import terminal
-    from repshare.results.records import Folder
     from repshare.simulation import resolve
 
     experiment, console = EXPERIMENTS[what], Console(stderr=json)

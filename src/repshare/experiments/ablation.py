@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.patches import Rectangle
 
 from repshare.config import Policy, ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
@@ -38,9 +40,6 @@ def gains(lines: Sequence[Line]) -> dict[tuple[float, float], tuple[float, float
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """Draw a heat map; the point that all other experiments use has a frame."""
-    from matplotlib.colors import TwoSlopeNorm
-    from matplotlib.patches import Rectangle
-
     by_point, chosen = gains(lines), Policy()
     grid = np.array([[by_point.get((kd, disc), NOT_DONE)[0] for disc in DISC] for kd in KD])
     figure, (axes,) = panels(6.2, 5.2)

@@ -3,16 +3,15 @@
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
 
 from repshare.config import ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
 from repshare.results.plots import STYLES, draw_points, label_ends, panels, save, tidy
 from repshare.results.records import Line, entry, find, group
 from repshare.results.terminal import markdown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CLASSES = 10
 EPSILONS = (0.1, 1.0, 10.0, 100.0)
@@ -105,7 +104,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     return save(figure, folder, markdown([f"<{setting.dataset}", *(f"{size:,} samples" for size in sizes)], rows))
 
 
-def _draw(axes: "Axes", lines: Sequence[Line]) -> None:
+def _draw(axes: Axes, lines: Sequence[Line]) -> None:
     """Draw private releases as curves over ε; rows without an ε as horizontal lines."""
     edge, ends = 2 * max(EPSILONS), []
     by_row = group(lines, "row")
