@@ -14,6 +14,8 @@ from repshare.cli.parsing.options import Json
 from repshare.cli.relay_tasks import DatabaseOptions, Name, TaskValues, create_task
 from repshare.errors import ConfigError, StoreError
 from repshare.files import write_atomically
+from repshare.relay.auth import REMEMBERED_SECONDS, Grant
+from repshare.relay.checking import check_all
 from repshare.relay.options import Address, RelayOptions
 from repshare.results.terminal import print_json
 
@@ -85,8 +87,6 @@ def invite(
         days: Number of days after which the token ends. Default: never.
         out: Write the token to this file, which only you can read, instead of printing it.
     """
-    from repshare.relay.auth import Grant
-
     if out is not None and ((out.exists() and not renew) or not out.parent.is_dir()):
         raise ConfigError(f"{out} already exists" if out.exists() else f"there is no folder {out.parent}")
     with storage.open() as relay:
@@ -124,7 +124,6 @@ def revoke(name: Name, storage: DatabaseOptions, task: str | None = None, withdr
         task: The task that the token is for. Default: a token for all tasks.
         withdraw: Also delete what the client has published.
     """
-    from repshare.relay.auth import REMEMBERED_SECONDS
     from repshare.relay.background import forget
 
     if withdraw and task is None:
@@ -154,8 +153,6 @@ def check(storage: DatabaseOptions, repair: bool = False, json: Json = False) ->
     Args:
         repair: Repair what can be repaired, and delete releases, tokens and secure sums that cannot be read.
     """
-    from repshare.relay.checking import check_all
-
     with storage.open(audited=False) as relay:
         findings = list(check_all(relay.database, repair=repair))
     if json:

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from json import loads as parse_json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
@@ -16,14 +16,12 @@ from repshare.cli.parsing.options import Json
 from repshare.config import CommonLoss
 from repshare.errors import ConfigError
 from repshare.files import explain_errors, write_atomically
+from repshare.relay.auth import Access
+from repshare.relay.monitoring.audit_log import AuditLog
+from repshare.relay.tasks import Tasks, make_task
 from repshare.results.terminal import print_json
 from repshare.sharing.task import describe_fields
-
-if TYPE_CHECKING:
-    from repshare.relay.auth import Access
-    from repshare.relay.monitoring.audit_log import AuditLog
-    from repshare.relay.tasks import Tasks
-    from repshare.stores import Database
+from repshare.stores import Database, open_database
 
 VARIABLE = "REPSHARE_REDIS"
 AUDIT_VARIABLE = "REPSHARE_AUDIT_LOG"
@@ -33,10 +31,10 @@ Name = Annotated[str, tyro.conf.Positional]
 class Stored(NamedTuple):
     """The stored state of a relay, and the log of accepted actions."""
 
-    database: "Database"
-    tasks: "Tasks"
-    access: "Access"
-    audit: "AuditLog"
+    database: Database
+    tasks: Tasks
+    access: Access
+    audit: AuditLog
 
 
 @dataclass(frozen=True)
@@ -56,11 +54,6 @@ class DatabaseOptions:
     @contextmanager
     def open(self, *, audited: bool = True) -> Iterator[Stored]:
         """Open the database for the length of a block; if something may be done in it, the audit log before."""
-        from repshare.relay.auth import Access
-        from repshare.relay.monitoring.audit_log import AuditLog
-        from repshare.relay.tasks import Tasks
-        from repshare.stores import open_database
-
         audit = AuditLog((self.audit_log or os.environ.get(AUDIT_VARIABLE) or None) if audited else None)
         redis = self.redis or (os.environ.get(VARIABLE) if self.db is None else None)
         if redis and not redis.startswith(("redis://", "rediss://")):
@@ -258,8 +251,6 @@ def delete(name: Name, storage: DatabaseOptions) -> None:
 
 def create_task(relay: Stored, name: str, values: TaskValues, **agreed: Any) -> None:
     """Create a task, and say so. One that is there needs no values."""
-    from repshare.relay.tasks import make_task
-
     there, given = relay.tasks.find(name), asdict(values) | agreed
     if given["classes"] is None or given["dimension"] is None:
         if values == TaskValues() and there is not None:
