@@ -87,7 +87,5 @@ def _settle(method: Method, setting: Setting) -> Any:
     given |= parse_options(method.name, type(method.options), words)
     try:
         return replace(method.options, **given)
-    except ConfigError:
-        raise
     except (ValueError, TypeError) as error:  # its author's check
         raise ConfigError(f"the options of {method.name} are refused: {in_one_line(error)}") from error
