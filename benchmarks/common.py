@@ -60,7 +60,7 @@ def measure(method: str, setting: ResolvedSetting, splits: Splits) -> Cost:
     run = replace(run, setting=replace(run.setting, eval_every=run.setting.rounds))
     with Inline() as workers:
         started = time.process_time()
-        records = [record for records in simulate(run, splits.tested_on(10), workers) for record in records]
+        records = [record for records in simulate(run, splits.first(test=10), workers) for record in records]
         seconds = time.process_time() - started
         print(f"  {method}: {seconds:.0f} s", file=sys.stderr, flush=True)
     traffic = sum(record.bytes_up + record.bytes_down for record in records) / setting.clients

@@ -5,10 +5,10 @@ A line of a description is a sentence, or several. The help adds the default, un
 
 import sys
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar, get_args
+from typing import Generic, Literal, TypeVar
 
 from repshare.errors import ConfigError
-from repshare.fields import check_one_of, check_positive, check_whole, check_within
+from repshare.fields import check_fits, check_one_of, check_positive, check_whole, check_within
 
 CommonLoss = Literal["squared", "logistic", "discriminant"]
 Aggregation = Literal["mean", "median", "trimmed", "geometric"]
@@ -114,15 +114,12 @@ class Policy:
         check_whole(self, 1, "n_avg", "epochs", "batch_size", "release_every", "planned_releases", "noise_shares")
         check_whole(self, 0, "m_up", "m_down")
         check_whole(self, 1, "releases", "minimum_count")
-        if not 0 <= self.held_out < 1:
-            raise ConfigError(f"held_out must be at least 0 and below 1, not {self.held_out}")
+        check_fits(self, ["held_out"], "at least 0 and below 1", lambda value: 0 <= value < 1)
         check_one_of(
             self, "discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute", "pair"
         )
         check_positive(self, "learning_rate", "epsilon", "clip", "grad_clip")
-        for name in ("delta", "training_share"):
-            if not 0 < (value := getattr(self, name)) < 1:
-                raise ConfigError(f"{name} must be above 0 and below 1, not {value}")
+        check_fits(self, ["delta", "training_share"], "above 0 and below 1", lambda value: 0 < value < 1)
         if self.end_to_end and self.epsilon is None:
             raise ConfigError("end_to_end needs a budget: set epsilon")
         if self.end_to_end and self.compute != "fp32":
@@ -230,27 +227,18 @@ class Setting:
 
     def __post_init__(self) -> None:
         check_whole(self, 1, "clients", "eval_every", "degree")
-        self._check_topology()
         check_positive(self, "shrinkage")
-        check_one_of(self, "partition", "aggregation", "attack", "loss")
-        check_within(self, 0, 1, "late_joiners", "leavers", "stragglers", "attackers", "link_chance")
-        check_within(self, 0, sys.float_info.max, "code_size")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        if not 0 < self.participation <= 1:
-            raise ConfigError(f"participation must be above 0 and at most 1, not {self.participation}")
-        check_whole(self, 1, "samples", "rounds", "dimension", "common_rounds")
-
-    def _check_topology(self) -> None:
-        if self.topology is None:
-            return
-        if self.topology not in get_args(Topology):
-            raise ConfigError(f"topology must be one of {', '.join(get_args(Topology))}, not {self.topology!r}")
+        check_one_of(self, "partition", "aggregation", "attack", "loss", "topology")
         if self.topology in ("regular", "small_world"):
             if self.degree >= self.clients:
                 raise ConfigError(f"degree must be below the number of clients, {self.clients}, not {self.degree}")
             if self.degree % 2 and self.clients % 2:
                 raise ConfigError(f"{self.clients} clients cannot have {self.degree} neighbours each: both are odd")
+        check_within(self, 0, 1, "late_joiners", "leavers", "stragglers", "attackers", "link_chance")
+        check_within(self, 0, sys.float_info.max, "code_size")
+        check_fits(self, ["dropout"], "at least 0 and below 1", lambda value: 0 <= value < 1)
+        check_fits(self, ["participation"], "above 0 and at most 1", lambda value: 0 < value <= 1)
+        check_whole(self, 1, "samples", "rounds", "dimension", "common_rounds")
 
 
 @dataclass(frozen=True)

@@ -66,35 +66,36 @@ def _read(kind: Any, text: str) -> Any:
 def check_least(config: object, **least: float) -> None:
     """Raise ConfigError if one of these fields is below its least value."""
     for name, bound in least.items():
-        _check(config, [name], f"at least {bound}", partial(operator.le, bound))
+        check_fits(config, [name], f"at least {bound}", partial(operator.le, bound))
 
 
 def check_positive(config: object, *names: str) -> None:
     """Raise ConfigError if one of these fields is not above 0 and finite."""
-    _check(config, names, "above 0 and finite", lambda value: 0 < value < math.inf)
+    check_fits(config, names, "above 0 and finite", lambda value: 0 < value < math.inf)
 
 
 def check_within(config: object, least: float, most: float, *names: str) -> None:
     """Raise ConfigError if one of these fields is below `least` or above `most`."""
     bounds = f"at least {least} and finite" if most == sys.float_info.max else f"from {least} to {most}"
-    _check(config, names, bounds, lambda value: least <= value <= most)
+    check_fits(config, names, bounds, lambda value: least <= value <= most)
 
 
 def check_whole(config: object, least: int, *names: str) -> None:
     """Raise ConfigError if one of these fields is not a whole number of at least `least`."""
     wanted = f"a whole number of at least {least}"
-    _check(config, names, wanted, lambda value: isinstance(value, int) and value >= least)
+    check_fits(config, names, wanted, lambda value: isinstance(value, int) and value >= least)
 
 
 def check_one_of(config: object, *names: str) -> None:
     """Raise ConfigError if one of these fields is none of the choices of its type."""
     hints = get_type_hints(type(config))
     for name in names:
-        choices = get_args(hints[name])
-        _check(config, [name], f"one of {', '.join(choices)}", choices.__contains__)
+        kinds = get_args(hints[name])
+        choices = get_args(kinds[0]) if NoneType in kinds else kinds
+        check_fits(config, [name], f"one of {', '.join(choices)}", choices.__contains__)
 
 
-def _check(config: object, names: Iterable[str], wanted: str, fits: Callable[[Any], bool]) -> None:
+def check_fits(config: object, names: Iterable[str], wanted: str, fits: Callable[[Any], bool]) -> None:
     """Raise ConfigError if one of these fields does not fit. None does if it is the default."""
     for name in names:
         value = getattr(config, name)

@@ -2,8 +2,12 @@
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+from repshare.errors import ConfigError
 
 OWNER_ONLY = 0o600
 PART = ".part"  # the end of the name of a file that is being written
@@ -27,6 +31,15 @@ def write_atomically(path: Path, content: str | bytes, *, private: bool = False)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def explain_errors(what: str) -> Iterator[None]:
+    """Raise ConfigError where the system refuses something: `what`, and the system's reason."""
+    try:
+        yield
+    except OSError as error:  # ssl.SSLError is one, too
+        raise ConfigError(f"{what}: {error.strerror or error}") from error
 
 
 def open_private(path: Path, mode: str) -> IO[Any]:

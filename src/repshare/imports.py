@@ -1,8 +1,9 @@
 """Code that is imported on demand: a user's own (`file.py:function`), and optional packages."""
 
+import hashlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -44,6 +45,16 @@ def run_file(reference: str) -> ModuleType:
     finally:
         sys.path.pop(0)
     return module
+
+
+def describe_code(references: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return, as a part of run.json, a hash of each file that one of these names something in; nothing without any.
+
+    What a file imports is not in its hash.
+    """
+    paths = [Path(each.rpartition(":")[0]) for each in references if is_reference(each)]
+    code = {str(path): f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}" for path in paths}
+    return {"code": code} if code else {}
 
 
 def in_one_line(error: BaseException) -> str:

@@ -484,14 +484,26 @@ def test_help_needs_neither_pytorch_nor_numpy_nor_the_parser():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
-def test_the_help_of_learning_needs_no_pytorch():
-    code = (
-        "import sys, contextlib, repshare.cli.main\n"
-        "with contextlib.suppress(SystemExit): repshare.cli.main.main(['compare', '--help'])\n"
-        "sys.exit('torch' in sys.modules)"
-    )
+WITHOUT_PYTORCH = """
+import sys
+sys.modules["torch"] = None  # importing it raises ModuleNotFoundError, as where it is not installed
+from repshare.cli.main import main
+for arguments in ARGUMENTS:
+    try:
+        main(arguments)
+    except SystemExit as end:
+        print(f"exit code {end.code}", file=sys.stderr)
+"""
+
+
+def test_without_pytorch_every_help_works_and_commands_say_what_to_install():
+    helps = [[*name.split(), "--help"] for name in [*GROUPS, *LEAVES]]
+    needing = [["compare", "--dataset", "digits"], ["run", "RS"], ["join", "http://localhost:1", "--task", "a.py:b"]]
+    code = WITHOUT_PYTORCH.replace("ARGUMENTS", repr([*helps, *needing]))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, "fixed codes" in done.stdout) == (0, True)
+    install = "repshare: this needs torch, which is not installed: pip install 'repshare[learn]'"
+    assert done.stderr.splitlines() == ["exit code 0"] * len(helps) + [install, "exit code 2"] * len(needing)
+    assert "fixed codes" in done.stdout  # the methods are listed without their modules
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

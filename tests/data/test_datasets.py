@@ -12,6 +12,10 @@ from repshare.errors import ConfigError, DataError
 
 SIZES = {"mnist": (60_000, 10_000), "fashion_mnist": (60_000, 10_000), "cifar10": (50_000, 10_000)}
 SIZES["digits"] = (1_200, 597)
+HISTOGRAMS = {
+    "mnist": [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],
+    "digits": [119, 121, 117, 121, 120, 123, 120, 118, 119, 122],
+}
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -24,7 +28,7 @@ def test_a_data_set_has_its_published_shape_and_classes(name):
         assert labels.shape == (size,)
         assert labels.dtype == np.int64
     found = histogram(splits.train.labels, [np.arange(SIZES[name][0])], 10)[0]
-    assert tuple(found) == DATASETS[name].train_histogram
+    assert found.tolist() == HISTOGRAMS.get(name, [SIZES[name][0] // 10] * 10)
 
 
 @pytest.mark.parametrize("name", DATASETS)
@@ -77,7 +81,7 @@ def test_one_changed_value_anywhere_is_noticed(field):
         changed = np.roll(changed, 1)  # the histogram stays as it is
     else:
         changed.flat[-1] ^= 1
-    with pytest.raises(DataError, match=f"not digits: {field} .* SHA-256"):
+    with pytest.raises(DataError, match="not digits: the samples have another SHA-256"):
         verify(arrays._replace(**{field: changed}), "digits")
 
 
@@ -89,7 +93,7 @@ def test_the_right_bytes_in_a_wrong_shape_or_of_another_set_are_noticed():
     bytewise = arrays.test_labels.view(np.uint8).reshape(597, 8)[:, 0]
     with pytest.raises(DataError, match=r"test labels are uint8 of shape"):
         verify(arrays._replace(test_labels=bytewise), "digits")
-    with pytest.raises(DataError, match="not mnist: train classes have"):
+    with pytest.raises(DataError, match=r"not mnist: train images are uint8 of shape \(1200, 1, 8, 8\)"):
         verify(arrays, "mnist")
 
 

@@ -28,7 +28,7 @@ TABLE, TRAFFIC = EXPERIMENTS["table"], EXPERIMENTS["traffic"]
 
 def carry_out(experiment, path, splits, seeds, stop=None, setting=TINY):
     """The experiment's lines, timings aside."""
-    splits = splits.tested_on(60)
+    splits = splits.first(test=60)
     setting = resolve(setting, len(splits.train.labels))
     folder = Folder(path / experiment.name, experiment.describe(setting), resume=True)
     with Inline() as workers:
@@ -104,7 +104,7 @@ def test_a_look_that_was_cut_off_is_had_again(tmp_path, splits):
             raise KeyboardInterrupt
         return {"clients": len(views)}
 
-    experiment = Experiment("looks", "", plan, show=None, condense=what_was_seen, look=look)
+    experiment = Experiment("looks", plan, show=None, condense=what_was_seen, look=look)
     setting = replace(TINY, clients=2, model=("mlp",))
     looks = [False, True]  # the one after the last round is cut off
     with pytest.raises(KeyboardInterrupt):

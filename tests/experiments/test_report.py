@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from repshare.errors import ConfigError
-from repshare.experiments.report import make_report, read_run
+from repshare.experiments.report.document import make_report
+from repshare.experiments.report.reading import read_run
 from support.browsers import Visit, start_browser
 from support.warm import run_warm
 

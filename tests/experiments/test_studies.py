@@ -18,7 +18,6 @@ MNIST = resolve(Setting(), 60_000)
 NAMES = [study.name for study in STUDIES]
 SMALL = Study(
     "small",
-    "a small one",
     (Variant("usual"), Variant("no λ", policy={"lambda_kd": 0.0, "lambda_disc": 0.0}, methods=("RS",))),
     (Panel("a title", "an axis", {"usual": "as it is", "no λ": "without"}, "own"),),
 )
@@ -49,7 +48,7 @@ def test_a_study_is_carried_out_and_drawn_to_the_same_bytes_twice(tmp_path, spli
     setting = resolve(Setting(dataset="digits", samples=60, rounds=2), len(splits.train.labels))
     folder = Folder(tmp_path / "small", experiment.describe(setting), resume=True)
     with Inline() as workers:
-        list(fill(experiment, experiment.plan(setting, 2), lambda _: splits.tested_on(60), folder, workers))
+        list(fill(experiment, experiment.plan(setting, 2), lambda _: splits.first(test=60), folder, workers))
     lines = folder.records.read()
     alone, usual, without = (
         [line["accuracy"] for line in lines if (line["method"], line["variant"]) == which]

@@ -16,6 +16,7 @@ from repshare.config import Run, Setting
 from repshare.errors import ConfigError
 from repshare.experiments.comparison import choose_methods, describe, plan_comparison
 from repshare.methods import CA, FL, IL, METHODS, RS, SL, find_method
+from repshare.results.records import Folder
 from repshare.simulation import Checkpoint, Inline, Processes, simulate
 
 ROOT = Path(__file__).parents[2]
@@ -187,6 +188,21 @@ def test_the_method_and_its_options_are_part_of_a_runs_description(splits, tmp_p
     told = json.loads(json.dumps(describe(plan_comparison(setting, ["IL", FEDPROX], 1, splits))))
     assert told["methods"] == ["IL", FEDPROX]
     assert told["setting"]["method_options"] == ["FEDPROX.mu=0.5"]
+
+
+def test_a_run_is_not_resumed_with_a_file_that_has_changed(own, splits, tmp_path):
+    def resume():
+        Folder(tmp_path / "run", describe(plan_comparison(SMALL, ["IL", f"{own}:PLAIN"], 1, splits)), resume=True)
+
+    resume()
+    resume()
+    Path(own).write_text(OWN.replace("once more", "at last"))
+    with pytest.raises(ConfigError, match=rf"another run \({own} 'sha256 (\w+)' there, 'sha256 (?!\1)\w+' here\)"):
+        resume()
+    described = json.loads((tmp_path / "run/run.json").read_text())
+    del described["code"]  # as an earlier version left it
+    (tmp_path / "run/run.json").write_text(json.dumps(described))
+    resume()
 
 
 def test_a_file_that_has_changed_is_read_again(own):

@@ -231,9 +231,8 @@ def in_step(exchanges, digits, rounds=3):
         clients.append(Client(LeNet5(), mine, name=name, test=test, policy=Policy(m_up=2, m_down=2)))
     told = []
     for number in range(1, rounds + 1):
-        boxes = [Mailbox() for _ in clients]
-        for client, box in zip(clients, boxes, strict=True):
-            box.inbox = exchanges[client.name].collect(make_wants(client.method, client.policy, 0, client.name, number))
+        wanted = {each.name: make_wants(each.method, each.policy, 0, each.name, number) for each in clients}
+        boxes = [Mailbox(exchanges[name].collect(wants)) for name, wants in wanted.items()]
         for client, box in zip(clients, boxes, strict=True):
             client.exchange = box
             told.append({**asdict(client.round()), "seconds": None})

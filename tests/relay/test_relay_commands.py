@@ -94,6 +94,7 @@ def test_all_commands_work_while_the_relay_runs(tmp_path):
         (["tasks", "create", "digits", "--classes", "10", "--dimension", "9"], "dimension 8 there, 9 wanted"),
         (["tasks", "delete", "none"], "there is no task 'none'"),
         (["tasks", "export", "none", "file"], "there is no task 'none'"),
+        (["tasks", "export", "digits", "none/file"], "none/file cannot be written: No such file or directory"),
         (["tasks", "import", "none"], "none cannot be read"),
         (["tasks", "import", "relay.db"], "not a message of repshare's"),
         (["tasks", "list", "--redis", "redis://127.0.0.1:1/0"], "Redis"),

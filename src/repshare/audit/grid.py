@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from repshare.config import Policy
-from repshare.errors import ConfigError
-from repshare.fields import check_least
+from repshare.fields import check_fits, check_least
 
 
 @dataclass(frozen=True)
@@ -32,13 +31,10 @@ class Grid:
 
     def __post_init__(self) -> None:
         check_least(self, trials=100, releases=1, m_up=0, epochs=1)
-        for name in ("epsilons", "n_avgs", "class_sizes"):
-            if not getattr(self, name) or min(getattr(self, name)) <= 0:
-                raise ConfigError(f"{name} must be one or more numbers above 0")
-        if min(self.class_sizes) < 3:
-            raise ConfigError(f"class_sizes must be at least 3, not {min(self.class_sizes)}")
-        if not 0 < self.delta < 1:
-            raise ConfigError(f"delta must be above 0 and below 1, not {self.delta}")
+        lists = ["epsilons", "n_avgs", "class_sizes"]
+        check_fits(self, lists, "one or more numbers above 0", lambda values: min(values, default=0) > 0)
+        check_fits(self, ["class_sizes"], "at least 3", lambda sizes: min(sizes) >= 3)
+        check_fits(self, ["delta"], "above 0 and below 1", lambda value: 0 < value < 1)
 
     def policy(self, epsilon: float | None, n_avg: int) -> Policy:
         """Return the policy of a client that is attacked."""

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from repshare.cli.parsing.options import Json
 from repshare.errors import ConfigError
+from repshare.results import terminal
 
 
 def data(
@@ -30,7 +31,6 @@ def data(
         folder: Folder that already holds the files, as torchvision lays them out.
     """
     from repshare.data import DATASETS, cache, load
-    from repshare.results import terminal
 
     console = Console(stderr=json)
     if unknown := set(names) - set(DATASETS):
@@ -44,8 +44,8 @@ def data(
         kept = "in the cache" if cache.location(name).exists() else "not fetched yet"
         rows[name] = {
             "image": " × ".join(map(str, content.shape)),
-            "training": f"{sum(content.train_histogram):,}",
-            "test": f"{sum(content.test_histogram):,}",
+            "training": f"{content.train:,}",
+            "test": f"{content.test:,}",
             "where": "built in" if name == "digits" else kept,
         }
     if json:

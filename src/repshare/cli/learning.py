@@ -3,9 +3,10 @@
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,9 +20,12 @@ from repshare.config import Setting
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least, field_helps
 from repshare.imports import is_reference
+from repshare.results import terminal
+from repshare.results.records import Folder
 
 if TYPE_CHECKING:
     from repshare.data import Splits
+    from repshare.experiments.comparison import Step
     from repshare.simulation import Workers
 
 METHODS = ("CL", "IL", "FL", "FD", "RS", "CA", "CS")  # that are compared if none are given
@@ -119,8 +123,7 @@ def _compare(
     command: str, setting: Setting, output: Output, methods: Sequence[str], seeds: int, fallback: str | None
 ) -> None:
     from repshare.experiments import comparison
-    from repshare.results import plots, terminal
-    from repshare.results.records import Folder
+    from repshare.results import plots
 
     check_seeds(seeds)
     titles = {method.name: method.title for method in comparison.choose_methods(methods, setting).values()}
@@ -130,15 +133,12 @@ def _compare(
         terminal.say(console, warning, "yellow")
     runs = comparison.plan_comparison(setting, methods, seeds, splits)
     pool = make_workers(output, setting.clients)
-    folder = Folder(_folder(output, command, setting), comparison.describe(runs), resume=output.resume)
+    described = comparison.describe(runs)
+    folder = Folder(_folder(output, command, setting), described, resume=output.resume)
     hint = f"resume with --name {folder.path.name} --resume"
-    with folder, pool as workers, terminal.progress(console) as bar, interruptible(hint) as until_interrupted:
-        task = bar.add_task("", total=sum(run.setting.rounds for run in runs))
-        done = 0
-        work = comparison.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
-        for run, round, _ in until_interrupted(work):
-            bar.update(task, completed=done + round, description=f"{comparison.name_of(run)}, seed {run.seed}")
-            done += round if round == run.setting.rounds else 0
+    with folder, pool as workers:
+        steps = comparison.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
+        show_progress(steps, sum(run.setting.rounds for run in runs), console, hint)
     setting, lines = runs[0].setting, folder.records.read()
     summaries = comparison.summaries(lines)
     title = f"{Path(setting.dataset).name}, {setting.clients} clients"
@@ -147,7 +147,7 @@ def _compare(
             name: {"std": s.std_over_clients if s.std_over_seeds is None else s.std_over_seeds, **s._asdict()}
             for name, s in summaries.items()
         }
-        terminal.print_json({"methods": results, "config": comparison.describe(runs)})
+        terminal.print_json({"methods": results, "config": described})
     else:
         most = max(run.setting.rounds for run in runs)
         heading = f"{title}, {most} rounds: test accuracy at the end"
@@ -159,22 +159,27 @@ def _compare(
         terminal.say(console, f"{what:<13}{folder.path / file}")
 
 
+def show_progress(steps: "Generator[Step]", total: int, console: Console, hint: str) -> None:
+    """Carry out runs, and show how far they are. Ctrl-C ends them after a round, and says `hint`."""
+    with terminal.progress(console) as bar, interruptible(hint) as until_interrupted:
+        task, done = bar.add_task("", total=total), 0
+        for title, round, rounds in until_interrupted(steps):
+            bar.update(task, completed=done + round, description=title)
+            done += round if round == rounds else 0
+
+
 def _folder(output: Output, command: str, setting: Setting) -> Path:
     if output.name is not None:
         return output.runs / output.name
     dataset = Path(setting.dataset.partition(":")[0]).stem
-    wanted = path = output.runs / f"{command}-{dataset}-{time.strftime('%Y%m%d-%H%M%S')}"
-    number = 1
-    while path.exists():
-        number += 1
-        path = wanted.with_name(f"{wanted.name}-{number}")
-    return path
+    wanted = output.runs / f"{command}-{dataset}-{time.strftime('%Y%m%d-%H%M%S')}"
+    paths = chain([wanted], (wanted.with_name(f"{wanted.name}-{number}") for number in count(2)))
+    return next(path for path in paths if not path.exists())
 
 
 def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Splits, Setting]":
     """Load the data set of a setting. If it cannot be downloaded, say so, and load the fallback instead."""
     from repshare.data import load as fetch
-    from repshare.results.terminal import say
 
     folder = Path(setting.data_folder).expanduser() if setting.data_folder else None
     try:
@@ -182,7 +187,7 @@ def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Spl
     except DataError as error:
         if fallback is None:
             raise
-        say(console, f"{error}\nUsing {fallback} instead of {setting.dataset}.", "yellow")
+        terminal.say(console, f"{error}\nUsing {fallback} instead of {setting.dataset}.", "yellow")
         return fetch(fallback), replace(setting, dataset=fallback)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, Union
 from repshare import __version__, imports
 from repshare.cli.interrupts import Interrupted
 from repshare.errors import ConfigError, RepshareError, StoreError, WorkerFailed
+from repshare.files import explain_errors
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 SHELLS = ("bash", "zsh", "fish")
@@ -166,10 +167,8 @@ def _write_completion(arguments: list[str]) -> None:
     import tyro
 
     config = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
-    try:
+    with explain_errors(f"{arguments[1]} cannot be written"):
         tyro.cli(_as_union(COMMANDS), prog="repshare", args=["--tyro-write-completion", *arguments], config=config)
-    except OSError as error:
-        raise ConfigError(f"{arguments[1]} cannot be written: {error.strerror}") from error
 
 
 def _as_union(commands: Commands) -> Any:

@@ -13,6 +13,9 @@ from typing import Literal
 from repshare.cli.parsing.options import Json
 from repshare.cli.relay_tasks import DatabaseOptions, Name, TaskValues, create_task
 from repshare.errors import ConfigError, StoreError
+from repshare.files import write_atomically
+from repshare.relay.auth import REMEMBERED_SECONDS, Grant
+from repshare.relay.checking import check_all
 from repshare.relay.options import Address, RelayOptions
 from repshare.results.terminal import print_json
 
@@ -46,13 +49,12 @@ def serve(
 
     address.check(insecure=options.insecure)
     logs.set_up(log_level)
-    audit = storage.open_audit_log()
-    with storage.open() as database:
-        for warning in database.inspect():
+    with storage.open() as relay:
+        for warning in relay.database.inspect():
             logs.log_event(warning, logging.WARNING)
         if task is not None:
-            create_task(database, audit, task, values)
-        server.serve(database, options, address, audit)
+            create_task(relay, task, values)
+        server.serve(relay.database, options, address, relay.audit)
 
 
 def invite(
@@ -85,18 +87,13 @@ def invite(
         days: Number of days after which the token ends. Default: never.
         out: Write the token to this file, which only you can read, instead of printing it.
     """
-    from repshare.files import write_atomically
-    from repshare.relay.auth import Access, Grant
-    from repshare.relay.tasks import Tasks
-
-    audit = storage.open_audit_log()
     if out is not None and ((out.exists() and not renew) or not out.parent.is_dir()):
         raise ConfigError(f"{out} already exists" if out.exists() else f"there is no folder {out.parent}")
-    with storage.open() as database:
+    with storage.open() as relay:
         if task is not None:
-            Tasks(database).get(task)
-        token = Access(database).invite(Grant(role, name, task), renew=renew, days=days)
-        audit.note_operator("invite", task=task, client=name, role=role, days=days, renewed=renew)
+            relay.tasks.get(task)
+        token = relay.access.invite(Grant(role, name, task), renew=renew, days=days)
+        relay.audit.note_operator("invite", task=task, client=name, role=role, days=days, renewed=renew)
     if out is not None:
         write_atomically(out, f"{token}\n", private=True)
     if json:
@@ -127,23 +124,20 @@ def revoke(name: Name, storage: DatabaseOptions, task: str | None = None, withdr
         task: The task that the token is for. Default: a token for all tasks.
         withdraw: Also delete what the client has published.
     """
-    from repshare.relay.auth import REMEMBERED_SECONDS, Access
     from repshare.relay.background import forget
-    from repshare.relay.tasks import Tasks
 
     if withdraw and task is None:
         raise ConfigError("--withdraw withdraws a release from a task: give --task, too")
-    audit = storage.open_audit_log()
-    with storage.open() as database:
-        grant = Access(database).revoke(name, task)
-        audit.note_operator("revoke", task=task, client=name, role=grant.role)
+    with storage.open() as relay:
+        grant = relay.access.revoke(name, task)
+        relay.audit.note_operator("revoke", task=task, client=name, role=grant.role)
         print(f"the {grant.role} token of {name} has ended", file=sys.stderr)
         if withdraw and task is not None:
             time.sleep(2 * REMEMBERED_SECONDS)  # until running relays have noticed: it could publish again before
-            there = Tasks(database).get(task)
+            there = relay.tasks.get(task)
             there.board.withdraw(name)
             forget(there, [name])
-            audit.note_operator("withdraw", task=task, client=name)
+            relay.audit.note_operator("withdraw", task=task, client=name)
             print(f"the release of {name} is withdrawn", file=sys.stderr)
 
 
@@ -159,10 +153,8 @@ def check(storage: DatabaseOptions, repair: bool = False, json: Json = False) ->
     Args:
         repair: Repair what can be repaired, and delete releases, tokens and secure sums that cannot be read.
     """
-    from repshare.relay.checking import check_all
-
-    with storage.open() as database:
-        findings = list(check_all(database, repair=repair))
+    with storage.open(audited=False) as relay:
+        findings = list(check_all(relay.database, repair=repair))
     if json:
         print_json({"damaged": [finding._asdict() for finding in findings]})
     else:

@@ -4,27 +4,37 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import asdict, dataclass, field, make_dataclass
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from json import loads as parse_json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
-from repshare.cli.agreement import AgreementOptions, make_agreed_task
 from repshare.cli.parsing.options import Json
+from repshare.config import CommonLoss
 from repshare.errors import ConfigError
+from repshare.files import explain_errors, write_atomically
+from repshare.relay.auth import Access
+from repshare.relay.monitoring.audit_log import AuditLog
+from repshare.relay.tasks import Tasks, make_task
 from repshare.results.terminal import print_json
 from repshare.sharing.task import describe_fields
-
-if TYPE_CHECKING:
-    from repshare.relay.monitoring.audit_log import AuditLog
-    from repshare.stores import Database
+from repshare.stores import Database, open_database
 
 VARIABLE = "REPSHARE_REDIS"
 AUDIT_VARIABLE = "REPSHARE_AUDIT_LOG"
 Name = Annotated[str, tyro.conf.Positional]
+
+
+class Stored(NamedTuple):
+    """The stored state of a relay, and the log of accepted actions."""
+
+    database: Database
+    tasks: Tasks
+    access: Access
+    audit: AuditLog
 
 
 @dataclass(frozen=True)
@@ -41,20 +51,15 @@ class DatabaseOptions:
     """Write accepted actions (created, invited, published …) to this file as JSON lines; `-` for standard output.
     Default: the environment variable REPSHARE_AUDIT_LOG, else no log."""
 
-    def open_audit_log(self) -> "AuditLog":
-        """Return the log of accepted actions."""
-        from repshare.relay.monitoring.audit_log import AuditLog
-
-        return AuditLog(self.audit_log or os.environ.get(AUDIT_VARIABLE) or None)
-
-    def open(self) -> "closing[Database]":
-        """Open the database for the length of a block."""
-        from repshare.stores import open_database
-
+    @contextmanager
+    def open(self, *, audited: bool = True) -> Iterator[Stored]:
+        """Open the database for the length of a block; if something may be done in it, the audit log before."""
+        audit = AuditLog((self.audit_log or os.environ.get(AUDIT_VARIABLE) or None) if audited else None)
         redis = self.redis or (os.environ.get(VARIABLE) if self.db is None else None)
         if redis and not redis.startswith(("redis://", "rediss://")):
             raise ConfigError(f"--redis and {VARIABLE} must begin with redis:// or rediss://")  # it may be a password
-        return closing(open_database(redis or self.db or "relay.db"))
+        with closing(open_database(redis or self.db or "relay.db")) as database:
+            yield Stored(database, Tasks(database), Access(database), audit)
 
 
 def _options() -> Iterator[tuple[str, Any, Any]]:
@@ -74,11 +79,25 @@ class TaskValues(make_dataclass("TaskValues", _options(), frozen=True)):  # type
 
 
 @dataclass(frozen=True)
-class AgreedValues(TaskValues):
-    """The same, with what follows from a common space."""
+class AgreementOptions:
+    """A common space (CS), for a task whose clients learn one classifier: --input-shape asks for it."""
 
-    space: str | None = None
-    description: str | None = None
+    input_shape: tuple[int, ...] = ()
+    """Shape of a sample: channels, height and width of an image, or the number of columns of a table."""
+    input_range: tuple[float, float] | None = None
+    """The least and the largest value of an input, such as 0 255. Inputs of clients must be in it.
+    Default: images and columns are normalised by the clients to mean 0 and deviation 1."""
+    class_names: tuple[str, ...] = ()
+    """Names of the classes, in the order of their labels. A client with others is refused."""
+    space: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [OPTION=VALUE …]")] = ()
+    """The space: patches (images), fourier (tables), or a module as file.py:function, of which the task states a hash.
+    Default: by the shape."""
+    space_seed: int = 0
+    """Seed of the space's random numbers."""
+    loss: CommonLoss = "squared"
+    """Loss of the common classifier. discriminant is the one that takes --epsilon: clients share sums of classes."""
+    shrinkage: float | None = None
+    """Regularisation ρ / n of the common classifier. Default: by the clients' votes."""
 
 
 def create(name: Name, storage: DatabaseOptions, values: TaskValues, common: AgreementOptions) -> None:
@@ -93,16 +112,14 @@ def create(name: Name, storage: DatabaseOptions, values: TaskValues, common: Agr
     Args:
         name: The task's name.
     """
-    audit = storage.open_audit_log()
-    if common != AgreementOptions():
-        values = _agree(values, common)
-    with storage.open() as database:
-        create_task(database, audit, name, values)
+    agreed = {} if common == AgreementOptions() else _agree(values, common)
+    with storage.open() as relay:
+        create_task(relay, name, values, **agreed)
 
 
-def _agree(values: TaskValues, common: AgreementOptions) -> "AgreedValues":
-    """Return the values of a task whose clients learn a common classifier."""
-    if not common.input_shape:
+def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
+    """Return the values of a task that follow from a common space. Needs PyTorch."""
+    if not options.input_shape:
         raise ConfigError("a common space needs --input-shape")
     if values.dimension is not None or values.norm_bound is not None:
         raise ConfigError("--dimension and --norm-bound follow from the common space: leave them out")
@@ -110,9 +127,21 @@ def _agree(values: TaskValues, common: AgreementOptions) -> "AgreedValues":
         raise ConfigError(
             "a common classifier is the sum of all parts: leave --aggregation, --no-weighted and --named-peers out"
         )
-    task = make_agreed_task(common, values.classes)
-    made = {name: getattr(task, name) for name in ("classes", "dimension", "norm_bound", "space", "description")}
-    return AgreedValues(**asdict(values) | made)
+    import torch
+
+    from repshare.spaces import Fourier, choose
+    from repshare.spaces.agreement import Common
+
+    classes = values.classes or len(options.class_names)
+    if not classes:
+        raise ConfigError("a common classifier needs --classes or --class-names")
+    space, inputs = choose(options.space, torch.zeros(1, *options.input_shape), options.space_seed), options.input_range
+    if isinstance(space, Fourier) and inputs is not None:
+        columns = len(space.low)
+        space, inputs = replace(space, low=(inputs[0],) * columns, high=(inputs[1],) * columns), None
+    common = Common(space, options.loss, options.shrinkage, class_names=options.class_names, inputs=inputs)
+    task = common.task(classes)
+    return {name: getattr(task, name) for name in ("classes", "dimension", "norm_bound", "space", "description")}
 
 
 def describe(name: Name, storage: DatabaseOptions) -> None:
@@ -123,10 +152,8 @@ def describe(name: Name, storage: DatabaseOptions) -> None:
     Args:
         name: The task's name.
     """
-    from repshare.relay.tasks import Tasks
-
-    with storage.open() as database:
-        task = Tasks(database).get(name).entry.task
+    with storage.open(audited=False) as relay:
+        task = relay.tasks.get(name).entry.task
     if task.description is None:
         raise ConfigError(f"the task {name} has no common space: its clients share features of their own models")
     print_json(parse_json(task.description))
@@ -139,25 +166,22 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
 
     repshare relay tasks list --json
     """
-    from repshare.relay.auth import Access
-    from repshare.relay.tasks import Tasks
-
-    with storage.open() as database:
-        entries = Access(database).entries()
+    with storage.open(audited=False) as relay:
+        entries = relay.access.entries()
         tokens = [entry.grant for entry in entries]
-        expires = {entry.grant: _day(entry.expires) for entry in entries if entry.expires is not None}
-        tasks = Tasks(database)
+        ends = {entry.grant: time.gmtime(entry.expires) for entry in entries if entry.expires is not None}
+        expires = {grant: time.strftime("%Y-%m-%d %H:%M", end) for grant, end in ends.items()}  # UTC
         rows = [
             {
                 "name": entry.name,
                 **asdict(entry.task),
-                "published": tasks.get(entry.name).board.status(limit=0).clients,
+                "published": relay.tasks.get(entry.name).board.status(limit=0).clients,
                 "tokens": [grant.name for grant in tokens if grant.task == entry.name],
                 "expire": {grant.name: day for grant, day in expires.items() if grant.task == entry.name},
             }
-            for entry in tasks.entries()
+            for entry in relay.tasks.entries()
         ]
-        if tasks.find_faults():
+        if relay.tasks.find_faults():
             print("some descriptions of tasks cannot be read: see repshare relay check", file=sys.stderr)
     everywhere = [
         {"name": grant.name, "role": grant.role, **({"expires": expires[grant]} if grant in expires else {})}
@@ -189,13 +213,10 @@ def export(name: Name, file: Annotated[Path, tyro.conf.Positional], storage: Dat
         name: The task's name.
         file: The file to write.
     """
-    from repshare.files import write_atomically
-    from repshare.relay.tasks import Tasks
-
-    audit = storage.open_audit_log()
-    with storage.open() as database:
-        write_atomically(file, Tasks(database).export(name), private=True)
-    audit.note_operator("export", task=name)
+    with storage.open() as relay:
+        with explain_errors(f"{file} cannot be written"):
+            write_atomically(file, relay.tasks.export(name), private=True)
+        relay.audit.note_operator("export", task=name)
 
 
 def import_task(file: Annotated[Path, tyro.conf.Positional], storage: DatabaseOptions, name: str | None = None) -> None:
@@ -207,16 +228,11 @@ def import_task(file: Annotated[Path, tyro.conf.Positional], storage: DatabaseOp
         file: The file to read.
         name: New name of the task. Default: the name that it had.
     """
-    from repshare.relay.tasks import Tasks
-
-    try:
+    with explain_errors(f"{file} cannot be read"):
         exported = file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
-    audit = storage.open_audit_log()
-    with storage.open() as database:
-        imported = Tasks(database).import_task(exported, name)
-    audit.note_operator("import", task=imported)
+    with storage.open() as relay:
+        imported = relay.tasks.import_task(exported, name)
+        relay.audit.note_operator("import", task=imported)
     print(f"imported {imported}", file=sys.stderr)
 
 
@@ -228,36 +244,26 @@ def delete(name: Name, storage: DatabaseOptions) -> None:
     Args:
         name: The task's name.
     """
-    from repshare.relay.tasks import Tasks
-
-    audit = storage.open_audit_log()
-    with storage.open() as database:
-        Tasks(database).delete(name)
-    audit.note_operator("delete", task=name)
+    with storage.open() as relay:
+        relay.tasks.delete(name)
+        relay.audit.note_operator("delete", task=name)
 
 
-def create_task(database: "Database", audit: "AuditLog", name: str, values: TaskValues) -> None:
+def create_task(relay: Stored, name: str, values: TaskValues, **agreed: Any) -> None:
     """Create a task, and say so. One that is there needs no values."""
-    from repshare.relay.tasks import Tasks, make_task
-
-    tasks = Tasks(database)
-    there = tasks.find(name)
-    if values.classes is None or values.dimension is None:
+    there, given = relay.tasks.find(name), asdict(values) | agreed
+    if given["classes"] is None or given["dimension"] is None:
         if values == TaskValues() and there is not None:
             return
         raise ConfigError(f"a new task needs --classes and --dimension: {name} does not exist yet")
-    bound = values.norm_bound or (there.entry.task.norm_bound if there is not None else None)
-    new = tasks.create(name, make_task(asdict(values) | {"norm_bound": bound}))
+    if not given["norm_bound"] and there is not None:
+        given["norm_bound"] = there.entry.task.norm_bound
+    new = relay.tasks.create(name, make_task(given))
     if new:
-        audit.note_operator("create", task=name)
+        relay.audit.note_operator("create", task=name)
     print(f"task {name} {'created' if new else 'already exists'}", file=sys.stderr)
 
 
 def _show_token(token: dict[str, Any]) -> str:
     until = f", until {token['expires']}" if "expires" in token else ""
     return f"{token['name']} ({token['role']}{until})"
-
-
-def _day(expires: float) -> str:
-    """Return a time as people read it (UTC)."""
-    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(expires))

@@ -7,6 +7,7 @@ import tyro
 from rich.console import Console
 
 from repshare.errors import ConfigError
+from repshare.files import explain_errors, write_atomically
 from repshare.results.terminal import say
 
 
@@ -26,14 +27,12 @@ def report(
         runs: Folders of compare, run, reproduce table, join, peer or demo --keep, with run.json and records.jsonl.
         output: The file to write.
     """
-    from repshare.experiments.report import make_report, read_run
-    from repshare.files import write_atomically
+    from repshare.experiments.report.document import make_report
+    from repshare.experiments.report.reading import read_run
 
     if not runs:
         raise ConfigError("give the folders of the runs: repshare report runs/first")
     made = make_report([read_run(path) for path in runs])
-    try:
+    with explain_errors(f"{output} cannot be written"):
         write_atomically(output, made)
-    except OSError as error:
-        raise ConfigError(f"{output} cannot be written: {error.strerror}") from error
     say(Console(), f"{output} ({len(made.encode()) / 1e6:.1f} MB, opens offline)")

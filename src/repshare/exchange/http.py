@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from repshare.errors import ConfigError, ExchangeError, Malformed, Outdated, Refused, Unreachable
+from repshare.files import explain_errors
 from repshare.imports import in_one_line
 
 TIMEOUT_SECONDS = 10.0
@@ -242,13 +243,11 @@ def _is_loopback(host: str) -> bool:
 
 
 def _tls(ca: Path | None, cert: tuple[Path, Path] | None) -> ssl.SSLContext:
-    try:
+    files = ", ".join(str(path) for path in (ca, *(cert or ())) if path)
+    with explain_errors(f"{files} cannot be used"):
         context = ssl.create_default_context(cafile=None if ca is None else str(ca))
         if cert is not None:
             context.load_cert_chain(*map(str, cert))
-    except OSError as error:  # ssl.SSLError is one, too
-        files = ", ".join(str(path) for path in (ca, *(cert or ())) if path)
-        raise ConfigError(f"{files} cannot be used: {error.strerror or error}") from error
     return context
 
 

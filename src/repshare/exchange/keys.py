@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from repshare.errors import ConfigError, Outdated, Refused
-from repshare.files import write_atomically
+from repshare.files import explain_errors, write_atomically
 from repshare.sharing import wire
 from repshare.sharing.wire import Signed
 from repshare.stores import MemoryStore, Store, Transaction
@@ -59,9 +59,8 @@ class Key:
             path: The file.
         """
         try:
-            private = load_pem_private_key(_read_private(path), None)
-        except OSError as error:
-            raise ConfigError(f"the key {path} cannot be read: {error.strerror}") from error
+            with explain_errors(f"the key {path} cannot be read"):
+                private = load_pem_private_key(_read_private(path), None)
         except (ValueError, TypeError) as error:
             raise ConfigError(f"{path} is not a key of `repshare keys new`") from error
         if not isinstance(private, Ed25519PrivateKey):
@@ -75,12 +74,10 @@ class Key:
             path: The file.
         """
         text = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        try:
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(text)
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise ConfigError(f"the key cannot be kept in {path}: {error.strerror}") from error
+        how = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with explain_errors(f"the key cannot be kept in {path}"), os.fdopen(os.open(path, how, 0o600), "wb") as file:
+            file.write(text)
+            os.fsync(file.fileno())
 
     def sign(self, message: bytes) -> bytes:
         """Return this key's signature of a message."""
@@ -200,7 +197,10 @@ def unseal(body: bytes, task: str, client: str, trust: Trust, challenge: bytes) 
         raise Refused(f"it is for the task {signed.task[:80]!r}, not for {task!r}")
     if signed.client != client:
         raise Refused(f"it is by {signed.client[:80]!r}, not by {client!r}")
-    _verify(signed, challenge)
+    try:
+        Ed25519PublicKey.from_public_bytes(signed.key).verify(signed.signature, _message(signed, challenge))
+    except (InvalidSignature, ValueError) as error:
+        raise Refused("its signature is not its key's for this question: it is forged, or was recorded") from error
     if _round(signed.release) != signed.round:
         raise Refused(f"it says round {signed.round}, but the release in it another")
     trust.admit(client, signed.key)  # after the signature: on first use only what the key's owner made counts
@@ -209,14 +209,6 @@ def unseal(body: bytes, task: str, client: str, trust: Trust, challenge: bytes) 
 
 def _round(release: bytes) -> int:
     return wire.decode_release(release).round if release else 0
-
-
-def _verify(signed: Signed, challenge: bytes) -> None:
-    """Raise Refused unless this was signed for this question with the key that it names."""
-    try:
-        Ed25519PublicKey.from_public_bytes(signed.key).verify(signed.signature, _message(signed, challenge))
-    except (InvalidSignature, ValueError) as error:
-        raise Refused("its signature is not its key's for this question: it is forged, or was recorded") from error
 
 
 def _message(signed: Signed, challenge: bytes) -> bytes:

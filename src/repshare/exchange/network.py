@@ -25,6 +25,7 @@ from zenoh.handlers import Callback
 
 from repshare.errors import ConfigError
 from repshare.exchange.keys import CHALLENGE_BYTES
+from repshare.files import explain_errors
 
 LONGEST_NAME = 64  # characters
 MOST_LIVE = 10_000  # names remembered as live in addition to known ones, whatever is invented
@@ -291,12 +292,9 @@ def _with_port(endpoint: str) -> str:
     bare = host.strip("[]")
     family = socket.AF_INET6 if ":" in bare else socket.AF_INET
     kind = socket.SOCK_DGRAM if protocol in ("udp", "quic") else socket.SOCK_STREAM
-    try:
-        with socket.socket(family, kind) as free:
-            free.bind((bare, 0))
-            return f"{protocol}/{host}:{free.getsockname()[1]}"
-    except OSError as error:
-        raise ConfigError(f"cannot listen at {endpoint}: {error.strerror}") from error
+    with explain_errors(f"cannot listen at {endpoint}"), socket.socket(family, kind) as free:
+        free.bind((bare, 0))
+        return f"{protocol}/{host}:{free.getsockname()[1]}"
 
 
 def _in_time(work: Callable[[], None]) -> None:

@@ -15,5 +15,3 @@ from repshare.experiments.tsne import TSNE_FIGURE
 PAPER = (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND)
 BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, PAIRED, *STUDIES)
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in PAPER + BEYOND}
-
-__all__ = ["EXPERIMENTS"]

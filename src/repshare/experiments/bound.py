@@ -121,4 +121,4 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     return save(figure, folder)
 
 
-BOUND = Experiment("bound", "the mutual-information bound by round", plan, show, condense, look=look, tests=TESTS)
+BOUND = Experiment("bound", plan, show, condense, look=look, tests=TESTS)

@@ -2,31 +2,24 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.client import Record
 from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits, histogram
 from repshare.errors import ConfigError
-from repshare.imports import is_reference
+from repshare.imports import describe_code, is_reference
 from repshare.learning.randomness import numpy_stream
 from repshare.methods import METHODS, Method, find_method
-from repshare.results.records import Folder, Journal, Line, Summary, summarise
+from repshare.results.records import Folder, Journal, Line, Summary, group, summarise
 from repshare.simulation import Checkpoint, Workers, following, resolve, simulate
 from repshare.simulation.checkpoint import States
 from repshare.simulation.plan import deal, make_plan, make_run, make_task
 from repshare.simulation.schedule import is_ever_tested
 
-
-class Progress(NamedTuple):
-    """The progress of a list of runs."""
-
-    run: Run[ResolvedSetting]
-    round: int
-    records: list[Record]
+Step = tuple[str, int, int]  # a run's title, the round that is over, and the number of its rounds
 
 
 def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits: Splits) -> list[Run[ResolvedSetting]]:
@@ -72,11 +65,9 @@ def who_has_what(run: Run[Setting], splits: Splits) -> NDArray[np.int64]:
 
 def describe(runs: Sequence[Run[Setting]]) -> dict[str, Any]:
     """Return the contents of run.json."""
-    return {
-        "methods": list(dict.fromkeys(run.method for run in runs)),
-        "seeds": sorted({run.seed for run in runs}),
-        "setting": asdict(runs[0].setting),
-    }
+    methods, setting = list(dict.fromkeys(run.method for run in runs)), runs[0].setting
+    described = {"methods": methods, "seeds": sorted({run.seed for run in runs}), "setting": asdict(setting)}
+    return described | describe_code([*methods, setting.dataset, *setting.model, *setting.space])
 
 
 def carry_out(
@@ -86,16 +77,16 @@ def carry_out(
     workers: Workers,
     *,
     checkpoint_every: int | None = None,
-) -> Generator[Progress]:
+) -> Generator[Step]:
     """Carry out the runs that the folder does not hold yet, writing each round's records as it ends.
 
     A run that was interrupted resumes from its last checkpoint, and what was recorded after that is recorded again.
     """
     finished = folder.finished()
     for run in runs:
-        called = name_of(run)
+        called, last = name_of(run), run.setting.rounds
         if (called, run.seed) in finished:
-            yield Progress(run, run.setting.rounds, [])
+            yield f"{called}, seed {run.seed}", last, last
             continue
         name = f"{called}-{run.seed}"
         yield from resume_run(run, splits, folder, name, folder.records, workers, checkpoint_every)
@@ -111,7 +102,7 @@ def resume_run(
     journal: Journal,
     workers: Workers,
     checkpoint_every: int | None,
-) -> Generator[Progress]:
+) -> Generator[Step]:
     """Simulate from the last checkpoint, with the journal holding this run's records up to there."""
     checkpoint = Checkpoint(checkpoints(folder, name).folder, run)
     own, done = (name_of(run), run.seed), checkpoint.manifest.round
@@ -120,7 +111,7 @@ def resume_run(
     with following(simulate(run, splits, workers, checkpoint, checkpoint_every=checkpoint_every)) as rounds:
         for number, records in enumerate(rounds, start=done + 1):
             journal.add({"method": own[0], "seed": run.seed, **asdict(record)} for record in records)
-            yield Progress(run, number, records)
+            yield f"{own[0]}, seed {run.seed}", number, run.setting.rounds
 
 
 def checkpoints(folder: Folder, name: str) -> States:
@@ -130,5 +121,4 @@ def checkpoints(folder: Folder, name: str) -> States:
 
 def summaries(lines: Sequence[Line]) -> dict[str, Summary]:
     """Return one summary for each method, in the order they were run."""
-    methods = dict.fromkeys(line["method"] for line in lines)
-    return {method: summarise([line for line in lines if line["method"] == method]) for method in methods}
+    return {method: summarise(own) for method, own in group(lines, "method").items()}

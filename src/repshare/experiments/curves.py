@@ -73,4 +73,4 @@ def _over_seeds(lines: Sequence[Line], part: str) -> dict[float, Band]:
     }
 
 
-CURVES = Experiment("curves", "train and test accuracy by round, N = 5", plan, show, condense)
+CURVES = Experiment("curves", plan, show, condense)

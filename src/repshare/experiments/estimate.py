@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
 
@@ -16,13 +15,7 @@ from repshare.methods import find_method
 from repshare.simulation.plan import Plan, build_model, make_common, make_plan
 
 TIMED_BATCHES, TIMED_IMAGES = 2, 50
-
-
-class Pace(NamedTuple):
-    """Seconds that one core takes for a sample."""
-
-    training: float
-    looking: float  # forward only
+Pace = tuple[float, float]  # seconds that one core takes to train on a sample, and to represent it
 
 
 def estimate(cells: Sequence[Cell], load: Load, workers: int) -> float:
@@ -58,7 +51,8 @@ def _seconds(run: Run[ResolvedSetting], splits: Splits, pace: Pace) -> float:
     represented = rounds * samples if method.share is not None and method.models != "one" else 0
     tests = math.ceil(rounds / setting.eval_every)
     tested = tests * len(splits.test.labels) * (1 if method.models in ("one", "pooled") else setting.clients)
-    return trained * pace.training + (represented + tested) * pace.looking
+    training, representing = pace
+    return trained * training + (represented + tested) * representing
 
 
 def _seconds_in_space(plan: Plan) -> float:
@@ -75,7 +69,7 @@ def _time(plan: Plan) -> Pace:
     try:
         data = plan.train_images[: TIMED_BATCHES * batch], plan.train_labels[: TIMED_BATCHES * batch]
         client = Client(build_model(plan, plan.model(0), 0), Samples(data), policy=plan.run.setting.policy)
-        return Pace(*(_once(work) / len(data[0]) for work in (client.learner.train, client.learner.represent)))
+        return _once(client.learner.train) / len(data[0]), _once(client.learner.represent) / len(data[0])
     finally:
         torch.set_num_threads(threads)
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from repshare.config import Compute, ResolvedSetting, Run, Setting
 from repshare.data import Splits
 from repshare.errors import ConfigError
-from repshare.experiments.comparison import checkpoints, resume_run
+from repshare.experiments.comparison import Step, checkpoints, resume_run
+from repshare.imports import describe_code
 from repshare.learning.measures import View
 from repshare.results.records import Folder, Journal, Line, summarise
 from repshare.simulation import Workers, following
@@ -72,8 +73,6 @@ class Experiment(NamedTuple):
 
     name: str
     """Also of its folder."""
-    title: str
-    """A title, for the help."""
     plan: Callable[[ResolvedSetting, int], list[Cell]]
     """All cells for a setting and a number of seeds; more may be added later, to the same folder."""
     show: Callable[[Sequence[Line], Path, ResolvedSetting], list[Path]]
@@ -96,7 +95,8 @@ class Experiment(NamedTuple):
     def describe(self, setting: Setting) -> dict[str, Any]:
         """Return the contents of its run.json: what all cells, those to be added later too, have in common."""
         given = {key: value for key, value in asdict(setting).items() if key != "data_folder"}
-        return {"experiment": self.name, "setting": {} if self.datasets == () else given}
+        described = {"experiment": self.name, "setting": {} if self.datasets == () else given}
+        return described | describe_code([setting.dataset])
 
 
 Load = Callable[[str], Splits]
@@ -104,22 +104,22 @@ Load = Callable[[str], Splits]
 
 def fill(
     experiment: Experiment, cells: Sequence[Cell], load: Load, folder: Folder, workers: Workers
-) -> Generator[tuple[Cell, int]]:
+) -> Generator[Step]:
     """Compute the cells that the folder does not hold yet. A cell's lines are all there, or none."""
     for cell in cells:
-        held = folder.records.read()
+        held, last = folder.records.read(), cell.run.setting.rounds
         if _holds(held, cell):
-            yield cell, cell.run.setting.rounds
+            yield cell.title, last, last
             continue
         part = Journal(folder.path / "checkpoints" / f"{cell.file_name}.jsonl")
         part.path.parent.mkdir(exist_ok=True)
         splits = load(cell.run.setting.dataset)
-        with following(resume_run(cell.run, splits, folder, cell.file_name, part, workers, None)) as progress:
-            for run, number, _ in progress:
+        with following(resume_run(cell.run, splits, folder, cell.file_name, part, workers, None)) as rounds:
+            for _, number, _ in rounds:
                 if number in cell.looks and experiment.look is not None:
                     seen = experiment.look(cell, workers.look(), splits)
-                    part.add([{"method": run.method, "seed": run.seed, "round": number, "seen": seen}])
-                yield cell, number
+                    part.add([{"method": cell.run.method, "seed": cell.run.seed, "round": number, "seen": seen}])
+                yield cell.title, number, last
         compute = cell.run.setting.policy.compute
         marked: Line = {} if compute == "fp32" else {"compute": compute}
         kept = [{**cell.key, **line, **marked} for line in experiment.condense(cell, part.read())]

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from matplotlib.patches import Patch
+
 from repshare.config import Attack, ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
 from repshare.results.plots import STYLES, panels, save, tidy
@@ -101,8 +103,6 @@ def _find(lines: Sequence[Line], row: str, partners: str) -> list[float]:
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     """Draw a group of bars for each method, paler for worse partners; a black line for learning alone."""
-    from matplotlib.patches import Patch
-
     figure, systems = panels(11, 4.6, 1, len(SIZES), sharey=True)
     fades = {kind: 1 - 0.8 * turn / (len(KINDS) - 1) for turn, kind in enumerate(KINDS)}
     for axes, (size, here) in zip(systems, _by_size(lines).items(), strict=True):
@@ -124,4 +124,4 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     return save(figure, folder, write_table(lines, setting.dataset))
 
 
-PARTNERS = Experiment("partners", "whether it matters what partners share", plan, show, condense, seeds=SEEDS)
+PARTNERS = Experiment("partners", plan, show, condense, seeds=SEEDS)

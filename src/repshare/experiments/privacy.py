@@ -3,7 +3,9 @@
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
 
 from repshare.config import ResolvedSetting, Setting
 from repshare.experiments import private_space
@@ -11,9 +13,6 @@ from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
 from repshare.results.plots import STYLES, draw_points, label_ends, panels, save, tidy
 from repshare.results.records import Line, entry, find, group
 from repshare.results.terminal import markdown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CLASSES = 10
 EPSILONS = (0.1, 1.0, 10.0, 100.0)
@@ -116,7 +115,7 @@ def _show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     return save(figure, folder, markdown([f"<{setting.dataset}", *(f"{size:,} samples" for size in sizes)], rows))
 
 
-def _draw(axes: "Axes", lines: Sequence[Line]) -> None:
+def _draw(axes: Axes, lines: Sequence[Line]) -> None:
     """Draw private releases as curves over ε; rows without an ε as horizontal lines."""
     edge, ends = 2 * max(EPSILONS), []
     by_row = group(lines, "row")
@@ -136,11 +135,4 @@ def _draw(axes: "Axes", lines: Sequence[Line]) -> None:
     label_ends(axes, ends)
 
 
-PRIVACY = Experiment(
-    "privacy",
-    "accuracy against ε of differentially private releases",
-    plan,
-    show,
-    seeds=5,
-    datasets=tuple({**AMOUNTS, **private_space.AMOUNTS}),
-)
+PRIVACY = Experiment("privacy", plan, show, seeds=5, datasets=tuple({**AMOUNTS, **private_space.AMOUNTS}))

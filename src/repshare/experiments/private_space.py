@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
 
 from repshare.config import ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Row, make_cell
 from repshare.results.plots import STYLES, draw_points, label_ends, panels, save, tidy
 from repshare.results.records import Line, entry, find, group
 from repshare.results.terminal import markdown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CLIENTS = 10
 EPSILONS = (0.1, 0.5, 1.0, 3.0, 10.0)
@@ -127,7 +126,7 @@ CURVES: dict[str, dict[str, Any]] = {
 }
 
 
-def _draw(axes: "Axes", lines: Sequence[Line]) -> None:
+def _draw(axes: Axes, lines: Sequence[Line]) -> None:
     edge, ends, by_row = 2 * max(EPSILONS), [], group(lines, "row")
     for title, dashes in LEVELS.items():
         if title in by_row and "common part" not in title:

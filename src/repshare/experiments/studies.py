@@ -11,7 +11,6 @@ SKEWED = {f"α = {alpha:g}": {"partition": "dirichlet", "alpha": alpha} for alph
 SKEWS = {label: label.removeprefix("α = ") for label in SKEWED} | {"uniform": "∞\n(uniform)"}
 SKEW = Study(
     "skew",
-    "clients whose classes differ: Dirichlet shares, tested on all classes and on their own",
     [Variant(label, {**dealt, **LONGER}, methods=ALL) for label, dealt in {**SKEWED, "uniform": {}}.items()],
     [
         Panel("tested on all classes", "Dirichlet α: the smaller, the more one-sided", SKEWS),
@@ -22,7 +21,6 @@ SKEW = Study(
 PRESENT = {"all there": "all in each round", "half absent": "half absent\nin each round"}
 ABSENCE = Study(
     "absence",
-    "half of the clients absent in each round",
     [
         Variant("all there", LONGER, methods=(*METHODS, *SPACE)),
         Variant("half absent", {"dropout": 0.5, **LONGER}, methods=(*METHODS, *SPACE)),
@@ -34,7 +32,6 @@ ABSENCE = Study(
 BITS = {"fp32": "fp32", "fp16": "fp16", "int8": "int8"}
 PRECISION = Study(
     "precision",
-    "how exactly what is shared is written: fp32, fp16, int8",
     [
         Variant("fp32", policy={"common_precision": "fp32"}, methods=(*METHODS, *SPACE)),
         Variant("fp16", policy={"precision": "fp16", "common_precision": "fp16"}, methods=("RS", "CS")),
@@ -47,7 +44,6 @@ HELD = {f"{held} of 10 classes": {"partition": "shards", "classes_per_client": h
 CLASSES = {label: label.partition(" ")[0] for label in HELD}
 UNSEEN = Study(
     "unseen",
-    "clients that lack classes: what they learn about those",
     [Variant(label, dealt, methods=ALL) for label, dealt in HELD.items()],
     [
         Panel("tested on classes the client has", "classes that a client has, of 10", CLASSES, "own"),
@@ -62,7 +58,6 @@ SHOWN = {"none": "none", "classifier": "classifier\nλ_disc = 1"} | {
 }
 DISCRIMINATOR = Study(
     "discriminator",
-    "the classifier as discriminator, compared with an external one and none",
     [
         Variant("classifier"),
         Variant("none", policy={"lambda_disc": 0.0}, methods=("RS",)),
@@ -76,7 +71,6 @@ COUNTS = {"n_avg = 1": "1", "n_avg = 3": "3", "n_avg = 10": "10", "n_avg = 1000"
 PAIRS = {f"n_avg = 3, M↑ = {up}, M↓ = {down}": (up, down) for up, down in ((1, 9), (9, 1), (9, 9))}
 AVERAGES = Study(
     "averages",
-    "samples in an observation (n_avg), observations sent and received (M↑, M↓)",
     [
         Variant("n_avg = 10"),
         *(Variant(f"n_avg = {count}", policy={"n_avg": count}, methods=("RS",)) for count in (1, 3, 1000)),
@@ -100,7 +94,6 @@ CODES = (0.0, 0.1, 0.3, 0.9)  # other methods do not depend on codes: they are r
 CROWDS = {clients: {f"N = {clients}, codes ±{size:g}": size for size in CODES} for clients in (10, 5)}
 CONTROL = Study(
     "codes",
-    "class codes drawn from a seed in place of what others share (FC), closer to zero and farther",
     [
         Variant(label, {"clients": clients, "code_size": size}, methods=CONTROLLED if size == CODES[-1] else ("FC",))
         for clients, codes in CROWDS.items()
@@ -120,7 +113,6 @@ PENALTIES = {f"λ_length = {weight:g}": weight for weight in (0.0, 1.0, 10.0, 10
 TICKS = {label: f"{weight:g}" for label, weight in PENALTIES.items()}
 LENGTH = Study(
     "length",
-    "features kept short by a penalty, with every method",
     [
         Variant(label, policy={"lambda_length": weight}, methods=("CL", "IL", "FL", "FD", "RS"))
         for label, weight in PENALTIES.items()
@@ -133,7 +125,6 @@ NINE = {"clients": 9, "samples": 1080}
 NETWORKS = {"lenet5": "LeNet5", "convnet": "ConvNet", "mlp": "MLP"}
 MODELS = Study(
     "models",
-    "three kinds of network together, compared with each kind alone (9 clients)",
     [
         *(Variant(kind, {**NINE, "model": (kind,)}, methods=(*METHODS, "CA")) for kind in KINDS),
         Variant("together", {**NINE, "model": KINDS, "dimension": 84}, methods=("RS", "CS")),
@@ -151,7 +142,6 @@ MANY = "N = 10000, 6 samples each"
 BY_SIZE = sorted([*PER_CLIENT.items(), ("N = 10", 10)], key=lambda labelled: labelled[1])
 CLIENTS = Study(
     "clients",
-    "5 to 10,000 clients, with as many samples in all, and with as many each",
     [
         *(Variant(f"N = {size}", {"clients": size, **LONGER}, methods=ALL) for size in SIZES),
         *(Variant(f"N = {size}", {"clients": size, **LONGER}, methods=SPACE) for size in CROWD),
@@ -175,7 +165,6 @@ ROUNDS = {
 }  # by the number of clients
 COMMON = Study(
     "space",
-    "the common space: accuracy against its dimension, and against rounds",
     [
         *(
             Variant(label, {"space": ("patches", f"filters={count}")}, methods=SPACE)

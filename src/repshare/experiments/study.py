@@ -5,16 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
 
 from repshare.config import ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell, missing
 from repshare.results.plots import STYLES, draw_points, panels, save, tidy
 from repshare.results.records import Line, entry, find, group, mean_std, summarise
 from repshare.results.terminal import markdown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 METHODS = ("IL", "FL", "RS")
 ORDER = ("CL", "IL", "FL", "FD", "RS", "FC", "CA", "CS")
@@ -53,7 +52,6 @@ class Study(NamedTuple):
     """A study: what is varied, and how it is shown."""
 
     name: str
-    title: str
     variants: Sequence[Variant]
     panels: Sequence[Panel]
     ordered: bool = True
@@ -65,7 +63,7 @@ class Study(NamedTuple):
     def experiment(self) -> Experiment:
         """Return the study as an experiment."""
         planned, shown, condensed = partial(plan, self), partial(show, self), partial(condense, self)
-        return Experiment(self.name, self.title, planned, shown, condensed, seeds=SEEDS)
+        return Experiment(self.name, planned, shown, condensed, seeds=SEEDS)
 
 
 def plan(study: Study, setting: ResolvedSetting, seeds: int) -> list[Cell]:
@@ -131,7 +129,7 @@ def even(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Line]:
     return [line for line in lines if line["seed"] not in lacking] or list(lines)
 
 
-def draw(axes: "Axes", study: Study, panel: Panel, lines: Sequence[Line]) -> None:
+def draw(axes: Axes, study: Study, panel: Panel, lines: Sequence[Line]) -> None:
     """Draw a line for each method; a level one for a method that does not depend on what is varied here."""
     by_method, places = group(lines, "method"), list(panel.ticks)
     methods = sorted(by_method, key=lambda method: (ORDER.index(method.partition(" ")[0]), method))

@@ -98,14 +98,5 @@ def show(rows: Sequence[Row], lines: Sequence[Line], folder: Path, setting: Sett
     return plots.save(figure, folder, terminal.table_markdown(setting.dataset, lines, published))
 
 
-TABLE = Experiment(
-    "table",
-    "the paper's table next to the published numbers",
-    partial(plan, ROWS),
-    partial(show, ROWS),
-    seeds=5,
-    datasets=tuple(PUBLISHED),
-)
-PAIRED = Experiment(
-    "pairs", "a network next to the common classifier", partial(plan, PAIRS), partial(show, PAIRS), seeds=3
-)
+TABLE = Experiment("table", partial(plan, ROWS), partial(show, ROWS), seeds=5, datasets=tuple(PUBLISHED))
+PAIRED = Experiment("pairs", partial(plan, PAIRS), partial(show, PAIRS), seeds=3)

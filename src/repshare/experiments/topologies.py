@@ -4,7 +4,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
 
 from repshare.config import ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
@@ -12,9 +13,6 @@ from repshare.results.plots import OTHER, Style, draw_points, panels, save, tidy
 from repshare.results.records import Line, entry, find, group, mean_std
 from repshare.results.terminal import markdown
 from repshare.results.terminal import traffic as in_units
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 ALONE, RELAY = "alone (IL)", "relay"  # for comparison
 WAYS = [  # whom a client learns from; without a relay, from m_down peers
@@ -108,7 +106,7 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     return save(figure, folder, write_table(setting.dataset, lines))
 
 
-def _draw_ways(axes: "Axes", lines: Sequence[Line]) -> None:
+def _draw_ways(axes: Axes, lines: Sequence[Line]) -> None:
     """Draw a dot for each way, with relay and alone as lines to compare with."""
     found = {way.title: find(lines, "accuracy", row=way.title, clients=SIZE) for way in WAYS}
     titles = [title for title, values in found.items() if values]
@@ -121,4 +119,4 @@ def _draw_ways(axes: "Axes", lines: Sequence[Line]) -> None:
     axes.invert_yaxis()
 
 
-TOPOLOGIES = Experiment("topologies", "what it costs to have no server", plan, show, seeds=SEEDS)
+TOPOLOGIES = Experiment("topologies", plan, show, seeds=SEEDS)

@@ -99,6 +99,4 @@ def write_table(volumes: Sequence[Volume]) -> str:
     return markdown(HEADS.split("|"), rows)
 
 
-TRAFFIC = Experiment(
-    "traffic", "bytes per client and round, and the paper's formulas", plan, show, condense, datasets=(), tests=100
-)
+TRAFFIC = Experiment("traffic", plan, show, condense, datasets=(), tests=100)

@@ -77,6 +77,4 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
     return save(figure, folder)
 
 
-TSNE_FIGURE = Experiment(
-    "tsne", "the feature spaces of two clients by round", plan, show, what_was_seen, look=look, tests=IMAGES
-)
+TSNE_FIGURE = Experiment("tsne", plan, show, what_was_seen, look=look, tests=IMAGES)

@@ -9,7 +9,6 @@ import logging
 import secrets
 import warnings
 from collections import defaultdict
-from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -25,6 +24,7 @@ from repshare.learning import objective
 from repshare.learning.measures import Averages, Losses
 from repshare.learning.objective import Terms
 from repshare.learning.randomness import derive, secret_stream, torch_stream
+from repshare.learning.samples import change_tensors
 from repshare.learning.training import Learner
 from repshare.privacy.end_to_end import EndToEndGuard
 
@@ -129,7 +129,9 @@ class PrivateLearner(Learner):
         """Leave each sample's own gradient where Opacus finds it; return the means of the terms, for the record."""
         head = self.network.head
         head.training = False  # Opacus cannot see what becomes of an output that another hook has kept,
-        features, _ = self.network(_channels_first(inputs))
+        # Where channels are last, Opacus gives wrong gradients without an error.
+        channels_first = change_tensors(inputs, lambda each: each.clone(memory_format=torch.contiguous_format))
+        features, _ = self.network(channels_first)
         head.training = True  # so that the head is asked once more
         logits = head(features)
         terms = self._terms_of_each(features, logits, labels)
@@ -185,13 +187,6 @@ def _leave_out_overflows(parameters: list[nn.Parameter]) -> int:
     for gradients in own:
         gradients.masked_fill_(broken.view(-1, *[1] * (gradients.ndim - 1)), 0.0)
     return int(broken.sum())
-
-
-def _channels_first(inputs: Any) -> Any:
-    """Return images as Opacus expects them: where channels are last, it gives wrong gradients without an error."""
-    if isinstance(inputs, Mapping):
-        return {name: _channels_first(tensor) for name, tensor in inputs.items()}
-    return inputs.clone(memory_format=torch.contiguous_format)
 
 
 @lru_cache

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from repshare.errors import ModelError
 from repshare.learning.models import Network, leave_no_trace
+from repshare.learning.samples import change_tensors
 
 ROWS = 8  # inputs that are looked at, and as many with noise
 COLUMNS = 64  # features that are looked at, spread over all
@@ -60,7 +61,7 @@ def check(made: Made, model: str) -> None:
 
 def passes_on(represent: Callable[[Any], Tensor], inputs: Any) -> bool:
     """Return whether each number of a representation is an input's, up to scale and, with noise, an offset."""
-    inputs = _part(inputs, ROWS)
+    inputs = change_tensors(inputs, lambda each: each[:ROWS])
     given, made = _flatten(inputs), represent(inputs).flatten(1).double()
     if given is not None and given.shape == made.shape and _same_rows(made, given):
         return True
@@ -78,7 +79,7 @@ def _used(network: Network, inputs: Any) -> dict[int, int]:
     """Return the parameters that features depend on, by identity, and their sizes. Frozen ones count as used."""
     head = {id(parameter) for parameter in network.head.parameters()}
     with torch.enable_grad():
-        features, _ = network(_part(inputs, 1))
+        features, _ = network(change_tensors(inputs, lambda each: each[:1]))
     found = _leaves(features)
     return {
         id(parameter): parameter.numel()
@@ -118,10 +119,6 @@ def _same_columns(made: Tensor, given: Tensor) -> bool:
         return False
     made, given = (nn.functional.normalize(each, dim=0) for each in (made[:, moving], given))
     return bool(((made.T @ given).square().amax(dim=1) > 1 - CLOSE**2).all())
-
-
-def _part(inputs: Any, rows: int) -> Any:
-    return {name: each[:rows] for name, each in inputs.items()} if isinstance(inputs, Mapping) else inputs[:rows]
 
 
 def _flatten(inputs: Any) -> Tensor | None:

@@ -167,11 +167,7 @@ def _project(width: int, dimension: int) -> list[nn.Module]:
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
-    "lenet5": LeNet5,
-    "convnet": ConvNet,
-    "mlp": MLP,
-    "resnet9": ResNet9,
-    "resnet18": ResNet18,
+    made.__name__.lower(): made for made in (LeNet5, ConvNet, MLP, ResNet9, ResNet18)
 }
 
 
@@ -247,7 +243,8 @@ def split(model: nn.Module, example: Any, head: str | None = None) -> Network:
         if network is not None:
             leave_no_trace(model, lambda: network(example))
     except (RuntimeError, TypeError, ValueError) as error:
-        raise ModelError(f"{kind} cannot take the data{_shape(example)}: {str(error).splitlines()[0]}") from error
+        shape = f", a batch of shape {tuple(example.shape)}" if isinstance(example, Tensor) else ""
+        raise ModelError(f"{kind} cannot take the data{shape}: {str(error).splitlines()[0]}") from error
     if network is None:
         raise ModelError(
             f"{kind} does not end in a linear layer: none of {', '.join(layers)} gives the model's output. "
@@ -278,10 +275,6 @@ def leave_no_trace(model: nn.Module, ask: Callable[[], Any]) -> Any:
             return ask()
     finally:
         model.train(was_training)
-
-
-def _shape(example: Any) -> str:
-    return f", a batch of shape {tuple(example.shape)}" if isinstance(example, Tensor) else ""
 
 
 def _call(model: nn.Module, inputs: Any) -> Any:

@@ -1,6 +1,6 @@
 """A client's labelled data, checked once, then served in batches."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import Any
 
@@ -40,7 +40,7 @@ class Samples:
         else:
             inputs, labels = default_collate([self._data[int(i)] for i in indices])
         _check_labels(labels)
-        return self._place(inputs), labels.to(self.device, torch.int64)
+        return change_tensors(inputs, self._place), labels.to(self.device, torch.int64)
 
     def part(self, rows: Tensor) -> "Samples":
         """Return only these samples, without a copy of them."""
@@ -79,12 +79,17 @@ class Samples:
             labels.append(batch.cpu())
         return torch.cat(labels)
 
-    def _place(self, inputs: Any) -> Any:
-        if isinstance(inputs, Mapping):
-            return {name: self._place(tensor) for name, tensor in inputs.items()}
-        if inputs.ndim == 4:  # images: convolutions are faster with the channels last
-            return inputs.to(self.device, memory_format=torch.channels_last)
-        return inputs.to(self.device)
+    def _place(self, tensor: Tensor) -> Tensor:
+        if tensor.ndim == 4:  # images: convolutions are faster with the channels last
+            return tensor.to(self.device, memory_format=torch.channels_last)
+        return tensor.to(self.device)
+
+
+def change_tensors(inputs: Any, change: Callable[[Tensor], Any]) -> Any:
+    """Return a batch's inputs, which may be a mapping, with every tensor changed."""
+    if isinstance(inputs, Mapping):
+        return {name: change_tensors(each, change) for name, each in inputs.items()}
+    return change(inputs)
 
 
 def _as_tensors(*pair: Any) -> tuple[Tensor, Tensor]:

@@ -13,12 +13,11 @@ from repshare.config import Setting
 from repshare.errors import ConfigError
 from repshare.fields import parse_options
 from repshare.imports import in_one_line, is_reference, run_file
-from repshare.methods.centralized import CL
+from repshare.methods.baselines import CL, IL
 from repshare.methods.codes import FC
 from repshare.methods.common import CA, CS
 from repshare.methods.distillation import FD
 from repshare.methods.fedavg import FL
-from repshare.methods.independent import IL
 from repshare.methods.method import Method
 from repshare.methods.sharing import RS
 from repshare.methods.split import SL
@@ -88,7 +87,5 @@ def _settle(method: Method, setting: Setting) -> Any:
     given |= parse_options(method.name, type(method.options), words)
     try:
         return replace(method.options, **given)
-    except ConfigError:
-        raise
     except (ValueError, TypeError) as error:  # its author's check
         raise ConfigError(f"the options of {method.name} are refused: {in_one_line(error)}") from error

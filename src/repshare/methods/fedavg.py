@@ -1,7 +1,8 @@
 """FL: FedAvg (McMahan et al., 2016): all weights go out, their average by number of samples comes back."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,22 +19,20 @@ from repshare.sharing import fixed_point, wire
 from repshare.sharing.task import Task
 
 Weights = Mapping[str, NDArray[Any]]
+Part = Callable[[Network], torch.nn.Module]  # what is averaged of a network
+
+model_of: Part = attrgetter("model")
 
 
-def share(learner: Learner, round: int) -> bytes:
-    """Return the model itself, batch statistics included."""
-    return wire.encode_weights(read_weights(learner.network.model), round=round, samples=len(learner.samples))
+def share(learner: Learner, round: int, part: Part = model_of) -> bytes:
+    """Return the model itself, or a part of it, batch statistics included."""
+    return wire.encode_weights(read_weights(part(learner.network)), round=round, samples=len(learner.samples))
 
 
-def absorb(learner: Learner, body: bytes) -> None:
-    """Continue from the average."""
-    load_weights(learner.network.model, body)
-
-
-def load_weights(module: torch.nn.Module, body: bytes) -> None:
-    """Give a module these weights, if there are any."""
+def absorb(learner: Learner, body: bytes, part: Part = model_of) -> None:
+    """Continue from the average, if there is any."""
     weights, _, _ = wire.decode_weights(body)
-    own = module.state_dict()
+    own = part(learner.network).state_dict()
     if not weights:
         return  # no client has sent any yet
     if {name: array.shape for name, array in weights.items()} != {name: tensor.shape for name, tensor in own.items()}:
@@ -92,7 +91,7 @@ def _together(a: Sum, b: Sum, client: str) -> Sum:
 class Average:
     """The average of the newest round's weights; it grows with the clients that have sent theirs."""
 
-    add_up = staticmethod(add_up)
+    add_up, part = staticmethod(add_up), staticmethod(model_of)
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
         """Begin with the weights of this network, if any."""
@@ -102,11 +101,6 @@ class Average:
             self._sum = Sum(0, 1, {name: fixed_point.weigh(array, 1) for name, array in initial.items()}, initial)
         self._body: bytes | None = None
         self._counted: set[tuple[str, int]] = set()  # who has sent which round: repeating it changes nothing
-
-    @staticmethod
-    def part(network: Network) -> torch.nn.Module:
-        """Return the part of a network that is averaged."""
-        return network.model
 
     def accept(self, client: str, body: bytes) -> None:
         """Add one client's weights. The first of a new round starts a new sum; an older round is refused."""

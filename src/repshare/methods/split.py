@@ -6,17 +6,20 @@ the round is over it averages the copies. What a client has of the network never
 """
 
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
 
 from repshare.config import Policy
-from repshare.learning.models import Network
 from repshare.learning.objective import Terms, cross_entropy
 from repshare.learning.training import Batch, Learner
-from repshare.methods.fedavg import Average, load_weights, read_weights, refuse_privacy
+from repshare.methods.fedavg import Average, Part, absorb, refuse_privacy, share
 from repshare.methods.method import Method
 from repshare.sharing import wire
+
+head_of: Part = attrgetter("head")
 
 
 def answer_batch(head: nn.Linear, body: bytes) -> tuple[bytes, Tensor, Tensor]:
@@ -56,22 +59,9 @@ class SplitLearner(Learner):
 
 
 class HeadAverage(Average):
-    """The average of the server's copies of the head."""
+    """The average of the server's copies of the head. They are at the server all the time: no traffic."""
 
-    @staticmethod
-    def part(network: Network) -> nn.Module:
-        """Return the part of a network that is averaged."""
-        return network.head
-
-
-def share(learner: Learner, round: int) -> bytes:
-    """Return the server's copy of the head after this round. It was there all the time: no traffic."""
-    return wire.encode_weights(read_weights(learner.network.head), round=round, samples=len(learner.samples))
-
-
-def absorb(learner: Learner, body: bytes) -> None:
-    """Make the server's copy the average again."""
-    load_weights(learner.network.head, body)
+    part = staticmethod(head_of)
 
 
 def adapt(policy: Policy) -> Policy:
@@ -80,4 +70,5 @@ def adapt(policy: Policy) -> Policy:
     return replace(policy, lambda_kd=0.0, lambda_disc=0.0, lambda_length=0.0, m_up=0, m_down=0)
 
 
-SL = Method("SL", "split learning", share, HeadAverage, absorb, learner=SplitLearner, adapt=adapt, models="part")
+send, receive = partial(share, part=head_of), partial(absorb, part=head_of)
+SL = Method("SL", "split learning", send, HeadAverage, receive, learner=SplitLearner, adapt=adapt, models="part")

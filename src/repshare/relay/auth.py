@@ -90,7 +90,11 @@ class Access:
 
         It expires after this number of days; None: never.
         """
-        _check(grant)
+        check_client_name(grant.name)
+        if grant.task is not None:
+            check_name(grant.task)
+        elif grant.role == "client":
+            raise ConfigError(f"a client belongs to a task: invite {grant.name} with --task")
         if days is not None and not 0 < days <= MOST_DAYS:
             raise ConfigError(f"a token can be valid for up to {MOST_DAYS:,} days, not for {days:g}")
         token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
@@ -137,15 +141,11 @@ class Access:
         for key in self._store.transact(work):
             self._remembered.pop(key.removeprefix("token/"), None)
 
-    def find(self, token: str) -> Grant | None:
-        """Return what this token allows; None if it is not one of ours, or not any more."""
-        (found,) = self.find_all([token])
-        if isinstance(found, Damaged):
-            raise found
-        return found
-
     def find_all(self, tokens: Sequence[str]) -> list[Grant | Damaged | None]:
-        """Return what each of these tokens allows, or that what is kept of it is damaged."""
+        """Return what each of these tokens allows, or that what is kept of it is damaged.
+
+        None of one that is not ours, or not any more.
+        """
         parts = [split(token) for token in tokens]
         kept = self._store.read(lambda state: get_each(state, [f"token/{token_id}" for token_id, _ in parts]))
         found: list[Grant | Damaged | None] = []
@@ -158,7 +158,7 @@ class Access:
         return found
 
     def recall(self, token: str) -> Grant | None:
-        """Return what `find` returned a moment ago, without asking the database; None if it must be asked."""
+        """Return what `find_all` returned a moment ago, without asking the database; None if it must be asked."""
         token_id, secret = split(token)
         until, entry = self._remembered.get(token_id, (0.0, None))
         if entry is None or self._clock() > until or not self._fits(entry, secret):
@@ -237,14 +237,6 @@ def split(token: str) -> tuple[str, str]:
     mark, _, rest = token.partition("_")
     token_id, _, secret = rest.partition("_")
     return (token_id, secret) if mark == "rs" and token_id.isalnum() and token_id.isascii() else ("", "")
-
-
-def _check(grant: Grant) -> None:
-    check_client_name(grant.name)
-    if grant.task is not None:
-        check_name(grant.task)
-    elif grant.role == "client":
-        raise ConfigError(f"a client belongs to a task: invite {grant.name} with --task")
 
 
 def _digest(secret: str) -> bytes:

@@ -45,15 +45,12 @@ class RateLimiter:
         if left < needed:
             return (needed - left) / self._per_second
         if len(self._buckets) >= MOST_BUCKETS:
-            self._forget_full(now)
+            rate = self._per_second
+            full = [key for key, (left, then) in self._buckets.items() if left + (now - then) * rate >= self._burst]
+            for each in full or list(self._buckets):
+                del self._buckets[each]
         self._buckets[key] = (left - cost, now)
         return 0.0
-
-    def _forget_full(self, now: float) -> None:
-        rate = self._per_second
-        full = [key for key, (left, then) in self._buckets.items() if left + (now - then) * rate >= self._burst]
-        for key in full or list(self._buckets):
-            del self._buckets[key]
 
 
 class MemoryBudget:

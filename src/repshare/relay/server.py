@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from repshare.errors import ConfigError
+from repshare.files import explain_errors
 from repshare.relay.app import make_app
 from repshare.relay.monitoring import logs
 from repshare.relay.monitoring.audit_log import AuditLog
@@ -58,10 +58,8 @@ def serve(database: Database, options: RelayOptions, address: Address, audit: Au
         forwarded_allow_ips="*" if address.behind_proxy else None,
         **_tls(address),
     )
-    try:
+    with explain_errors("the certificate or its key cannot be used"):
         config.load()
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigError(f"the certificate or its key cannot be used: {error}") from error
     gc.collect()
     gc.freeze()  # what is there for good is not looked through again while requests wait
     RelayServer(config, _url(address, listener)).run(sockets=[listener])
@@ -106,8 +104,7 @@ class RelayProtocol(HttpToolsProtocol):
         super().connection_made(self._joined)  # type: ignore[arg-type]
         transport.set_write_buffer_limits(high=MOST_UNREAD_BYTES)
         self._head_bytes = 0
-        self._head_timer: TimerHandle | None = None
-        self._read_timer: TimerHandle | None = None
+        self._timers: dict[str, TimerHandle] = {}  # of a head that is awaited, and of an answer that is not read
         self._stopping = self._in_head = False
         self._start_head_timer()
         self._close_others(self._service.connections.add(self, self._address, 1), "too many connections")
@@ -160,7 +157,7 @@ class RelayProtocol(HttpToolsProtocol):
         self._in_head = False
         self._service.heads.remove(self)
         self._head_bytes = 0
-        self._stop_head_timer()
+        self._stop("head")
         if self._stopping:
             super().shutdown()  # after this one's answer
 
@@ -179,8 +176,8 @@ class RelayProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection: it has ended."""
-        self._stop_head_timer()
-        self._stop_read_timer()
+        self._stop("head")
+        self._stop_reading()
         self._service.heads.remove(self)
         self._service.connections.remove(self)
         super().connection_lost(exc)
@@ -195,12 +192,12 @@ class RelayProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         """Stop the timer: the answer was read."""
-        self._stop_read_timer()
+        self._stop_reading()
         super().resume_writing()
 
     def abandon(self) -> None:
         """Close at once, whatever has not been read."""
-        self._stop_read_timer()
+        self._stop_reading()
         self._service.metrics.abandoned.inc()
         self.loop.call_soon(self.transport.abort)  # not in the midst of a write
 
@@ -220,7 +217,7 @@ class RelayProtocol(HttpToolsProtocol):
         return self.config.app.state.service  # type: ignore[union-attr, no-any-return]
 
     def _start_read_timer(self) -> None:
-        self._read_timer = self.loop.call_later(self._service.options.read_seconds, self._check_reading)
+        self._timers["read"] = self.loop.call_later(self._service.options.read_seconds, self._check_reading)
 
     def _check_reading(self) -> None:
         before, self._left = self._left, self.transport.get_write_buffer_size()
@@ -229,23 +226,20 @@ class RelayProtocol(HttpToolsProtocol):
         else:
             self.abandon()
 
-    def _stop_read_timer(self) -> None:
+    def _stop_reading(self) -> None:
         self._service.unread.remove(self)
-        if self._read_timer is not None:
-            self._read_timer.cancel()
-            self._read_timer = None
+        self._stop("read")
 
     def _start_head_timer(self) -> None:
-        if self._head_timer is None:
-            self._head_timer = self.loop.call_later(self._service.options.head_seconds, self._close)
+        if "head" not in self._timers:
+            self._timers["head"] = self.loop.call_later(self._service.options.head_seconds, self._close)
 
-    def _stop_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _stop(self, timer: str) -> None:
+        if timer in self._timers:
+            self._timers.pop(timer).cancel()
 
     def _close(self) -> None:
-        self._stop_head_timer()
+        self._stop("head")
         self.transport.close()
 
 
@@ -289,11 +283,9 @@ class JoiningTransport:
 
 
 def _listen(address: Address) -> socket.socket:
-    try:
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with explain_errors(f"cannot listen on {address.host} port {address.port}"):
         return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {address.host} port {address.port}: {error.strerror or error}") from error
 
 
 def _url(address: Address, listener: socket.socket) -> str:

@@ -3,18 +3,17 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from repshare.files import write_atomically
 from repshare.results.records import Line, find, group, mean_std
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Band = tuple[float, float, float]  # a mean, and the edges of what is shaded around it
 
@@ -46,10 +45,8 @@ STYLES = {  # Okabe and Ito's colours, distinguishable by everyone
 OTHER = Style("#777777", "-", None)  # a user's own method
 
 
-def panels(width: float, height: float, rows: int = 1, columns: int = 1, **shared: Any) -> "tuple[Figure, list[Axes]]":
+def panels(width: float, height: float, rows: int = 1, columns: int = 1, **shared: Any) -> tuple[Figure, list[Axes]]:
     """Return a figure of this size in inches, and its axes, row by row."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **shared).flatten().tolist()
 
@@ -62,10 +59,8 @@ def draw_accuracy(lines: Sequence[Line], path: Path, title: str) -> None:
     figure.savefig(path, dpi=150)
 
 
-def draw_methods(axes: "Axes", lines: Sequence[Line], measure: str, x: str = "round", digits: int = 1) -> None:
+def draw_methods(axes: Axes, lines: Sequence[Line], measure: str, x: str = "round", digits: int = 1) -> None:
     """Draw a measure by round, a line for each method that has it, shaded by the standard deviation over clients."""
-    from matplotlib.ticker import MaxNLocator
-
     scale, ends = 100 if measure.endswith("accuracy") else 1, []
     known = [{**line, measure: scale * line[measure]} for line in lines if line.get(measure) is not None]
     for method, own in group(known, "method").items():
@@ -88,7 +83,7 @@ def band(mean: float, spread: float) -> Band:
     return mean, mean - spread, mean + spread
 
 
-def draw_curve(axes: "Axes", points: Mapping[float, Band], alpha: float = 0.15, **style: Any) -> tuple[float, float]:
+def draw_curve(axes: Axes, points: Mapping[float, Band], alpha: float = 0.15, **style: Any) -> tuple[float, float]:
     """Draw means by place as a line, shaded between the edges unless alpha is 0. Return where it ends."""
     means, low, high = zip(*points.values(), strict=True)
     axes.plot(list(points), means, **style)
@@ -97,7 +92,7 @@ def draw_curve(axes: "Axes", points: Mapping[float, Band], alpha: float = 0.15, 
     return list(points)[-1], means[-1]
 
 
-def label_ends(axes: "Axes", ends: Sequence[tuple[str, str, float, float]], digits: int = 1) -> None:
+def label_ends(axes: Axes, ends: Sequence[tuple[str, str, float, float]], digits: int = 1) -> None:
     """Name each line (name, colour, x, y) where it ends, moved apart where two ends meet."""
     low, high = axes.get_ylim()
     gap, places = 0.055 * (high - low), list[float]()
@@ -129,7 +124,7 @@ def draw_partition(counts: NDArray[Any], path: Path, title: str) -> None:
     figure.savefig(path, dpi=150)
 
 
-def save(figure: "Figure", folder: Path, table: str | None = None, *, name: str = "figure") -> list[Path]:
+def save(figure: Figure, folder: Path, table: str | None = None, *, name: str = "figure") -> list[Path]:
     """Save a table, if there is one, and the figure as PNG and SVG, the same bytes each time. Return the files."""
     markdown = folder / ("table.md" if name == "figure" else f"{name}.md")
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
@@ -140,7 +135,7 @@ def save(figure: "Figure", folder: Path, table: str | None = None, *, name: str 
     return [png, svg] if table is None else [markdown, png, svg]
 
 
-def tidy(axes: "Axes", title: str, x: str, y: str) -> None:
+def tidy(axes: Axes, title: str, x: str, y: str) -> None:
     """Name the axes, draw a light grid, and no frame where there is nothing to read."""
     axes.set_title(title, parse_math=False)
     axes.set(xlabel=x, ylabel=y)
@@ -148,13 +143,13 @@ def tidy(axes: "Axes", title: str, x: str, y: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def draw_points(axes: "Axes", points: Mapping[float, Sequence[float]], **style: Any) -> None:
+def draw_points(axes: Axes, points: Mapping[float, Sequence[float]], **style: Any) -> None:
     """Draw a point for each place: the mean of the values there, ± their standard deviation."""
     means, spreads = zip(*map(mean_std, points.values()), strict=True)
     axes.errorbar(list(points), means, spreads, **{"capsize": 3, **style})
 
 
-def draw_table(lines: Sequence[Line], dataset: str, published: Mapping[str, Mapping[int, float]]) -> "Figure":
+def draw_table(lines: Sequence[Line], dataset: str, published: Mapping[str, Mapping[int, float]]) -> Figure:
     """Draw accuracy by number of clients: a line for each row of the table, crosses for what was published."""
     figure, (axes,) = panels(8.4, 5.0)
     sizes, rows, ends = sorted(group(lines, "clients")), group(lines, "row"), []

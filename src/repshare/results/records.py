@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from repshare.config import Setting
 from repshare.errors import ConfigError
-from repshare.files import open_private, write_atomically
+from repshare.files import explain_errors, open_private, write_atomically
 
 Line = dict[str, Any]
 LOCK = ".lock"
@@ -68,15 +68,13 @@ class Folder:
         """`option` is how a command line chooses the folder. `private`: only its owner may read what is in it."""
         self.path, self.records, self.option = path, Journal(path / "records.jsonl", private=private), option
         description = json.loads(json.dumps(description))
-        try:
+        with explain_errors(f"{path} cannot be used"):
             if path.exists() and any(file.name != LOCK for file in path.iterdir()):
                 self._recognise(description, resume=resume)
             path.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
             if not (path / "run.json").exists():
                 described = {**description, "made_with": _versions()}
                 write_atomically(path / "run.json", json.dumps(described, indent=2) + "\n", private=private)
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be used: {error.strerror}") from error
 
     def __enter__(self) -> Self:
         """Keep other processes out until the block ends."""
@@ -112,7 +110,9 @@ class Folder:
         except ValueError as error:
             raise ConfigError(f"{described} is damaged: {error}") from error
         held.pop("made_with", None)
-        held, wanted = _with_defaults(held), _with_defaults(dict(description))
+        held, wanted = with_defaults(held), with_defaults(dict(description))
+        if "code" in wanted:  # hashes of the user's own files, which earlier versions did not write down
+            held.setdefault("code", wanted["code"])
         if held != wanted:
             where = _first_difference(held, wanted)
             raise ConfigError(f"{self.path} already holds another run ({where}): choose another {self.option}")
@@ -203,7 +203,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _with_defaults(description: dict[str, Any]) -> dict[str, Any]:
+def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
     """Fill in the defaults of options that an earlier version did not have."""
     if not isinstance(given := description.get("setting"), dict):
         return description

@@ -10,14 +10,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from repshare.results.records import Line, Summary, entry, find, group, plus_minus
@@ -28,17 +21,8 @@ CURVE_WIDTH = 10  # characters
 
 def progress(console: Console, unit: str = "rounds") -> Progress:
     """Return a progress bar with the current task, its progress and its expected end."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
+    columns = *Progress.get_default_columns(), MofNCompleteColumn(), TextColumn(unit)
+    return Progress(*columns, console=console, transient=True)
 
 
 def say(console: Console, text: str, style: str = "") -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from repshare.config import Run, Setting
 from repshare.errors import CheckpointError
 from repshare.files import write_atomically
+from repshare.results.records import with_defaults
 
 
 class SavedState(NamedTuple):
@@ -83,7 +84,8 @@ class Checkpoint:
 
     def __init__(self, folder: Path, run: Run[Setting]) -> None:
         self.folder, self.states = folder, States(folder)
-        self._run = json.loads(json.dumps({"method": run.method, "seed": run.seed, "setting": asdict(run.setting)}))
+        described = {"method": run.method, "seed": run.seed, "setting": asdict(run.setting)}
+        self._run = with_defaults(json.loads(json.dumps(described)))
         self._path = folder / "manifest.json"
         self.manifest = self._read()
 
@@ -107,9 +109,7 @@ class Checkpoint:
             held: dict[str, Any] = json.loads(self._path.read_text())
             versions = {int(client): SavedState(*version) for client, version in held["clients"].items()}
             server = SavedState(*held["server"]) if held["server"] else None
-            round, run = int(held["round"]), held["run"]
-            usual = json.loads(json.dumps(asdict(Setting())))
-            run["setting"] = {**usual, **run["setting"]}  # an earlier version did not know of all there is
+            round, run = int(held["round"]), with_defaults(held["run"])
         except FileNotFoundError:
             self.states.clear()  # states that no manifest lists
             return Manifest(0, None, {})

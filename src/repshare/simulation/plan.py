@@ -186,7 +186,11 @@ def make_task(plan: Plan) -> Task:
         raise ConfigError(f"{method.name} averages weights, so it needs one model, not {', '.join(setting.model)}")
     networks = {name: _network(plan, name, seed=0) for name in dict.fromkeys(names)}
     if method.in_space:
-        return _make_common_task(plan)
+        if setting.topology is not None or setting.aggregation != "mean" or not setting.weighted:
+            raise ConfigError(
+                "a common classifier is the weighted total at a relay: leave topology and aggregation, or CS, out"
+            )
+        return make_common(plan.run, plan.train_images[:1]).task(plan.classes)
     widths = {name: method.learner.width(network) for name, network in networks.items()}
     if len(set(widths.values())) > 1:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
@@ -201,15 +205,6 @@ def make_task(plan: Plan) -> Task:
         aggregation=setting.aggregation,
         named_peers=1,  # all clients are one's own
     )
-
-
-def _make_common_task(plan: Plan) -> Task:
-    setting = plan.run.setting
-    if setting.topology is not None or setting.aggregation != "mean" or not setting.weighted:
-        raise ConfigError(
-            "a common classifier is the weighted total at a relay: leave topology and aggregation, or CS, out"
-        )
-    return make_common(plan.run, plan.train_images[:1]).task(plan.classes)
 
 
 def common_start(plan: Plan) -> Network:

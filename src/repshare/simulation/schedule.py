@@ -35,7 +35,10 @@ def attend(setting: ResolvedSetting, seed: int, clients: int) -> Iterator[Attend
         rng = numpy_stream(seed, "attendance", number)
         there = (joins <= number) & (number < leaves) & (busy_until < number)
         there &= rng.random(clients) >= setting.dropout
-        present = _sample(np.flatnonzero(there), setting.participation, rng)
+        present = np.flatnonzero(there)
+        if setting.participation < 1 and len(present):
+            chosen = max(1, round(setting.participation * len(present)))
+            present = np.sort(rng.choice(present, chosen, replace=False))
         slow = present[rng.random(len(present)) < setting.stragglers]
         delays = rng.integers(1, SLOWEST + 1, len(slow))
         busy_until[slow] = number + delays
@@ -64,9 +67,3 @@ def _stay(setting: ResolvedSetting, seed: int, clients: int) -> tuple[NDArray[np
     joins[late] = rng.integers(2, max(last, 2) + 1, clients)[late]
     leaves[gone] = joins[gone] + rng.integers(1, max(last, 1) + 1, clients)[gone]
     return joins, leaves
-
-
-def _sample(there: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    if share >= 1 or not len(there):
-        return there
-    return np.sort(rng.choice(there, max(1, round(share * len(there))), replace=False))

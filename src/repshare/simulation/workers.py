@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,17 +34,15 @@ class RoundResult(NamedTuple):
     """Sums instead, where the method can add up: one a worker."""
 
 
+@dataclass
 class Mailbox:
     """An exchange whose other end is a simulator: what to collect is put in, what was published is taken out."""
 
-    def __init__(self) -> None:
-        self.inbox: bytes | None = None
-        self.outbox: bytes | None = None
+    inbox: bytes
+    outbox: bytes | None = None
 
     def collect(self, wants: Wants) -> bytes:
         """Return what the simulator asked for in this client's place."""
-        if self.inbox is None:
-            raise ValueError("nothing was put in")
         return self.inbox
 
     def publish(self, body: bytes) -> None:
@@ -98,8 +97,8 @@ class Worker:
         return written
 
     def _one_round(self, index: int, number: int, teacher: bytes | None) -> tuple[Record, bytes | None]:
-        client, box = self._client(index), Mailbox()
-        box.inbox, client.exchange = teacher, box
+        client, box = self._client(index), Mailbox(teacher or b"")  # a method without a server collects nothing
+        client.exchange = box
         client.round_number = number - 1  # the run's round, also for one who has missed some
         self._changed.add(index)
         return client.round(test=False), box.outbox

@@ -12,10 +12,6 @@ WANTED = {int: "a whole number", float: "a number"}
 LIKE_AN_OPTION = re.compile(r"(?!-(inf|infinity|nan)$)--?[a-z]|--$", re.IGNORECASE)  # not -1, nor - for standard output
 
 
-class UsageError(ConfigError):
-    """Arguments that a command does not take."""
-
-
 def check_arguments(program: str, command: Callable[..., Any], arguments: Sequence[str]) -> None:
     """Raise ConfigError for what the command does not know, cannot read, or misses."""
     options = options_of(command)
@@ -23,28 +19,26 @@ def check_arguments(program: str, command: Callable[..., Any], arguments: Sequen
         given = _match(options, arguments)
         for option, values in given:
             _check_values(option, values)
-        _check_complete(options, {option.name for option, _ in given})
-    except UsageError as error:
+        named = {option.name for option, _ in given}
+        needed = [option for option in options if option.required and not (option.positional and option.several)]
+        if missing := [option.usage for option in needed if option.name not in named]:
+            raise ConfigError(f"{_listed(missing, 'and')} {'is' if len(missing) == 1 else 'are'} missing.")
+    except ConfigError as error:
         raise ConfigError(f"{error} See `{program} --help`") from None
 
 
 def suggest(word: str, known: Collection[str]) -> str:
     """Return the nearest of the known words, as a question; nothing if none is near."""
-    near = _nearest(word.strip("-").replace("_", "-").lower(), {name.lstrip("-"): name for name in known})
-    return f": did you mean {near}?" if near else "."
-
-
-def _nearest(word: str, known: dict[str, str]) -> str | None:
+    word, names = word.strip("-").replace("_", "-").lower(), {name.lstrip("-"): name for name in known}
     for is_near in (
         lambda name: "".join(part[:1] for part in name.split("-")) == word,  # lr: learning-rate
         lambda name: len(word) > 2 and name.startswith(word),
         lambda name: len(word) > 2 and word in name.split("-"),
+        difflib.get_close_matches(word, names, n=1).__contains__,
     ):
-        for name in sorted(known, key=len):
-            if is_near(name):
-                return known[name]
-    found = difflib.get_close_matches(word, known, n=1)
-    return known[found[0]] if found else None
+        for name in sorted(filter(is_near, names), key=len):
+            return f": did you mean {names[name]}?"
+    return "."
 
 
 def _match(options: list[Option], arguments: Sequence[str]) -> list[tuple[Option, list[str]]]:
@@ -57,7 +51,7 @@ def _match(options: list[Option], arguments: Sequence[str]) -> list[tuple[Option
             flag, equals, value = argument.partition("=")
             flag = flag.replace("_", "-")
             if flag not in known:
-                raise UsageError(f"unknown option {flag}{suggest(flag, known)}")
+                raise ConfigError(f"unknown option {flag}{suggest(flag, known)}")
             given.append((known[flag], [value] if equals else []))
         elif given and given[-1][0].kind is not bool and (given[-1][0].several or not given[-1][1]):
             given[-1][1].append(argument)
@@ -65,38 +59,28 @@ def _match(options: list[Option], arguments: Sequence[str]) -> list[tuple[Option
             given.append((positional[0], [argument]))
             positional = positional if positional[0].several else positional[1:]
         else:
-            raise UsageError(f"unexpected argument {argument!r}.")
+            raise ConfigError(f"unexpected argument {argument!r}.")
     return given
 
 
 def _check_values(option: Option, values: list[str]) -> None:
     if option.kind is bool and values:
-        raise UsageError(f"{option.flag} takes no value.")
+        raise ConfigError(f"{option.flag} takes no value.")
     if option.kind is not bool and not option.several and not values:
-        raise UsageError(f"{option.flag} needs a value: {option.usage}.")
+        raise ConfigError(f"{option.flag} needs a value: {option.usage}.")
     for value in values:
-        if not (option.may_be_none and value == "None"):
-            _check_value(option, value)
-
-
-def _check_value(option: Option, value: str) -> None:
-    if isinstance(option.kind, tuple) and value not in option.kind:
-        near = difflib.get_close_matches(value, option.kind, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose {_listed(option.kind, 'or')}."
-        raise UsageError(f"{option.name} cannot be {value!r}: {hint}")
-    if option.kind in WANTED:
-        try:
-            option.kind(value)
-        except ValueError:
-            called = option.metavar if option.positional else option.flag
-            raise UsageError(f"{called} takes {WANTED[option.kind]}, not {value!r}.") from None
-
-
-def _check_complete(options: list[Option], given: Collection[str]) -> None:
-    needed = [option for option in options if option.required and not (option.positional and option.several)]
-    missing = [option.usage for option in needed if option.name not in given]
-    if missing:
-        raise UsageError(f"{_listed(missing, 'and')} {'is' if len(missing) == 1 else 'are'} missing.")
+        if option.may_be_none and value == "None":
+            continue
+        if isinstance(option.kind, tuple) and value not in option.kind:
+            near = difflib.get_close_matches(value, option.kind, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"choose {_listed(option.kind, 'or')}."
+            raise ConfigError(f"{option.name} cannot be {value!r}: {hint}")
+        if option.kind in WANTED:
+            try:
+                option.kind(value)
+            except ValueError:
+                called = option.metavar if option.positional else option.flag
+                raise ConfigError(f"{called} takes {WANTED[option.kind]}, not {value!r}.") from None
 
 
 def _listed(words: Sequence[str], link: str) -> str:

@@ -67,11 +67,12 @@ def make_report(runs: Sequence[Recorded]) -> str:
     templates.filters["in_words"] = _in_words
     date = time.strftime("%Y-%m-%d", time.localtime())
     template = templates.get_template("report.html")
-    return template.render(runs=runs, sections=_sections, date=date, version=__version__)
-
-
-def _sections(run: Recorded) -> list[Section]:
-    return _experiment(run) if run.experiment else _comparison(run)
+    return template.render(
+        runs=runs,
+        sections=lambda run: _experiment(run) if run.experiment else _comparison(run),
+        date=date,
+        version=__version__,
+    )
 
 
 def _experiment(run: Recorded) -> list[Section]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from repshare.errors import ConfigError
+from repshare.files import explain_errors
 
 if sys.platform != "win32":
     import fcntl
@@ -32,10 +32,8 @@ class AuditLog:
         """`place`: a file's path; `-` for standard output; None for nowhere."""
         self._place, self._clock = place, clock
         if place not in (None, STANDARD_OUTPUT):
-            try:
+            with explain_errors(f"the audit log {place} cannot be written"):
                 os.close(_open(Path(str(place))))
-            except OSError as error:
-                raise ConfigError(f"the audit log {place} cannot be written: {error.strerror}") from error
 
     def note(self, action: Action, role: str, name: str, /, **about: Any) -> None:
         """Write down that this was done, and by whom."""

@@ -101,9 +101,12 @@ def describe_api(endpoints: Iterable[Endpoint], *, insecure: bool) -> Described:
     """Return the OpenAPI document."""
     paths: dict[str, Described] = defaultdict(dict)
     for endpoint in endpoints:
-        if endpoint.operation is not None:
-            require = _require_client if insecure else _require_token
-            paths[endpoint.path][endpoint.methods[0].lower()] = require(endpoint.path, endpoint.operation)
+        if (operation := endpoint.operation) is not None:
+            if insecure:
+                operation = _require_client(operation)
+            elif endpoint.path.startswith("/v1/"):
+                operation = {**operation, "security": [{"token": []}]}
+            paths[endpoint.path][endpoint.methods[0].lower()] = operation
     _, shapes = models_json_schema([(model, "serialization") for model in MODELS], ref_template=REFERENCE)
     components = {"schemas": shapes["$defs"]}
     if not insecure:
@@ -113,11 +116,7 @@ def describe_api(endpoints: Iterable[Endpoint], *, insecure: bool) -> Described:
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 
 
-def _require_token(path: str, operation: Described) -> Described:
-    return {**operation, "security": [{"token": []}]} if path.startswith("/v1/") else operation
-
-
-def _require_client(_: str, operation: Described) -> Described:
+def _require_client(operation: Described) -> Described:
     """Require a client's name: without a token, a request must name its client."""
     required = {"client": {"required": True}}
     named = [each | required.get(each["name"], {}) for each in operation.get("parameters", ())]

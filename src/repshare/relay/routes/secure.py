@@ -63,7 +63,8 @@ async def put(service: Service, request: Request) -> Response:
     patience = parse_seconds("patience", request.query_params.get("patience", "60"), LONGEST_PATIENCE_SECONDS)
     members, (number, step) = _members(service, request, request.scope["grant"]), _step(request)
     service.check_size(len(members) * _vector(task), "a smaller group can meet")
-    async with service.receive(request, opened, _longest(task, members, step)) as body:
+    longest = (_vector(task) if step == VECTORS else 0) + MEMBER_BYTES * len(members)  # see `masking`
+    async with service.receive(request, opened, longest) as body:
         await service.run(opened.meetings.put, members, number, step, client, body, patience)
     return Response(b"{}", media_type="application/json")
 
@@ -102,11 +103,6 @@ def _members(service: Service, request: Request, grant: Grant) -> list[str]:
     if not service.options.insecure and grant.name not in members:
         raise Problem("forbidden", f"{grant.name} is not in the group")
     return members
-
-
-def _longest(task: Task, members: list[str], step: int) -> int:
-    """Return the bytes that a message in this step may have: see `masking`."""
-    return (_vector(task) if step == VECTORS else 0) + MEMBER_BYTES * len(members)
 
 
 def _vector(task: Task) -> int:

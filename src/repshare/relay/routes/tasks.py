@@ -2,9 +2,8 @@
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import Field, TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,14 +12,13 @@ from repshare.errors import Refused
 from repshare.relay.limits import read_body
 from repshare.relay.problems import Problem
 from repshare.relay.routes.endpoint import SUCCESS, Endpoints, describe_body, describe_json, number, parameter
-from repshare.relay.schemas import Me, NamedTask, TaskFields, TaskList, TaskStatus, parse
+from repshare.relay.schemas import Me, NamedTask, TaskFields, TaskList, TaskStatus, parse, parse_whole
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 from repshare.relay.tasks import OpenTask, make_task
 
 MOST_DESCRIPTION_BYTES = 200_000
 USUALLY_SHOWN, MOST_SHOWN = 100, 1000
-LIMIT: TypeAdapter[int] = TypeAdapter(Annotated[int, Field(ge=0, le=MOST_SHOWN)])
 
 endpoints = Endpoints("tasks")
 
@@ -93,7 +91,7 @@ async def status(service: Service, request: Request) -> Response:
 
     A client is told of itself only, and how many others there are. With many clients, at most some seconds old.
     """
-    limit = _parse_limit(request.query_params.get("limit"))
+    limit = parse_whole("limit", request.query_params.get("limit", str(USUALLY_SHOWN)), MOST_SHOWN)
     grant, opened = await service.enter_task(request, "client", "viewer", "admin")
     size = USUALLY_SHOWN if limit <= USUALLY_SHOWN else MOST_SHOWN
     made = await service.statuses.get((str(size), opened.entry.identity), lambda: _status(opened, size))
@@ -116,13 +114,6 @@ async def me(service: Service, request: Request) -> Response:
     elif grant.task is not None:
         answer |= asdict((await service.open(grant.task)).entry.task)
     return _json(answer)
-
-
-def _parse_limit(text: str | None) -> int:
-    try:
-        return USUALLY_SHOWN if text is None else LIMIT.validate_python(text)
-    except ValidationError as error:
-        raise Problem("invalid", f"query.limit: {error.errors()[0]['msg']}") from None
 
 
 class _Status(NamedTuple):
