@@ -51,9 +51,14 @@ class PrivateLearner(Learner):
         self._observed: GradSampleModule | None = GradSampleModule(self.network.model, loss_reduction="sum")
 
     def train(self) -> Losses:
-        """Train local epochs of DP-SGD: as many steps as there would be batches. No noise once nothing can leave."""
+        """Train local epochs of DP-SGD: as many steps as there would be batches.
+
+        When the budget is spent, there is no noise any more, if nothing can leave; no training, if the model can.
+        """
         guard = self._guard()
         if guard.close():
+            if guard.sends_model:
+                return self._measure()
             self._forget()
             guard.count(1.0, 0.0)  # so that, whatever becomes of the ledger, this model never leaves
             return super().train()
@@ -98,6 +103,13 @@ class PrivateLearner(Learner):
         if not isinstance(self.guard, EndToEndGuard):
             raise ConfigError("DP-SGD needs a guard that knows how much noise the budget takes")
         return self.guard
+
+    def _measure(self) -> Losses:
+        """Return the losses on the client's samples as the model is."""
+        averages = Averages()
+        for (features, logits), labels in self._outputs(self.samples):
+            averages.add(self.terms(features, logits, labels), logits, labels)
+        return averages.result()
 
     def _forget(self) -> None:
         """Forget what only noise needs. Called once, when noise ends."""
