@@ -62,8 +62,9 @@ class PrivateLearner(Learner):
             self._forget()
             guard.count(1.0, 0.0)  # so that, whatever becomes of the ledger, this model never leaves
             return super().train()
-        descent, averages = self._private, Averages()
-        self.network.model.train()
+        descent, averages, model = self._private, Averages(), self.network.model
+        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        model.train()
         with self._own_noise():
             for _ in range(self.policy.epochs * self.steps):
                 guard.count(self.rate, descent.noise_multiplier)
@@ -78,6 +79,10 @@ class PrivateLearner(Learner):
                         parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
                 descent.step()
         descent.zero_grad()
+        if changed := [name for name, buffer in model.named_buffers() if not torch.equal(buffer, buffers[name])]:
+            raise ModelError(
+                f"{type(model).__name__} changes its buffer {changed[0]} in training: no noise covers that"
+            )
         return averages.result()
 
     def state(self) -> dict[str, Any]:
