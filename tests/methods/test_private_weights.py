@@ -142,6 +142,8 @@ def test_without_private_training_no_weights_leave():
     with pytest.raises(ConfigError, match="only if their training was private"):
         other.round()
     assert other.guard.ledger.entries == []
+    with pytest.raises(ConfigError, match="averages of samples would have no noise"):
+        make_client(method=FL._replace(share=RS.share)).round()
 
 
 class Remembering(nn.Module):

@@ -180,6 +180,11 @@ class WeightsGuard(EndToEndGuard):
     def _plan_release(self) -> Charge:
         return FREE
 
+    def _bill(self, smallest: int, round: int) -> tuple[float, Entry]:
+        raise ConfigError(
+            "a method whose model is the server's shares weights: averages of samples would have no noise"
+        )
+
 
 @lru_cache(64)
 def plan_training(
