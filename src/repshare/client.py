@@ -301,7 +301,7 @@ class Client:
             if levels is not None:
                 raise ConfigError("levels need a policy with epsilon and adjacency add-remove")
             return None
-        from repshare.privacy.end_to_end import EndToEndGuard
+        from repshare.privacy.end_to_end import EndToEndGuard, WeightsGuard
         from repshare.privacy.guard import Guard
         from repshare.privacy.sums import SumsGuard
 
@@ -315,7 +315,9 @@ class Client:
                 levels=levels,
                 seeded=seeded,
             )
-        make = EndToEndGuard if policy.end_to_end and self.method.share is not None else Guard
+        make: type[Guard] = Guard
+        if policy.end_to_end and self.method.share is not None:
+            make = WeightsGuard if self.method.models == "one" else EndToEndGuard
         return make(
             policy,
             learner.samples.labels.numpy(),

@@ -105,7 +105,7 @@ class Policy:
     end_to_end: bool = False
     """Train with DP-SGD, too, so that ε covers both the releases and the model."""
     training_share: float = 0.5
-    """--end-to-end: the part of ε that is spent on training. The rest is for releases."""
+    """--end-to-end: the part of ε that is spent on training. The rest is for releases. With FL, it is all."""
     grad_clip: float = 1.0
     """--end-to-end: the length to which the gradient of each sample is clipped."""
 

@@ -51,14 +51,20 @@ class PrivateLearner(Learner):
         self._observed: GradSampleModule | None = GradSampleModule(self.network.model, loss_reduction="sum")
 
     def train(self) -> Losses:
-        """Train local epochs of DP-SGD: as many steps as there would be batches. No noise once nothing can leave."""
+        """Train local epochs of DP-SGD: as many steps as there would be batches.
+
+        When the budget is spent, there is no noise any more, if nothing can leave; no training, if the model can.
+        """
         guard = self._guard()
         if guard.close():
+            if guard.sends_model:
+                return self._measure()
             self._forget()
             guard.count(1.0, 0.0)  # so that, whatever becomes of the ledger, this model never leaves
             return super().train()
-        descent, averages = self._private, Averages()
-        self.network.model.train()
+        descent, averages, model = self._private, Averages(), self.network.model
+        buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        model.train()
         with self._own_noise():
             for _ in range(self.policy.epochs * self.steps):
                 guard.count(self.rate, descent.noise_multiplier)
@@ -73,6 +79,10 @@ class PrivateLearner(Learner):
                         parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
                 descent.step()
         descent.zero_grad()
+        if changed := [name for name, buffer in model.named_buffers() if not torch.equal(buffer, buffers[name])]:
+            raise ModelError(
+                f"{type(model).__name__} changes its buffer {changed[0]} in training: no noise covers that"
+            )
         return averages.result()
 
     def state(self) -> dict[str, Any]:
@@ -98,6 +108,13 @@ class PrivateLearner(Learner):
         if not isinstance(self.guard, EndToEndGuard):
             raise ConfigError("DP-SGD needs a guard that knows how much noise the budget takes")
         return self.guard
+
+    def _measure(self) -> Losses:
+        """Return the losses on the client's samples as the model is."""
+        averages = Averages()
+        for (features, logits), labels in self._outputs(self.samples):
+            averages.add(self.terms(features, logits, labels), logits, labels)
+        return averages.result()
 
     def _forget(self) -> None:
         """Forget what only noise needs. Called once, when noise ends."""

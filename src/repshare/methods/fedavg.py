@@ -1,7 +1,7 @@
 """FL: FedAvg (McMahan et al., 2016): all weights go out, their average by number of samples comes back."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -25,8 +25,18 @@ model_of: Part = attrgetter("model")
 
 
 def share(learner: Learner, round: int, part: Part = model_of) -> bytes:
-    """Return the model itself, or a part of it, batch statistics included."""
-    return wire.encode_weights(read_weights(part(learner.network)), round=round, samples=len(learner.samples))
+    """Return the model itself, or a part of it, batch statistics included.
+
+    With a budget, its training is charged before it leaves.
+    """
+    body = wire.encode_weights(read_weights(part(learner.network)), round=round, samples=len(learner.samples))
+    if learner.guard is None:
+        return body
+    from repshare.privacy.end_to_end import WeightsGuard
+
+    if not isinstance(learner.guard, WeightsGuard):
+        raise ConfigError("weights may leave only if their training was private: use end_to_end, and models 'one'")
+    return learner.guard.release_weights(body, round)
 
 
 def absorb(learner: Learner, body: bytes, part: Part = model_of) -> None:
@@ -149,4 +159,12 @@ def refuse_privacy(method: str, policy: Policy) -> Policy:
     return policy
 
 
-FL = Method("FL", "federated averaging", share, Average, absorb, adapt=partial(refuse_privacy, "FL"), models="one")
+def adapt(policy: Policy) -> Policy:
+    """Return the policy. Weights get no noise of their own: with a budget, their training must be private."""
+    if policy.epsilon is not None and not policy.end_to_end:
+        raise ConfigError("epsilon alone protects averages of representations, not FL's weights: use --end-to-end")
+    refuse_privacy("FL", replace(policy, epsilon=None, end_to_end=False))
+    return policy
+
+
+FL = Method("FL", "federated averaging", share, Average, absorb, adapt=adapt, models="one")

@@ -209,7 +209,12 @@ def make_task(plan: Plan) -> Task:
 
 def common_start(plan: Plan) -> Network:
     """Return the network that a server hands out, or a part of, before the first round."""
-    return _network(plan, plan.model(0), derive(plan.run.seed, "server", "model"))
+    start = _network(plan, plan.model(0), derive(plan.run.seed, "server", "model"))
+    if not plan.run.setting.policy.end_to_end:
+        return start
+    from repshare.learning.dp_training import make_private
+
+    return Network(make_private(start.model), start.head_name)  # as the clients' are
 
 
 def build_model(plan: Plan, name: str, seed: int) -> nn.Module:
