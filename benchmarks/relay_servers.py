@@ -26,7 +26,7 @@ from repshare.sharing.task import Task
 from repshare.sharing.wire import encode_release
 from repshare.stores import Database, open_database
 
-TASK, NAME = Task(classes=10, dimension=84), "mnist"
+NAME = "mnist"  # of the task
 AT_ONCE = 500  # clients registered in one transaction
 ACTIVE = 1000  # at most so many of the registered clients make requests, spread evenly
 RATE = 1_000_000  # requests a second that a client may make: counted, never refused
@@ -45,28 +45,39 @@ class Server(NamedTuple):
         return sum(map(_processor, (self.pid, *self.others)))
 
 
+class Work(NamedTuple):
+    """What the clients do."""
+
+    task: Task
+    make_body: Callable[[int], bytes]  # a release, by a seed
+    precision: str = "fp32"  # of what they collect
+
+
 def make_body(seed: int) -> bytes:
     """A release as MNIST with LeNet5 has it: a mean and an observation of each class."""
     rng = np.random.default_rng(seed)
-    labels = np.arange(TASK.classes)
+    labels = np.arange(MNIST.task.classes)
 
     def rows(count: int) -> Representations:
-        vectors = np.tanh(rng.normal(size=(TASK.classes, TASK.dimension))).astype(np.float32)
-        return Representations(vectors, labels, np.full(TASK.classes, count))
+        vectors = np.tanh(rng.normal(size=(len(labels), MNIST.task.dimension))).astype(np.float32)
+        return Representations(vectors, labels, np.full(len(labels), count))
 
     return encode_release(Release(1, rows(600), rows(100)))
 
 
-def fill(database: Database, clients: int) -> dict[str, str]:
+MNIST = Work(Task(classes=10, dimension=84), make_body)
+
+
+def fill(database: Database, clients: int, work: Work) -> dict[str, str]:
     """Register so many clients, each with a release and a token: the tokens of those that will be active."""
-    Tasks(database).create(NAME, TASK)
+    Tasks(database).create(NAME, work.task)
     board, access = Tasks(database).get(NAME).board, database.store("access")
-    bodies = [make_body(seed) for seed in range(100)]
+    bodies = [work.make_body(seed) for seed in range(100)]
     active = set(range(0, clients, max(1, clients // ACTIVE)))
     tokens = {}
     for start in range(0, clients, AT_ONCE):
         part = range(start, min(clients, start + AT_ONCE))
-        board.store.transact(lambda state, part=part: _publish(state, part, bodies))
+        board.store.transact(lambda state, part=part: _publish(state, part, work.task, bodies))
         made = access.transact(lambda state, part=part: _invite(state, part))
         tokens |= {name: token for number, (name, token) in zip(part, made, strict=True) if number in active}
     return tokens
@@ -88,7 +99,7 @@ def start_redis(folder: Path) -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def start_relay(
-    folder: Path, place: str, clients: int, others: tuple[int, ...]
+    folder: Path, place: str, clients: int, others: tuple[int, ...] = (), work: Work = MNIST, rate: float = RATE
 ) -> Iterator[tuple[Server, dict[str, str]]]:
     """A relay over this place with so many clients in it, and the active ones' tokens."""
     port = _free_port()
@@ -97,11 +108,11 @@ def start_relay(
         command = [sys.executable, str(HERE), "memory", str(port), str(clients), str(told)]
     else:
         database = open_database(place)
-        tokens = fill(database, clients)
+        tokens = fill(database, clients, work)
         database.close()
         where = "--redis" if place.startswith("redis:") else "--db"
         command = [sys.executable, "-m", "repshare", "relay", "serve", where, place, "--port", str(port)]
-        command += ["--rate", str(RATE)]
+        command += ["--rate", str(rate)]
     with _process(command, folder) as pid:
         _wait_for(port)
         yield Server(port, pid, others), tokens if place != "memory" else json.loads(told.read_text())
@@ -136,6 +147,8 @@ def make_echo() -> Any:
 class Inside:
     """A store within a transaction of another, so that many clients can be registered in one."""
 
+    name = ""
+
     def __init__(self, state: Any) -> None:
         self.state = state
 
@@ -148,8 +161,8 @@ class Inside:
         return self
 
 
-def _publish(state: Any, numbers: range, bodies: list[bytes]) -> None:
-    board = Board(TASK, Inside(state))  # type: ignore[arg-type]
+def _publish(state: Any, numbers: range, task: Task, bodies: list[bytes]) -> None:
+    board = Board(task, Inside(state))  # type: ignore[arg-type]
     for number in numbers:
         board.accept(_name(number), bodies[number % len(bodies)])
 
@@ -209,7 +222,7 @@ def _serve(what: str, port: str, clients: str = "0", told: str = "") -> None:
     from repshare.relay.options import Address, RelayOptions
 
     database = open_database("memory")
-    Path(told).write_text(json.dumps(fill(database, int(clients))))
+    Path(told).write_text(json.dumps(fill(database, int(clients), MNIST)))
     logs.set_up()
     server.serve(database, RelayOptions(rate=RATE), Address(port=int(port)))
 
