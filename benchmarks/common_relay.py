@@ -105,9 +105,7 @@ def compare(turns: int, seconds: float, clients: int) -> list[Compared]:
                 loads: dict[Server, list[Load]] = {relay: [], echo: []}
                 for _ in range(turns):
                     for server, asked in ((relay, pairs), (echo, bare)):
-                        load = run(
-                            server.port, asked, clients=connections, seconds=seconds, processor=server.processor
-                        )
+                        load = run(server.port, asked, clients=connections, seconds=seconds, processor=server.processor)
                         loads[server].append(load)
                 found.append(Compared(connections, loads[relay], loads[echo], disk_seconds(folder)))
                 print(found[-1].row(), end="", file=sys.stderr, flush=True)

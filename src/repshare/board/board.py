@@ -188,7 +188,7 @@ class Board:
     def _teachers(
         self, views: list[BoardState], drawn: list[list[tuple[int, int]]], questions: Sequence[tuple[str, Wants]]
     ) -> Iterator[Teacher]:
-        """Yield each client's teacher: the one before, where it would be equal, as in a common space it nearly always is."""
+        """Yield each client's teacher: the one before again where it is equal, as it mostly is in a common space."""
         before: tuple[list[int], list[tuple[int, int]], Teacher] | None = None
         for view, slots, (_, wants) in zip(views, drawn, questions, strict=True):
             if wants.peers is not None:
