@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -26,7 +27,7 @@ import uvloop
 from relay import disk_seconds, echo_pair, relay_pairs, request
 from relay_load import Connection, Load, run
 from relay_report import describe_machine, milliseconds, percentile
-from relay_servers import NAME, Server, Work, start_echo, start_relay
+from relay_servers import NAME, Work, start_echo, start_relay
 from repshare.board import Board, Wants
 from repshare.relay.options import RelayOptions
 from repshare.relay.tasks import Tasks
@@ -47,11 +48,12 @@ HEAD = """# The relay for clients of a common classifier
 
 Made by `benchmarks/common_relay.py`. A round trip publishes a part (C = 10, d = 1,152, fp16) and collects the total of
 all, with a token, at `repshare relay serve` on SQLite, durable as it ships. *Bare* is a FastAPI endpoint under the same
-uvicorn that reads and answers as many bytes in as many requests, and does nothing else. One process each, one load
-generator, one of 1,000 clients at random.
+uvicorn that reads and answers as many bytes in as many requests, and does nothing else; *bare, kept* also has each body
+on the disk (fdatasync) before it answers, as the relay must. One process each, one load generator, one of 1,000 clients
+at random.
 
-| connections | round trips/s | bare | p50 ms | bare | p99 ms | bare | CPU ms | bare | times the bare one's time |
-|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
+| connections | server | round trips/s | p50 ms | p99 ms | CPU ms | the relay takes × its time |
+|---:|---|---:|---:|---:|---:|---:|
 """
 
 
@@ -71,45 +73,51 @@ WORK = Work(make_common_task(CLASSES, DIMENSION, SPACE), make_body, "fp16")
 
 
 class Compared(NamedTuple):
-    """The turns of the relay and of the bare endpoint with so many connections."""
+    """The turns of each server with so many connections, the relay's first."""
 
     connections: int
-    relay: list[Load]
-    bare: list[Load]
+    loads: dict[str, list[Load]]
     sync: float  # seconds that the disk takes to keep a block
 
-    @property
-    def ratios(self) -> list[float]:
-        """The relay's time of a round trip by the bare endpoint's, turn by turn."""
-        return [bare.rate / relay.rate for relay, bare in zip(self.relay, self.bare, strict=True)]
+    def ratios(self, server: str) -> list[float]:
+        """The relay's time of a round trip by this server's, turn by turn."""
+        return [one.rate / relay.rate for relay, one in zip(self.loads["relay"], self.loads[server], strict=True)]
 
-    def row(self) -> str:
-        """The table's row."""
-        both, cells = (self.relay, self.bare), [str(self.connections)]
-        cells += [f"{median(load.rate for load in of):,.0f}" for of in both]
-        cells += [milliseconds([percentile(load.trips, q) for load in of]) for q in (50, 99) for of in both]
-        cells += [milliseconds([load.processor / max(1, len(load.collects)) for load in of]) for of in both]
-        low, middle, high = np.percentile(self.ratios, (25, 50, 75))
-        cells.append(f"{middle:.2f} ({low:.2f}–{high:.2f})")
-        return f"| {' | '.join(cells)} |\n"
+    def rows(self) -> str:
+        """The table's rows."""
+        rows = []
+        for server, loads in self.loads.items():
+            cells = [str(self.connections), server, f"{median(load.rate for load in loads):,.0f}"]
+            cells += [milliseconds([percentile(load.trips, q) for load in loads]) for q in (50, 99)]
+            cells.append(milliseconds([load.processor / max(1, len(load.collects)) for load in loads]))
+            low, middle, high = np.percentile(self.ratios(server), (25, 50, 75))
+            cells.append("" if server == "relay" else f"{middle:.2f} ({low:.2f}–{high:.2f})")
+            rows.append(f"| {' | '.join(cells)} |\n")
+        return "".join(rows)
 
 
 def compare(turns: int, seconds: float, clients: int) -> list[Compared]:
-    """Measure relay and bare endpoint in turns."""
-    with tempfile.TemporaryDirectory(prefix="relay-") as name, start_echo(Path(name)) as echo:
-        folder = Path(name)
-        with start_relay(folder, str(folder / "relay.db"), clients, work=WORK) as (relay, tokens):
-            pairs = relay_pairs(tokens, WORK)
-            bare, found = [echo_pair((relay, pairs))], []
-            for connections in CONNECTIONS:
-                loads: dict[Server, list[Load]] = {relay: [], echo: []}
-                for _ in range(turns):
-                    for server, asked in ((relay, pairs), (echo, bare)):
-                        load = run(server.port, asked, clients=connections, seconds=seconds, processor=server.processor)
-                        loads[server].append(load)
-                found.append(Compared(connections, loads[relay], loads[echo], disk_seconds(folder)))
-                print(found[-1].row(), end="", file=sys.stderr, flush=True)
-            return found
+    """Measure the relay and the bare endpoints in turns."""
+    with tempfile.TemporaryDirectory(prefix="relay-") as name, ExitStack() as stack:
+        folder, found = Path(name), []
+        started = start_relay(folder, str(folder / "relay.db"), clients, work=WORK)
+        relay, tokens = stack.enter_context(started)
+        pairs = relay_pairs(tokens, WORK)
+        bare = [echo_pair((relay, pairs))]
+        servers = {
+            "relay": (relay, pairs),
+            "bare": (stack.enter_context(start_echo(folder)), bare),
+            "bare, kept": (stack.enter_context(start_echo(folder, folder / "kept")), bare),
+        }
+        for connections in CONNECTIONS:
+            loads: dict[str, list[Load]] = {server: [] for server in servers}
+            for _ in range(turns):
+                for each, (server, asked) in servers.items():
+                    load = run(server.port, asked, clients=connections, seconds=seconds, processor=server.processor)
+                    loads[each].append(load)
+            found.append(Compared(connections, loads, disk_seconds(folder)))
+            print(found[-1].rows(), end="", file=sys.stderr, flush=True)
+        return found
 
 
 class Crowd(NamedTuple):
@@ -176,18 +184,21 @@ async def _crowd(port: int, tokens: dict[str, str], rounds: int) -> tuple[list[f
 
 def describe(compared: list[Compared], many: Crowd) -> str:
     """All of it as text."""
-    load, sync = compared[0].relay[0], [each.sync for each in compared]
+    load, *others = compared[0].loads["relay"]
+    turns, sync = 1 + len(others), [each.sync for each in compared]
     sent, received = (total / len(load.collects) for total in (load.sent, load.received))
-    met = all(median(each.ratios) <= TARGET for each in compared)
+    reached = ", ".join(
+        f"{'met' if median(each.ratios('bare')) <= TARGET else 'missed'} with {each.connections}" for each in compared
+    )
     bound = int(re.search(r"At most \*\*(\d+) MB\*\*", RELAY_PAGE.read_text()).group(1))  # type: ignore[union-attr]
     refused = {status: times for status, times in many.statuses.items() if status != "200"}
     machine = describe_machine(sync)
     return (
         HEAD
-        + "".join(each.row() for each in compared)
+        + "".join(each.rows() for each in compared)
         + f"""
-Medians over {len(compared[0].relay)} turns of each; the last column is the ratio within a turn, median (quartiles);
-target {TARGET:g}: {"met" if met else "missed"}. A round trip sends {sent:,.0f} bytes and receives {received:,.0f}.
+Medians over {turns} turns of each; the last column is the ratio within a turn, median (quartiles). Target:
+{TARGET:g} times the bare endpoint's time: {reached}. A round trip sends {sent:,.0f} bytes, receives {received:,.0f}.
 
 ## {many.clients:,} clients, {many.rounds} rounds
 

@@ -1,7 +1,7 @@
 """The servers that are compared, each a process of its own: relays filled with clients, and a bare endpoint.
 
-`python benchmarks/relay_servers.py echo PORT` serves the bare endpoint, `… memory PORT CLIENTS TOKENS` a relay in
-memory: `repshare relay serve` cannot begin with a filled memory. Both get the relay's settings of uvicorn.
+`python benchmarks/relay_servers.py echo PORT [FILE]` serves the bare endpoint, `… memory PORT CLIENTS TOKENS` a relay
+in memory: `repshare relay serve` cannot begin with a filled memory. Both get the relay's settings of uvicorn.
 """
 
 import json
@@ -119,23 +119,27 @@ def start_relay(
 
 
 @contextmanager
-def start_echo(folder: Path) -> Iterator[Server]:
-    """The bare endpoint."""
+def start_echo(folder: Path, keep: Path | None = None) -> Iterator[Server]:
+    """The bare endpoint; with `keep`, one that has each body in that file, on the disk, before it answers."""
     port = _free_port()
-    with _process([sys.executable, str(HERE), "echo", str(port)], folder) as pid:
+    with _process([sys.executable, str(HERE), "echo", str(port), *([str(keep)] if keep else [])], folder) as pid:
         _wait_for(port)
         yield Server(port, pid)
 
 
-def make_echo() -> Any:
+def make_echo(keep: str = "") -> Any:
     """A FastAPI application that reads a body and answers as many bytes as it is asked for: nothing else."""
     from fastapi import FastAPI, Request, Response
 
     app, answers = FastAPI(), {}
+    kept = os.open(keep, os.O_CREAT | os.O_WRONLY, 0o600) if keep else None
 
     @app.api_route("/echo/{size}", methods=["GET", "PUT"])
     async def echo(request: Request) -> Response:
-        await request.body()
+        body = await request.body()
+        if kept is not None and body:
+            os.pwrite(kept, body, 0)
+            os.fdatasync(kept)
         size = int(request.path_params["size"])
         if size not in answers:
             answers[size] = bytes(size)
@@ -210,19 +214,19 @@ def _processor(pid: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def _serve(what: str, port: str, clients: str = "0", told: str = "") -> None:
+def _serve(what: str, port: str, more: str = "", told: str = "") -> None:
     if what == "echo":
         import uvicorn
 
         same = {"log_config": None, "access_log": False, "server_header": False, "ws": "none", "proxy_headers": False}
-        uvicorn.run(make_echo(), port=int(port), timeout_keep_alive=75, **same)
+        uvicorn.run(make_echo(more), port=int(port), timeout_keep_alive=75, **same)
         return
     from repshare.relay import server
     from repshare.relay.monitoring import logs
     from repshare.relay.options import Address, RelayOptions
 
     database = open_database("memory")
-    Path(told).write_text(json.dumps(fill(database, int(clients), MNIST)))
+    Path(told).write_text(json.dumps(fill(database, int(more), MNIST)))
     logs.set_up()
     server.serve(database, RelayOptions(rate=RATE), Address(port=int(port)))
 

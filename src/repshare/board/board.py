@@ -252,11 +252,13 @@ class Board:
 
     def _draw(self, view: BoardState, wants: Wants) -> list[tuple[int, int]]:
         """Return the observations that a client will see: their classes, and their slots in the classes' buffers."""
-        rng, sizes = self._random(view, wants), view.head.sizes.tolist()
-        labels = _chosen(range(self.task.classes), wants) if wants.peers is None else []
+        sizes = view.head.sizes[: self.task.classes].tolist()
+        if wants.peers is not None or not any(sizes):  # in a common space, nobody shares observations
+            return []
+        rng = self._random(view, wants)
         return [
             (label, slot)
-            for label in labels
+            for label in _chosen(range(self.task.classes), wants)
             for slot in buffers.draw(view.index, label, sizes[label], wants.observations, rng)
         ]
 
