@@ -11,6 +11,7 @@ the same parts added up in memory.
 
 import argparse
 import asyncio
+import os
 import re
 import sys
 import tempfile
@@ -143,7 +144,7 @@ def crowd(clients: int, rounds: int) -> Crowd:
             peak = int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{relay.pid}/status").read_text()).group(1)) * 1024  # type: ignore[union-attr]
         there, here = open_database(place), Board(WORK.task)
         for number, client in enumerate(tokens):
-            here.accept(client, make_body(number, rounds))
+            here.accept(client, make_body(number, rounds + 1))
         kept = Tasks(there).get(NAME).board
         same = kept.teach("nobody", WANTS) == here.teach("nobody", WANTS) and not kept.find_faults()
         same = same and kept.store.items()["totals"] == here.store.items()["totals"]
@@ -170,8 +171,8 @@ async def _crowd(port: int, tokens: dict[str, str], rounds: int) -> tuple[list[f
     async def work(number: int, client: str, token: str) -> None:
         transport, connection = await loop.create_connection(Connection, "127.0.0.1", port)
         head, path = f"host: relay\r\nauthorization: Bearer {token}\r\n", f"/v1/tasks/{NAME}"
-        for round in range(2, rounds + 1):
-            body = make_body(number + (rounds - round) * CLIENTS, round)  # the last one by the client's number
+        for round in range(2, rounds + 2):  # the relay started with a first
+            body = make_body(number + (rounds + 1 - round) * CLIENTS, round)  # the last one by the client's number
             begun = time.perf_counter()
             await ask(connection, request("PUT", f"{path}/clients/{client}/release", head, body))
             await ask(connection, request("GET", f"{path}/teacher?observations=1&seed={round}&precision=fp16", head))
@@ -182,7 +183,7 @@ async def _crowd(port: int, tokens: dict[str, str], rounds: int) -> tuple[list[f
     return trips, statuses
 
 
-def describe(compared: list[Compared], many: Crowd) -> str:
+def describe(compared: list[Compared], many: Crowd, busy: float) -> str:
     """All of it as text."""
     load, *others = compared[0].loads["relay"]
     turns, sync = 1 + len(others), [each.sync for each in compared]
@@ -192,7 +193,7 @@ def describe(compared: list[Compared], many: Crowd) -> str:
     )
     bound = int(re.search(r"At most \*\*(\d+) MB\*\*", RELAY_PAGE.read_text()).group(1))  # type: ignore[union-attr]
     refused = {status: times for status, times in many.statuses.items() if status != "200"}
-    machine = describe_machine(sync)
+    machine = {**describe_machine(sync), "Other work": f"load average {busy:.1f} before the start"}
     return (
         HEAD
         + "".join(each.rows() for each in compared)
@@ -211,7 +212,7 @@ Each on a connection of its own, all at the same time, as fast as they can, with
 | {many.peak / 1e6:.0f} | {bound} | {"same bits as in memory" if many.same else "DIFFERS"} |
 
 The time includes making the parts, on the same two cores. Refused ones (429: faster than a token's rate; 503: 128 MB
-under way) were asked again after a second, as a client does. The first round was in the store when the relay started.
+under way) were asked again after a second, as a client does.
 
 ## Machine
 
@@ -224,14 +225,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="shorter turns and fewer clients; writes nothing")
     parser.add_argument("--only", choices=("bare", "crowd"), help="only this; writes nothing")
-    quick = (arguments := parser.parse_args()).quick
+    quick, (busy, *_) = (arguments := parser.parse_args()).quick, os.getloadavg()
     if arguments.only != "crowd":
         compared = compare(5 if quick else TURNS, SECONDS, CLIENTS)
     if arguments.only != "bare":
         many = crowd(CLIENTS // 10 if quick else CLIENTS, ROUNDS)
         print(many._replace(trips=[]), file=sys.stderr)
     if arguments.only is None:
-        text = describe(compared, many)
+        text = describe(compared, many, busy)
         print(text)
         if not quick:
             Path(__file__).with_suffix(".md").write_text(text)
