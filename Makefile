@@ -37,9 +37,10 @@ audit: $(INSTALLED) ## The same versions against a service of known holes; exit 
 		&& build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit; } || true
 	$(BIN)/python deploy/audit.py --service build/audit/bin/pip-audit
 
-bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; writes benchmarks/simulation.md and relay.md
+bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; writes simulation.md, relay.md and common_relay.md
 	$(BIN)/python benchmarks/simulation.py
 	$(BIN)/python benchmarks/relay.py
+	$(BIN)/python benchmarks/common_relay.py
 
 docs: $(INSTALLED) ## Build the documents as a site in build/site; a link that leads nowhere is an error
 	@rm -rf $(PAGES) && mkdir -p $(PAGES)

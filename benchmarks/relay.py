@@ -16,7 +16,7 @@ from statistics import median
 
 from relay_load import Load, Pair, answer_sizes, run
 from relay_report import Case, report
-from relay_servers import NAME, Server, make_body, start_echo, start_redis, start_relay
+from relay_servers import MNIST, NAME, Server, Work, start_echo, start_redis, start_relay
 from watching import memory
 
 STORES = ("memory", "SQLite", "Redis")
@@ -82,14 +82,14 @@ def start_relays(store: str, registered: Sequence[int], folder: Path) -> Iterato
         yield relays
 
 
-def relay_pairs(tokens: dict[str, str]) -> list[Pair]:
+def relay_pairs(tokens: dict[str, str], work: Work = MNIST) -> list[Pair]:
     """Requests of every active client: each publish differs from the one before, or it would change nothing."""
-    pairs = []
+    pairs, precision = [], "" if work.precision == "fp32" else f"&precision={work.precision}"
     for number, (name, token) in enumerate(list(tokens.items()) * max(2, 200 // len(tokens))):
         head = f"host: relay\r\nauthorization: Bearer {token}\r\n"
         path = f"/v1/tasks/{NAME}"
-        publish = request("PUT", f"{path}/clients/{name}/release", head, make_body(1_000 + number))
-        pairs.append(Pair(publish, request("GET", f"{path}/teacher?observations=1&seed={number}", head)))
+        publish = request("PUT", f"{path}/clients/{name}/release", head, work.make_body(1_000 + number))
+        pairs.append(Pair(publish, request("GET", f"{path}/teacher?observations=1&seed={number}{precision}", head)))
     return pairs
 
 

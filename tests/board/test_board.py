@@ -679,3 +679,16 @@ def test_a_pile_of_releases_gives_what_they_give_one_by_one():
     assert together.store.items() == apart.store.items()
     questions = [("a", Wants(2, 1)), ("b", Wants(1, 2)), ("c", Wants(5, 3, ("a",))), ("a", Wants(2, 4, ()))]
     assert together.teach_all(questions) == [(apart.version(), apart.teach(*question)) for question in questions]
+
+
+def test_equal_questions_get_one_answer_and_others_their_own():
+    shared = board()
+    shared.accept("a", body([row(1, 0), row(3, 1, label=1)]))
+    shared.accept("b", body([row(4, 3)]))  # so that a alone has class 1
+    asked = [("b", "fp32"), ("c", "fp32"), ("c", "fp16"), ("a", "fp16"), ("c", "fp16"), ("b", "fp16")]
+    questions = [(client, Wants(1, seed, precision=precision)) for seed, (client, precision) in enumerate(asked)]
+    answers = [answer for _, answer in shared.teach_all(questions)]
+    assert answers == [shared.teach(*question) for question in questions]
+    assert answers[0] is answers[1]
+    assert answers[4] is answers[5]
+    assert len({*answers}) == 3

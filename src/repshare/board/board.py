@@ -8,7 +8,7 @@ aggregate is made from all clients' means of a class, or of many drawn at random
 import hashlib
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple, TypeVar
 
@@ -158,10 +158,13 @@ class Board:
             self.task.check_peers(client, wants.peers or ())
 
         def encode(teachers: Iterable[Teacher]) -> list[bytes]:
-            pairs = zip(teachers, questions, strict=True)
-            return [
-                wire.encode_teacher(each._replace(space=self.task.space), wants.precision) for each, (_, wants) in pairs
-            ]
+            bodies, before = list[bytes](), None
+            for teacher, (_, wants) in zip(teachers, questions, strict=True):
+                if before is None or before[0] is not teacher or before[1] != wants.precision:
+                    body = wire.encode_teacher(teacher._replace(space=self.task.space), wants.precision)
+                    before = teacher, wants.precision
+                bodies.append(body)
+            return bodies
 
         if self.task.aggregation == "mean":  # encoded one by one: only one teacher at a time besides the bytes
             version, bodies = self.store.read(lambda state: self._make(state, questions, encode))
@@ -180,11 +183,21 @@ class Board:
         drawn = [self._draw(view, wants) for view, (_, wants) in zip(views, questions, strict=True)]
         if len(questions) > 1:
             state.get(buffers.row_keys(slot for slots in drawn for slot in slots))
-        teachers = (
-            self._from_everyone(view, slots, wants) if wants.peers is None else self._from_peers(view, wants)
-            for view, slots, (_, wants) in zip(views, drawn, questions, strict=True)
-        )
-        return views[0].head.version, finish(teachers)
+        return views[0].head.version, finish(self._teachers(views, drawn, questions))
+
+    def _teachers(
+        self, views: list[BoardState], drawn: list[list[tuple[int, int]]], questions: Sequence[tuple[str, Wants]]
+    ) -> Iterator[Teacher]:
+        """Yield each client's teacher: the one before again where it is equal, as it mostly is in a common space."""
+        before: tuple[list[int], list[tuple[int, int]], Teacher] | None = None
+        for view, slots, (_, wants) in zip(views, drawn, questions, strict=True):
+            if wants.peers is not None:
+                yield self._from_peers(view, wants)
+                continue
+            taught = self._taught(view, wants)
+            if before is None or before[:2] != (taught, slots):
+                before = taught, slots, self._from_everyone(view, taught, slots)
+            yield before[2]
 
     def version(self) -> int:
         """Return a number that grows with every change."""
@@ -239,19 +252,24 @@ class Board:
 
     def _draw(self, view: BoardState, wants: Wants) -> list[tuple[int, int]]:
         """Return the observations that a client will see: their classes, and their slots in the classes' buffers."""
-        rng, sizes = self._random(view, wants), view.head.sizes.tolist()
-        labels = _chosen(range(self.task.classes), wants) if wants.peers is None else []
+        sizes = view.head.sizes[: self.task.classes].tolist()
+        if wants.peers is not None or not any(sizes):  # in a common space, nobody shares observations
+            return []
+        rng = self._random(view, wants)
         return [
             (label, slot)
-            for label in labels
+            for label in _chosen(range(self.task.classes), wants)
             for slot in buffers.draw(view.index, label, sizes[label], wants.observations, rng)
         ]
 
-    def _from_everyone(self, view: BoardState, slots: list[tuple[int, int]], wants: Wants) -> Teacher:
+    def _taught(self, view: BoardState, wants: Wants) -> list[int]:
+        """Return the classes that a client asks for and that others have shared."""
         others = view.totals.clients.tolist()
         for label in view.index.classes:
             others[label] -= 1
-        taught = _chosen((label for label, clients in enumerate(others) if clients), wants)
+        return _chosen((label for label, clients in enumerate(others) if clients), wants)
+
+    def _from_everyone(self, view: BoardState, taught: list[int], slots: list[tuple[int, int]]) -> Teacher:
         drawn = [row for _, row in buffers.read(view.state, slots)]
         means = view.totals.means(taught)  # `_made_robust` replaces them where the task says so
         return Teacher(means, decode_rows(drawn, [label for label, _ in slots], self.task.dimension))

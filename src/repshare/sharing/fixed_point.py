@@ -29,7 +29,9 @@ def weigh(values: NDArray[Any], weight: int | NDArray[np.int64]) -> NDArray[np.i
     """Return values × weight, in steps. Ask `fits` first."""
     steps = np.array(values, np.float64)
     steps *= 1 / STEP  # in place: a product of arrays without dimensions would be none
-    return np.rint(steps, out=steps).astype(np.int64) * weight
+    whole = np.rint(steps, out=steps).astype(np.int64)
+    whole *= weight
+    return whole
 
 
 def mean(total: NDArray[np.int64], weight: int | NDArray[np.int64]) -> NDArray[np.float64]:

@@ -29,6 +29,7 @@ UPGRADE = "ALTER TABLE kept ADD COLUMN checksum INTEGER"
 # A row that is replaced stays where it is, next to those that were first written with it: fewer pages change.
 INSTEAD = "ON CONFLICT (key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum"
 ROWS = 64  # in one statement: between statements, and rows of executemany, another thread takes its turn
+LONG_BYTES = 4096  # of a value that gets a statement of its own: one with several rows copies their values
 
 
 class SqliteDatabase(Database):
@@ -146,8 +147,9 @@ class SqliteStore(Store):
             changes = self._changes(connection)
             result = work(changes)
             kept = [(self.prefix + key, value, check) for key, value, check in changes.written(self.name)]
-            for start in range(0, len(kept), ROWS):
-                part = kept[start : start + ROWS]
+            short = [row for row in kept if len(row[1]) < LONG_BYTES]
+            parts = [short[start : start + ROWS] for start in range(0, len(short), ROWS)]
+            for part in parts + [[row] for row in kept if len(row[1]) >= LONG_BYTES]:
                 marks = ",".join(["(?,?,?)"] * len(part))
                 connection.execute(f"INSERT INTO kept VALUES {marks} {INSTEAD}", [x for row in part for x in row])
             if gone := [(self.prefix + key,) for key in changes.deleted()]:

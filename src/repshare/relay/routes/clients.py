@@ -13,7 +13,6 @@ from repshare.errors import Refused
 from repshare.relay import sizes
 from repshare.relay.auth import Grant, is_client_name
 from repshare.relay.background import forget
-from repshare.relay.limits import PART_BYTES
 from repshare.relay.problems import Problem
 from repshare.relay.routes.endpoint import (
     BINARY,
@@ -28,7 +27,7 @@ from repshare.relay.routes.endpoint import (
     several,
 )
 from repshare.relay.schemas import MOST_PEERS, TaskVersion, parse_seconds, parse_whole
-from repshare.relay.service import Service
+from repshare.relay.service import LARGE_BYTES, Service
 from repshare.relay.tasks import OpenTask
 
 MOST_OBSERVATIONS = 1000  # of a class, in one teacher
@@ -183,9 +182,12 @@ def _question(service: Service, request: Request, grant: Grant, opened: OpenTask
 
 
 async def _expect(service: Service, opened: OpenTask, wants: Wants) -> sizes.Load:
-    """Return the bytes that making this teacher will take; where it cannot be much, the most that it can."""
+    """Return the bytes that making this teacher will take; where it cannot be much, the most that it can.
+
+    To find out more is one more read, by another thread: for an answer of this size, as long as making it.
+    """
     most = sizes.most_of_teacher(opened.entry.task, wants)
-    if wants.peers is None and most.bytes < PART_BYTES:
+    if wants.peers is None and most.bytes < LARGE_BYTES:
         return most
     return await service.run(sizes.of_teacher, opened.board, wants)
 
