@@ -110,7 +110,7 @@ def make_view(
 def make_map(task: Task, notes: Store, before: Floats | None) -> tuple[bytes, Floats | None]:
     """Return the document of the map, and its plane; `before` is that of the last map."""
     index, frames = read_frames(notes, task)
-    drawn, plane = draw_map(index, frames, before)
+    drawn, plane = draw_map(index, frames, before, by_total=task.space is not None)
     more = {"changes": index.changes, "room": places(task), "classes": min(measure(task)[0], CLASSES)}
     return json.dumps(drawn | more, separators=(",", ":")).encode(), plane
 

@@ -3,9 +3,10 @@
 frames       which there are, and whose rows are in which place
 frame/ROUND  float16: the global means, then each client's; NaN where a class has none
 
-Of a common classifier, a class's row is its vector about the common centre, Σ αᵢc (ψᵢ − μ) / n: up to a factor, the
-total's is what the classifier multiplies by, and the mean of the clients', weighted by their samples. These vectors are
-long: a frame keeps them folded, which leaves distances between them about as they are.
+Of a common classifier, a class's row is the direction of its vector about the common centre, Σ αᵢc (ψᵢ − μ) / n. The
+total's vectors are, up to a factor, the classifier's weights. What clients add to them is many times longer, and mostly
+cancels out, so that only directions can be compared; the plane is the one that shows the total's best. A frame keeps
+vectors folded, which leaves the angles between them about as they are.
 """
 
 import hashlib
@@ -191,8 +192,8 @@ def _to_grid(rows: Representations | None, task: Task, centre: Floats | None) ->
         shown = rows.labels < len(grid)
         vectors = rows.vectors[shown]
         if centre is not None:
-            dimension = len(centre)
-            vectors = fold(vectors[:, :dimension] - vectors[:, dimension : dimension + 1] * centre, grid.shape[1])
+            vectors = fold(vectors[:, : len(centre)] - vectors[:, len(centre), None] * centre, grid.shape[1])
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-12)
         with np.errstate(over="ignore"):  # a length that float16 has no number for
             grid[rows.labels[shown]] = vectors
     return grid
@@ -223,18 +224,19 @@ def _key(number: int) -> str:
 
 
 def draw_map(
-    index: SnapshotIndex, frames: Halves, before: Floats | None = None
+    index: SnapshotIndex, frames: Halves, before: Floats | None = None, *, by_total: bool = False
 ) -> tuple[dict[str, Any], Floats | None]:
     """Return the map of these snapshots, and its plane: the next map is turned so that it continues this one.
 
-    The plane is that of the last frame, so that one sees how its clusters came about.
+    The plane is that of the last frame, so that one sees how its clusters came about; `by_total`: of its first row.
     """
     document: dict[str, Any] = {"rounds": index.rounds, "clients": index.clients, "points": [], "kept": None}
     rows = frames.astype(np.float32)  # (frames, 1 + clients, classes, d)
     there: NDArray[np.bool_] = np.all(np.isfinite(rows), axis=-1)  # (frames, 1 + clients, classes)
     if not len(rows) or not there[-1].any():
         return document, None
-    last = rows[-1][there[-1]]
+    among = slice(1 if by_total and there[-1, 0].any() else None)
+    last = rows[-1][among][there[-1][among]]
     centre = last.mean(axis=0)
     plane, kept = _plane(last - centre)
     if before is not None and before.shape == plane.shape:

@@ -39,8 +39,8 @@ function row(member, now, chosen, choose) {
     make("td", { role: "cell", class: `state-cell ${member.online ? "here" : "gone"}` }, make("span", { class: "dot", "aria-hidden": "true" }), state, make("small", {}, ago(now - member.seen))),
     cell("Round", whole(member.round), "number"),
     cell("Test accuracy", member.test_accuracy === undefined ? null : percent(member.test_accuracy), "number test"),
-    cell("Held-out, alone → together", heldOut(member), "number held pairs"),
     cell("Duality gap", member.gap === undefined ? null : short(member.gap), "number held"),
+    cell("Held-out, alone → together", heldOut(member), "number held pairs"),
     cell("Samples per class", samples(member), "wide"),
     cell("Sent", bytes(member.bytes_up), "number"),
     cell("Received", bytes(member.bytes_down), "number"),
@@ -49,7 +49,7 @@ function row(member, now, chosen, choose) {
 
 function heldOut({ held_out: together, held_out_alone: alone }) {
   if (together === undefined) return null;
-  return make("span", { class: alone > together ? "worse" : null }, alone === undefined ? null : `${percent(alone)} → `, make("b", {}, percent(together)));
+  return make("span", {}, alone === undefined ? null : `${percent(alone)} → `, make("b", {}, percent(together)));
 }
 
 function samples(member) {

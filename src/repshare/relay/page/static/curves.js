@@ -89,9 +89,15 @@ function layout(what, colours) {
     showlegend: false, dragmode: false, hovermode: "closest",
     hoverlabel: { bgcolor: colours.raised, bordercolor: colours.line, font: { family: colours.font, color: colours.ink }, align: "left" },
     xaxis: { ...axis, title: { text: "round", font: { color: colours.soft, size: 12 }, standoff: 6 }, showgrid: false, tickformat: ",d", nticks: 8, rangemode: "tozero" },
-    yaxis: { ...axis, type: what.log ? "log" : "linear", exponentformat: "power", tickformat: what.share ? ".0%" : undefined, ticksuffix: what.share ? "" : " ", title: what.unit ? { text: what.unit, font: { color: colours.soft, size: 12 } } : undefined },
+    yaxis: { ...axis, dtick: what.log ? ticks(drawn.curves.all[measure]) : undefined, type: what.log ? "log" : "linear", tickformat: what.share ? ".0%" : what.log ? "~g" : undefined, ticksuffix: what.share ? "" : " ", title: what.unit ? { text: what.unit, font: { color: colours.soft, size: 12 } } : undefined },
     transition: calm() ? undefined : { duration: 0 },
   };
+}
+
+// A label for each power of ten, if there are some: others would be small print.
+function ticks({ low, high }) {
+  const values = [...low, ...high].filter((value) => value > 0);
+  return Math.max(...values) > 10 * Math.min(...values) ? 1 : undefined;
 }
 
 function words(curves, all, what, own) {

@@ -1,6 +1,6 @@
 // The map: class means, or class vectors, of the global board and of clients, round by round.
 
-import { calm, draw, find, make, say } from "./elements.js";
+import { calm, draw, find, make, say, show } from "./elements.js";
 import { classColour, classLabel, className, ink, isNamed, mark } from "./palette.js";
 import { literal, plural } from "./words.js";
 
@@ -110,7 +110,7 @@ function globalTrace(colours) {
 
 function layout(colours) {
   const axis = (all) => {
-    const low = Math.min(...all), high = Math.max(...all), margin = Math.max(0.09 * (high - low), 20);
+    const low = Math.min(...all), high = Math.max(...all), margin = Math.max((isNamed() ? 0.16 : 0.09) * (high - low), 20);
     return { visible: false, fixedrange: true, range: [low - margin, high + margin] };
   };
   const points = film.points.flat(2).filter(Boolean);
@@ -130,21 +130,24 @@ function showLegend() {
     return make("li", {}, draw("svg", { viewBox: "-1.4 -1.4 2.8 2.8", "aria-hidden": "true" }, draw("path", { d: path, ...look })), client);
   });
   const classes = [...Array(isNamed() ? film.classes : 0).keys()].map((label) =>
-    make("li", { class: "name" }, draw("svg", { viewBox: "-1.4 -1.4 2.8 2.8", "aria-hidden": "true" }, draw("path", { d: mark(1).path, fill: classColour(label), stroke: "none" })), className(label)));
+    make("li", {}, draw("svg", { viewBox: "-1.4 -1.4 2.8 2.8", "aria-hidden": "true" }, draw("path", { d: mark(1).path, fill: classColour(label), stroke: "none" })), className(label)));
   const words = ofParts ? "the total" : "everyone’s mean";
-  find("map-legend").replaceChildren(make("li", {}, everyone, `${words}, with the class’s ${isNamed() ? "name" : "number"}`), ...shapes.filter(Boolean), ...classes);
+  find("map-legend").replaceChildren(make("li", {}, everyone, `${words}, with the class’s ${isNamed() ? "name" : "number"}`), ...shapes.filter(Boolean));
+  show("map-classes", classes.length > 0);
+  find("map-classes").replaceChildren(...classes);
 }
 
 function explain() {
   const clients = film.clients.filter((client) => client !== null).length;
   const meaning = ofParts
-    ? "A mark is what one client adds to a class’s vector, about the common centre. Their mean by samples is the total: the direction by which the common classifier tells that class."
+    ? "All vectors are drawn at one length: only their directions count. The total is the common classifier; a small mark on its circle’s side is a client that adds to that class as the others do."
     : "Marks of one colour that gather: the clients come to see that class alike.";
-  say("map-words", `Colours are classes, shapes are ${plural(clients, "client")}; two directions (PCA) that keep ${Math.round(100 * film.kept)}\u00a0% of the spread in the last round. ${meaning}`);
+  say("map-words", `Colours are classes, shapes are ${plural(clients, "client")}; two directions (PCA) that keep ${Math.round(100 * film.kept)}\u00a0% of the ${ofParts ? "total’s " : ""}spread in the last round. ${meaning}`);
 }
 
 function empty() {
   if (find("map").data) Plotly.purge("map");
   find("map-legend").replaceChildren();
+  show("map-classes", false);
   say("map-words", film.room < 0 ? `This task’s ${ofParts ? "class vectors" : "representations"} are too large to keep their history.` : "The map begins with the first release.");
 }

@@ -155,7 +155,7 @@ function showSummary() {
   say("sum-accuracy-label", held || (!curve && view.common) ? "Held-out accuracy" : tested || !curve ? "Test accuracy" : "Training accuracy");
   const last = curve?.mean.findLastIndex((value) => value !== null) ?? -1, before = held ? alone?.mean[last] ?? null : null;
   say("sum-accuracy", last >= 0 ? percent(curve.mean[last]) : "–");
-  say("sum-accuracy-note", last < 0 ? "no client reports it" : before === null ? `mean; from ${percent(curve.low[last])} to ${percent(curve.high[last])}` : `mean of own samples; alone ${percent(before)}`);
+  say("sum-accuracy-note", last < 0 ? "no client reports it" : before === null ? `mean; from ${percent(curve.low[last])} to ${percent(curve.high[last])}` : `mean; alone ${percent(before)}`);
   say("sum-traffic", bytes(traffic.up + traffic.down));
   const ratio = traffic.fedavg_bytes / traffic.sized_bytes;
   say("sum-traffic-note", traffic.sized && traffic.sized_bytes ? `FedAvg: ${times(ratio)} as much` : `${bytes(traffic.up)} up, ${bytes(traffic.down)} down`);

@@ -30,7 +30,7 @@ export function showTotal({ common, total, members, clients }) {
   say("total-words", "The common classifier counts every sample alike, whoever has it. Samples that a client holds out are not in its part.");
 }
 
-const heading = (text, kind = null) => make("th", { scope: "col", class: kind }, text);
+const heading = (text, kind = null) => make("th", { scope: "col", class: kind, title: text }, text);
 
 const share = (count, all) => percent(all ? count / all : 0);
 
