@@ -90,7 +90,7 @@ def report_wrong_field(draw, _):
 
 
 def report_wrong_number(draw, _):
-    field = draw(st.sampled_from(["train_accuracy", "test_accuracy", "ce", "kd", "disc", "bound"]))
+    field = draw(st.sampled_from(["train_accuracy", "test_accuracy", "ce", "kd", "disc", "bound", "held_out", "gap"]))
     value = draw(st.sampled_from(["NaN", "Infinity", "-Infinity", "1e400", "-2e9", '"0.5"', "[]", "true", "9" * 400]))
     return report(f'{{"round": 7, "{field}": {value}}}'.encode(), 400, 422)
 

@@ -167,6 +167,8 @@ def make_report(client: Client, record: Record) -> dict[str, Any]:
     """Return what a client reports of a round if it chooses to: figures about its training, not about its samples."""
     figures = {key: getattr(record, key) for key in _figures(client)}
     finite = {key: value for key, value in figures.items() if value is not None and math.isfinite(value)}
+    if "gap" in finite:
+        finite["gap"] = max(finite["gap"], 0.0)  # rounding may take it a little below
     return {**finite, **_other_facts(client)}
 
 
@@ -179,8 +181,9 @@ def _figures(client: Client) -> list[str]:
     names = ["round", "bytes_up", "bytes_down"]
     if client.guard is None or client.guard.covers_model:
         names.append("test_accuracy")
-    if not client.policy.end_to_end:  # which covers the model, not figures about its training samples
-        names += ["train_accuracy", "ce", "kd", "disc", "bound"]
+    if not client.policy.end_to_end:  # which covers the model, not figures about its own samples
+        names += ["train_accuracy", "ce"]
+        names += ["held_out", "held_out_alone", "gap"] if client.method.in_space else ["kd", "disc", "bound"]
     return names
 
 

@@ -120,7 +120,7 @@ class Privacy(BaseModel):
 
 
 class RoundReport(BaseModel):
-    """A client's report of a round, as far as it chooses. Nothing about samples."""
+    """A client's report of a round, as far as it chooses. Nothing about single samples."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra=_example(round=7, test_accuracy=0.91)
@@ -133,6 +133,13 @@ class RoundReport(BaseModel):
     kd: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="feature distillation loss")
     disc: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="discriminator loss")
     bound: float | None = Field(None, ge=-LARGEST, le=LARGEST, description="on the mutual information, in nats")
+    held_out: float | None = Field(
+        None, ge=0, le=1, description="accuracy of the common classifier on the client's own held-out samples"
+    )
+    held_out_alone: float | None = Field(
+        None, ge=0, le=1, description="accuracy on them of a classifier of the client's own samples alone"
+    )
+    gap: float | None = Field(None, ge=0, le=LARGEST, description="duality gap of the client's samples, a sample")
     bytes_up: int | None = Field(None, ge=0, le=2**53, description="in this round")
     bytes_down: int | None = Field(None, ge=0, le=2**53, description="in this round")
     model_bytes: int | None = Field(None, ge=0, le=2**53, description="the model's size, which FedAvg would send")

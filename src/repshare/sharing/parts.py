@@ -139,6 +139,22 @@ def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Pa
     )
 
 
+def count_classes(rows: Representations, classes: int, dimension: int) -> list[int]:
+    """Return how many samples of each class a part or total is made of: its shares of the classes, as whole numbers.
+
+    They add up to the number of samples: where rounding leaves some over, the largest remainders get them.
+    """
+    if len(rows.labels) != classes + 1:
+        return [0] * classes
+    shares = rows.vectors[np.argsort(rows.labels)][:classes, dimension + 1].astype(np.float64).clip(0)
+    samples = int(rows.counts[0])
+    exact = shares * (samples / max(float(shares.sum()), 1e-12))
+    counts = np.floor(exact).astype(np.int64)
+    left = min(max(samples - int(counts.sum()), 0), classes)
+    counts[np.argsort(counts - exact, kind="stable")[:left]] += 1
+    return [int(count) for count in counts]
+
+
 def _shrinkage(logarithm: float) -> float:
     """Return the shrinkage within its bounds. A mean of valid ones is valid, but rounding or a lie may change it."""
     return math.exp(min(max(logarithm, -MOST_LOGARITHM), MOST_LOGARITHM))

@@ -63,6 +63,19 @@ def test_a_client_that_begins_again_begins_its_history_again():
     assert history.points[:, 1 + histories.FIELDS.index("ce")].tolist() == [1.0, 0.5]
 
 
+def test_a_history_from_before_there_were_held_out_samples_goes_on():
+    notes, before = (
+        MemoryStore(),
+        np.array([[1, 0.5, 0.4, 2, 0, 0, 0, 7, 8], [2, 0.6, 0.5, 1, 0, 0, 0, 7, 8]], np.float32),
+    )
+    notes.transact(lambda state: state.set({"report/alice": b'{"model": "LeNet5"}\n' + before.tobytes()}))
+    tell(notes, "alice", 3, ce=0.5, held_out=0.75, gap=0.25)
+    history = histories.read_histories(notes, ["alice"])["alice"]
+    assert history.rounds.tolist() == [1, 2, 3]
+    own = make_curves({"alice": history})["own"]["alice"]
+    assert (own["ce"], own["held_out"], own["gap"]) == ([2, 1, 0.5], [None, None, 0.75], [None, None, 0.25])
+
+
 def test_curves_are_the_mean_and_range_over_clients_and_each_client_alone():
     notes = MemoryStore()
     for number, (a, b) in enumerate([(0.2, 0.4), (0.4, 0.8)], start=1):

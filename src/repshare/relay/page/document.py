@@ -12,6 +12,7 @@ import anyio.to_thread
 
 from repshare.board import Board
 from repshare.board.state import BoardMember, read_members
+from repshare.relay.page.common import MOST_CLASSES, describe_common, measure, read_parts, read_total
 from repshare.relay.page.histories import CURVES, FIELDS, History, make_curves, read_histories
 from repshare.relay.page.presence import Presence, read_presence, read_traffic
 from repshare.relay.page.snapshots import (
@@ -74,16 +75,22 @@ def make_view(
         members = board.store.read(lambda state: read_members(board.task, state, COUNTED))
     names = [member.name for member in members]
     histories, presences = read_histories(notes, names), read_presence(notes, names)
-    outliers, now = set(status.outliers()), time.time()
+    outliers, now, task = set(status.outliers()), time.time(), board.task
+    common, samples = describe_common(task), _count_samples(board, status.shown)
     shown = [
-        _member(member, histories.get(member.name), presences.get(member.name), now, away_seconds, board.task.classes)
-        | {"outlier": member.name in outliers}
+        _member(
+            member, histories.get(member.name), presences.get(member.name), now, away_seconds, common=common is not None
+        )
+        | {"outlier": member.name in outliers, "samples": samples.get(member.name, [])}
         for member in status.shown
     ]
     index = notes.read(read_index)
     document = {
         "name": name,
-        "task": asdict(board.task),
+        "task": {field: value for field, value in asdict(task).items() if field != "description"},  # which may be long
+        "classes": measure(task)[0],
+        "common": common,
+        "total": common and read_total(board.store, task),
         "now": now,
         "version": status.version,
         "clients": status.clients,
@@ -103,8 +110,8 @@ def make_view(
 def make_map(task: Task, notes: Store, before: Floats | None) -> tuple[bytes, Floats | None]:
     """Return the document of the map, and its plane; `before` is that of the last map."""
     index, frames = read_frames(notes, task)
-    drawn, plane = draw_map(index, frames, before)
-    more = {"changes": index.changes, "room": places(task), "classes": min(task.classes, CLASSES)}
+    drawn, plane = draw_map(index, frames, before, by_total=task.space is not None)
+    more = {"changes": index.changes, "room": places(task), "classes": min(measure(task)[0], CLASSES)}
     return json.dumps(drawn | more, separators=(",", ":")).encode(), plane
 
 
@@ -114,7 +121,8 @@ def _member(
     presence: Presence | None,
     now: float,
     away_seconds: float,
-    classes: int,
+    *,
+    common: bool,
 ) -> dict[str, Any]:
     last = history.points[-1].tolist() if history is not None and len(history.points) else []
     told = {
@@ -128,14 +136,21 @@ def _member(
         "round": member.round,
         "seen": presence.last if presence else member.published,
         "online": _online(presence, member, now, away_seconds),
-        "samples": [member.samples.get(label, 0) for label in range(classes)] if classes <= SHOWN else [],
-        "samples_total": sum(member.samples.values()),
+        "samples_total": max(member.samples.values(), default=0) if common else sum(member.samples.values()),
         "bytes_up": presence.up if presence else member.bytes,
         "bytes_down": presence.down if presence else 0,
         "model": said.get("model"),
         "privacy": said.get("privacy"),
         **told,
     }
+
+
+def _count_samples(board: Board, members: list[BoardMember]) -> dict[str, list[int]]:
+    """Return how many samples of each class each member has. Every row of a part counts all of its samples."""
+    if board.task.space is not None:
+        return read_parts(board.store, board.task, members)
+    classes = range(board.task.classes if board.task.classes <= MOST_CLASSES else 0)
+    return {member.name: [member.samples.get(label, 0) for label in classes] for member in members}
 
 
 def _online(presence: Presence | None, member: BoardMember, now: float, away_seconds: float) -> bool:

@@ -1,6 +1,6 @@
 """Histories of what clients choose to report in addition to releases. Each is bounded.
 
-report/CLIENT   what it said last as JSON, a newline, and a float32 row for each round that is kept
+report/CLIENT   what it said last and the number of columns as JSON, a newline, and a float32 row for each round kept
 """
 
 import json
@@ -13,12 +13,16 @@ from numpy.typing import NDArray
 
 from repshare.stores import Store, Transaction
 
-FIELDS = ("train_accuracy", "test_accuracy", "ce", "kd", "disc", "bound", "bytes_up", "bytes_down")
+FIELDS = (  # new ones at the end: histories that were kept without them stay readable
+    *("train_accuracy", "test_accuracy", "ce", "kd", "disc", "bound", "bytes_up", "bytes_down"),
+    *("held_out", "held_out_alone", "gap"),
+)
+FIRST_COLUMNS = 9  # of a history that does not say how many it has
 POINTS = 200  # of a client
 MOST_ROUNDS = 2**24  # float32 counts no further
 AT_ONCE = 100  # keys in one transaction, so that no request waits long for the store
 
-CURVES = ("test_accuracy", "train_accuracy", "ce", "bound")  # as curves
+CURVES = ("held_out", "held_out_alone", "gap", "test_accuracy", "train_accuracy", "ce", "bound")  # as curves
 FAR = 10  # times the median of the clients' last rounds: later ones are left out
 OWN = 30  # clients with a curve of their own
 _COLUMNS = [1 + FIELDS.index(field) for field in CURVES]
@@ -82,14 +86,18 @@ def read_many(notes: Store, kind: str, clients: Iterable[str]) -> dict[str, byte
 
 
 def _encode(history: History) -> bytes:
-    return json.dumps(history.said).encode() + b"\n" + history.points.tobytes()
+    told = {**history.said, "columns": history.points.shape[1]}
+    return json.dumps(told).encode() + b"\n" + history.points.tobytes()
 
 
 def _decode(kept: bytes | None) -> History:
     if kept is None:
         return History({}, np.zeros((0, 1 + len(FIELDS)), np.float32))
-    said, _, points = kept.partition(b"\n")
-    return History(json.loads(said), np.frombuffer(points, np.float32).reshape(-1, 1 + len(FIELDS)))
+    head, _, numbers = kept.partition(b"\n")
+    said = json.loads(head)
+    points = np.frombuffer(numbers, np.float32).reshape(-1, said.pop("columns", FIRST_COLUMNS))
+    missing = 1 + len(FIELDS) - points.shape[1]
+    return History(said, np.pad(points, ((0, 0), (0, missing)), constant_values=np.nan))
 
 
 def make_curves(histories: Mapping[str, History]) -> dict[str, Any]:

@@ -2,8 +2,14 @@
 
 frames       which there are, and whose rows are in which place
 frame/ROUND  float16: the global means, then each client's; NaN where a class has none
+
+Of a common classifier, a class's row is the direction of its vector about the common centre, Σ αᵢc (ψᵢ − μ) / n. The
+total's vectors are, up to a factor, the classifier's weights. What clients add to them is many times longer, and mostly
+cancels out, so that only directions can be compared; the plane is the one that shows the total's best. A frame keeps
+vectors folded, which leaves the angles between them about as they are.
 """
 
+import hashlib
 import json
 from collections.abc import Collection, Iterable, Sequence
 from statistics import median_low
@@ -16,6 +22,7 @@ from repshare.board import Board
 from repshare.board.robust import read_means
 from repshare.board.state import BoardMember, read_members
 from repshare.board.totals import read_totals
+from repshare.relay.page.common import measure
 from repshare.relay.page.histories import most_crowded, read_many
 from repshare.sharing.representations import Representations
 from repshare.sharing.task import Task
@@ -26,6 +33,7 @@ CLIENTS = 32  # the first ones, in a frame
 COUNTED = 1000  # members whose rounds are looked at
 CLASSES = 20  # the first ones: more colours than that cannot be told apart
 NUMBERS = 2**17  # in a frame: 256 kB
+READ = 2**21  # numbers of a common classifier's parts that are read for a frame: 4 MB in fp16
 SCALE = 1000  # coordinates of the map are whole numbers from −SCALE to SCALE
 PART = 16  # rows that are multiplied at once
 
@@ -47,6 +55,7 @@ class SnapshotMeans(NamedTuple):
     round: int
     everyone: Representations
     clients: dict[str, Representations]
+    centre: Floats | None  # (d,)  of a common classifier
 
 
 def snap(board: Board, notes: Store) -> bool:
@@ -70,7 +79,7 @@ def snap(board: Board, notes: Store) -> bool:
         new = not index.rounds or index.rounds[-1] < later.round
         _assign_rows(state, index, list(later.clients), room, task)
         rows = [later.everyone, *(later.clients.get(client or "") for client in index.clients)]
-        frame = np.stack([_to_grid(row, task) for row in rows])
+        frame = np.stack([_to_grid(row, task, later.centre) for row in rows])
         if new:
             index.rounds.append(later.round)
         if len(index.rounds) > FRAMES:
@@ -89,7 +98,16 @@ def usual_round(members: Sequence[BoardMember]) -> int:
 
 def places(task: Task) -> int:
     """Return for how many clients a snapshot has room; −1 if not even for the global means."""
+    if task.space is not None:
+        return min(CLIENTS, READ // (task.classes * task.dimension) - 1)
     return min(CLIENTS, NUMBERS // (min(task.classes, CLASSES) * task.dimension) - 1)
+
+
+def _grid(task: Task) -> tuple[int, int]:
+    """Return how many classes a frame has, and how many numbers for each."""
+    classes, dimension = measure(task)
+    shown = min(classes, CLASSES)
+    return shown, dimension if task.space is None else min(dimension, NUMBERS // ((1 + CLIENTS) * shown))
 
 
 def read_index(state: Transaction) -> SnapshotIndex:
@@ -100,13 +118,13 @@ def read_index(state: Transaction) -> SnapshotIndex:
 
 def read_frames(notes: Store, task: Task) -> tuple[SnapshotIndex, Halves]:
     """Return all frames, (frames, 1 + clients, classes, d)."""
-    classes = min(task.classes, CLASSES)
+    grid = _grid(task)
     index = notes.read(read_index)
     found = read_many(notes, "frame", map(str, index.rounds))
     there = [(number, found[str(number)]) for number in index.rounds if str(number) in found]
-    frames = np.full((len(there), 1 + len(index.clients), classes, task.dimension), np.nan, np.float16)
+    frames = np.full((len(there), 1 + len(index.clients), *grid), np.nan, np.float16)
     for frame, (_, kept) in zip(frames, there, strict=True):
-        rows = np.frombuffer(kept, np.float16).reshape(-1, classes, task.dimension)[: len(frame)]
+        rows = np.frombuffer(kept, np.float16).reshape(-1, *grid)[: len(frame)]
         frame[: len(rows)] = rows
     return index._replace(rounds=[number for number, _ in there]), frames
 
@@ -124,17 +142,21 @@ def forget(board: Board, notes: Store, clients: Collection[str]) -> None:
 
 
 def _read_means(board: Board, room: int) -> SnapshotMeans | None:
-    def work(state: Transaction) -> tuple[list[BoardMember], Representations]:
+    classes, dimension = measure(board.task)
+    shown = min(classes, CLASSES)
+
+    def work(state: Transaction) -> tuple[list[BoardMember], Representations, Floats | None]:
         (kept,) = state.get(["totals"])
         totals = read_totals(kept, board.task)
-        everyone = totals.means(np.flatnonzero(totals.clients[:CLASSES]).tolist())
-        return read_members(board.task, state, COUNTED), everyone
+        everyone = totals.means(np.flatnonzero(totals.clients[:shown]).tolist())
+        centre = None if board.task.space is None else totals.means([classes]).vectors[0, :dimension]
+        return read_members(board.task, state, COUNTED), everyone, centre
 
-    members, everyone = board.store.read(work)
+    members, everyone, centre = board.store.read(work)
     if not members:
         return None
-    each = read_means(board.store, members[:room], CLASSES)
-    return SnapshotMeans(usual_round(members), everyone, each)
+    each = read_means(board.store, members[:room], shown)
+    return SnapshotMeans(usual_round(members), everyone, each, centre)
 
 
 def _assign_rows(state: Transaction, index: SnapshotIndex, names: list[str], room: int, task: Task) -> None:
@@ -152,7 +174,7 @@ def _assign_rows(state: Transaction, index: SnapshotIndex, names: list[str], roo
 
 
 def _empty(state: Transaction, index: SnapshotIndex, places: Iterable[int], task: Task) -> None:
-    size = (-1, min(task.classes, CLASSES), task.dimension)
+    size = (-1, *_grid(task))
     keys = [_key(number) for number in index.rounds]
     for key, kept in zip(keys, state.get(keys), strict=True):
         if kept is not None:
@@ -164,13 +186,33 @@ def _empty(state: Transaction, index: SnapshotIndex, places: Iterable[int], task
         index.clients[place] = None
 
 
-def _to_grid(rows: Representations | None, task: Task) -> Halves:
-    grid = np.full((min(task.classes, CLASSES), task.dimension), np.nan, np.float16)
+def _to_grid(rows: Representations | None, task: Task, centre: Floats | None) -> Halves:
+    grid = np.full(_grid(task), np.nan, np.float16)
     if rows is not None:
         shown = rows.labels < len(grid)
+        vectors = rows.vectors[shown]
+        if centre is not None:
+            vectors = fold(vectors[:, : len(centre)] - vectors[:, len(centre), None] * centre, grid.shape[1])
+            vectors /= np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-12)
         with np.errstate(over="ignore"):  # a length that float16 has no number for
-            grid[rows.labels[shown]] = rows.vectors[shown]
+            grid[rows.labels[shown]] = vectors
     return grid
+
+
+def fold(vectors: Floats, width: int) -> Floats:
+    """Return vectors (n, d) as (n, width): numbers with random signs, always the same ones, added up.
+
+    Lengths and inner products stay about as they are (a count sketch).
+    """
+    dimension = vectors.shape[1]
+    if dimension <= width:
+        return vectors
+    drawn = np.frombuffer(hashlib.shake_128(b"map").digest(-(-dimension // 8)), np.uint8)
+    signs = 1 - 2 * np.unpackbits(drawn)[:dimension].astype(np.float32)
+    layers = -(-dimension // width)
+    padded = np.pad(vectors * signs, ((0, 0), (0, layers * width - dimension)))
+    folded: Floats = padded.reshape(len(vectors), layers, width).sum(axis=1)
+    return folded
 
 
 def _changed(index: SnapshotIndex) -> bytes:
@@ -182,18 +224,19 @@ def _key(number: int) -> str:
 
 
 def draw_map(
-    index: SnapshotIndex, frames: Halves, before: Floats | None = None
+    index: SnapshotIndex, frames: Halves, before: Floats | None = None, *, by_total: bool = False
 ) -> tuple[dict[str, Any], Floats | None]:
     """Return the map of these snapshots, and its plane: the next map is turned so that it continues this one.
 
-    The plane is that of the last frame, so that one sees how its clusters came about.
+    The plane is that of the last frame, so that one sees how its clusters came about; `by_total`: of its first row.
     """
     document: dict[str, Any] = {"rounds": index.rounds, "clients": index.clients, "points": [], "kept": None}
     rows = frames.astype(np.float32)  # (frames, 1 + clients, classes, d)
     there: NDArray[np.bool_] = np.all(np.isfinite(rows), axis=-1)  # (frames, 1 + clients, classes)
     if not len(rows) or not there[-1].any():
         return document, None
-    last = rows[-1][there[-1]]
+    among = slice(1 if by_total and there[-1, 0].any() else None)
+    last = rows[-1][among][there[-1][among]]
     centre = last.mean(axis=0)
     plane, kept = _plane(last - centre)
     if before is not None and before.shape == plane.shape:

@@ -1,7 +1,7 @@
 // Tables: who takes part, what was refused; and traffic beside FedAvg's.
 
 import { draw, find, make, say, show } from "./elements.js";
-import { classColour } from "./palette.js";
+import { className, classColour } from "./palette.js";
 import { ago, bytes, clock, percent, plural, short, times, whole } from "./words.js";
 
 const BARS = 50;
@@ -21,7 +21,8 @@ export function showMembers(view, now, chosen, choose) {
   if (wanted.some((each, i) => each !== find("members").children[i]) || wanted.length !== find("members").children.length) {
     find("members").replaceChildren(...wanted);
   }
-  find("clients").classList.toggle("no-privacy", !view.members.some(({ privacy }) => privacy));
+  const hidden = { privacy: !view.members.some(({ privacy }) => privacy), held: !view.common, test: view.common && !view.members.some(({ test_accuracy: tested }) => tested !== undefined) };
+  for (const [kind, off] of Object.entries(hidden)) find("clients").classList.toggle(`no-${kind}`, Boolean(off));
   const more = view.clients - view.members.length;
   say("clients-note", more > 0 ? `${whole(view.members.length)} shown, ${plural(more, "more client")} take part` : "");
 }
@@ -37,23 +38,30 @@ function row(member, now, chosen, choose) {
     make("td", { role: "cell" }, name, flag, member.model ? make("small", {}, member.model) : null),
     make("td", { role: "cell", class: `state-cell ${member.online ? "here" : "gone"}` }, make("span", { class: "dot", "aria-hidden": "true" }), state, make("small", {}, ago(now - member.seen))),
     cell("Round", whole(member.round), "number"),
-    cell("Test accuracy", member.test_accuracy === undefined ? null : percent(member.test_accuracy), "number"),
+    cell("Test accuracy", member.test_accuracy === undefined ? null : percent(member.test_accuracy), "number test"),
+    cell("Duality gap", member.gap === undefined ? null : short(member.gap), "number held"),
+    cell("Held-out, alone → together", heldOut(member), "number held pairs"),
     cell("Samples per class", samples(member), "wide"),
     cell("Sent", bytes(member.bytes_up), "number"),
     cell("Received", bytes(member.bytes_down), "number"),
     cell("Privacy spent", privacy(member.privacy), "privacy"));
 }
 
+function heldOut({ held_out: together, held_out_alone: alone }) {
+  if (together === undefined) return null;
+  return make("span", {}, alone === undefined ? null : `${percent(alone)} → `, make("b", {}, percent(together)));
+}
+
 function samples(member) {
   const total = make("small", {}, plural(member.samples_total, "sample"));
   if (!member.samples.length) return total;
-  const said = member.samples.map((count, label) => count ? `class ${label}: ${count}` : null).filter(Boolean).join(", ");
+  const said = member.samples.map((count, label) => count ? `${className(label)}: ${count}` : null).filter(Boolean).join(", ");
   const shown = member.samples.slice(0, BARS), most = Math.max(...shown, 1), width = 100 / shown.length;
   const bars = shown.map((count, label) => draw("rect", {
     x: (label * width + width * 0.1).toFixed(2), width: (width * 0.8).toFixed(2),
     y: (24 - Math.max(count ? 1.5 : 0.5, 22 * count / most)).toFixed(2), height: Math.max(count ? 1.5 : 0.5, 22 * count / most).toFixed(2),
     fill: count ? classColour(label) : "currentColor", "fill-opacity": count ? 1 : 0.25,
-  }));
+  }, draw("title", {}, `${className(label)}: ${whole(count)}`)));
   return make("div", { class: "samples" }, draw("svg", { viewBox: "0 0 100 24", preserveAspectRatio: "none", role: "img", "aria-label": said || "none" }, ...bars), total);
 }
 
@@ -85,7 +93,7 @@ export function showTraffic(view) {
     make("div", { class: "words" }, make("span", {}, words), make("b", {}, bytes(value))),
     make("div", { class: "track", "aria-hidden": "true" }, draw("svg", { viewBox: "0 0 100 1", preserveAspectRatio: "none" }, draw("rect", { class: kind, width: Math.max(0.6, 100 * value / most), height: 1 }))));
   find("traffic").replaceChildren(total,
-    make("div", { class: "compare" }, bar("Representations, as shared here", ours, "ours"), bar("FedAvg would have cost", theirs, "theirs")),
+    make("div", { class: "compare" }, bar(`${view.common ? "Class vectors" : "Representations"}, as shared here`, ours, "ours"), bar("FedAvg would have cost", theirs, "theirs")),
     make("p", { class: "caption" }, `${sentence(ours, theirs)} Counted for ${sized === 1 ? "the client that reports" : `the ${whole(sized)} clients that report`} a model size: FedAvg sends each model up and down in every round.`));
 }
 

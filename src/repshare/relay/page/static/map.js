@@ -1,7 +1,7 @@
-// The map: class means of the global board and of clients, round by round.
+// The map: class means, or class vectors, of the global board and of clients, round by round.
 
-import { calm, draw, find, make, say } from "./elements.js";
-import { classColour, ink, mark } from "./palette.js";
+import { calm, draw, find, make, say, show } from "./elements.js";
+import { classColour, classLabel, className, ink, isNamed, mark } from "./palette.js";
 import { literal, plural } from "./words.js";
 
 const STEP_MILLISECONDS = 220; // a frame while playing
@@ -10,10 +10,11 @@ let film = null; // the last answer of the relay
 let position = 0; // of the slider; between frames while playing
 let playing = null;
 let chosen = null;
+let ofParts = false; // whether the marks are parts of a common classifier
 
-export function showMap(answer) {
+export function showMap(answer, inSpace) {
   const before = film, atEnd = !before || position >= before.points.length - 1;
-  film = answer;
+  [film, ofParts] = [answer, inSpace];
   const last = film.points.length - 1;
   find("player").hidden = last < 1;
   find("slider").max = Math.max(last, 0);
@@ -93,7 +94,7 @@ function clientTrace(client, n, colours) {
   return {
     type: "scatter", mode: "markers", x: there.map(({ point }) => point[0]), y: there.map(({ point }) => point[1]),
     marker: { symbol, size: chosen === client ? 12 : 9, color: own, opacity: faint ? 0.15 : 0.9, line: { width: open ? 1.75 : 1, color: open ? own : colours.raised } },
-    hoverinfo: "text", hovertext: there.map(({ label }) => `${literal(client)}, class ${label}`),
+    hoverinfo: "text", hovertext: there.map(({ label }) => `${literal(client)}, ${literal(className(label))}`),
   };
 }
 
@@ -102,14 +103,14 @@ function globalTrace(colours) {
   return {
     type: "scatter", mode: "markers+text", x: there.map(({ point }) => point[0]), y: there.map(({ point }) => point[1]),
     marker: { symbol: "circle", size: 26, color: there.map(({ label }) => `${classColour(label)}59`), opacity: 1, line: { width: 2, color: there.map(({ label }) => classColour(label)) } },
-    text: there.map(({ label }) => String(label)), textposition: "top right", textfont: { color: colours.ink, size: 13, weight: 700 }, cliponaxis: false,
-    hoverinfo: "text", hovertext: there.map(({ label }) => `everyone, class ${label}`),
+    text: there.map(({ label }) => literal(classLabel(label))), textposition: "top right", textfont: { color: colours.ink, size: 13, weight: 700 }, cliponaxis: false,
+    hoverinfo: "text", hovertext: there.map(({ label }) => `everyone, ${literal(className(label))}`),
   };
 }
 
 function layout(colours) {
   const axis = (all) => {
-    const low = Math.min(...all), high = Math.max(...all), margin = Math.max(0.09 * (high - low), 20);
+    const low = Math.min(...all), high = Math.max(...all), margin = Math.max((isNamed() ? 0.16 : 0.09) * (high - low), 20);
     return { visible: false, fixedrange: true, range: [low - margin, high + margin] };
   };
   const points = film.points.flat(2).filter(Boolean);
@@ -128,16 +129,25 @@ function showLegend() {
     const { path, open } = mark(n), look = open ? { fill: "none", "stroke-width": 0.35 } : { stroke: "none" };
     return make("li", {}, draw("svg", { viewBox: "-1.4 -1.4 2.8 2.8", "aria-hidden": "true" }, draw("path", { d: path, ...look })), client);
   });
-  find("map-legend").replaceChildren(make("li", {}, everyone, "everyone’s mean, with the class’s number"), ...shapes.filter(Boolean));
+  const classes = [...Array(isNamed() ? film.classes : 0).keys()].map((label) =>
+    make("li", {}, draw("svg", { viewBox: "-1.4 -1.4 2.8 2.8", "aria-hidden": "true" }, draw("path", { d: mark(1).path, fill: classColour(label), stroke: "none" })), className(label)));
+  const words = ofParts ? "the total" : "everyone’s mean";
+  find("map-legend").replaceChildren(make("li", {}, everyone, `${words}, with the class’s ${isNamed() ? "name" : "number"}`), ...shapes.filter(Boolean));
+  show("map-classes", classes.length > 0);
+  find("map-classes").replaceChildren(...classes);
 }
 
 function explain() {
   const clients = film.clients.filter((client) => client !== null).length;
-  say("map-words", `Colours are classes, shapes are ${plural(clients, "client")}; two directions (PCA) that keep ${Math.round(100 * film.kept)}\u00a0% of the spread in the last round. Marks of one colour that gather: the clients come to see that class alike.`);
+  const meaning = ofParts
+    ? "All vectors are drawn at one length: only their directions count. The total is the common classifier; a small mark on its circle’s side is a client that adds to that class as the others do."
+    : "Marks of one colour that gather: the clients come to see that class alike.";
+  say("map-words", `Colours are classes, shapes are ${plural(clients, "client")}; two directions (PCA) that keep ${Math.round(100 * film.kept)}\u00a0% of the ${ofParts ? "total’s " : ""}spread in the last round. ${meaning}`);
 }
 
 function empty() {
   if (find("map").data) Plotly.purge("map");
   find("map-legend").replaceChildren();
-  say("map-words", film.room < 0 ? "This task’s representations are too large to keep their history." : "The map begins with the first release.");
+  show("map-classes", false);
+  say("map-words", film.room < 0 ? `This task’s ${ofParts ? "class vectors" : "representations"} are too large to keep their history.` : "The map begins with the first release.");
 }

@@ -5,12 +5,17 @@ import { repaintCurves, showCurves } from "./curves.js";
 import { showMembers, showRefusals, showTraffic } from "./clients.js";
 import { find, make, say, show } from "./elements.js";
 import { Away, Denied, Gone, ask, follow, keepToken, readToken } from "./feed.js";
-import { whenColoursChange } from "./palette.js";
-import { bytes, clock, percent, plural, times, whole } from "./words.js";
+import { className, isNamed, nameClasses, whenColoursChange } from "./palette.js";
+import { showTotal } from "./total.js";
+import { bytes, clock, percent, plural, short, times, whole } from "./words.js";
 
 const LEAST_MILLISECONDS = 1000; // between two questions for the page
 const MOST_MILLISECONDS = 5000; // time passes also where nothing happens: clients go away
 const ANNOUNCE_MILLISECONDS = 20000;
+const NAMED = 12; // classes in the headline
+const COMBINED = { mean: "averaged", median: "combined by median", trimmed: "combined by trimmed mean", geometric: "combined by geometric median" };
+const SHARED = "Clients share averages of representations: not data, not weights.";
+const SHARED_IN_SPACE = "Clients share weighted averages of vectors that a public map makes of their samples: not data, not a network’s weights. The total is a linear classifier.";
 
 let task = null, view = null, chosen = null, following = null;
 let drift = 0; // the relay's clock minus ours, in seconds
@@ -100,23 +105,43 @@ function take(answer) {
 async function refreshMap(path, asked) {
   if (view.frames.length === 0 || view.map === mapShown) return;
   const answer = await ask(`${path}/map`);
-  if (asked === task && window.Plotly) { mapShown = answer.changes; showMap(answer); }
+  if (asked === task && window.Plotly) { mapShown = answer.changes; showMap(answer, Boolean(view.common)); }
 }
 
 function showAll() {
   const someone = view.clients > 0;
+  nameClasses(view.common?.class_names ?? []);
   show("board", someone);
   show("empty", !someone);
   document.title = `${view.name} · repshare`;
   if (!someone) { showNobody(); return; }
   say("name", view.name);
-  say("about", `${view.task.classes} classes, ${view.task.dimension} numbers in a representation, ${{ mean: "averaged", median: "combined by median", trimmed: "combined by trimmed mean", geometric: "combined by geometric median" }[view.task.aggregation]}`);
+  say("about", about());
+  show("space", Boolean(view.common));
+  if (view.common) say("space", space());
+  say("map-title", view.common ? "Map of the class vectors" : "Map of the representations");
+  say("shared", `${view.common ? SHARED_IN_SPACE : SHARED} What a client reports beyond that, it chose to.`);
   showSummary();
   if (window.Plotly) showCurves(view.curves, chosen);
   else say("curves-words", "The figures need plotly on the relay’s machine: pip install 'repshare[relay]'.");
   showMembers(view, now(), chosen, choose);
+  showTotal(view);
   showTraffic(view);
   showRefusals(view.refusals, now());
+}
+
+function about() {
+  const { task, common, classes } = view;
+  if (!common) return `${classes} classes, ${task.dimension} numbers in a representation, ${COMBINED[task.aggregation]}`;
+  const shown = isNamed() ? [...Array(Math.min(classes, NAMED)).keys()].map(className) : [];
+  const names = shown.length ? `: ${shown.join(", ")}${classes > NAMED ? ` and ${plural(classes - NAMED, "more", "more")}` : ""}` : "";
+  return `${classes} classes${names}. Inputs ${common.inputs ? `from ${short(common.inputs[0])} to ${short(common.inputs[1])}` : "normalised by the clients"}.`;
+}
+
+function space() {
+  const { space: name, dimension, seed, sha256, loss, fingerprint } = view.common;
+  const from = [seed === null ? null : `seed ${seed}`, sha256 ? `weights with SHA-256 ${sha256.slice(0, 16)}…` : null, loss ? `${loss} loss` : null];
+  return `Common space ${[name ?? "that the task does not describe", `${whole(dimension)} dimensions`, ...from].filter(Boolean).join(", ")} (${fingerprint})`;
 }
 
 function showSummary() {
@@ -126,11 +151,11 @@ function showSummary() {
   say("sum-round", whole(view.round));
   const least = Math.min(...rounds), ahead = rounds.some((round) => round > view.round);
   say("sum-round-note", least < view.round ? `median; the slowest is in round ${whole(least)}` : ahead ? "median; some are ahead" : "everyone");
-  const key = view.curves.all.test_accuracy ? "test_accuracy" : "train_accuracy", curve = view.curves.all[key];
-  say("sum-accuracy-label", key === "test_accuracy" || !curve ? "Test accuracy" : "Training accuracy");
-  const last = curve?.mean.findLastIndex((value) => value !== null) ?? -1;
+  const { held_out: held, held_out_alone: alone, test_accuracy: tested, train_accuracy: trained } = view.curves.all, curve = held ?? tested ?? trained;
+  say("sum-accuracy-label", held || (!curve && view.common) ? "Held-out accuracy" : tested || !curve ? "Test accuracy" : "Training accuracy");
+  const last = curve?.mean.findLastIndex((value) => value !== null) ?? -1, before = held ? alone?.mean[last] ?? null : null;
   say("sum-accuracy", last >= 0 ? percent(curve.mean[last]) : "–");
-  say("sum-accuracy-note", last >= 0 ? `mean; from ${percent(curve.low[last])} to ${percent(curve.high[last])}` : "no client reports it");
+  say("sum-accuracy-note", last < 0 ? "no client reports it" : before === null ? `mean; from ${percent(curve.low[last])} to ${percent(curve.high[last])}` : `mean; alone ${percent(before)}`);
   say("sum-traffic", bytes(traffic.up + traffic.down));
   const ratio = traffic.fedavg_bytes / traffic.sized_bytes;
   say("sum-traffic-note", traffic.sized && traffic.sized_bytes ? `FedAvg: ${times(ratio)} as much` : `${bytes(traffic.up)} up, ${bytes(traffic.down)} down`);
@@ -144,7 +169,7 @@ function choose(name) {
 
 function showNobody() {
   say("empty-title", `No client has published in ${view.name} yet`);
-  say("empty-text", "Invite clients: this makes a token for one.");
+  say("empty-text", `${view.common ? `${about()} ${space()}. ` : ""}Invite clients: this makes a token for one.`);
   say("empty-command", `repshare relay invite alice --task "${view.name}" > alice.token`);
   say("empty-then", "Alice then takes part from her machine, and appears here after her first round:");
   say("empty-join-command", `repshare join ${location.origin} --task party.py:alice --token-file alice.token --report`);

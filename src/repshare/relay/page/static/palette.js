@@ -1,4 +1,4 @@
-// Colours and marks. Classes have colours that most colour-blind people can tell apart (Petroff, 2021), clients have shapes.
+// Colours, marks and names. Classes have colours that most colour-blind people can tell apart (Petroff, 2021), clients have shapes.
 
 const CLASSES = ["#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6", "#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd"];
 const DARK = { "#bd1f01": "#e2543a", "#832db6": "#b073dd", "#717581": "#8b91a0" };
@@ -20,6 +20,21 @@ const night = matchMedia("(prefers-color-scheme: dark)");
 export function classColour(label) {
   const colour = CLASSES[label % CLASSES.length];
   return night.matches ? DARK[colour] ?? colour : colour;
+}
+
+// The classes' names, as the task states them.
+let names = [];
+
+export const nameClasses = (given) => { names = given; };
+
+export const isNamed = () => names.length > 0;
+
+export const className = (label) => names[label] || `class ${label}`;
+
+// The same where there is little room.
+export function classLabel(label) {
+  const name = names[label] || String(label);
+  return name.length > 14 ? `${name.slice(0, 13)}…` : name;
 }
 
 export function mark(place) {

@@ -1,0 +1,89 @@
+"""A task with a common classifier as the page shows it: its space and classes, and what the total is made of."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from repshare.board.state import BoardMember, read_releases
+from repshare.board.totals import read_totals
+from repshare.sharing.parts import BESIDE, count_classes
+from repshare.sharing.task import Task
+from repshare.stores import Store, Transaction
+
+MOST_CLASSES = 100  # whose samples are counted one by one
+LONGEST = 200  # characters of a name
+LARGEST = 1e300
+AT_ONCE_BYTES = 4_000_000  # of releases that are read in one transaction, so that no request waits long for the store
+
+
+def measure(task: Task) -> tuple[int, int]:
+    """Return the number of classes, and the length of a class's vector. A part has a row and columns beside them."""
+    if task.space is None:
+        return task.classes, task.dimension
+    return task.classes - 1, max(task.dimension - BESIDE, 1)  # what an admin states need not make sense
+
+
+def describe_common(task: Task) -> dict[str, Any] | None:
+    """Return what the page says of a task's space; None where each client has its own.
+
+    The description is an admin's text: what it lacks, or has of another kind, is None.
+    """
+    if task.space is None:
+        return None
+    try:
+        told = json.loads(task.description or "")
+    except (ValueError, RecursionError):
+        told = None
+    told = told if isinstance(told, dict) else {}
+    (classes, dimension), seed = measure(task), told.get("seed")
+    inputs, low, high = (_numbers(told.get(name)) for name in ("inputs", "low", "high"))  # the last two by column
+    names = told.get("class_names")
+    if not isinstance(names, list) or len(names) != classes or not all(isinstance(name, str) for name in names):
+        names = []
+    return {
+        "fingerprint": task.space,
+        "dimension": dimension,
+        "space": _text(told.get("space")),
+        "seed": str(seed) if type(seed) is int else None,  # as text: it may be above 2⁵³
+        "sha256": _text(told.get("sha256")),
+        "loss": _text(told.get("loss")),
+        "class_names": [name[:LONGEST] for name in names],
+        "inputs": inputs[:2] if len(inputs) > 1 else [min(low), max(high)] if low and high else None,
+    }
+
+
+def _text(value: Any) -> str | None:
+    return value[:LONGEST] if isinstance(value, str) else None
+
+
+def _numbers(value: Any) -> list[float]:
+    """Return the numbers of a list, none if it has anything else: NaN say, which is no JSON."""
+    fine = isinstance(value, list) and all(type(each) in (int, float) and abs(each) < LARGEST for each in value)
+    return [float(each) for each in value] if fine else []
+
+
+def read_parts(store: Store, task: Task, members: Sequence[BoardMember]) -> dict[str, list[int]]:
+    """Return how many samples of each class are in each member's part; of none, where there are many classes."""
+    found, part, size = dict[str, list[int]](), list[str](), 0
+    classes, dimension = measure(task)
+
+    def work(state: Transaction) -> None:
+        for name in part:
+            for release in read_releases(state, [name]):  # none, if it has left meanwhile
+                found[name] = count_classes(release.means, classes, dimension)
+
+    for number, member in enumerate(members if classes <= MOST_CLASSES else (), start=1):
+        part.append(member.name)
+        size += member.bytes
+        if size > AT_ONCE_BYTES or number == len(members):
+            store.read(work)
+            part, size = [], 0
+    return found
+
+
+def read_total(store: Store, task: Task) -> dict[str, Any]:
+    """Return how many samples are in the total, and how many of each class."""
+    classes, dimension = measure(task)
+    totals = store.read(lambda state: read_totals(state.get(["totals"])[0], task))
+    counts = count_classes(totals.means(range(task.classes)), classes, dimension) if totals.clients.all() else []
+    return {"samples": int(totals.samples[0]), "classes": counts if classes <= MOST_CLASSES else []}
