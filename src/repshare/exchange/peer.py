@@ -125,8 +125,8 @@ class PeerExchange:
         return self.network.live()
 
     def others(self) -> int:
-        """Return the number of other peers that are online now."""
-        return len(self.live())
+        """Return the number of other peers in the last total; without a common space, of those online now."""
+        return len(self.live()) if self.task.space is None else len(self._met)
 
     def news(self, since: int, wait: float) -> int:
         """Wait, and return another version: without a server, only asking tells whether anything has changed.

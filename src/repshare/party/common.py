@@ -12,6 +12,7 @@ from repshare.party.state import State
 ROUNDS = 20  # after a change of who takes part: enough to come close to the classifier of all samples together
 SLICE_SECONDS = 2.0  # of waiting, so that an interrupt is noticed
 LATE_SECONDS = 6.0  # after which a round begins without the clients that have not published since the last one
+POLL_SECONDS = 0.5  # how soon a member takes part in a meeting that another one begins
 
 
 class Watched(Protocol):
@@ -24,40 +25,90 @@ class Watched(Protocol):
         """Return a version, once it is not `since` any more or `wait` seconds have passed."""
 
 
+class Meeting(Protocol):
+    """An exchange through which a group meets in every round: its members wait for each other when they publish."""
+
+    def begun(self) -> bool:
+        """Return whether another member has begun a meeting."""
+
+
 def take_part_in_space(
     state: State, exchange: Watched, rounds: int | None = None, *, eval_every: int = 1
 ) -> Generator[Record | None]:
     """Yield round after round, up to round number `rounds`, and None now and then while there is nothing to do.
 
     A round begins when the others have published since the last one, or are late. After `ROUNDS` of them the client
-    only watches, until the number of samples behind the total changes.
+    only watches, until the number of samples behind the total changes. A round without an exchange does not count.
     """
-    client, known, improved = state.client, _samples(state), 0
-    while rounds is None or client.round_number < rounds:
-        record = state.play(test=(client.round_number + 1) % eval_every == 0 or client.round_number + 1 == rounds)
-        yield record
-        improved = improved + 1 if _samples(state) == known else 1
-        known = _samples(state)
-        if rounds is not None and client.round_number >= rounds:
+    progress, before = _Progress(state), None
+    while not progress.ended(rounds):
+        yield progress.play(rounds, eval_every)
+        if progress.ended(rounds):
             return
-        if known is None or improved >= ROUNDS:
+        if progress.failed:
+            time.sleep(SLICE_SECONDS)
+            yield None
+        elif progress.known is None or progress.improved >= ROUNDS:
             yield from _watch(state, exchange)
+            before = None
         else:
-            yield from _wait(exchange)
+            before = yield from _wait(exchange, None if progress.improved == 1 else before)
 
 
-def _wait(exchange: Watched) -> Iterator[None]:
-    """Wait until each of the others can have published once, or some are late."""
+def take_part_in_group(
+    state: State, group: Meeting, rounds: int | None = None, *, eval_every: int = 1
+) -> Generator[Record | None]:
+    """Yield a round for every meeting, up to round number `rounds`, and None now and then while there is none.
+
+    After `ROUNDS` meetings of the same samples, a member takes part only in meetings that another one begins.
+    """
+    progress = _Progress(state)
+    while not progress.ended(rounds):
+        yield progress.play(rounds, eval_every, meets=True)
+        while not progress.ended(rounds) and progress.improved >= ROUNDS and not _has_begun(group):
+            time.sleep(POLL_SECONDS)
+            yield None
+
+
+class _Progress:
+    """A client's rounds since the samples behind the total changed."""
+
+    def __init__(self, state: State) -> None:
+        self.state, self.known, self.improved, self.failed = state, _samples(state), 0, False
+
+    def ended(self, rounds: int | None) -> bool:
+        return rounds is not None and self.state.client.round_number >= rounds
+
+    def play(self, rounds: int | None, eval_every: int, *, meets: bool = False) -> Record:
+        number = self.state.client.round_number + 1
+        record = self.state.play(test=number % eval_every == 0 or number == rounds)
+        self.failed = isinstance(self.state.client.trouble, ExchangeError)
+        if meets and not self.failed:
+            self.state.refresh()  # the total of this very meeting
+        before, self.known = self.known, _samples(self.state)
+        if not self.failed:
+            self.improved = self.improved + 1 if self.known == before else 1
+        return record
+
+
+def _wait(exchange: Watched, before: int | None) -> Generator[None, None, int | None]:
+    """Wait until others have published, or are late. Return the version when this began.
+
+    Others are as many as there are, or as published since the version `before`: those that are gone are late once.
+    """
     late = time.monotonic() + LATE_SECONDS
     try:
         first = version = exchange.news(0, 0)
         others = exchange.others()
-        while version < first + others and (left := late - time.monotonic()) > 0:
+        wanted = others if before is None else max(1, min(others, first - before - 1))
+        while version < first + wanted and (left := late - time.monotonic()) > 0:
             version = exchange.news(version, min(SLICE_SECONDS, left))
             yield None
+        return first
     except ExchangeError:  # the next round will say so
         time.sleep(SLICE_SECONDS)
         yield None
+        return None
 
 
 def _watch(state: State, exchange: Watched) -> Iterator[None]:
@@ -72,6 +123,13 @@ def _watch(state: State, exchange: Watched) -> Iterator[None]:
             version = seen
         except ExchangeError:
             time.sleep(SLICE_SECONDS)
+
+
+def _has_begun(group: Meeting) -> bool:
+    try:
+        return group.begun()
+    except ExchangeError:
+        return False
 
 
 def _samples(state: State) -> int | None:
