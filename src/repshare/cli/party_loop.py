@@ -277,8 +277,12 @@ def show_preview(
         terminal.print_json(shown)
         return
     title = "what enters the sum in a round" if masked else "what leaves in a round"
-    heads = "class|samples here|class mean|observations, each"
-    console.print(terminal.make_table(heads, _rows(shown["classes"]), title))
+    heads, rows = "class|samples here|class mean|observations, each", list[Sequence[str]](_rows(shown["classes"]))
+    if "agreement" in shown:
+        names = shown["agreement"]["class_names"] or list(map(str, shown["classes"]))
+        heads = "class|samples here|weighted average"
+        rows = [(name, *row[1:3]) for name, row in zip(names, rows, strict=True)]
+    console.print(terminal.make_table(heads, rows, title))
     vectors, size = f"{shown['vectors']} vectors of {shown['dimension']} numbers", f"{shown['bytes']:,} bytes a round"
     if masked:
         say(console, f"{vectors} are added to those of the others. What leaves, the same for all classes:")

@@ -12,6 +12,7 @@ from repshare.party.state import State
 ROUNDS = 20  # after a change of who takes part: enough to come close to the classifier of all samples together
 SLICE_SECONDS = 2.0  # of waiting, so that an interrupt is noticed
 LATE_SECONDS = 6.0  # after which a round begins without the clients that have not published since the last one
+GATHER_SECONDS = 0.005  # for each of the others, between two looks at what they have published
 POLL_SECONDS = 0.5  # how soon a member takes part in a meeting that another one begins
 
 
@@ -42,6 +43,7 @@ def take_part_in_space(
     """
     progress, before = _Progress(state), None
     while not progress.ended(rounds):
+        began = _version(exchange)
         yield progress.play(rounds, eval_every)
         if progress.ended(rounds):
             return
@@ -52,7 +54,8 @@ def take_part_in_space(
             yield from _watch(state, exchange)
             before = None
         else:
-            before = yield from _wait(exchange, None if progress.improved == 1 else before)
+            yield from _wait(exchange, began, None if progress.improved == 1 else before)
+            before = began
 
 
 def take_part_in_group(
@@ -91,24 +94,32 @@ class _Progress:
         return record
 
 
-def _wait(exchange: Watched, before: int | None) -> Generator[None, None, int | None]:
-    """Wait until others have published, or are late. Return the version when this began.
+def _version(exchange: Watched) -> int | None:
+    try:
+        return exchange.news(0, 0)
+    except ExchangeError:  # the round that follows will say so
+        return None
 
-    Others are as many as there are, or as published since the version `before`: those that are gone are late once.
+
+def _wait(exchange: Watched, began: int | None, before: int | None) -> Iterator[None]:
+    """Wait until others have published since the version `began` of this round, or are late.
+
+    Others are all that there are, or as many as published since `before`, the version of the last round: those that
+    are gone are late once.
     """
     late = time.monotonic() + LATE_SECONDS
     try:
-        first = version = exchange.news(0, 0)
-        others = exchange.others()
-        wanted = others if before is None else max(1, min(others, first - before - 1))
-        while version < first + wanted and (left := late - time.monotonic()) > 0:
+        version = exchange.news(0, 0)
+        began, wanted = version - 1 if began is None else began, exchange.others()
+        if before is not None:
+            wanted = max(1, min(wanted, began - before - 1))
+        while version < began + 1 + wanted and (left := late - time.monotonic()) > 0:
             version = exchange.news(version, min(SLICE_SECONDS, left))
             yield None
-        return first
-    except ExchangeError:  # the next round will say so
+            time.sleep(min(SLICE_SECONDS, GATHER_SECONDS * wanted))  # so that not every release wakes every client
+    except ExchangeError:
         time.sleep(SLICE_SECONDS)
         yield None
-        return None
 
 
 def _watch(state: State, exchange: Watched) -> Iterator[None]:
