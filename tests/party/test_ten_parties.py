@@ -9,13 +9,14 @@ from itertools import pairwise
 import torch
 
 from repshare import Board, load, load_classifier
-from repshare.board.state import BoardState
+from repshare.board.state import release_key
 from repshare.relay.tasks import Tasks
 from repshare.stores import open_database
-from support.common_parties import NAMES, PARTIES, TASK, Simulation, collaborate
+from support.common_parties import COMMON, NAMES, PARTIES, Simulation, collaborate
 from support.processes import PATIENCE_SECONDS, eventually
 
 KILLED, CUT, LIAR = ("p1", "p5"), "p7", "p9"
+SHRINKAGE = 0.01  # fixed, so that 20 rounds come to an end that does not depend on who came when
 REST = tuple(name for name in PARTIES if name not in (*KILLED, CUT))
 
 
@@ -53,7 +54,7 @@ class Line:
 
 def simulate(folder, last):
     """The same at a board of this process: each takes part up to its last round."""
-    simulation = Simulation(folder, PARTIES)
+    simulation = Simulation(folder, PARTIES, COMMON._replace(shrinkage=SHRINKAGE))
     for number in range(1, max(last.values()) + 1):
         simulation.play([name for name in PARTIES if number <= last[name]])
     return simulation
@@ -71,17 +72,13 @@ def score(classifier):
 
 
 def test_two_are_killed_one_is_cut_off_one_lies_and_the_others_end_as_simulated(tmp_path):
-    stack, there = collaborate(tmp_path)
+    stack, there = collaborate(tmp_path, "--shrinkage", SHRINKAGE)
     with stack:
         line = Line(there.relay.port)
         stack.callback(line.cut)
         for name in PARTIES:
             there.join(name, "--patience", 1, "--eval-every", 1000, url=line.url if name == CUT else None)
-        import time
-
-        t0 = time.time()
-        eventually(lambda: all(len(there.rounds(name)) > 3 for name in PARTIES), "all have begun")
-        print("begun", time.time() - t0, {n: len(there.rounds(n)) for n in PARTIES})
+        eventually(lambda: all(len(there.rounds(name)) >= 8 for name in PARTIES), "all have learned with all others")
         for name in KILLED:
             there.processes[name].stop(signal.SIGKILL)
         line.cut()
@@ -95,36 +92,32 @@ def test_two_are_killed_one_is_cut_off_one_lies_and_the_others_end_as_simulated(
             return done and all(is_same(in_hand(one).linear, in_hand(other).linear) for one, other in pairwise(REST))
 
         eventually(are_quiet, "those who are left have one classifier")
-        print("quiet", time.time() - t0, {n: len(there.rounds(n)) for n in PARTIES})
         eventually(lambda: there.rounds(CUT)[-1]["trouble"], "one was cut off")
         for name in (*REST, CUT):
             there.processes[name].process.send_signal(signal.SIGINT)
         for name in (*REST, CUT):
             assert there.processes[name].process.wait(PATIENCE_SECONDS) == 130
         rounds = {name: there.rounds(name) for name in PARTIES}
-
     with closing(open_database(str(tmp_path / "relay.db"))) as database:
-        parts = {name: Tasks(database).get("digits").board.store.read(
-            lambda state, name=name: BoardState(TASK, state, name).body
-        ) for name in PARTIES}  # fmt: skip
-    assert all(parts.values()), "what the killed ones shared stays"
+        board = Tasks(database).get("digits").board
+        parts = board.store.read(lambda state: state.get(list(map(release_key, PARTIES))))
+
     last = {name: sum(line["trouble"] is None for line in rounds[name]) for name in PARTIES}
     simulation, found = simulate(tmp_path, last), in_hand("p0")
     expected = simulation.finish("p0").evaluate()
-    print(last, score(found), expected, score(in_hand(CUT)))
-    print({n: [rounds[n][-1][k] for k in ("held_out", "held_out_alone", "others", "doubt")] for n in PARTIES})
-    simulation.board = Board(TASK)
-    for name, body in parts.items():
+    assert abs(score(found) - expected) <= 0.02, (score(found), expected, last)
+    assert expected > 0.8
+    assert all(parts), "what the killed ones shared stays"
+    simulation.board = Board(simulation.task)
+    for name, body in zip(PARTIES, parts, strict=True):
         simulation.board.accept(name, body)
     assert is_same(found.linear, simulation.finish("p0").learner.classifier()), "the total of what is at the relay"
 
-    print(time.time() - t0)
-    assert abs(score(found) - expected) <= 0.02
-    assert expected > 0.85
-    assert all(rounds[name][-1]["others"] == 9 for name in REST)
-    assert all(rounds[name][-1]["trouble"] is None for name in REST)
-    assert score(in_hand(CUT)) > 0.6, "who has samples of four digits, and is cut off, has a classifier of all ten"
+    assert all((rounds[name][-1]["others"], rounds[name][-1]["trouble"]) == (9, None) for name in REST)
+    assert "other clients make it worse" in rounds[LIAR][-1]["doubt"]
+    assert abs(score(in_hand(CUT)) - expected) <= 0.1, (
+        "who has four digits, and is cut off, has a classifier of all ten"
+    )
     told = there.told(CUT)
     assert f"; trouble in {len(rounds[CUT]) - last[CUT]} of them" in told
     assert "the classifier is in repshare-digits-p7/classifier.safetensors" in told
-    assert 0

@@ -15,7 +15,6 @@ from support.relays import create_task, invite, start_relay
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 COMMON = Common(Patches((1, 8, 8), sizes=(3, 4), filters=8), class_names=NAMES, inputs=(0.0, 16.0))
 VALUES = ("--input-shape", 1, 8, 8, "--input-range", 0, 16, "--space", "patches", "filters=8", "--class-names", *NAMES)
-TASK = replace(COMMON.task(10), minimum_count=2)  # as `repshare relay tasks create` makes it of these values
 PARTIES = tuple(f"p{number}" for number in range(10))
 PARTY_FILE = """
 from repshare import LeNet5, Party, Policy, load
@@ -38,9 +37,9 @@ for number in range(10):
 class Collaboration:
     """A real relay with a task, and parties that join it as processes."""
 
-    def __init__(self, folder, stack):
+    def __init__(self, folder, stack, *values):
         (folder / "party.py").write_text(PARTY_FILE)
-        create_task(folder, "digits", *VALUES)
+        create_task(folder, "digits", *VALUES, *values)
         self.folder, self.stack, self.processes = folder, stack, {}
         self.relay = stack.enter_context(start_relay(folder, "--rate", 0))
 
@@ -65,18 +64,20 @@ class Collaboration:
         return self.processes[name].out.read_text() + self.processes[name].err.read_text()
 
 
-def collaborate(folder):
+def collaborate(folder, *values):
+    """A collaboration in this folder, whose task has these options besides, and what ends it."""
     stack = ExitStack()
-    return stack, Collaboration(folder, stack)
+    return stack, Collaboration(folder, stack, *values)
 
 
 class Simulation:
     """The same parties at a board of this process: in each round all collect, then all improve, then all publish."""
 
-    def __init__(self, folder, names):
+    def __init__(self, folder, names, common=COMMON):
         (folder / "party.py").write_text(PARTY_FILE)
-        self.board, reference = Board(TASK), f"{folder}/party.py"
-        self.clients = {name: make_client(f"{reference}:{name}", name, WorkOptions(), Policy(), TASK) for name in names}
+        self.task = task = replace(common.task(10), minimum_count=2)  # as `repshare relay tasks create` makes it
+        self.board, file, usual = Board(task), folder / "party.py", (WorkOptions(), Policy())
+        self.clients = {name: make_client(f"{file}:{name}", name, *usual, task) for name in names}
 
     def play(self, present):
         clients = [self.clients[name] for name in present]

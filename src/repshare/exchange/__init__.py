@@ -43,5 +43,5 @@ class Counting(Protocol):
 class KnowsOthers(Protocol):
     """An exchange that knows how many clients it connects to."""
 
-    def others(self) -> int:
-        """Return the number of other clients behind the last total."""
+    def others(self) -> int | None:
+        """Return the number of other clients behind the last total; None, if not known."""

@@ -68,6 +68,9 @@ def take_part_in_group(
     progress = _Progress(state)
     while not progress.ended(rounds):
         yield progress.play(rounds, eval_every, meets=True)
+        if progress.failed and not progress.ended(rounds):
+            time.sleep(SLICE_SECONDS)
+            yield None
         while not progress.ended(rounds) and progress.improved >= ROUNDS and not _has_begun(group):
             time.sleep(POLL_SECONDS)
             yield None

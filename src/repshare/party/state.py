@@ -175,7 +175,7 @@ class State:
             self.others = 0
         elif isinstance(exchange, KnowsOthers) and not isinstance(self.client.trouble, ExchangeError):
             with suppress(ExchangeError):
-                self.others = exchange.others()
+                self.others = self.others if (counted := exchange.others()) is None else counted
 
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""

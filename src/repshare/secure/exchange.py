@@ -117,7 +117,9 @@ class SecureExchange:
         self.sent = self.received = 0  # bytes of messages in meetings
         self._teacher: Teacher | None = None  # none: the group has not met since this process began
         self._total_file: Path | None = None
-        self._others = self._collected = 0  # other members behind the last total, and behind the one collected last
+        # Other members behind the last total, and behind the one that was collected last; None: not known.
+        self._others: int | None = 0
+        self._collected: int | None = 0
 
     def keep_in(self, file: Path) -> None:
         """Keep the last total in a file, so that a new process of this member continues from it.
@@ -160,8 +162,8 @@ class SecureExchange:
         means = teacher.means.part(np.isin(teacher.means.labels, list(chosen)))
         return wire.encode_teacher(teacher._replace(means=means), wants.precision)
 
-    def others(self) -> int:
-        """Return the number of other members in the total that was collected last."""
+    def others(self) -> int | None:
+        """Return the number of other members in the total that was collected last; None, if not known."""
         return self._collected
 
     def begun(self) -> bool:
@@ -174,6 +176,7 @@ class SecureExchange:
     def _recall(self) -> Teacher:
         """Return the last total of an earlier process, or one without rows."""
         if self._total_file is not None and self._total_file.exists():
+            self._others = None
             return wire.decode_teacher(self._total_file.read_bytes())
         return Teacher(nothing(self.task.dimension), nothing(self.task.dimension), self.task.space)
 
