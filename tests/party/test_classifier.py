@@ -17,6 +17,7 @@ from support.common_parties import COMMON, NAMES
 
 MODULE = """
 import torch
+from torch import nn
 
 def features():
     torch.manual_seed(0)

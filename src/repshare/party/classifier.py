@@ -17,7 +17,7 @@ from repshare.spaces.agreement import Common, read_common
 FILE = "classifier.safetensors"
 
 
-class Classifier(NamedTuple):
+class CommonClassifier(NamedTuple):
     """A common classifier, with the space that it is in. Called with a batch of inputs, it names their classes."""
 
     linear: Linear
@@ -69,7 +69,7 @@ def encode_classifier(learner: CommonLearner, round: int) -> bytes:
     return wire.encode_classifier(arrays, agreement=learner.common.describe(), round=round, samples=samples)
 
 
-def load_classifier(path: str | Path, *, backbone: str = "") -> Classifier:
+def load_classifier(path: str | Path, *, backbone: str = "") -> CommonClassifier:
     """Return the common classifier that `repshare join` or `peer` kept. Its space is made anew from its description.
 
     Args:
@@ -87,4 +87,4 @@ def load_classifier(path: str | Path, *, backbone: str = "") -> Classifier:
     if common.space.dimension != len(arrays["centre"]):
         raise ConfigError(f"{path} has {len(arrays['centre'])} dimensions, its space {common.space.dimension}")
     linear = Linear(**{name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
-    return Classifier(linear, common, round, samples)
+    return CommonClassifier(linear, common, round, samples)
