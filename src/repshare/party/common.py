@@ -41,9 +41,10 @@ def take_part_in_space(
     A round begins when the others have published since the last one, or are late. After `ROUNDS` of them the client
     only watches, until the number of samples behind the total changes. A round without an exchange does not count.
     """
-    progress, before = _Progress(state), None
+    client, progress = state.client, _Progress(state)
+    before: int | None = None
     while not progress.ended(rounds):
-        began = _version(exchange)
+        began, released = _version(exchange), client.released
         yield progress.play(rounds, eval_every)
         if progress.ended(rounds):
             return
@@ -54,8 +55,9 @@ def take_part_in_space(
             yield from _watch(state, exchange)
             before = None
         else:
-            yield from _wait(exchange, began, None if progress.improved == 1 else before)
-            before = began
+            came = None if before is None or progress.improved == 1 else began - before
+            before = began + client.released - released  # the version if nobody else had published since then
+            yield from _wait(exchange, before, came)
 
 
 def take_part_in_group(
@@ -97,26 +99,24 @@ class _Progress:
         return record
 
 
-def _version(exchange: Watched) -> int | None:
+def _version(exchange: Watched) -> int:
     try:
         return exchange.news(0, 0)
     except ExchangeError:  # the round that follows will say so
-        return None
+        return 0
 
 
-def _wait(exchange: Watched, began: int | None, before: int | None) -> Iterator[None]:
-    """Wait until others have published since the version `began` of this round, or are late.
+def _wait(exchange: Watched, since: int, came: int | None) -> Iterator[None]:
+    """Wait until each of the others can have published once since this version, or some are late.
 
-    Others are all that there are, or as many as published since `before`, the version of the last round: those that
-    are gone are late once.
+    `came` is how many did so in the last round, if that is known: those that are gone are late once.
     """
     late = time.monotonic() + LATE_SECONDS
     try:
-        version = exchange.news(0, 0)
-        began, wanted = version - 1 if began is None else began, exchange.others()
-        if before is not None:
-            wanted = max(1, min(wanted, began - before - 1))
-        while version < began + 1 + wanted and (left := late - time.monotonic()) > 0:
+        version, wanted = exchange.news(0, 0), exchange.others()
+        if came is not None:
+            wanted = max(1, min(wanted, came))
+        while version < since + wanted and (left := late - time.monotonic()) > 0:
             version = exchange.news(version, min(SLICE_SECONDS, left))
             yield None
             time.sleep(min(SLICE_SECONDS, GATHER_SECONDS * wanted))  # so that not every release wakes every client
