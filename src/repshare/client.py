@@ -70,6 +70,8 @@ class Record:
     """CS: accuracy on them of a classifier of the client's own samples alone."""
     doubt: str | None = None
     """CS: what the held-out samples show against the other clients' releases, if anything."""
+    others: int | None = None
+    """CS, in `join` and `peer`: the number of other clients behind the common classifier; None if not known."""
     test_own: float | None = None
     """Test accuracy with classes weighted as in the client's own data, in a simulation."""
     test_unseen: float | None = None

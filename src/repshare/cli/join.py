@@ -106,12 +106,15 @@ def join(
     with closing(_connect(url, connection)) as exchange:
         membership = exchange.describe()
         client = make_client(task, membership.client, work, policy, membership.agreed)
-        client.exchange = _secure(exchange, membership, secure, client.policy) if secure.group else exchange
+        group = _secure(exchange, membership, secure, client.policy) if secure.group else None
+        client.exchange = group or exchange
         show_warnings(console, "repshare.secure")
         check_fit(client, membership)
         state = State(work.state or default_folder(membership), client, membership)
+        if group is not None:
+            group.keep_in(state.total)
         with state.folder:
-            run_rounds(state, exchange, work, console, reconnected="the relay is back")
+            run_rounds(state, exchange, work, console, reconnected="the relay is back", group=group)
 
 
 def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, console: Console) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from repshare.exchange.relay import Membership, RelayExchange
     from repshare.party.party import Party
     from repshare.party.state import State
+    from repshare.secure import SecureExchange
     from repshare.sharing.task import Task
 
 
@@ -69,11 +70,17 @@ class WorkOptions:
 
 
 def run_rounds(
-    state: "State", exchange: "RelayExchange | PeerExchange", work: WorkOptions, console: Console, *, reconnected: str
+    state: "State",
+    exchange: "RelayExchange | PeerExchange",
+    work: WorkOptions,
+    console: Console,
+    *,
+    reconnected: str,
+    group: "SecureExchange | None" = None,
 ) -> None:
     """Continue round after round from where the state is. `reconnected` is printed after trouble."""
     from repshare.exchange.relay import RelayExchange
-    from repshare.party.common import take_part_in_space
+    from repshare.party.common import take_part_in_group, take_part_in_space
     from repshare.party.state import take_part
     from repshare.results.records import to_json
 
@@ -92,7 +99,9 @@ def run_rounds(
             unsent = "a release that was charged and not acknowledged is sent first; --restart withdraws it"
             say(console, unsent, "yellow")
         before = None
-        if client.method.in_space:
+        if client.method.in_space and group is not None:
+            rounds = take_part_in_group(state, group, work.rounds, eval_every=work.eval_every)
+        elif client.method.in_space:
             rounds = take_part_in_space(state, exchange, work.rounds, eval_every=work.eval_every)
         else:
             rounds = take_part(state, work.rounds, eval_every=work.eval_every)
@@ -208,7 +217,9 @@ def _first_line(state: "State") -> str:
 def _round_line(record: "Record") -> str:
     parts = [f"round {record.round:4}", f"loss {record.ce:6.3f}", f"train {record.train_accuracy:6.1%}"]
     if record.held_out is not None and record.held_out_alone is not None:
-        parts[1:] = [f"held-out samples: alone {record.held_out_alone:6.1%}, with the others {record.held_out:6.1%}"]
+        parts[1:] = [_compare(record.held_out_alone, record.held_out, record.others)]
+    elif record.others is not None:
+        parts.append(f"with {_name_others(record.others)}" if record.others else "no other client yet")
     if record.test_accuracy is not None:
         parts.append(f"test {record.test_accuracy:6.1%}")
     parts += [f"up {terminal.traffic(record.bytes_up)}", f"down {terminal.traffic(record.bytes_down)}"]
@@ -217,24 +228,42 @@ def _round_line(record: "Record") -> str:
     return "   ".join([*parts, *filter(None, (record.trouble, record.doubt))])
 
 
+def _compare(alone: float, together: float, others: int | None) -> str:
+    return f"alone {alone:6.1%}, with {_name_others(others)} {together:6.1%} (own held-out samples)"
+
+
+def _name_others(others: int | None) -> str:
+    return "the others" if others is None else "1 other" if others == 1 else f"{others} others"
+
+
 def _print_summary(state: "State", console: Console, *, as_json: bool) -> None:
-    """Print the outcome in a line, from the records alone."""
-    lines = state.records.read()
+    """Print the outcome in a line: from the records, and of a common classifier the one in hand."""
+    from repshare.learning.common_learner import CommonLearner
+
+    lines, learner, in_hand, compared = state.records.read(), state.client.learner, dict[str, Any](), ""
     tested = [line["test_accuracy"] for line in lines if line["test_accuracy"] is not None]
     accuracy = tested[-1] if tested else None
     up, down = (sum(line[way] for line in lines) for way in ("bytes_up", "bytes_down"))
     troubled = sum(line["trouble"] is not None for line in lines)
     name, rounds = state.client.name, state.client.round_number
+    if isinstance(learner, CommonLearner) and lines:
+        together, alone = learner.judge()
+        accuracy = accuracy if state.client.test is None else state.client.evaluate()
+        in_hand = {"held_out_alone": alone, "held_out": together, "others": state.others}
+        in_hand["classifier"] = str(state.classifier)
+        compared = "" if alone is None or together is None else f"{_compare(alone, together, state.others)}; "
     if as_json:
         summary = {"client": name, "rounds": rounds, "test_accuracy": accuracy, "bytes_up": up, "bytes_down": down}
-        print(json.dumps({**summary, "troubled_rounds": troubled}), flush=True)
+        print(json.dumps({**summary, "troubled_rounds": troubled, **in_hand}), flush=True)
         return
-    tests = f"test accuracy {accuracy:.2%}; " if tested else ""
+    tests = f"test accuracy {accuracy:.2%}; " if accuracy is not None else ""
     trouble = f"; trouble in {troubled} of them" if troubled else ""
     sent = f"sent {terminal.traffic(up)} and received {terminal.traffic(down)} in all"
-    say(console, f"{name} after {rounds} rounds: {tests}{sent}{trouble}", "bold")
+    say(console, f"{name} after {rounds} rounds: {compared}{tests}{sent}{trouble}", "bold")
     if lines and not lines[-1]["bytes_up"]:
         say(console, "the last release was not sent", "yellow")
+    if in_hand:
+        say(console, f"the classifier is in {state.classifier}: repshare.load_classifier reads it", "bold")
 
 
 def show_preview(
@@ -248,8 +277,12 @@ def show_preview(
         terminal.print_json(shown)
         return
     title = "what enters the sum in a round" if masked else "what leaves in a round"
-    heads = "class|samples here|class mean|observations, each"
-    console.print(terminal.make_table(heads, _rows(shown["classes"]), title))
+    heads, rows = "class|samples here|class mean|observations, each", list[Sequence[str]](_rows(shown["classes"]))
+    if "agreement" in shown:
+        names = shown["agreement"]["class_names"] or list(map(str, shown["classes"]))
+        heads = "class|samples here|weighted average"
+        rows = [(name, *row[1:3]) for name, row in zip(names, rows, strict=True)]
+    console.print(terminal.make_table(heads, rows, title))
     vectors, size = f"{shown['vectors']} vectors of {shown['dimension']} numbers", f"{shown['bytes']:,} bytes a round"
     if masked:
         say(console, f"{vectors} are added to those of the others. What leaves, the same for all classes:")

@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 from repshare.board import Wants
 from repshare.exchange.local import LocalExchange
 
-__all__ = ["Counting", "Exchange", "LocalExchange"]
+__all__ = ["Counting", "Exchange", "KnowsOthers", "LocalExchange"]
 
 
 class Exchange(Protocol):
@@ -37,3 +37,11 @@ class Counting(Protocol):
     """Bytes since it began."""
     received: int
     """Bytes since it began."""
+
+
+@runtime_checkable
+class KnowsOthers(Protocol):
+    """An exchange that knows how many clients it connects to."""
+
+    def others(self) -> int | None:
+        """Return the number of other clients behind the last total; None, if not known."""

@@ -29,6 +29,7 @@ TIMEOUT_SECONDS = 5.0
 REPLY_LIMIT = 16 * 2**20  # bytes
 OVERHEAD = 32 * 1024  # bytes around a release in an answer
 MOST_STRANGERS = 100  # that are named, however many are invented
+ANYTHING = 1 << 20  # releases: more than peers can be
 log = logging.getLogger("repshare.peer")
 
 
@@ -125,18 +126,18 @@ class PeerExchange:
         return self.network.live()
 
     def others(self) -> int:
-        """Return the number of other peers that are online now."""
-        return len(self.live())
+        """Return the number of other peers in the last total; without a common space, of those online now."""
+        return len(self.live()) if self.task.space is None else len(self._met)
 
     def news(self, since: int, wait: float) -> int:
-        """Wait, and return another version: without a server, only asking tells whether anything has changed.
+        """Wait, and return a version by which all may have published: without a server, only asking tells who has.
 
         Args:
             since: The version that is known already.
             wait: Seconds to wait.
         """
         time.sleep(wait)
-        return since + 1
+        return since + ANYTHING
 
     def close(self) -> None:
         """Disconnect from the other peers."""

@@ -142,6 +142,13 @@ class CommonLearner(Learner):
             kept[key], _ = embed(self.common, samples)
         return kept[key]
 
+    def judge(self) -> tuple[float | None, float | None]:
+        """Return the accuracy on held-out samples of the common classifier in hand, and of this client's own."""
+        together, alone = self._judge(self.dual.linear())
+        if together is None or alone is None:
+            return None, None
+        return float(together.double().mean()), float(alone.double().mean())
+
     def _judge(self, linear: Linear) -> tuple[Tensor | None, Tensor | None]:
         """Return which held-out samples are right together, and which alone."""
         if self.by_itself is None or self.dual.total is None:

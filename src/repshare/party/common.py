@@ -7,11 +7,15 @@ from typing import Protocol
 from repshare.client import Record
 from repshare.errors import ExchangeError
 from repshare.learning.common_learner import CommonLearner
+from repshare.learning.discriminant import Discriminant
 from repshare.party.state import State
 
 ROUNDS = 20  # after a change of who takes part: enough to come close to the classifier of all samples together
+ROUNDS_OF_SUMS = 2  # the same for class sums, which do not depend on what others share: publish, and read the total
 SLICE_SECONDS = 2.0  # of waiting, so that an interrupt is noticed
 LATE_SECONDS = 6.0  # after which a round begins without the clients that have not published since the last one
+GATHER_SECONDS = 0.005  # for each of the others, between two looks at what they have published
+POLL_SECONDS = 0.5  # how soon a member takes part in a meeting that another one begins
 
 
 class Watched(Protocol):
@@ -24,38 +28,108 @@ class Watched(Protocol):
         """Return a version, once it is not `since` any more or `wait` seconds have passed."""
 
 
+class Meeting(Protocol):
+    """An exchange through which a group meets in every round: its members wait for each other when they publish."""
+
+    def begun(self) -> bool:
+        """Return whether another member has begun a meeting."""
+
+
 def take_part_in_space(
     state: State, exchange: Watched, rounds: int | None = None, *, eval_every: int = 1
 ) -> Generator[Record | None]:
     """Yield round after round, up to round number `rounds`, and None now and then while there is nothing to do.
 
-    A round begins when the others have published since the last one, or are late. After `ROUNDS` of them the client
-    only watches, until the number of samples behind the total changes.
+    A round begins when the others have published since the last one, or are late. After some of them the client
+    only watches, until the number of samples behind the total changes. A round without an exchange does not count.
     """
-    client, known, improved = state.client, _samples(state), 0
-    while rounds is None or client.round_number < rounds:
-        record = state.play(test=(client.round_number + 1) % eval_every == 0 or client.round_number + 1 == rounds)
-        yield record
-        improved = improved + 1 if _samples(state) == known else 1
-        known = _samples(state)
-        if rounds is not None and client.round_number >= rounds:
+    client, progress = state.client, _Progress(state)
+    before: int | None = None
+    while not progress.ended(rounds):
+        began, released = _version(exchange), client.released
+        yield progress.play(rounds, eval_every)
+        if progress.ended(rounds):
             return
-        if known is None or improved >= ROUNDS:
+        if progress.failed:
+            time.sleep(SLICE_SECONDS)
+            yield None
+        elif progress.known is None or progress.is_settled:
             yield from _watch(state, exchange)
+            before = None
         else:
-            yield from _wait(exchange)
+            came = None if before is None or progress.improved == 1 else began - before
+            before = began + client.released - released  # the version if nobody else had published since then
+            yield from _wait(exchange, before, came)
 
 
-def _wait(exchange: Watched) -> Iterator[None]:
-    """Wait until each of the others can have published once, or some are late."""
+def take_part_in_group(
+    state: State, group: Meeting, rounds: int | None = None, *, eval_every: int = 1
+) -> Generator[Record | None]:
+    """Yield a round for every meeting, up to round number `rounds`, and None now and then while there is none.
+
+    After some meetings of the same samples, a member takes part only in meetings that another one begins.
+    """
+    progress = _Progress(state)
+    while not progress.ended(rounds):
+        yield progress.play(rounds, eval_every, meets=True)
+        if progress.failed and not progress.ended(rounds):
+            time.sleep(SLICE_SECONDS)
+            yield None
+        while not progress.ended(rounds) and progress.is_settled and not _has_begun(group):
+            time.sleep(POLL_SECONDS)
+            yield None
+
+
+class _Progress:
+    """A client's rounds since the samples behind the total changed."""
+
+    def __init__(self, state: State) -> None:
+        self.state, self.known, self.improved, self.failed = state, _samples(state), 0, False
+
+    def ended(self, rounds: int | None) -> bool:
+        return rounds is not None and self.state.client.round_number >= rounds
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether more rounds would change little."""
+        learner = self.state.client.learner
+        sums = isinstance(learner, CommonLearner) and isinstance(learner.dual, Discriminant)
+        return self.improved >= (ROUNDS_OF_SUMS if sums else ROUNDS)
+
+    def play(self, rounds: int | None, eval_every: int, *, meets: bool = False) -> Record:
+        number = self.state.client.round_number + 1
+        record = self.state.play(test=number % eval_every == 0 or number == rounds)
+        self.failed = isinstance(self.state.client.trouble, ExchangeError)
+        if meets and not self.failed:
+            self.state.refresh()  # the total of this very meeting
+        before, self.known = self.known, _samples(self.state)
+        if not self.failed:
+            self.improved = self.improved + 1 if self.known == before else 1
+        return record
+
+
+def _version(exchange: Watched) -> int:
+    try:
+        return exchange.news(0, 0)
+    except ExchangeError:  # the round that follows will say so
+        return 0
+
+
+def _wait(exchange: Watched, since: int, came: int | None) -> Iterator[None]:
+    """Wait until each of the others can have published once since this version, or some are late.
+
+    `came` is how many did so in the last round, if that is known: those that are gone are late once.
+    """
     late = time.monotonic() + LATE_SECONDS
     try:
-        first = version = exchange.news(0, 0)
-        others = exchange.others()
-        while version < first + others and (left := late - time.monotonic()) > 0:
+        version, wanted = exchange.news(0, 0), exchange.others()
+        if came is not None:
+            wanted = max(1, min(wanted, came))
+        while version < since + wanted and (left := late - time.monotonic()) > 0:
             version = exchange.news(version, min(SLICE_SECONDS, left))
             yield None
-    except ExchangeError:  # the next round will say so
+            time.sleep(min(SLICE_SECONDS, GATHER_SECONDS * wanted))  # so that not every release wakes every client
+    except ExchangeError:
         time.sleep(SLICE_SECONDS)
         yield None
 
@@ -72,6 +146,13 @@ def _watch(state: State, exchange: Watched) -> Iterator[None]:
             version = seen
         except ExchangeError:
             time.sleep(SLICE_SECONDS)
+
+
+def _has_begun(group: Meeting) -> bool:
+    try:
+        return group.begun()
+    except ExchangeError:
+        return False
 
 
 def _samples(state: State) -> float | None:

@@ -5,21 +5,25 @@ import json
 import math
 import zlib
 from collections.abc import Generator
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from repshare.board import Wants
 from repshare.client import Client, Record, make_wants
-from repshare.errors import CheckpointError, ConfigError, Outdated, RepshareError
-from repshare.exchange import Counting, Exchange
+from repshare.errors import CheckpointError, ConfigError, ExchangeError, Outdated, RepshareError
+from repshare.exchange import Counting, Exchange, KnowsOthers
 from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
+from repshare.learning.common_learner import CommonLearner
+from repshare.party import classifier
 from repshare.privacy.ledger import read_ledger
 from repshare.results.records import Folder
 
 LEDGER = "privacy.jsonl"
+TOTAL = "total"
 
 
 class CachingExchange:
@@ -61,6 +65,7 @@ class CachingExchange:
 class State:
     """A client's folder: run.json describes the client, records.jsonl its rounds, client.state the last one.
 
+    In a common space, classifier.safetensors is the classifier in hand, and total the last total of a group.
     privacy.jsonl is the ledger of what its releases have cost; it is never reset. privacy.release is the
     last one that was charged, until it is acknowledged. Only the owner may read any of this.
     """
@@ -69,6 +74,8 @@ class State:
         self.client, self.membership = client, membership
         self._path, self._teacher = path / "client.state", path / "teacher"
         self._ledger, self._restarted = path / LEDGER, False
+        self.classifier, self.total = path / classifier.FILE, path / TOTAL
+        self.others: int | None = None  # behind the common classifier, as far as known
         self.folder = Folder(path, _describe(client, membership), resume=True, option="--state", private=True)
         self.records = self.folder.records  # one line a round
         if client.guard is None and self._ledger.exists() and read_ledger(self._ledger)[1]:
@@ -105,6 +112,7 @@ class State:
         except (TypeError, KeyError) as error:
             raise CheckpointError(f"{self.records.path} is damaged: one of its lines is not a record") from error
         self.records.keep_only(known)
+        self.others = known[-1].get("others") if known else None
 
     def _load(self, kept: bytes) -> None:
         if zlib.crc32(kept[4:]).to_bytes(4) != kept[:4]:
@@ -138,20 +146,41 @@ class State:
                 f"{client.trouble}. Is {client.name} running elsewhere? If its state was lost, --restart withdraws "
                 f"what it shared and begins at round 1{spent}"
             )
+        if isinstance(client.learner, CommonLearner):
+            self._count_others(client.learner)
+            record = replace(record, others=self.others)
         self.keep(record)
+        self._keep_classifier()
         return record
 
     def refresh(self) -> None:
-        """Take in what the others share now, without a round."""
+        """Take in what the others share now, without a round, and keep the classifier that it makes."""
         client = self.client
         if isinstance(client.exchange, CachingExchange) and client.method.absorb is not None:
             wants = make_wants(client.method, client.policy, client.seed, client.name, client.round_number)
             client.method.absorb(client.learner, client.exchange.exchange.collect(wants))
+            self._keep_classifier()
+
+    def _keep_classifier(self) -> None:
+        learner = self.client.learner
+        if isinstance(learner, CommonLearner):
+            body = classifier.encode_classifier(learner, self.client.round_number)
+            write_atomically(self.classifier, body, private=True)
+
+    def _count_others(self, learner: CommonLearner) -> None:
+        """Ask how many others are behind the classifier; while nobody can be asked, it is the last one."""
+        caching = self.client.exchange
+        exchange: object = caching.exchange if isinstance(caching, CachingExchange) else None
+        if learner.dual.total is None:
+            self.others = 0
+        elif isinstance(exchange, KnowsOthers) and not isinstance(self.client.trouble, ExchangeError):
+            with suppress(ExchangeError):
+                self.others = self.others if (counted := exchange.others()) is None else counted
 
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""
         self._restarted = True
-        for path in (self._path, self._teacher):
+        for path in (self._path, self._teacher, self.classifier, self.total):
             path.unlink(missing_ok=True)
         self.records.keep_only([])
 

@@ -59,9 +59,10 @@ class TaskVersion(BaseModel):
 
 
 class MeetingNumber(BaseModel):
-    """The number of a group's meeting that can still be joined."""
+    """The number of a group's meeting that can still be joined, and whether a member has begun it."""
 
     number: int
+    begun: bool
 
 
 _OPTIONAL: Any = {name: (field.annotation | None, None) for name, field in TaskFields.model_fields.items()}

@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ from repshare.errors import ConfigError, Refused, Unreachable
 from repshare.exchange.http import REPLY_LIMIT, Reply
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import BYTES, RelayExchange
+from repshare.files import write_atomically
 from repshare.secure.masking import Group, Member, Vector, add_up
 from repshare.secure.meetings import STEPS, Meetings
 from repshare.sharing import fixed_point, wire
@@ -45,7 +47,11 @@ class RelayMeetings:
 
     def number(self, members: Sequence[str]) -> int:
         """Return the number of the group's meeting that can still be joined."""
-        return int(self._ask("GET", "", {"members": members, **self.relay.identity}).value("number", int))
+        return int(self._next(members).value("number", int))
+
+    def begun(self, members: Sequence[str]) -> bool:
+        """Return whether some member has begun that meeting."""
+        return bool(self._next(members).value("begun", bool))
 
     def put(self, members: Sequence[str], number: int, step: int, client: str, body: bytes, patience: float) -> None:
         """Send a message in a step."""
@@ -61,6 +67,9 @@ class RelayMeetings:
             return None
         reply.check_type(BYTES)
         return wire.decode_items(reply.body)
+
+    def _next(self, members: Sequence[str]) -> Reply:
+        return self._ask("GET", "", {"members": members, **self.relay.identity})
 
     def _ask(self, method: str, path: str, query: Mapping[str, Any], **options: Any) -> Reply:
         return self.relay.connection.ask(method, f"{self.relay.task_path()}/meetings{path}", query=query, **options)
@@ -110,7 +119,19 @@ class SecureExchange:
         self._last = 0  # the last meeting in which shares were dealt: in none this is done twice
         self._warned: set[int] = set()
         self.sent = self.received = 0  # bytes of messages in meetings
-        self._teacher = Teacher(nothing(task.dimension), nothing(task.dimension))
+        self._teacher: Teacher | None = None  # none: the group has not met since this process began
+        self._total_file: Path | None = None
+        # Other members behind the last total, and behind the one that was collected last; None: not known.
+        self._others: int | None = 0
+        self._collected: int | None = 0
+
+    def keep_in(self, file: Path) -> None:
+        """Keep the last total in a file, so that a new process of this member continues from it.
+
+        Args:
+            file: The file. It need not exist yet.
+        """
+        self._total_file = file
 
     def publish(self, body: bytes) -> None:
         """Add this release's class sums to the group's; done when the total is known, or cannot be."""
@@ -134,16 +155,35 @@ class SecureExchange:
             raise Refused(f"the total of meeting {number} is not used: the others have {fault}. A member has lied")
         self._warn_of_few(own, totals)
         taught = np.flatnonzero(others.clients > 0).tolist()
-        self._teacher = Teacher(totals.means(taught), nothing(self.task.dimension))
+        self._teacher = Teacher(totals.means(taught), nothing(self.task.dimension), self.task.space)
+        self._others = int(others.clients.max(initial=0))
+        if self._total_file is not None:
+            write_atomically(self._total_file, wire.encode_teacher(self._teacher), private=True)
 
     def collect(self, wants: Wants) -> bytes:
         """Return the means behind the last total, of classes that others have, too."""
         chosen = wants.classes if wants.classes is not None else range(self.task.classes)
-        means = self._teacher.means
-        return wire.encode_teacher(self._teacher._replace(means=means.part(np.isin(means.labels, list(chosen)))))
+        teacher, self._collected = self._teacher or self._recall(), self._others
+        means = teacher.means.part(np.isin(teacher.means.labels, list(chosen)))
+        return wire.encode_teacher(teacher._replace(means=means), wants.precision)
+
+    def others(self) -> int | None:
+        """Return the number of other members in the total that was collected last; None, if not known."""
+        return self._collected
+
+    def begun(self) -> bool:
+        """Return whether another member has begun a meeting, and waits."""
+        return self.meetings.begun(tuple(self.members))
 
     def withdraw(self) -> None:
         """Do nothing: a total cannot be changed afterwards, and none is kept."""
+
+    def _recall(self) -> Teacher:
+        """Return the last total of an earlier process, or one without rows."""
+        if self._total_file is not None and self._total_file.exists():
+            self._others = None
+            return wire.decode_teacher(self._total_file.read_bytes())
+        return Teacher(nothing(self.task.dimension), nothing(self.task.dimension), self.task.space)
 
     def _warn_of_few(self, own: Totals, totals: Totals) -> None:
         """Warn of this client's classes that a total does not hide. That is known only once there is a total."""

@@ -49,6 +49,11 @@ class Meetings:
         """Return the number of the group's meeting that can still be joined."""
         return self.store.read(lambda state: self._number(state, _identify(members)))
 
+    def begun(self, members: Sequence[str]) -> bool:
+        """Return whether some member has begun the meeting that can still be joined."""
+        group = _identify(members)
+        return self.store.read(lambda state: _read(state, f"{group}/{self._number(state, group)}/0") is not None)
+
     def put(self, members: Sequence[str], number: int, step: int, client: str, body: bytes, patience: float) -> None:
         """Send a message in a step; the same again changes nothing. The first says how many seconds there are."""
         group = _identify(members)

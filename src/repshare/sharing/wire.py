@@ -8,6 +8,8 @@ code. What it means is one JSON object in the header's metadata:
                                   says where from: "os", or "seeded" for simulations, where it hides nothing; vectors
                                   in a common space say in which
     kind "weights"                a model's tensors by name, and the number of samples they were trained on
+    kind "classifier"             a common classifier: weights (C, d), centre (d,), offset (C,), with what its clients
+                                  agreed on, the round, and the samples of all clients behind it
     kind "batch"                  for split learning: vectors (n, d), features or gradients, and labels (n,) of features
     kind "items"                  what a store keeps: keys and values, each joined, and sizes (n, 2) to cut them by; not
                                   a tensor each, since safetensors takes no header of more than 100 MB
@@ -87,6 +89,23 @@ def decode_weights(body: bytes) -> tuple[dict[str, NDArray[Any]], int, int]:
     """Decode tensors, their round, and how many samples they were trained on. Raises Malformed."""
     arrays, meta = _unpack(body, "weights")
     return arrays, _whole(meta, "round"), _whole(meta, "samples")
+
+
+def encode_classifier(linear: Arrays, *, agreement: Mapping[str, Any], round: int, samples: int) -> bytes:
+    """Encode a common classifier: its weights, centre and offset."""
+    return _pack(linear, {"kind": "classifier", "round": round, "samples": samples, "agreement": agreement})
+
+
+def decode_classifier(body: bytes) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any], int, int]:
+    """Decode a common classifier, what its clients agreed on, its round and its samples. Raises Malformed."""
+    arrays, meta = _unpack(body, "classifier", ("weights", "centre", "offset"))
+    weights = _array(arrays, "weights", (None, None), np.float32)
+    centre = _array(arrays, "centre", (weights.shape[1],), np.float32)
+    offset = _array(arrays, "offset", (weights.shape[0],), np.float32)
+    if not isinstance(agreement := meta.get("agreement"), dict):
+        raise Malformed(f"'agreement' must be an object, not {str(agreement)[:30]}")
+    linear = {"weights": weights, "centre": centre, "offset": offset}
+    return linear, agreement, _whole(meta, "round"), _whole(meta, "samples")
 
 
 def encode_batch(vectors: NDArray[np.float32], labels: NDArray[np.int64] | None = None) -> bytes:

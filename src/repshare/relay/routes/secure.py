@@ -1,7 +1,7 @@
 """Endpoints for groups that meet here for a secure sum: the relay keeps their messages, and can read only the total."""
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from repshare.relay.auth import Grant, is_client_name
 from repshare.relay.problems import Problem
@@ -41,7 +41,8 @@ async def number(service: Service, request: Request) -> Response:
     members = _members(service, request, await service.enter(request, "client"))
     opened = await service.open(request.path_params["task"])
     found = await service.run(opened.meetings.number, members)
-    return Response(b'{"number": %d}' % found, media_type="application/json")
+    begun = await service.run(opened.meetings.begun, members)
+    return JSONResponse({"number": found, "begun": begun})
 
 
 @endpoints.add(

@@ -1,0 +1,90 @@
+"""The common classifier that a party has in hand: a file, and its use without any other client."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from repshare.errors import ConfigError, Malformed
+from repshare.learning.common import Linear
+from repshare.learning.common_learner import CommonLearner, embed
+from repshare.learning.samples import Samples
+from repshare.sharing import wire
+from repshare.spaces.agreement import Common, read_common
+
+FILE = "classifier.safetensors"
+
+
+class CommonClassifier(NamedTuple):
+    """A common classifier, with the space that it is in. Called with a batch of inputs, it names their classes."""
+
+    linear: Linear
+    """Weights (C, d), centre (d,) and offset (C,) in the common space."""
+    common: Common
+    """What its clients agreed on: the space, the names of the classes, the range of the inputs."""
+    round: int
+    """The client's round that it was kept after."""
+    samples: int
+    """The number of samples of all clients behind it."""
+
+    def __call__(self, inputs: Any) -> list[str]:
+        """Return the class of each input by name; by number, where the clients agreed on no names."""
+        names = self.common.class_names
+        return [names[label] if names else str(label) for label in self.scores(inputs).argmax(1).tolist()]
+
+    def scores(self, inputs: Any) -> Tensor:
+        """Return a score for each input and class (n, C). The largest one is the class.
+
+        Args:
+            inputs: A batch of inputs, a tensor or an array, as the clients train with.
+        """
+        samples = Samples((inputs, torch.zeros(len(inputs), dtype=torch.int64)))
+        if self.common.inputs is not None:  # a dark image is none that was scaled otherwise: only look beyond the range
+            low, high = self.common.inputs
+            least, largest = float(torch.as_tensor(inputs).min()), float(torch.as_tensor(inputs).max())
+            self.common.check_range(min(low, least), max(high, largest), "these inputs")
+        vectors, _ = embed(self.common, samples)
+        return self.linear(vectors)
+
+    def probabilities(self, inputs: Any) -> Tensor:
+        """Return probabilities (n, C). With squared loss they are rough: scores, cut off below 0, that add up to 1.
+
+        Args:
+            inputs: A batch of inputs, a tensor or an array, as the clients train with.
+        """
+        scores = self.scores(inputs)
+        if self.common.loss == "logistic":
+            return scores.softmax(dim=1)
+        positive = scores.clamp_min(1e-6)
+        return positive / positive.sum(dim=1, keepdim=True)
+
+
+def encode_classifier(learner: CommonLearner, round: int) -> bytes:
+    """Return the classifier in hand as the bytes of a file: see `load_classifier`."""
+    linear, total = learner.classifier(), learner.dual.total
+    arrays = {name: tensor.float().cpu().numpy() for name, tensor in linear._asdict().items()}
+    samples = len(learner.dual.labels) if total is None else total.samples
+    return wire.encode_classifier(arrays, agreement=learner.common.describe(), round=round, samples=samples)
+
+
+def load_classifier(path: str | Path, *, backbone: str = "") -> CommonClassifier:
+    """Return the common classifier that `repshare join` or `peer` kept. Its space is made anew from its description.
+
+    Args:
+        path: The file classifier.safetensors in the state folder.
+        backbone: Where the common space is a backbone: your module as file.py:function. Its weights must have the
+            hash that was agreed on.
+    """
+    try:
+        arrays, agreement, round, samples = wire.decode_classifier(Path(path).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except Malformed as error:
+        raise ConfigError(f"{path} is no classifier: {error}") from error
+    common = read_common(json.dumps(agreement), module=backbone)
+    if common.space.dimension != len(arrays["centre"]):
+        raise ConfigError(f"{path} has {len(arrays['centre'])} dimensions, its space {common.space.dimension}")
+    linear = Linear(**{name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
+    return CommonClassifier(linear, common, round, samples)

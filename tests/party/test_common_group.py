@@ -1,0 +1,87 @@
+"""A group in a common space: only totals leave its members, and the classifier is the one that a simulator has."""
+
+import re
+import signal
+import time
+from contextlib import closing
+
+import pytest
+import torch
+
+from repshare import load_classifier
+from repshare.exchange.keys import Key
+from repshare.relay.tasks import Tasks
+from repshare.stores import open_database
+from support.common_parties import Simulation, collaborate
+from support.processes import PATIENCE_SECONDS, eventually
+from support.relays import prepare
+
+MEMBERS = ("p0", "p3", "p6", "p8")
+SAMPLES = dict.fromkeys(MEMBERS, 64)
+
+
+@pytest.fixture
+def group(tmp_path):
+    """A relay, and four members that can join."""
+    stack, group = collaborate(tmp_path)
+    with stack:
+        for name in MEMBERS:
+            key = Key.new()
+            key.write(tmp_path / f"{name}.key")
+            prepare("keys", "trust", name, key.public.hex(), "--file", "group.jsonl", cwd=tmp_path)
+        yield group
+
+
+def meet(group, name, *options):
+    return group.join(name, "--group", "group.jsonl", "--signing-key", f"{name}.key", *options)
+
+
+def in_hand(group, name):
+    return load_classifier(group.state(name) / "classifier.safetensors")
+
+
+def test_a_group_has_the_classifier_of_a_simulator_to_the_bit(group, tmp_path):
+    rounds = 4
+    for name in MEMBERS:
+        meet(group, name, "--rounds", rounds)
+    simulation = Simulation(tmp_path, MEMBERS)
+    for _ in range(rounds):
+        simulation.play(MEMBERS)
+    for name in MEMBERS:
+        assert group.processes[name].process.wait(PATIENCE_SECONDS) == 0, group.told(name)
+        expected, found = simulation.finish(name), in_hand(group, name)
+        assert all(map(torch.equal, found.linear, expected.learner.classifier()))
+        assert found.samples == sum(SAMPLES.values())
+        assert [line["trouble"] for line in group.rounds(name)] == [None] * rounds
+        assert [line["others"] for line in group.rounds(name)] == [0, 3, 3, 3]
+        *_, summary, place = group.told(name).splitlines()
+        figures = r"alone +([\d.]+)%, with 3 others +([\d.]+)% \(own held-out samples\); test accuracy ([\d.]+)%"
+        alone, together, test = map(float, re.search(figures, summary).groups())
+        assert (together / 100, alone / 100) == pytest.approx(expected.learner.judge(), abs=6e-4)
+        assert test / 100 == pytest.approx(expected.evaluate(), abs=6e-5)
+        assert f"the classifier is in repshare-digits-{name}/classifier.safetensors" in place
+    with closing(open_database(str(tmp_path / "relay.db"))) as database:
+        assert Tasks(database).get("digits").board.status().clients == 0, "no single part is at the relay"
+
+
+def test_members_watch_meet_one_that_comes_back_and_go_on_without_one_that_is_killed(group):
+    for name in MEMBERS:
+        meet(group, name, "--step-patience", 2)
+    eventually(lambda: all(len(group.rounds(name)) >= 20 for name in MEMBERS), "all have met 20 times")
+    time.sleep(1)
+    reached = {name: len(group.rounds(name)) for name in MEMBERS}
+    assert reached == dict.fromkeys(MEMBERS, 20), "nobody begins another meeting"
+    group.processes["p8"].stop(signal.SIGKILL)
+    meet(group, "p8", "--step-patience", 2)
+    eventually(lambda: all(len(group.rounds(name)) >= 22 for name in MEMBERS), "the others meet p8 again")
+    resumed = group.rounds("p8")[20]
+    assert (resumed["others"], resumed["trouble"]) == (3, None)
+    assert resumed["held_out"] == group.rounds("p0")[20]["held_out"] == 1.0, "it continues from the last total"
+    group.processes["p0"].stop(signal.SIGKILL)  # in a meeting, as p8 begins one after the other
+    rest = MEMBERS[1:]
+    eventually(lambda: all(group.rounds(name)[-1]["others"] == 2 for name in rest), "the others go on without p0")
+    assert {in_hand(group, name).samples for name in rest} == {3 * 64}
+    for name in rest:
+        group.processes[name].process.send_signal(signal.SIGINT)
+    for name in rest:
+        assert group.processes[name].process.wait(PATIENCE_SECONDS) == 130

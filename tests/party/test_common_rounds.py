@@ -1,0 +1,110 @@
+"""When a party in a common space begins a round, and when it only watches."""
+
+import time
+from itertools import islice
+
+import pytest
+
+from repshare import Board, Client, LeNet5, LocalExchange
+from repshare.errors import Unreachable
+from repshare.exchange.relay import Membership
+from repshare.methods import CS
+from repshare.party import common
+from repshare.party.common import take_part_in_space
+from repshare.party.state import State
+from support.common_parties import COMMON
+
+
+class Unreliable(LocalExchange):
+    """A board that cannot always be reached."""
+
+    reachable = True
+
+    def check(self):
+        if not self.reachable:
+            raise Unreachable("the board is away")
+
+    def publish(self, body):
+        self.check()
+        super().publish(body)
+
+    def collect(self, wants):
+        self.check()
+        return super().collect(wants)
+
+    def others(self):
+        self.check()
+        return self.server.status(0).clients - 1
+
+    def news(self, since, wait):
+        self.check()
+        until = time.monotonic() + wait
+        while self.server.version() == since and time.monotonic() < until:
+            time.sleep(0.005)
+        return self.server.version()
+
+
+@pytest.fixture
+def board(monkeypatch):
+    for name, seconds in {"SLICE_SECONDS": 0.01, "LATE_SECONDS": 0.2, "GATHER_SECONDS": 0.001}.items():
+        monkeypatch.setattr(common, name, seconds)
+    return Board(COMMON.task(10))
+
+
+def make_state(folder, board, splits, number):
+    data = splits.train.images[number:300:5].astype("float32"), splits.train.labels[number:300:5]
+    name = f"c{number}"
+    client = Client(LeNet5(), data, Unreliable(board, name), name=name, method=CS, common=COMMON)
+    state = State(folder / name, client, Membership("digits", name, board.task))
+    return state, client.exchange.exchange
+
+
+def play(rounds, count):
+    """The next records, without what is yielded while a client waits."""
+    return list(islice(filter(None, rounds), count))
+
+
+def test_a_client_whose_first_release_was_lost_publishes_it_later_though_nobody_else_is_there(board, tmp_path, splits):
+    """Or two clients that began while the relay was away would watch for each other forever."""
+    state, exchange = make_state(tmp_path, board, splits, 0)
+    rounds = take_part_in_space(state, exchange)
+    exchange.reachable = False
+    assert play(rounds, 1)[0].trouble == "the board is away"
+    exchange.reachable = True
+    steps = list(islice(rounds, 10))
+    assert board.status().clients == 1
+    assert sum(step is not None for step in steps) == 1, "alone, it does one round, and watches"
+
+
+def test_rounds_without_an_exchange_do_not_count(board, tmp_path, splits, monkeypatch):
+    monkeypatch.setattr(common, "ROUNDS", 5)
+    (one, exchange), (other, _) = (make_state(tmp_path, board, splits, number) for number in (0, 1))
+    other.play(test=False)
+    rounds = take_part_in_space(one, exchange)
+    assert [record.trouble for record in play(rounds, 4)] == [None] * 4  # from the second on, of the same samples
+    exchange.reachable = False
+    assert all(record.trouble for record in play(rounds, 6))
+    exchange.reachable = True
+    after = [step for step in islice(rounds, 100) if step is not None]
+    assert [record.trouble for record in after] == [None] * 2, "five in all, and then it watches"
+    assert {record.others for record in after} == {1}
+
+
+def test_those_who_are_gone_are_waited_for_once(board, tmp_path, splits, monkeypatch):
+    """Of four others, two publish in every round, and two have gone."""
+    monkeypatch.setattr(common, "LATE_SECONDS", 0.6)
+    (one, exchange), *others = (make_state(tmp_path, board, splits, number) for number in range(5))
+    for other, _ in others:
+        other.play(test=False)
+    waited, rounds = [], take_part_in_space(one, exchange)
+    for number in range(1, 8):
+        started = time.monotonic()
+        while (step := next(rounds)) is None:
+            pass
+        waited.append(time.monotonic() - started)
+        assert step.round == number
+        for other, _ in others[:2]:
+            other.play(test=False)
+    late = [seconds > 0.6 for seconds in waited]
+    assert late[1:3] == [True, True], "it waits for all four while the total is new to it"
+    assert not any(late[3:])
