@@ -34,6 +34,7 @@ def take_part_in_space(
     """
     client, known, improved = state.client, _samples(state), 0
     while rounds is None or client.round_number < rounds:
+        begun, released = _version(exchange), client.released
         record = state.play(test=(client.round_number + 1) % eval_every == 0 or client.round_number + 1 == rounds)
         yield record
         improved = improved + 1 if _samples(state) == known else 1
@@ -43,16 +44,25 @@ def take_part_in_space(
         if known is None or improved >= ROUNDS:
             yield from _watch(state, exchange)
         else:
-            yield from _wait(exchange)
+            yield from _wait(exchange, begun + client.released - released)
 
 
-def _wait(exchange: Watched) -> Iterator[None]:
-    """Wait until each of the others can have published once, or some are late."""
+def _version(exchange: Watched) -> int:
+    try:
+        return exchange.news(0, 0)
+    except ExchangeError:  # the round will say so
+        return 0
+
+
+def _wait(exchange: Watched, since: int) -> Iterator[None]:
+    """Wait until each of the others can have published once since this version, or some are late.
+
+    It is the one before the round: those that publish during the round will not publish again before others do.
+    """
     late = time.monotonic() + LATE_SECONDS
     try:
-        first = version = exchange.news(0, 0)
-        others = exchange.others()
-        while version < first + others and (left := late - time.monotonic()) > 0:
+        version, others = max(exchange.news(0, 0), since), exchange.others()  # without a server, none is later
+        while version < since + others and (left := late - time.monotonic()) > 0:
             version = exchange.news(version, min(SLICE_SECONDS, left))
             yield None
     except ExchangeError:  # the next round will say so
