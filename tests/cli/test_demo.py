@@ -138,7 +138,7 @@ def test_what_cannot_be_is_said_before_anything_starts(tmp_path):
     for wrong, said in (
         ({"clients": 1}, "clients must be from 2"),
         ({"rounds": 0}, "rounds must"),
-        ({"common_rounds": 21}, "common_rounds must"),
+        ({"common_rounds": 11}, "common_rounds must"),
         ({"pace": -1}, "pace"),
     ):
         with pytest.raises(ConfigError, match=said):
@@ -161,7 +161,7 @@ def test_alone_is_what_joining_without_learning_from_others_gives(tmp_path):
     (tmp_path / "bob.token").write_text(invite(tmp_path, "bob", "--task", "digits"))
     arguments = ["--task", f"{party.__file__}:party", "--token-file", "bob.token", "--rounds", "3"]
     learning = ["--seed", "3", "--threads", "1", "--lambda-kd", "0", "--lambda-disc", "0"]
-    variables = {**os.environ, **party.environment(options, 1)}
+    variables = {**os.environ, **party.Place(options, 1).as_environment()}
     with start_relay(tmp_path) as relay:
         for state, more in (("IL", []), ("IL short", ["--lambda-length", "10", "--restart"])):
             joining = ["join", relay.url, *arguments, "--state", state, *learning, *more]

@@ -12,7 +12,7 @@ import httpx
 
 from repshare.cli.agreement import AgreementOptions, make_agreed_task
 from repshare.cli.demo.options import MALLORY, DemoOptions
-from repshare.cli.demo.party import ALONE, DIMENSION, classes_of, deal_samples, environment, network_of
+from repshare.cli.demo.party import ALONE, DIMENSION, Place, classes_of, deal_samples, network_of, save_data
 from repshare.cli.demo.processes import DemoProcesses
 from repshare.data import histogram, load
 from repshare.errors import WorkerFailed
@@ -62,6 +62,8 @@ class Collaboration:
         self.tasks = {method: f"{options.dataset}-{method}" for method in ("RS", "CS")}
         self._splits = load(options.dataset, progress=True)
         self._parts = deal_samples(options, self._splits.train.labels, self._splits.classes)
+        self._data = self.folder / "data.npz"
+        save_data(self._splits, self._data)
         self._token = self._make_tokens()
         self._database = ["--db", str(self.folder / "relay.db")]
         arguments = [*self._database, "--port", "0", "--log-level", "info"]
@@ -158,7 +160,10 @@ class Collaboration:
     def _mallory_is_seen(self, let_in: float) -> bool:
         """Return whether the relay marks mallory, and all have seen enough of it; or it does not, for long enough."""
         address = f"{self.url}/v1/tasks/{self.tasks['CS']}/status"
-        answer = httpx.get(address, headers={"Authorization": f"Bearer {self._token}"}, timeout=START_SECONDS)
+        try:
+            answer = httpx.get(address, headers={"Authorization": f"Bearer {self._token}"}, timeout=START_SECONDS)
+        except httpx.HTTPError:  # if the relay has ended, that is said next
+            return False
         for shown in answer.raise_for_status().json()["shown"]:
             if shown["name"] == MALLORY and shown["outlier"] and self._strangeness is None:
                 self._strangeness, self._noticed = shown["strangeness"], time.monotonic() - let_in
@@ -185,14 +190,18 @@ class Collaboration:
         pace = options.pace * (1 if method == "RS" else COMMON_PACE)
         for place, name in enumerate(options.names):
             started.append(f"{name}-{method}")
-            variables = environment(options, place, self._gates(started[-1], method))
-            self._join(started[-1], "party", variables, [*rounds, "--pace", str(pace), "--report"])
+            self._join(
+                started[-1],
+                "party",
+                self._place(place, started[-1], method),
+                [*rounds, "--pace", str(pace), "--report"],
+            )
         return started
 
     def _start_mallory(self) -> str:
         name = f"{MALLORY}-CS"
         pace = ["--pace", str(self.options.pace * COMMON_PACE)]
-        self._join(name, MALLORY, environment(self.options, gates=self._gates(name, MALLORY)), pace)
+        self._join(name, MALLORY, self._place(0, name, MALLORY), pace)
         return name
 
     def _join(self, name: str, function: str, variables: dict[str, str], work: list[str]) -> None:
@@ -206,13 +215,15 @@ class Collaboration:
         self._processes.start(name, ["-m", "repshare", "join", self.url, *access, *work], {**ONE_THREAD, **variables})
 
     def _start_alone(self) -> str:
-        variables = {**ONE_THREAD, **environment(self.options, gates=self._gates(NOBODY, "RS"))}
+        variables = {**ONE_THREAD, **self._place(0, NOBODY, "RS")}
         self._processes.start(NOBODY, ["-m", "repshare.cli.demo.party", str(self.folder / "alone.jsonl")], variables)
         return NOBODY
 
-    def _gates(self, process: str, act: str) -> tuple[Path, Path]:
-        """Return the file that a process makes when it is ready, and the one that it waits for."""
-        return self.folder / "gates" / process, self.folder / "gates" / f"open {act}"
+    def _place(self, number: int, process: str, act: str) -> dict[str, str]:
+        """Return the environment of a process that says when it is ready, and then waits for an act."""
+        gates = self.folder / "gates"
+        place = Place(self.options, number, str(self._data), str(gates / process), str(gates / f"open {act}"))
+        return place.as_environment()
 
     def _ready(self, names: list[str]) -> bool:
         return all((self.folder / "gates" / name).exists() for name in names)

@@ -32,7 +32,7 @@ class DemoOptions:
         check_within(self, 2, len(NAMES), "clients")
         check_within(self, 10, 10_000, "samples")
         check_within(self, 1, 100_000, "rounds")
-        check_within(self, 1, 20, "common_rounds")
+        check_within(self, 1, 10, "common_rounds")
         check_within(self, 0, 900, "pace")
 
     @property

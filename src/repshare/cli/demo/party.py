@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from repshare import LeNet5, Party, Policy, load
 from repshare.cli.demo.options import MALLORY, DemoOptions
 from repshare.cli.party_loop import WorkOptions, make_client
+from repshare.data import Dataset, Splits
 from repshare.errors import ConfigError
 from repshare.learning.models import MLP, ConvNet
 from repshare.learning.randomness import numpy_stream
@@ -81,54 +83,82 @@ def deal_samples(options: DemoOptions, labels: NDArray[np.int64], classes: int) 
     return parts
 
 
-def environment(options: DemoOptions, place: int = 0, gates: tuple[Path, Path] | None = None) -> dict[str, str]:
-    """Return the environment of a process that is to be one of the parties, or all of them alone.
+class Place(NamedTuple):
+    """What a process is told by its environment."""
 
-    With gates, it makes the first file when it is ready, and waits for the second one.
-    """
-    given = {"options": asdict(options), "place": place, "gates": None if gates is None else list(map(str, gates))}
-    return {VARIABLE: json.dumps(given)}
+    options: DemoOptions
+    number: int = 0
+    """Of the party, from 0."""
+    data: str | None = None
+    """File with the data set, so that not every process has to load it. Default: it is loaded."""
+    ready: str | None = None
+    """File that the process makes when it is ready."""
+    begin: str | None = None
+    """File that it then waits for."""
+
+    def as_environment(self) -> dict[str, str]:
+        """Return the environment of a process that is to be one of the parties, or all of them alone."""
+        return {VARIABLE: json.dumps([asdict(self.options), *self[1:]])}
+
+    def wait(self) -> None:
+        """Wait for the others. Real clients need not, but processes take seconds to start, and a demo is short."""
+        if self.ready is None or self.begin is None:
+            return
+        Path(self.ready).touch()
+        while not Path(self.begin).exists():
+            time.sleep(0.05)
+
+    def load(self) -> Splits:
+        """Return the data set."""
+        if self.data is None:
+            return load(self.options.dataset)
+        with np.load(self.data) as kept:
+            train, test = (Dataset(kept[f"{part}_images"], kept[f"{part}_labels"]) for part in ("train", "test"))
+            return Splits(train, test, int(kept["classes"]))
+
+
+def save_data(splits: Splits, path: Path) -> None:
+    """Write a data set for `Place.load`."""
+    train, test, classes = splits
+    np.savez(
+        path,
+        train_images=train.images,
+        train_labels=train.labels,
+        test_images=test.images,
+        test_labels=test.labels,
+        classes=np.array(classes),
+    )
+
+
+def _read_place() -> Place:
+    options, *rest = json.loads(os.environ[VARIABLE])
+    return Place(DemoOptions(**options), *rest)
 
 
 def party() -> Party:
     """Return the party that the environment names: a network and a few images of its own."""
-    options, place, gates = _read_environment()
-    train, test, classes = load(options.dataset).normalised()
-    mine = deal_samples(options, train.labels, classes)[place]
+    place = _read_place()
+    train, test, classes = place.load().normalised()
+    mine = deal_samples(place.options, train.labels, classes)[place.number]
     made = Party(
-        model=NETWORKS[network_of(place)](classes),
+        model=NETWORKS[network_of(place.number)](classes),
         data=(train.images[mine], train.labels[mine]),
         test=(test.images[:TESTED], test.labels[:TESTED]),
         policy=POLICY,
     )
-    _wait(gates)
+    place.wait()
     return made
 
 
 def mallory() -> Party:
     """Return a party whose images are white noise: as many as all others have together, with any labels."""
-    options, _, gates = _read_environment()
-    train, _, classes = load(options.dataset)
+    place = _read_place()
+    options, (train, _, classes) = place.options, place.load()
     rng, count = numpy_stream(options.seed, "demo", MALLORY), options.clients * options.samples
     images = rng.standard_normal((count, *train.images.shape[1:]), dtype=np.float32)
     made = Party(NETWORKS["MLP"](classes), (images, rng.integers(0, classes, count)))
-    _wait(gates)
+    place.wait()
     return made
-
-
-def _read_environment() -> tuple[DemoOptions, int, list[str] | None]:
-    given = json.loads(os.environ[VARIABLE])
-    return DemoOptions(**given["options"]), given["place"], given["gates"]
-
-
-def _wait(gates: list[str] | None) -> None:
-    """Wait for the others. Real clients need not, but processes take seconds to start, and a demo is short."""
-    if gates is None:
-        return
-    ready, begin = map(Path, gates)
-    ready.touch()
-    while not begin.exists():
-        time.sleep(0.05)
 
 
 def learn_alone(journal: Journal) -> None:
@@ -136,14 +166,14 @@ def learn_alone(journal: Journal) -> None:
 
     The second time features are kept short: a penalty that needs nobody else.
     """
-    options, _, gates = _read_environment()
-    work, clients = WorkOptions(seed=options.seed, threads=1), []
+    place, clients = _read_place(), []
+    options, work = place.options, WorkOptions(seed=place.options.seed, threads=1)
     for method, penalty in ALONE.items():
         policy = Policy(lambda_kd=0.0, lambda_disc=0.0, lambda_length=penalty)
-        for place, name in enumerate(options.names):
-            os.environ |= environment(options, place)
+        for number, name in enumerate(options.names):
+            os.environ |= Place(options, number, place.data).as_environment()
             clients.append((method, make_client(f"{__file__}:party", name, work, policy)))
-    _wait(gates)
+    place.wait()
     for _ in range(options.rounds):
         began = time.monotonic()
         for method, client in clients:

@@ -24,8 +24,9 @@ def live_table(progress: Progress) -> Table:
     for party in progress.parties:
         doubts = bool(party.lines["CS"] and party.lines["CS"][-1]["doubt"])
         troubled = any(lines and lines[-1]["trouble"] for lines in party.lines.values())
-        shown = f"{curve(party.lines['CS']):<{CURVE_WIDTH}}"
-        table.add_row(*_name(party), *_accuracies(party), shown, style="yellow" if doubts or troubled else "")
+        table.add_row(
+            *_name(party), *_accuracies(party), _course(party, progress), style="yellow" if doubts or troubled else ""
+        )
     return table
 
 
@@ -34,7 +35,7 @@ def final_table(progress: Progress, options: DemoOptions) -> Table:
     title = f"{options.dataset}, {options.samples} images each: test accuracy on all classes at the end [%]"
     table = make_table(HEADS, title=title)
     for party in progress.parties:
-        table.add_row(*_name(party), *_accuracies(party), curve(party.lines["CS"]))
+        table.add_row(*_name(party), *_accuracies(party), _course(party, progress))
     table.add_section()
     outcome = summarise(progress, options)
     table.add_row("mean", "", "", *(f"[bold]{outcome[column]:.1f}[/]" for column in COLUMNS), "")
@@ -50,14 +51,14 @@ def tell_story(progress: Progress, options: DemoOptions, removal: Sequence[str])
     rows = {
         "mallory": f"came to CS with {told['images']} images of white noise, as many as all others have",
         "mean accuracy": f"{told['before']:.1f} before; {told['worst']:.1f}, then {told['with']:.1f} with it{after}",
-        "doubted by": f"{doubters}, on held-out images; just before it came, by {before}",
+        "doubted by": f"{doubters} (in the round before it came: {before})",
         "": told["example"],
         "marked by": "nobody: the relay finds nothing unusual, and mallory is still there",
         "removed by": "",
         "bytes": "; ".join(_tell_traffic(method, first) for method in ("RS", "CS")),
     }
     if told["marked"]:
-        times = f"wrong about its own images {told['strangeness']:.0f} times as often as usual"
+        times = f"wrong about its own images {told['strangeness']:.0f} times the usual"
         rows["marked by"] = f"the relay after {told['seconds']:.1f} s: {times}"
         rows["removed by"] = f"the operator: repshare {' '.join(removal)}"
     table = Table.grid(padding=(0, 2))
@@ -89,7 +90,7 @@ def summarise(progress: Progress, options: DemoOptions) -> dict[str, Any]:
 
 def _tell_traffic(method: str, party: Mapping[str, Any]) -> str:
     up, down = (traffic(party["bytes"][method][way]) for way in ("up", "down"))
-    return f"{method} {up} up and {down} down in {party['rounds'][method]} rounds"
+    return f"{method} {up} up, {down} down (rounds: {party['rounds'][method]})"
 
 
 def _judge(progress: Progress, options: DemoOptions) -> dict[str, Any]:
@@ -115,6 +116,14 @@ def _judge(progress: Progress, options: DemoOptions) -> dict[str, Any]:
 
 def _name(party: PartyProgress) -> tuple[str, str, str]:
     return f"[bold]{party.name}[/]", party.network, " ".join(map(str, party.classes))
+
+
+def _course(party: PartyProgress, progress: Progress) -> str:
+    """Return the accuracy over the rounds of CS as a row of blocks, each the lowest of a few rounds."""
+    lines, longest = party.lines["CS"], max(len(each.lines["CS"]) for each in progress.parties)
+    size = max(1, -(-longest // CURVE_WIDTH))
+    lowest = (min(lines[at : at + size], key=lambda line: _accuracy([line])) for at in range(0, len(lines), size))
+    return curve(list(lowest))
 
 
 def _accuracies(party: PartyProgress) -> list[str]:
