@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -90,15 +90,17 @@ class Collaboration:
         yield from self._act(act, lambda: not any(map(processes.running, networks)))
         yield from self._act(act, lambda: self._ready([*common, mallory]))
         self._open("CS")
-        yield from self._act("act 2: together by CS", lambda: self._have_done(self.options.common_rounds))
-        self._joined, let_in = self._rounds(), time.monotonic()
+        yield from self._act("act 2: together by CS", lambda: self._have_done(1, {}))
+        self._joined, let_in, act = self._rounds(), time.monotonic(), "act 3: mallory comes with noise"
         self._open(MALLORY)
-        yield from self._act("act 3: mallory comes with noise", lambda: self._mallory_is_seen(let_in))
+        yield from self._act(act, lambda: self._find_mallory(let_in))
+        there = self._rounds()
+        yield from self._act(act, lambda: self._find_mallory(let_in) and self._have_done(self._patience, there))
         if self._strangeness is not None:
             processes.start(OPERATOR, ["-m", "repshare", *self.removal, *self._database])
             yield from self._act("act 4: the operator removes mallory", lambda: not processes.running(OPERATOR))
             self._removed = self._rounds()
-            yield from self._act("act 4: without mallory", lambda: self._have_done(self.options.common_rounds))
+            yield from self._act("act 4: without mallory", lambda: self._have_done(1, self._removed))
         yield self._look("the end")
 
     @property
@@ -152,22 +154,28 @@ class Collaboration:
         """Return how many rounds of CS each party has done."""
         return {party.name: len(party.lines["CS"]) for party in self._look("").parties}
 
-    def _have_done(self, rounds: int) -> bool:
-        """Return whether each party has done so many rounds of CS since mallory came or went."""
-        before = self._removed or self._joined
-        return all(done - before.get(name, 0) >= rounds for name, done in self._rounds().items())
+    def _have_done(self, acts: int, since: Mapping[str, int]) -> bool:
+        """Return whether each party has done the rounds of CS of so many acts, after these."""
+        return all(
+            done - since.get(name, 0) >= acts * self.options.common_rounds for name, done in self._rounds().items()
+        )
 
-    def _mallory_is_seen(self, let_in: float) -> bool:
-        """Return whether the relay marks mallory, and all have seen enough of it; or it does not, for long enough."""
+    @property
+    def _patience(self) -> int:
+        """The acts for which mallory may stay: another one, as long as the relay does not mark it."""
+        return 2 if self._strangeness is None else 1
+
+    def _find_mallory(self, let_in: float) -> bool:
+        """Return whether mallory has published, and note what the relay's status says of it."""
         address = f"{self.url}/v1/tasks/{self.tasks['CS']}/status"
         try:
             answer = httpx.get(address, headers={"Authorization": f"Bearer {self._token}"}, timeout=START_SECONDS)
         except httpx.HTTPError:  # if the relay has ended, that is said next
             return False
-        for shown in answer.raise_for_status().json()["shown"]:
-            if shown["name"] == MALLORY and shown["outlier"] and self._strangeness is None:
-                self._strangeness, self._noticed = shown["strangeness"], time.monotonic() - let_in
-        return self._have_done(self.options.common_rounds * (1 if self._strangeness is not None else 2))
+        found = {shown["name"]: shown for shown in answer.raise_for_status().json()["shown"]}.get(MALLORY)
+        if found is not None and found["outlier"] and self._strangeness is None:
+            self._strangeness, self._noticed = found["strangeness"], time.monotonic() - let_in
+        return found is not None
 
     def _make_tokens(self) -> str:
         """Create the tasks, and tokens for each client, in files of their own; return a viewer's token."""
