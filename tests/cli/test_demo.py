@@ -1,14 +1,13 @@
 """`repshare demo` as a user runs it: what it starts, what it shows, and that nothing of it is left."""
 
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from dataclasses import asdict
 
 import httpx
+import numpy as np
 import pytest
 
 from repshare.cli.demo import party
@@ -20,7 +19,7 @@ from support.processes import PATIENCE_SECONDS, REPSHARE, eventually, records
 from support.relays import create_task, invite, start_relay
 from support.warm import run_warm
 
-SMALL = ("--clients", "2", "--samples", "20")
+SMALL = ("--clients", "2", "--samples", "50")
 
 
 class Demo:
@@ -50,10 +49,11 @@ class Demo:
         return {args: int(pid) for pid, stat, args in lines if not stat.startswith("Z")}
 
     def training(self):
-        """The processes, once every client has done a round."""
+        """The processes, once every client has done a round of RS, and those of CS have started."""
         folders = list(self.temporary.glob("repshare-demo-*"))
-        done = bool(folders) and all(records(folders[0] / name) for name in ("alice", "bob"))
-        return self.started() if done else None
+        done = bool(folders) and all(records(folders[0] / f"{name}-RS") for name in ("alice", "bob"))
+        started = self.started()
+        return started if done and any("mallory" in line for line in started) else None
 
     def nothing_is_left(self):
         return not self.started() and not list(self.temporary.iterdir())
@@ -74,35 +74,44 @@ def start(tmp_path):
         eventually(lambda demo=demo: not demo.started(), "a killed demo takes its processes along")
 
 
-def test_it_runs_a_relay_and_clients_and_compares_with_learning_alone(start):
-    demo = start("--rounds", "8", "--pace", "0.4", "--keep", "kept")
-    page = eventually(demo.page, "the page's address is shown")
-    relay, token = page.split("/#token=")
-    answer = httpx.get(f"{relay}/v1/tasks/digits", headers={"Authorization": f"Bearer {token}"}, timeout=30)
-    assert answer.json()["dimension"] == 84
+def test_four_ways_to_learn_and_one_that_sends_noise_and_is_noticed_and_removed(start):
+    demo = start("--rounds", "8", "--common-rounds", "3", "--pace", "0.1", "--keep", "kept")
+    relay, token = eventually(demo.page, "the page's address is shown").split("/#token=")
+    token, task = token.split("&task=")
+    answer = httpx.get(f"{relay}/v1/tasks/{task}", headers={"Authorization": f"Bearer {token}"}, timeout=30).json()
+    assert (answer["name"], answer["space"][:7]) == ("digits-CS", "patches")
     assert "<html" in httpx.get(relay, timeout=30).text
 
     assert demo.process.wait(PATIENCE_SECONDS) == 0, (demo.folder / "err").read_text()
     shown = demo.out.read_text()
-    for words in ("alone", "together", "LeNet5", "ConvNet", "mean", "repshare join URL"):
+    for words in ("alone,", "short", "LeNet5", "ConvNet", "mean", "0 1 2 3 4", "5 6 7 8 9", "repshare join URL"):
         assert words in shown
+    assert re.search(r"mallory +came to CS with 100 images of white noise", shown)
+    assert re.search(r"marked by +the relay after [\d.]+ s: wrong about its own images", shown)
+    assert re.search(r"removed by +the operator: repshare relay revoke mallory --task digits-CS", shown)
     assert demo.started() == {}
     assert list(demo.temporary.iterdir()) == []
+
     kept = demo.folder / "kept"
     for name in ("alice", "bob"):
-        assert [line["round"] for line in records(kept / name)] == list(range(1, 9))
-        assert all(line["trouble"] is None and line["bytes_up"] for line in records(kept / name))
+        assert [line["round"] for line in records(kept / f"{name}-RS")] == list(range(1, 9))
+        for method in ("RS", "CS"):
+            assert all(line["trouble"] is None and line["bytes_up"] for line in records(kept / f"{name}-{method}"))
+    *_, last = records(kept / "mallory-CS")
+    assert "the token is unknown, revoked or expired" in last["trouble"]
     lines = records(kept / "run")
-    assert any(line["bytes_down"] > 5000 for line in lines), "nobody was there to learn from"
+    assert any(line["bytes_down"] > 5000 for line in lines if line["method"] == "RS"), "nobody was there to learn from"
     assert {(line["method"], line["client"]) for line in lines} == {
-        (m, c) for m in ("IL", "RS") for c in ("alice", "bob")
+        (m, c) for m in ("IL", "IL short", "RS", "CS") for c in ("alice", "bob")
     }
+    reached = {name: records(kept / f"{name}-CS")[-1]["test_accuracy"] for name in ("alice", "bob")}
+    assert min(reached.values()) > 0.7, "with five classes each, nobody alone gets more than half right"
 
 
 def test_ctrl_c_stops_every_process_and_leaves_nothing_behind(start):
     demo = start("--rounds", "100000", "--pace", "0.05", "--json")
     running = eventually(demo.training, "all clients are training")
-    assert len(running) == 5, running  # a relay, two clients, both of them alone, and the watchdog
+    assert len(running) == 8, running  # a relay, two clients of two tasks, mallory, both alone, and the watchdog
 
     demo.process.send_signal(signal.SIGINT)
     assert demo.process.wait(PATIENCE_SECONDS) == 130
@@ -129,6 +138,7 @@ def test_what_cannot_be_is_said_before_anything_starts(tmp_path):
     for wrong, said in (
         ({"clients": 1}, "clients must be from 2"),
         ({"rounds": 0}, "rounds must"),
+        ({"common_rounds": 11}, "common_rounds must"),
         ({"pace": -1}, "pace"),
     ):
         with pytest.raises(ConfigError, match=said):
@@ -145,23 +155,36 @@ def test_what_cannot_be_is_said_before_anything_starts(tmp_path):
 
 
 def test_alone_is_what_joining_without_learning_from_others_gives(tmp_path):
-    """The figures under `alone` are those of `repshare join --lambda-kd 0 --lambda-disc 0`, to the last bit."""
+    """The figures under `alone` and `short` are those of `repshare join --lambda-kd 0 …`, to the last bit."""
     options = DemoOptions(clients=2, dataset="digits", samples=20, rounds=3, seed=3, pace=0)
     create_task(tmp_path, "digits", "--classes", "10", "--dimension", "84")
     (tmp_path / "bob.token").write_text(invite(tmp_path, "bob", "--task", "digits"))
-    arguments = ["--task", f"{party.__file__}:party", "--token-file", "bob.token", "--state", "bob", "--rounds", "3"]
+    arguments = ["--task", f"{party.__file__}:party", "--token-file", "bob.token", "--rounds", "3"]
     learning = ["--seed", "3", "--threads", "1", "--lambda-kd", "0", "--lambda-disc", "0"]
+    variables = {**os.environ, **party.Place(options, 1).as_environment()}
     with start_relay(tmp_path) as relay:
-        environment = {**os.environ, **party.environment(options, 1)}
-        run_warm("join", relay.url, *arguments, *learning, cwd=tmp_path, env=environment).check_returncode()
+        for state, more in (("IL", []), ("IL short", ["--lambda-length", "10", "--restart"])):
+            joining = ["join", relay.url, *arguments, "--state", state, *learning, *more]
+            run_warm(*joining, cwd=tmp_path, env=variables).check_returncode()
     alone = tmp_path / "alone" / "records.jsonl"
     alone.parent.mkdir()
-    command = [sys.executable, "-m", "repshare.cli.demo.party", json.dumps(asdict(options)), str(alone)]
-    subprocess.run(command, check=True, timeout=120)
+    command = [sys.executable, "-m", "repshare.cli.demo.party", str(alone)]
+    subprocess.run(command, check=True, timeout=120, env=variables)
 
-    def learnt(folder):
-        lines = [line for line in records(folder) if line["client"] == "bob"]
+    def learnt(folder, method):
+        lines = [line for line in records(folder) if line["client"] == "bob" and line.get("method", method) == method]
         return [(line["ce"], line["train_accuracy"], line["test_accuracy"]) for line in lines]
 
-    assert learnt(tmp_path / "alone") == learnt(tmp_path / "bob")
-    assert len(learnt(tmp_path / "bob")) == 3
+    for method in ("IL", "IL short"):
+        assert learnt(alone.parent, method) == learnt(tmp_path / method, method)
+        assert len(learnt(alone.parent, method)) == 3
+    assert learnt(alone.parent, "IL") != learnt(alone.parent, "IL short")
+
+
+def test_each_party_has_its_own_images_of_its_own_half_of_the_classes(splits):
+    options = DemoOptions(clients=4, samples=60)
+    parts = party.deal_samples(options, splits.train.labels, 10)
+    assert len(set(np.concatenate(parts).tolist())) == 240
+    held = [sorted(set(splits.train.labels[rows].tolist())) for rows in parts]
+    assert held == [[0, 1, 2, 3, 4], [2, 3, 4, 5, 6], [5, 6, 7, 8, 9], [0, 1, 7, 8, 9]]
+    assert held == [party.classes_of(options, place, 10) for place in range(4)]

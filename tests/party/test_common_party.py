@@ -3,6 +3,9 @@
 import json
 import re
 import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -16,7 +19,9 @@ from repshare.errors import ConfigError
 from repshare.exchange.keys import Key, Trust
 from repshare.exchange.peer import PeerExchange
 from repshare.methods import CS
+from repshare.party import common as rounds_in_space
 from repshare.party.party import Party, agree
+from repshare.party.state import State
 from repshare.sharing.parts import Part
 from support.common_parties import COMMON, VALUES
 from support.processes import Process, eventually, records
@@ -140,6 +145,32 @@ def test_parties_join_keep_watching_and_get_better_as_others_arrive(tmp_path):
         assert re.search(r"alone +[\d.]+%, with 2 others +[\d.]+% \(own held-out samples\)", told)
     assert last("carol")["held_out"] > 0.9
     assert last("carol")["held_out_alone"] > 0.9
+
+
+def test_clients_in_step_begin_a_round_when_all_have_published(tmp_path, monkeypatch):
+    """Each takes a while between rounds, in which the others publish: none of them is late."""
+    monkeypatch.setattr(rounds_in_space, "LATE_SECONDS", 1000.0)
+    create_task(tmp_path, "digits", *VALUES)
+    tokens = {name: invite(tmp_path, name, "--task", "digits") for name in OWN}
+    done, stop = dict.fromkeys(OWN, 0), threading.Event()
+
+    def take_part(name):
+        with RelayExchange(relay.url, token=tokens[name]) as exchange:
+            (client,) = make_clients({name: exchange})
+            state = State(tmp_path / name, client, exchange.describe())
+            for _ in rounds_in_space.take_part_in_space(state, exchange):
+                done[name] = client.round_number
+                time.sleep(0.1)
+                if stop.is_set():
+                    return
+
+    with start_relay(tmp_path) as relay, ThreadPoolExecutor(len(OWN)) as pool:
+        playing = [pool.submit(take_part, name) for name in OWN]
+        try:
+            eventually(lambda: min(done.values()) >= 6, "all have done six rounds", seconds=30)
+        finally:
+            stop.set()
+        assert [each.result() for each in playing] == [None] * 3
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from repshare import Party, load
-from repshare.cli.demo.options import DemoOptions
 from repshare.cli.demo.party import NETWORKS as DEMO
-from repshare.cli.demo.party import choose_samples
+from repshare.learning.randomness import numpy_stream
 
 sys.path.append(str(Path(__file__).parents[1]))
 from support.processes import eventually
@@ -43,8 +42,8 @@ def make(name):
     """The party of this name, when all five are ready: who is far ahead would learn from beginners."""
     seed = int(os.environ.get(SEED, "0"))
     train, test, classes = load("mnist").normalised()
-    options = DemoOptions(dataset="mnist", samples=SAMPLES, seed=seed)
-    mine = choose_samples(options, list(NETWORKS).index(name), len(train.labels))
+    first = list(NETWORKS).index(name) * SAMPLES
+    mine = numpy_stream(seed, "demo").permutation(len(train.labels))[first : first + SAMPLES]
     tested = test.images[:TESTED], test.labels[:TESTED]
     made = Party(model=NETWORKS[name](classes), data=(train.images[mine], train.labels[mine]), test=tested)
     if door := os.environ.get(DOOR):

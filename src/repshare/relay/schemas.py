@@ -84,7 +84,10 @@ class ClientStatus(BaseModel):
     published: float = Field(description="seconds since 1970")
     bytes: int
     samples: dict[str, int] = Field(description="by class, behind its means")
-    strangeness: float | None = Field(description="how many times farther from the others' means than is usual")
+    strangeness: float | None = Field(
+        description="how many times farther from the others' means than is usual; in a common space, how many times "
+        "more often wrong about its own samples"
+    )
     outlier: bool
 
 

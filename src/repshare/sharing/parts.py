@@ -25,6 +25,7 @@ BESIDE = 2 + KINDS  # numbers of a row next to its vector
 SLACK = 1.01  # for what fp16 makes of a length
 ROUNDED = 0.005  # by how much fp16 or int8 may change a share
 MOST_LOGARITHM = 25  # of a shrinkage, without its sign
+CERTAIN = 2.0  # standard deviations
 MOST_WEIGHT = 4.0  # of a sample: what squared loss stays well below, and logistic loss below by a proof
 
 
@@ -153,6 +154,23 @@ def count_classes(rows: Representations, classes: int, dimension: int) -> list[i
     left = min(max(samples - int(counts.sum()), 0), classes)
     counts[np.argsort(counts - exact, kind="stable")[:left]] += 1
     return [int(count) for count in counts]
+
+
+def own_error(rows: Representations, classes: int, dimension: int) -> float | None:
+    """Return how often a client is wrong about samples of its own, leaving each out: 1 is as often as by guessing.
+
+    It comes from the votes on shrinkage in its part, and is what remains beyond chance: few samples say little. None
+    where these rows are of a single class.
+    """
+    kept = rows.part(rows.labels < classes)
+    shares, hits = kept.vectors[:, dimension + 1].astype(float), kept.vectors[:, dimension + 2 :].sum(axis=0)
+    total = float(shares.sum())
+    guessed = 1 - float(shares.max(initial=0)) / total if total > ROUNDED else 0.0
+    if guessed < ROUNDED:
+        return None
+    wrong = min(max(1 - float(hits.max()) / total, 0.0), 1.0)
+    chance = CERTAIN * math.sqrt(wrong * (1 - wrong) / (total * int(kept.counts[0])))
+    return max(wrong - chance, 0.0) / guessed
 
 
 def _shrinkage(logarithm: float) -> float:

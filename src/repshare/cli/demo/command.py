@@ -15,22 +15,26 @@ from repshare.errors import ConfigError
 from repshare.results.terminal import print_json, say
 
 EXPLANATION = """\
-[bold]alone[/]      the same network, weights and images, without other clients to learn from
-[bold]together[/]   with class averages of other clients' representations, from the relay
-[bold]up, down[/]   what it sent and received in all rounds
+[bold]alone[/]  its network and images, and nobody to learn from
+[bold]short[/]  the same with a penalty on the length of features: the control of RS
+[bold]RS[/]     with class averages of the others' representations
+[bold]CS[/]     with class averages in a common space: one classifier of all images
+[bold]bytes[/]  of one party, in all rounds
 
 The same among machines of your own (docs/relay.md, docs/joining.md):
 
-  repshare relay serve --task TASK --classes C --dimension D …
-  repshare relay invite alice --task TASK > alice.token
+  repshare relay tasks create TASK --input-shape 1 28 28 --class-names …
+  repshare relay invite alice --task TASK --out alice.token
+  repshare relay serve
   repshare join URL --task party.py:alice --token-file alice.token
 """
 
 
 def demo(options: DemoOptions, keep: Path | None = None, stay: bool = False, json: Json = False) -> None:
-    """Watch clients with different networks learn together: a real relay, real processes, real data, a live page.
+    """Watch parties with different networks and half of the classes each learn together, and one that sends noise.
 
-    At the end it shows what each client would have learnt alone. No files are left behind.
+    A relay and its clients as real processes, real data, a live page; under a minute. Each party learns alone, by RS
+    and by CS. Then mallory comes with noise, is noticed, and is removed. No files are left behind.
 
     repshare demo
 
@@ -44,27 +48,28 @@ def demo(options: DemoOptions, keep: Path | None = None, stay: bool = False, jso
     """
     from repshare.cli.demo.collaboration import Collaboration
     from repshare.cli.demo.processes import DemoProcesses
-    from repshare.cli.demo.view import final_table, live_table, summarise
+    from repshare.cli.demo.view import final_table, live_table, summarise, tell_story
 
     console = Console(stderr=json, highlight=False)
     try:
         with _folder(keep) as folder, DemoProcesses(Path(folder), remove=keep is None) as processes:
             console.print("starting a relay …", style="dim")
             collaboration = Collaboration(options, processes)
-            say(console, f"live page    {collaboration.page}\n")
-            collaboration.start_clients()
+            say(console, f"live page   {collaboration.page('CS')}")
+            say(console, f"            (choose {collaboration.tasks['RS']} there for RS)\n")
             with Live(console=console, transient=True) as live:
                 for progress in collaboration.watch():
-                    live.update(live_table(progress, options))
+                    live.update(live_table(progress))
             if json:
                 print_json(summarise(progress, options))
             else:
-                console.print(final_table(progress, options), EXPLANATION)
+                console.print(final_table(progress, options), tell_story(progress, options, collaboration.removal))
+                console.print(f"\n{EXPLANATION}")
             if keep is not None:
                 collaboration.save_run()
                 say(console, f"all files in {keep}: repshare report {keep / 'run'}")
             if stay and sys.stdout.isatty():
-                say(console, f"the page stays at {collaboration.page} until Enter or Ctrl-C")
+                say(console, f"the page stays at {collaboration.page('CS')} until Enter or Ctrl-C")
                 sys.stdin.readline()
     except KeyboardInterrupt:
         raise Interrupted("stopped: every process of the demo has ended") from None

@@ -45,6 +45,11 @@ class DemoProcesses:
             self._group = self._running[name].pid
             os.write(self._pipe, f"{self._group}\n".encode())
 
+    @property
+    def names(self) -> list[str]:
+        """The processes that were started."""
+        return list(self._running)
+
     def running(self, name: str) -> bool:
         """Return whether it is still running. Raises WorkerFailed, with its last line, if it did not end well."""
         code = self._running[name].poll()

@@ -1,73 +1,135 @@
 """The demo on the terminal, and its outcome as JSON."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
 
-from repshare.cli.demo.collaboration import ClientProgress
+from repshare.cli.demo.collaboration import PartyProgress, Progress
 from repshare.cli.demo.options import DemoOptions
 from repshare.results.records import Line
 from repshare.results.terminal import CURVE_WIDTH, curve, make_table, traffic
 
+HEADS = "<party|<network|<has only|alone|alone,\nshort|RS|CS|<CS by round"
+COLUMNS = {"alone": "IL", "alone_short": "IL short", "RS": "RS", "CS": "CS"}
 
-def live_table(progress: Sequence[ClientProgress], options: DemoOptions) -> Table:
-    """Show everyone's progress: a row for each client, as wide from the beginning as it will be."""
-    title = f"{options.clients} clients learn from {options.samples} images of {options.dataset} each: accuracy now [%]"
-    table = make_table("<client|<network|round|alone|together|<by round|up|down", title=title)
-    for each in progress:
-        here = len(each.together)
-        state = f"{here}/{options.rounds}" if here else "–"
-        style = "yellow" if here and each.together[-1]["trouble"] else ""
-        now = (f"{_accuracy(lines):.1f}" if lines else "–" for lines in (each.alone, each.together))
-        up, down = (f"{traffic(_total(each, way)):>6}" for way in ("bytes_up", "bytes_down"))
-        shown = f"{curve(each.together):<{CURVE_WIDTH}}"
-        table.add_row(f"[bold]{each.name}[/]", each.model, f"{state:>7}", *now, shown, up, down, style=style)
+
+def live_table(progress: Progress) -> Table:
+    """Show everyone's progress: a row for each party, yellow where it doubts the others or has trouble."""
+    done = max((len(party.lines["CS"]) for party in progress.parties), default=0)
+    told = f"round {done} of CS" if done else f"round {max(len(party.lines['RS']) for party in progress.parties)}"
+    table = make_table(HEADS, title=f"{progress.act}; {told}: accuracy now [%]")
+    for party in progress.parties:
+        doubts = bool(party.lines["CS"] and party.lines["CS"][-1]["doubt"])
+        troubled = any(lines and lines[-1]["trouble"] for lines in party.lines.values())
+        table.add_row(
+            *_name(party), *_accuracies(party), _course(party, progress), style="yellow" if doubts or troubled else ""
+        )
     return table
 
 
-def final_table(progress: Sequence[ClientProgress], options: DemoOptions) -> Table:
-    """Return a table of the accuracy alone and together, after the last round."""
-    title = f"{options.dataset}, {options.samples} images each, {options.rounds} rounds: test accuracy at the end [%]"
-    table = make_table("<client|<network|alone|together|gain|<by round|up|down", title=title)
-    outcome = summarise(progress, options)
-    for each, client in zip(progress, outcome["clients"], strict=True):
-        rest = curve(each.together), traffic(client["bytes_up"]), traffic(client["bytes_down"])
-        table.add_row(f"[bold]{each.name}[/]", each.model, *_gain(client), *rest)
+def final_table(progress: Progress, options: DemoOptions) -> Table:
+    """Return a table of the accuracies after the last round."""
+    title = f"{options.dataset}, {options.samples} images each: test accuracy on all classes at the end [%]"
+    table = make_table(HEADS, title=title)
+    for party in progress.parties:
+        table.add_row(*_name(party), *_accuracies(party), _course(party, progress))
     table.add_section()
-    table.add_row("mean", "", *_gain(outcome), "", "", "")
+    outcome = summarise(progress, options)
+    table.add_row("mean", "", "", *(f"[bold]{outcome[column]:.1f}[/]" for column in COLUMNS), "")
     return table
 
 
-def summarise(progress: Sequence[ClientProgress], options: DemoOptions) -> dict[str, Any]:
-    """Return the outcome: of each client the accuracies in percent and the traffic, and the mean accuracies."""
-    clients: list[dict[str, Any]] = [
+def tell_story(progress: Progress, options: DemoOptions, removal: Sequence[str]) -> Table:
+    """Show what mallory did and who noticed it, and what was sent."""
+    outcome = summarise(progress, options)
+    told, first = outcome["mallory"], outcome["parties"][0]
+    doubters, before = (", ".join(told[when]) or "nobody" for when in ("doubted_by", "doubted_before"))
+    after = f"; {outcome['CS']:.1f} without it again" if told["removed"] else ""
+    rows = {
+        "mallory": f"came to CS with {told['images']} images of white noise, as many as all others have",
+        "mean accuracy": f"{told['before']:.1f} before; {told['worst']:.1f}, then {told['with']:.1f} with it{after}",
+        "doubted by": f"{doubters} (in the round before it came: {before})",
+        "": told["example"],
+        "marked by": "nobody: the relay finds nothing unusual, and mallory is still there",
+        "removed by": "",
+        "bytes": "; ".join(_tell_traffic(method, first) for method in ("RS", "CS")),
+    }
+    if told["marked"]:
+        times = f"wrong about its own images {told['strangeness']:.0f} times the usual"
+        rows["marked by"] = f"the relay after {told['seconds']:.1f} s: {times}"
+        rows["removed by"] = f"the operator: repshare {' '.join(removal)}"
+    table = Table.grid(padding=(0, 2))
+    for name, text in rows.items():
+        if text:
+            table.add_row(f"[bold]{name}[/]", text)
+    return table
+
+
+def summarise(progress: Progress, options: DemoOptions) -> dict[str, Any]:
+    """Return the outcome: of each party the accuracies in percent and the traffic, the means, and mallory's story."""
+    parties: list[dict[str, Any]] = [
         {
-            "name": each.name,
-            "model": each.model,
-            "alone": _accuracy(each.alone),
-            "together": _accuracy(each.together),
-            "bytes_up": _total(each, "bytes_up"),
-            "bytes_down": _total(each, "bytes_down"),
+            "name": party.name,
+            "network": party.network,
+            "classes": party.classes,
+            **{column: _accuracy(party.lines[method]) for column, method in COLUMNS.items()},
+            "rounds": {method: len(party.lines[method]) for method in ("RS", "CS")},
+            "bytes": {
+                method: {way: sum(line[f"bytes_{way}"] for line in party.lines[method]) for way in ("up", "down")}
+                for method in ("RS", "CS")
+            },
         }
-        for each in progress
+        for party in progress.parties
     ]
-    means = {way: statistics.fmean(client[way] for client in clients) for way in ("alone", "together")}
-    return {**means, "clients": clients, "config": asdict(options)}
+    means = {column: statistics.fmean(party[column] for party in parties) for column in COLUMNS}
+    return {**means, "parties": parties, "mallory": _judge(progress, options), "config": asdict(options)}
+
+
+def _tell_traffic(method: str, party: Mapping[str, Any]) -> str:
+    up, down = (traffic(party["bytes"][method][way]) for way in ("up", "down"))
+    return f"{method} {up} up, {down} down (rounds: {party['rounds'][method]})"
+
+
+def _judge(progress: Progress, options: DemoOptions) -> dict[str, Any]:
+    """Return what mallory did to the others' accuracy, and who noticed."""
+    together = {party.name: party.lines["CS"][: party.joined] for party in progress.parties}
+    disturbed = {party.name: party.lines["CS"][party.joined : party.removed] for party in progress.parties}
+    doubts = [line["doubt"] for lines in disturbed.values() for line in lines if line["doubt"]]
+    rounds = [statistics.fmean(_accuracy([line]) for line in at) for at in zip(*disturbed.values(), strict=False)]
+    return {
+        "images": options.clients * options.samples,
+        "before": statistics.fmean(map(_accuracy, together.values())),
+        "worst": min(rounds),
+        "with": rounds[-1],
+        "doubted_before": [name for name, lines in together.items() if lines and lines[-1]["doubt"]],
+        "doubted_by": [name for name, lines in disturbed.items() if any(line["doubt"] for line in lines)],
+        "example": doubts[0] if doubts else None,
+        "marked": progress.strangeness is not None,
+        "strangeness": progress.strangeness,
+        "seconds": progress.noticed,
+        "removed": progress.removed,
+    }
+
+
+def _name(party: PartyProgress) -> tuple[str, str, str]:
+    return f"[bold]{party.name}[/]", party.network, " ".join(map(str, party.classes))
+
+
+def _course(party: PartyProgress, progress: Progress) -> str:
+    """Return the accuracy over the rounds of CS as a row of blocks, each the lowest of a few rounds."""
+    lines, longest = party.lines["CS"], max(len(each.lines["CS"]) for each in progress.parties)
+    size = max(1, -(-longest // CURVE_WIDTH))
+    lowest = (min(lines[at : at + size], key=lambda line: _accuracy([line])) for at in range(0, len(lines), size))
+    return curve(list(lowest))
+
+
+def _accuracies(party: PartyProgress) -> list[str]:
+    return [f"{_accuracy(lines):.1f}" if (lines := party.lines[method]) else "–" for method in COLUMNS.values()]
 
 
 def _accuracy(lines: Sequence[Line]) -> float:
     """Return the last test accuracy in percent."""
     return 100 * float(next((line["test_accuracy"] for line in reversed(lines) if line["test_accuracy"]), 0.0))
-
-
-def _total(progress: ClientProgress, way: str) -> int:
-    return sum(line[way] for line in progress.together)
-
-
-def _gain(outcome: dict[str, Any]) -> tuple[str, str, str]:
-    gain = outcome["together"] - outcome["alone"]
-    colour = "green" if gain > 0 else "red"
-    return f"{outcome['alone']:.2f}", f"{outcome['together']:.2f}", f"[{colour}]{gain:+.2f}[/]"
