@@ -17,13 +17,14 @@ class Grid:
     class_sizes: tuple[int, ...] = (12, 120)
     """Numbers of samples of a class (12 in the paper with 10 clients)."""
     releases: int = 5
-    """Number of releases that the attacker sees."""
+    """Number of releases that the attacker sees. CS: one release is attacked, too."""
     m_up: int = 1
     """M↑: number of observations in each release."""
     delta: float = 1e-5
     """δ: the probability that ε does not hold."""
     trials: int = 2000
-    """Number of trials of each attack, with and without the sample. More trials prove more."""
+    """Number of trials of each attack, with and without the sample. More trials prove more.
+    CS: at least this, and as many as it takes to notice that half of the noise is left out."""
     epochs: int = 20
     """Number of epochs for which the attacked model is trained."""
     broken: bool = False

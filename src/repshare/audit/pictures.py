@@ -7,8 +7,15 @@ from pathlib import Path
 from repshare.audit.campaign import Gallery, Line
 from repshare.results.plots import panels
 
-CASES = {"worst": ("worst case", "#D55E00", "o"), "real": ("real samples, worst pair", "#0072B2", "s")}  # as in plots
-LEAST = 0.1  # ε below this is drawn here
+CASES = {  # colours as in plots
+    "worst": ("worst case", "#D55E00", "o"),
+    "real": ("real samples, worst pair", "#0072B2", "s"),
+    "added": ("a sample is there or not", "#D55E00", "o"),
+    "opposite": ("replaced by its opposite", "#0072B2", "s"),
+    "shared noise": ("the same, noise shared out", "#009E73", "D"),
+    "other class": ("replaced by one of another class", "#CC79A7", "^"),
+}
+LEAST = 0.1  # ε below this is drawn here; below a fifth of the least budget, if that is less
 
 
 def draw_bounds(lines: Sequence[Line], path: Path, title: str) -> None:
@@ -16,17 +23,19 @@ def draw_bounds(lines: Sequence[Line], path: Path, title: str) -> None:
     figure, (axes,) = panels(7.2, 4.4)
     noisy = [line for line in lines if math.isfinite(line["accounted"])]
     budgets = sorted({line["epsilon"] for line in noisy})
+    order, least = list(CASES), min(LEAST, min(budgets) / 5)
     for place, epsilon in enumerate(budgets):
         at = [line for line in noisy if line["epsilon"] == epsilon]
         ends, accounted = [place - 0.4, place + 0.4], max(line["accounted"] for line in at)
         axes.plot(ends, [accounted] * 2, color="black", linewidth=2, label="accounted" if place == 0 else None)
-        for number, line in enumerate(sorted(at, key=lambda line: line["case"], reverse=True)):
+        for number, line in enumerate(sorted(at, key=lambda line: order.index(line["case"]))):
             x = place + 0.7 * ((number + 0.5) / len(at) - 0.5)
-            low, high = (max(LEAST, end) for end in line["gaussian"])
+            low, high = (max(least, end) for end in line["gaussian"])
             _, colour, marker = CASES[line["case"]]
             axes.plot([x, x], [low, high], color=colour, linewidth=1, alpha=0.6)
-            axes.plot(x, low, marker, color=colour, markersize=5)
-    for name, colour, marker in CASES.values():
+            filled = "white" if line.get("releases", 1) > 1 else colour
+            axes.plot(x, low, marker, color=colour, markersize=5, markerfacecolor=filled)
+    for name, colour, marker in (CASES[case] for case in order if any(line["case"] == case for line in noisy)):
         axes.plot([], [], marker, color=colour, label=f"proved: {name}")
     axes.set_title(title, parse_math=False)
     axes.set_xticks(range(len(budgets)), [f"ε = {epsilon:g}" for epsilon in budgets])

@@ -4,7 +4,7 @@ import json as jsonlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -21,6 +21,7 @@ from repshare.results.terminal import make_table, print_json, say
 
 def audit(
     grid: Grid,
+    method: Literal["RS", "CS"] = "RS",
     dataset: str = Setting.dataset,
     data_folder: str | None = Setting.data_folder,
     fallback: str | None = None,
@@ -38,30 +39,36 @@ def audit(
 
     All of it is about release-only privacy, which protects samples given the model.
 
+    With --method CS, sequences of noisy class sums in a common space: a sample added, replaced by its opposite, or by
+    one of another class; and through noise that a group shares out. It needs no data set.
+
     repshare privacy audit
 
     repshare privacy audit --broken            (half of the noise is left out: the audit must notice)
 
+    repshare privacy audit --method CS --epsilons 0.1 1 10
+
     repshare privacy audit --dataset digits --class-sizes 12 60 --epsilons 0.5 8 --trials 10000
 
     Args:
+        method: RS: averages of features. CS: class sums in a common space, with the loss discriminant.
         dataset: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function.
         data_folder: Folder that already holds the dataset, as torchvision lays it out.
         fallback: Dataset to use, with a warning, if the first cannot be downloaded.
         model: lenet5, resnet9, resnet18, or your own as file.py:function.
-        output: Folder for audit.json, audit.png and inversion.png.
+        output: Folder for audit.json, audit.png and inversion.png; with CS, for common.json and common.png.
     """
     from repshare.audit import campaign, pictures
     from repshare.files import write_atomically
     from repshare.results import terminal
 
     console = Console(stderr=json)
+    if method == "CS":
+        _audit_sums(grid, output, console, json=json)
+        return
     splits, _ = load(Setting(dataset=dataset, data_folder=data_folder), fallback, console)
     splits = splits.normalised()
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{output} cannot be made: {error.strerror}") from error
+    _make_folder(output)
     with terminal.progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
         task = bar.add_task("training", total=grid.attacks)
         subjects = campaign.prepare(splits, grid, model)
@@ -75,31 +82,75 @@ def audit(
     found = [gallery.line for gallery in galleries if gallery.line]
     document = {"membership": [_finite(line) for line in lines], "inversion": found, "broken": grid.broken}
     write_atomically(output / "audit.json", jsonlib.dumps(document, indent=2) + "\n")
-    broken = "half of the noise left out" if grid.broken else "the mechanism as it ships"
-    pictures.draw_bounds(lines, output / "audit.png", f"{Path(dataset).name}, {grid.releases} releases: {broken}")
+    title = f"{Path(dataset).name}, {grid.releases} releases: {_kind(grid)}"
+    pictures.draw_bounds(lines, output / "audit.png", title)
     pictures.draw_galleries(galleries, output / "inversion.png", f"{Path(dataset).name}: inputs from releases")
     if json:
         print_json(document)
         return
-    console.print(membership_table(lines, grid.releases))
+    caption = "class: its samples"
+    title = f"whose sample is in it? After {grid.releases} releases"
+    console.print(membership_table(lines, {"class": "size", "n_avg": "n_avg"}, title, caption))
     console.print(inversion_table(found, size))
-    noisy = [line for line in lines if math.isfinite(line["accounted"])]
-    over = sum(map(is_broken, noisy))
-    outcome = f"{over} of {len(noisy)} attacks on noisy releases proved more than the accounted ε"
-    say(console, outcome, "bold red" if over else "bold green")
+    _say_outcome(lines, console)
     for what, name in (("figure", "audit.png"), ("reconstructions", "inversion.png"), ("figures", "audit.json")):
         say(console, f"{what:<16}{output / name}")
 
 
-def membership_table(lines: Sequence[dict[str, Any]], releases: int) -> Table:
-    """Make a table with a row for each attack."""
-    caption = "class: its samples; TPR: at 1 % false positives; ε ≥: proved, whatever the mechanism"
-    heads = "<case|class|n_avg|AUC|TPR|ε ≥|if Gaussian|accounted"
-    table = make_table(heads, title=f"whose sample is in it? After {releases} releases", caption=caption)
+def _audit_sums(grid: Grid, output: Path, console: Console, *, json: bool) -> None:
+    """Attack sequences of releases of class sums."""
+    from repshare.audit import campaign, pictures, sums
+    from repshare.files import write_atomically
+    from repshare.results import terminal
+
+    _make_folder(output)
+    lines, share = [], campaign.BROKEN if grid.broken else 1.0
+    with terminal.progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
+        task = bar.add_task("", total=sums.count_attacks(grid))
+        for line in until_interrupted(sums.infer_membership(grid, share=share)):
+            lines.append(line)
+            bar.update(task, advance=1, description=f"ε = {line['epsilon']:g}, {line['case']}")
+    document = {"membership": [_finite(line) for line in lines], "broken": grid.broken}
+    write_atomically(output / "common.json", jsonlib.dumps(document, indent=2) + "\n")
+    title = f"class sums (CS), open marks: {grid.releases} releases. {_kind(grid).capitalize()}"
+    pictures.draw_bounds(lines, output / "common.png", title)
+    if json:
+        print_json(document)
+        return
+    console.print(membership_table(lines, {"releases": "releases"}, "is a sample in it?"))
+    _say_outcome(lines, console)
+    for what, name in (("figure", "common.png"), ("figures", "common.json")):
+        say(console, f"{what:<16}{output / name}")
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be made: {error.strerror}") from error
+
+
+def _kind(grid: Grid) -> str:
+    return "half of the noise left out" if grid.broken else "the mechanism as it ships"
+
+
+def _say_outcome(lines: Sequence[dict[str, Any]], console: Console) -> None:
+    noisy = [line for line in lines if math.isfinite(line["accounted"])]
+    over = sum(map(is_broken, noisy))
+    outcome = f"{over} of {len(noisy)} attacks on noisy releases proved more than the accounted ε"
+    say(console, outcome, "bold red" if over else "bold green")
+
+
+def membership_table(lines: Sequence[dict[str, Any]], columns: dict[str, str], title: str, caption: str = "") -> Table:
+    """Make a table with a row for each attack; `columns` are those of its setting, by their heads."""
+    explained = "TPR: at 1 % false positives; ε ≥: proved, whatever the mechanism"
+    heads = "|".join(["<case", *columns, "AUC|TPR|ε ≥|if Gaussian|accounted"])
+    table = make_table(heads, title=title, caption="; ".join(filter(None, [caption, explained])))
     for line in lines:
         low, high = line["gaussian"]
         table.add_row(
-            *(line["case"], f"{line['size']}", f"{line['n_avg']}", f"{line['auc']:.3f}", f"{line['tpr']:.1%}"),
+            *(line["case"], *(f"{line[name]:,}" for name in columns.values())),
+            *(f"{line['auc']:.3f}", f"{line['tpr']:.1%}"),
             f"{line['proved']:.2f}",
             f"{low:.2f} … " + ("∞" if math.isinf(high) else f"{high:.2f}"),
             "no noise" if math.isinf(line["accounted"]) else f"{line['accounted']:.2f}",

@@ -1,5 +1,6 @@
 """`repshare privacy plan` and `ledger`: what a budget means before it is spent, and how much of it is spent."""
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,19 +10,21 @@ import tyro
 from rich.console import Console
 
 from repshare.cli.parsing.options import Json
-from repshare.config import Policy
+from repshare.config import Policy, Setting
 from repshare.errors import ConfigError
 from repshare.results.terminal import make_table, print_json, say
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 RANGE = 30.0  # the figure goes from this many times less to this many times more than ε
 POINTS = 9
+FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of ε, for which CS is tried
 
 
 def plan(
     epsilon: float,
+    method: Literal["RS", "CS"] = "RS",
     delta: float = Policy.delta,
-    releases: int = Policy.planned_releases,
+    releases: int | None = None,
     n_avg: int = Policy.n_avg,
     m_up: int = Policy.m_up,
     clip: float | None = None,
@@ -30,33 +33,65 @@ def plan(
     dimension: int = 84,
     clients: int = 10,
     figure: Path | None = Path("privacy-plan.png"),
+    dataset: str = Setting.dataset,
+    data_folder: str | None = Setting.data_folder,
+    samples: int | None = None,
+    space: tuple[str, ...] = (),
+    noise_shares: int | None = None,
+    draws: int = 3,
     json: Json = False,
 ) -> None:
-    """Show how much noise a budget means, and the error of class means and observations. Nothing is released.
+    """Show how much noise a budget means, and what it does, before it is spent. Nothing is released.
 
-    The error is the length of the noise divided by the longest that a mean can be (the clip norm): above 1 there is
-    more noise than mean.
+    RS: the error of class means and observations. It is the length of the noise divided by the longest that a mean can
+    be (the clip norm): above 1 there is more noise than mean.
+
+    CS: the accuracy to expect. The mechanism runs here, on training samples of a data set that stands for the clients'
+    own; some are held out to be tested on. Compare with "nothing shared", each client alone in the same space: where a
+    row is not above it, sharing does not help.
 
     repshare privacy plan --epsilon 8 --releases 10 --class-sizes 12 120 --clients 10
 
     repshare privacy plan --epsilon 1 --m-up 0 --class-sizes 1000 --json --figure None
 
+    repshare privacy plan --method CS --epsilon 1 --dataset mnist --samples 1200 --clients 10
+
     Args:
-        epsilon: ε: the privacy budget of all releases together.
+        epsilon: ε: the privacy budget of all releases together. CS: it is tried from a tenth to ten times of it.
+        method: RS: averages of each client's features. CS: class sums in a common space, with the loss discriminant.
         delta: δ: the probability that ε does not hold. It should be well below one over the number of samples.
-        releases: Number of releases that the budget is spread over.
+        releases: Number of releases that the budget is spread over. Default: 20; CS: 1.
         n_avg: Number of samples averaged into each observation.
         m_up: M↑: number of observations of each class in a release. With 0, the class means get the whole budget.
         clip: Length to which features are clipped. Default: √d'.
-        adjacency: Which change of the data ε hides: one sample replaced by another of its class, or one added or
+        adjacency: Which change of the data ε hides: one sample replaced by another (RS: of its class), or one added or
             removed.
         class_sizes: Number of samples that a client has of each class. With replace, the smallest decides the noise.
         dimension: d', the length of a representation.
-        clients: Number of clients that share, for the error of the mean of their means.
+        clients: Number of clients that share.
         figure: File for a figure of the error against ε. None writes no figure.
+        dataset: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function. Its test samples are not used.
+        data_folder: Folder that already holds the dataset, as torchvision lays it out.
+        samples: Number of samples of all clients together. If the dataset has fewer, its sums are multiplied.
+            Default: all that it has for training, less those held out.
+        space: The common space and its options, as in `patches filters=24 components=128`. More components tell more,
+            and need more noise. Default: patches with 256 components.
+        noise_shares: Number of members of a group whose noise together is enough for ε.
+            Default: more than two thirds of the clients, as many as must stay in a sum.
+        draws: Number of times that samples and noise are drawn.
     """
+    if method == "CS":
+        shares = _usual_threshold(clients) if noise_shares is None else noise_shares
+        chosen = Policy(
+            epsilon=epsilon, delta=delta, planned_releases=1 if releases is None else releases, adjacency=adjacency,
+            noise_shares=shares, seeded_noise=True,
+        )  # fmt: skip
+        setting = Setting(dataset=dataset, data_folder=data_folder, samples=samples, clients=clients, space=space)
+        _rehearse(setting, chosen, draws, json=json)
+        return
     from repshare.privacy.planning import forecast
 
+    releases = Policy.planned_releases if releases is None else releases
     policy = Policy(
         epsilon=epsilon, delta=delta, planned_releases=releases, n_avg=n_avg, m_up=m_up, clip=clip, adjacency=adjacency
     )
@@ -78,6 +113,64 @@ def plan(
     say(console, "release-only: this protects samples given the model, not what training put into the model")
     if figure is not None:
         say(console, f"figure {figure}")
+
+
+def _rehearse(setting: Setting, policy: Policy, draws: int, *, json: bool) -> None:
+    """Try CS on samples that stand for the clients' own, with budgets around the chosen one."""
+    from repshare.cli.interrupts import interruptible
+    from repshare.cli.learning import load
+    from repshare.privacy.sums import check_shares
+    from repshare.results.terminal import progress
+    from repshare.simulation import rehearsal
+
+    clients, epsilons = setting.clients, [float(f"{(policy.epsilon or 0) * factor:.3g}") for factor in FACTORS]
+    threshold = max(policy.noise_shares, _usual_threshold(clients))
+    if policy.noise_shares > clients:
+        raise ConfigError(f"noise_shares is {policy.noise_shares}, and there are {clients} clients")
+    console = Console(stderr=json)
+    splits, _ = load(setting, None, console)
+    splits = splits.normalised()
+    scene = rehearsal.set_scene(
+        splits.train, splits.classes, setting.space, samples=setting.samples, clients=clients, draws=draws
+    )
+    lines = []
+    with progress(console, "steps") as bar, interruptible("nothing was written") as until_interrupted:
+        task = bar.add_task("embedding", total=rehearsal.count_steps(scene, policy, epsilons))
+        for line in until_interrupted(rehearsal.rehearse(scene, policy, epsilons)):
+            bar.update(task, advance=1, description="embedding" if line is None else f"draw {line['draw'] + 1}")
+            lines += [] if line is None else [line]
+    if json:
+        about = {"dimension": scene.common.space.dimension, "samples": scene.samples, "used": scene.used}
+        print_json({**about, "held_out": scene.held_out, "clients": clients, "lines": lines})
+        return
+
+    rows = []
+    for epsilon, shares in rehearsal.budgets(policy, epsilons):
+        found = [line for line in lines if (line["epsilon"], line["shares"]) == (epsilon, shares)]
+        whose = "none" if epsilon is None else "shared out" if shares > 1 else "each its own"
+        accuracies = (_percent([line[name] for line in found]) for name in ("common", "personal"))
+        rows.append(["–" if epsilon is None else f"{epsilon:g}", whose, f"{found[0]['deviation']:.3g}", *accuracies])
+    rows.append(["–", "nothing shared", "", "", _percent([line["alone"] for line in lines if line["epsilon"] is None])])
+    title = f"{clients} clients, {scene.samples:,} samples, d = {scene.common.space.dimension}: accuracy to expect [%]"
+    caption = "deviation: of the noise on each number of the total, in which a sample is at most 1 long"
+    heads = "ε|<noise|deviation|common part|with own samples"
+    console.print(make_table(heads, rows, title, caption))
+    say(console, f"tested on {scene.held_out:,} training samples held out, {draws} draws; nothing was released")
+    if scene.used < scene.samples:
+        told = f"{scene.used:,} samples stand for {scene.samples:,}: their sums are multiplied"
+        say(console, f"{told}, as if everybody's data were like these", "yellow")
+    if policy.noise_shares > 1:
+        say(console, f"shared out: {check_shares(policy, clients, threshold)}")
+
+
+def _usual_threshold(members: int) -> int:
+    """Return how many members of a group must stay in a sum, unless told otherwise."""
+    return 2 * members // 3 + 1
+
+
+def _percent(values: Sequence[float]) -> str:
+    spread = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{100 * statistics.fmean(values):.1f}{spread}"
 
 
 def _draw(policy: Policy, sizes: Sequence[int], dimension: int, clients: int, path: Path) -> None:

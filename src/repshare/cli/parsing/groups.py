@@ -43,6 +43,11 @@ LAYOUTS: dict[str, Layout] = {
         ("TLS", "ca cert cert-key mutual"),
         *SHARED,
     ),
+    "privacy plan": (
+        (COMMON, "epsilon method delta releases adjacency clients json"),
+        ("RS", "class-sizes dimension n-avg m-up clip figure"),
+        ("CS", "dataset data-folder samples space noise-shares draws"),
+    ),
     "relay serve": (
         (COMMON, "host port db certificate key insecure task classes dimension"),
         ("access", "client-ca behind-proxy public-page"),
