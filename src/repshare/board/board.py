@@ -36,6 +36,7 @@ from repshare.errors import Damaged, Outdated, Refused, RepshareError
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, own_error
 from repshare.sharing.representations import Floats, Release, Representations, Teacher, stack
+from repshare.sharing.sums import is_sums
 from repshare.sharing.task import MOST_OBSERVATIONS, Task
 from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction
 
@@ -358,6 +359,8 @@ def _noisiness(task: Task, parts: list[Representations]) -> list[float | None]:
 
     Distances say nothing in a common space: a part is what the total still needs, so that honest parts differ most.
     """
+    if is_sums(task.space):  # which have no votes
+        return [None for _ in parts]
     errors = [own_error(rows, task.classes - 1, task.dimension - BESIDE) for rows in parts]
     known = [error for error in errors if error is not None]
     if len(known) < FEWEST_PARTS:

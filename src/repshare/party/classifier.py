@@ -65,7 +65,7 @@ def encode_classifier(learner: CommonLearner, round: int) -> bytes:
     """Return the classifier in hand as the bytes of a file: see `load_classifier`."""
     linear, total = learner.classifier(), learner.dual.total
     arrays = {name: tensor.float().cpu().numpy() for name, tensor in linear._asdict().items()}
-    samples = len(learner.dual.labels) if total is None else total.samples
+    samples = len(learner.dual.labels) if total is None else int(total.samples)
     return wire.encode_classifier(arrays, agreement=learner.common.describe(), round=round, samples=samples)
 
 

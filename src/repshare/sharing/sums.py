@@ -105,6 +105,14 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
     return None
 
 
+def count_classes(rows: Representations, classes: int, dimension: int) -> list[int]:
+    """Return how many samples of each class sums are of, as far as noise lets it be known."""
+    if len(rows.labels) != classes + 1:
+        return [0] * classes
+    told = rows.vectors[np.argsort(rows.labels)][:classes, dimension].astype(np.float64) * int(rows.counts[0])
+    return [max(0, round(float(count))) for count in told / scales(dimension)[1]]
+
+
 def read_variance(release: Release) -> float:
     """Return the variance of the noise in a release; 0, if it has none or is none of sums."""
     rows = release.means

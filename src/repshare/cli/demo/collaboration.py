@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx
+import torch
 
-from repshare.cli.agreement import AgreementOptions, make_agreed_task
 from repshare.cli.demo.options import MALLORY, DemoOptions
 from repshare.cli.demo.party import ALONE, DIMENSION, Place, classes_of, deal_samples, network_of, save_data
 from repshare.cli.demo.processes import DemoProcesses
@@ -22,6 +22,8 @@ from repshare.relay.tasks import Tasks
 from repshare.results.plots import draw_partition
 from repshare.results.records import Folder, Journal, Line
 from repshare.sharing.task import Task
+from repshare.spaces import choose
+from repshare.spaces.agreement import Common
 from repshare.stores import open_database
 
 RELAY, NOBODY, OPERATOR = "relay", "alone", "operator"  # processes besides the parties
@@ -180,8 +182,9 @@ class Collaboration:
     def _make_tokens(self) -> str:
         """Create the tasks, and tokens for each client, in files of their own; return a viewer's token."""
         (train, _, classes), names = self._splits, self.options.names
-        agreed = AgreementOptions(train.images.shape[1:], class_names=tuple(map(str, range(classes))))
-        made = {"RS": Task(classes, DIMENSION), "CS": make_agreed_task(agreed, classes)}
+        space = choose((), torch.zeros(1, *train.images.shape[1:]), 0)
+        agreed = Common(space, class_names=tuple(map(str, range(classes))))
+        made = {"RS": Task(classes, DIMENSION), "CS": agreed.task(classes)}
         with closing(open_database(str(self.folder / "relay.db"))) as database:
             access = Access(database)
             for method, task in self.tasks.items():

@@ -1,12 +1,14 @@
 """A task with a common classifier as the page shows it: its space and classes, and what the total is made of."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from repshare.board.state import BoardMember, read_releases
 from repshare.board.totals import read_totals
-from repshare.sharing.parts import BESIDE, count_classes
+from repshare.sharing import parts, sums
+from repshare.sharing.parts import BESIDE
+from repshare.sharing.representations import Representations
 from repshare.sharing.task import Task
 from repshare.stores import Store, Transaction
 
@@ -70,7 +72,7 @@ def read_parts(store: Store, task: Task, members: Sequence[BoardMember]) -> dict
     def work(state: Transaction) -> None:
         for name in part:
             for release in read_releases(state, [name]):  # none, if it has left meanwhile
-                found[name] = count_classes(release.means, classes, dimension)
+                found[name] = _count(task)(release.means, classes, dimension)
 
     for number, member in enumerate(members if classes <= MOST_CLASSES else (), start=1):
         part.append(member.name)
@@ -85,5 +87,10 @@ def read_total(store: Store, task: Task) -> dict[str, Any]:
     """Return how many samples are in the total, and how many of each class."""
     classes, dimension = measure(task)
     totals = store.read(lambda state: read_totals(state.get(["totals"])[0], task))
-    counts = count_classes(totals.means(range(task.classes)), classes, dimension) if totals.clients.all() else []
-    return {"samples": int(totals.samples[0]), "classes": counts if classes <= MOST_CLASSES else []}
+    counts = _count(task)(totals.means(range(task.classes)), classes, dimension) if totals.clients.all() else []
+    samples = sum(counts) if sums.is_sums(task.space) else int(totals.samples[0])
+    return {"samples": samples, "classes": counts if classes <= MOST_CLASSES else []}
+
+
+def _count(task: Task) -> Callable[[Representations, int, int], list[int]]:
+    return sums.count_classes if sums.is_sums(task.space) else parts.count_classes

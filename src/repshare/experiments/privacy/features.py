@@ -1,4 +1,4 @@
-"""Accuracy against ε: what differentially private releases still teach, next to learning alone and sharing openly."""
+"""Accuracy against ε of releases of networks' features, next to learning alone and sharing openly."""
 
 import statistics
 from collections.abc import Sequence
@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 
 from repshare.config import ResolvedSetting, Setting
-from repshare.experiments import private_space
-from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
+from repshare.experiments.experiment import Cell, Row, make_cell
 from repshare.results.plots import STYLES, draw_points, label_ends, panels, save, tidy
 from repshare.results.records import Line, entry, find, group
 from repshare.results.terminal import markdown
@@ -68,13 +67,12 @@ CURVES: dict[str, Any] = {
 
 def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan every way to learn with every amount of data and its number of rounds; seed by seed."""
-    cells = [
+    return [
         make_cell({"samples": amount.samples, "row": row.title, "seed": seed}, _release_once(row, amount), setting)
         for seed in range(min(seeds, SEEDS))
         for amount in AMOUNTS.get(setting.dataset, ())
         for row in ROWS
     ]
-    return [*cells, *private_space.plan(setting, seeds)]
 
 
 def _release_once(row: Row, amount: Amount) -> Row:
@@ -90,15 +88,7 @@ def _release_once(row: Row, amount: Amount) -> Row:
 
 
 def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
-    """Make tables, and draw a panel for each amount of data: of networks' features, and of a common space."""
-    ours = {row.title for row in ROWS}
-    common = [line for line in lines if line["row"] not in ours]
-    shown = private_space.show(common, folder, setting) if common else []
-    lines = [line for line in lines if line["row"] in ours]
-    return [*(_show(lines, folder, setting) if lines else []), *shown]
-
-
-def _show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+    """Make a table, and draw a panel for each amount of data."""
     sizes = sorted(group(lines, "samples"))
     rows = []
     for title in [*LEVELS, *(row.title for row in ROWS if row.title not in LEVELS)]:
@@ -133,6 +123,3 @@ def _draw(axes: Axes, lines: Sequence[Line]) -> None:
     axes.set_xlim(min(EPSILONS) / 2, edge)
     axes.margins(y=0.12)
     label_ends(axes, ends)
-
-
-PRIVACY = Experiment("privacy", plan, show, seeds=5, datasets=tuple({**AMOUNTS, **private_space.AMOUNTS}))

@@ -50,6 +50,21 @@ NOISY_PARTNERS = {"attackers": 0.9, "attack": "noise"}
 ANCHORS = {("mnist", 60000): (3.0, 98.7), ("fashion_mnist", 60000): (3.0, 89.7)}
 
 
+# FedAvg of clients that train with DP-SGD: rounds, batch size and learning rate by ε, chosen on training images held out.
+TRAINED = {
+    1200: {0.1: (5, 120, 0.3), 0.5: (20, 120, 0.3), 1.0: (20, 120, 0.5), 3.0: (30, 120, 1.3), 10.0: (40, 120, 2.0)},
+    6000: {0.1: (4, 300, 0.5), 0.5: (10, 120, 0.7), 1.0: (20, 120, 1.0), 3.0: (40, 120, 1.0), 10.0: (40, 120, 2.0)},
+    60000: {0.1: (3, 300, 1.0), 0.5: (6, 150, 1.0), 1.0: (10, 150, 1.0), 3.0: (10, 150, 4.0), 10.0: (10, 150, 5.0)},
+}
+DP_SGD = {**PRIVATE, "end_to_end": True, "optimizer": "sgd"}
+
+
+def _trained(epsilon: float, rounds: int, batch_size: int, learning_rate: float) -> Row:
+    policy = {"epsilon": epsilon, "planned_releases": rounds, "batch_size": batch_size, "learning_rate": learning_rate}
+    setting = {"model": ("mlp",), "rounds": rounds, "eval_every": rounds}
+    return Row(f"FL, ε = {epsilon:g}", "FL", setting, {**DP_SGD, **policy})
+
+
 def rows(amount: Amount) -> list[Row]:
     """Return the rows of an amount of data."""
     space = ("patches", "filters=24", f"components={amount.components}")
@@ -73,7 +88,8 @@ def rows(amount: Amount) -> list[Row]:
         )
         for ending in ("", ", common part")
     ]
-    return [*levels, *private, *beside]
+    trained = [_trained(epsilon, *given) for epsilon, given in TRAINED[amount.samples].items()]
+    return [*levels, *private, *beside, *trained]
 
 
 def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
@@ -120,9 +136,10 @@ def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
 OPEN = {"markerfacecolor": "white", "linestyle": ":", "label": "… without own samples"}
 APART = {"marker": "s", "color": "#CC79A7"}
 CURVES: dict[str, dict[str, Any]] = {
-    "": {"marker": "o", "label": "CS, noise shared out"},
-    ", common part": {"marker": "o", **OPEN},
-    ", own noise": {**APART, "label": "CS, each its own noise"},
+    "CS, ε = {}": {"marker": "o", "label": "CS, noise shared out"},
+    "CS, ε = {}, common part": {"marker": "o", **OPEN},
+    "CS, ε = {}, own noise": {**APART, "label": "CS, each its own noise"},
+    "FL, ε = {}": {"marker": "^", "color": STYLES["FL"].colour, "label": "FedAvg with DP-SGD"},
 }
 
 
@@ -134,8 +151,8 @@ def _draw(axes: Axes, lines: Sequence[Line]) -> None:
             mean, colour = sum(values) / len(values), STYLES[title[:2]].colour
             axes.axhline(mean, color=colour, linestyle=dashes, linewidth=1.5)
             ends.append((title, colour, edge, mean))
-    for ending, style in CURVES.items():
-        found = {epsilon: by_row.get(f"CS, ε = {epsilon:g}{ending}", []) for epsilon in EPSILONS}
+    for title, style in CURVES.items():
+        found = {epsilon: by_row.get(title.format(f"{epsilon:g}"), []) for epsilon in EPSILONS}
         points = {epsilon: find(own, "accuracy") for epsilon, own in found.items() if own}
         if points:
             draw_points(axes, points, **{"color": STYLES["CS"].colour, **style})

@@ -1,0 +1,26 @@
+"""Accuracy against ε: what differentially private releases still teach."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from repshare.config import ResolvedSetting
+from repshare.experiments.experiment import Cell, Experiment
+from repshare.experiments.privacy import features, space
+from repshare.results.records import Line
+
+
+def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
+    """Plan releases of networks' features, and releases in a common space."""
+    return [*features.plan(setting, seeds), *space.plan(setting, seeds)]
+
+
+def show(lines: Sequence[Line], folder: Path, setting: ResolvedSetting) -> list[Path]:
+    """Make a table and a figure of each."""
+    titles = {row.title for row in features.ROWS}
+    of_features = [line for line in lines if line["row"] in titles]
+    in_space = [line for line in lines if line["row"] not in titles]
+    shown = features.show(of_features, folder, setting) if of_features else []
+    return [*shown, *(space.show(in_space, folder, setting) if in_space else [])]
+
+
+PRIVACY = Experiment("privacy", plan, show, seeds=5, datasets=tuple({**features.AMOUNTS, **space.AMOUNTS}))
