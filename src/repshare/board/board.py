@@ -9,14 +9,12 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from statistics import median
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from repshare.board import buffers, repairs
-from repshare.board.aggregation import aggregate, strangeness
+from repshare.board import buffers, outliers, repairs
+from repshare.board.aggregation import aggregate
 from repshare.board.clock import StoreClock
 from repshare.board.robust import RobustMeans, read_means
 from repshare.board.state import (
@@ -34,17 +32,12 @@ from repshare.board.state import (
 from repshare.board.totals import read_totals
 from repshare.errors import Damaged, Outdated, Refused, RepshareError
 from repshare.sharing import wire
-from repshare.sharing.parts import BESIDE, own_error
 from repshare.sharing.representations import Floats, Release, Representations, Teacher, stack
-from repshare.sharing.sums import is_sums
 from repshare.sharing.task import MOST_OBSERVATIONS, Task
 from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction
 
 EXPIRED_AT_ONCE = 10  # releases, in one transaction: others come in between
 STRANGE = 4.0  # times the usual distance from the others: an outlier
-FEWEST = 4  # clients below which no client is called an outlier
-FEWEST_PARTS = 3  # the same in a common space
-USUAL_ERROR = 0.1  # the least that counts as usual in a common space
 MOST_COMPARED = 2**22  # numbers that outliers are found by: where there are more, by the first classes and clients
 
 
@@ -229,11 +222,10 @@ class Board:
         """Return the state of the board, with up to `limit` of its clients."""
         task = self.task
         head, members = self.store.read(lambda state: (read_head(task, state), read_members(task, state, limit)))
-        compared = members[: max(FEWEST, MOST_COMPARED // self.task.dimension)]
+        compared = members[: max(outliers.FEWEST, MOST_COMPARED // self.task.dimension)]
         classes = max(1, MOST_COMPARED // (self.task.dimension * max(1, len(compared))))
         means = read_means(self.store, compared, classes)
-        judge = _strangeness if task.space is None else partial(_noisiness, task)
-        scores = dict(zip(means, judge(list(means.values())), strict=True))
+        scores = dict(zip(means, outliers.judge(task, list(means.values())), strict=True))
         return BoardStatus(head.version, head.members, members, [scores.get(member.name) for member in members])
 
     def find(self, client: str) -> BoardMember | None:
@@ -337,33 +329,3 @@ def _in_place(means: Representations, found: Mapping[int, Floats]) -> Representa
     there = zip(means.labels.tolist(), means.counts.tolist(), strict=True)
     rows = [(found[label], label, count) for label, count in there if label in found]
     return stack(rows, means.vectors.shape[1])
-
-
-def _strangeness(means: list[Representations]) -> list[float | None]:
-    """Return for each client the median over its classes, where enough clients share one."""
-    scores: list[list[float]] = [[] for _ in means]
-    if not means:
-        return []
-    labels, vectors = (np.concatenate(rows) for rows in zip(*((m.labels, m.vectors) for m in means), strict=True))
-    owners = np.repeat(np.arange(len(means)), [len(rows.labels) for rows in means])
-    order = np.argsort(labels, kind="stable")  # class by class
-    for rows in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
-        if len(rows) >= FEWEST:
-            for owner, score in zip(owners[rows].tolist(), strangeness(vectors[rows]).tolist(), strict=True):
-                scores[owner].append(score)
-    return [median(of_one) if of_one else None for of_one in scores]
-
-
-def _noisiness(task: Task, parts: list[Representations]) -> list[float | None]:
-    """Return for each client how many times more often than usual it is wrong about samples of its own.
-
-    Distances say nothing in a common space: a part is what the total still needs, so that honest parts differ most.
-    """
-    if is_sums(task.space):  # which have no votes
-        return [None for _ in parts]
-    errors = [own_error(rows, task.classes - 1, task.dimension - BESIDE) for rows in parts]
-    known = [error for error in errors if error is not None]
-    if len(known) < FEWEST_PARTS:
-        return [None for _ in parts]
-    usual = max(median(known), USUAL_ERROR)
-    return [None if error is None else error / usual for error in errors]

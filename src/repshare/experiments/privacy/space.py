@@ -16,7 +16,7 @@ CLIENTS = 10
 EPSILONS = (0.1, 0.5, 1.0, 3.0, 10.0)
 
 
-class Amount(NamedTuple):
+class DataSize(NamedTuple):
     """An amount of data, and the numbers that a sample is reduced to: chosen on training images held out."""
 
     samples: int
@@ -24,8 +24,8 @@ class Amount(NamedTuple):
 
 
 AMOUNTS = {
-    "mnist": (Amount(1200, 256), Amount(6000, 256), Amount(60000, 512)),
-    "fashion_mnist": (Amount(6000, 256), Amount(60000, 512)),
+    "mnist": (DataSize(1200, 256), DataSize(6000, 256), DataSize(60000, 512)),
+    "fashion_mnist": (DataSize(6000, 256), DataSize(60000, 512)),
 }
 # One release takes the whole budget. Noise is that of one client if its members share it in a secure sum.
 PRIVATE: dict[str, Any] = {"adjacency": "add-remove", "seeded_noise": True}
@@ -50,7 +50,7 @@ NOISY_PARTNERS = {"attackers": 0.9, "attack": "noise"}
 ANCHORS = {("mnist", 60000): (3.0, 98.7), ("fashion_mnist", 60000): (3.0, 89.7)}
 
 
-# FedAvg of clients that train with DP-SGD: rounds, batch size and learning rate by ε, chosen on training images held out.
+# FedAvg of clients that train with DP-SGD: rounds, batch size, learning rate by ε. Chosen on held-out training images.
 TRAINED = {
     1200: {0.1: (5, 120, 0.3), 0.5: (20, 120, 0.3), 1.0: (20, 120, 0.5), 3.0: (30, 120, 1.3), 10.0: (40, 120, 2.0)},
     6000: {0.1: (4, 300, 0.5), 0.5: (10, 120, 0.7), 1.0: (20, 120, 1.0), 3.0: (40, 120, 1.0), 10.0: (40, 120, 2.0)},
@@ -65,7 +65,7 @@ def _trained(epsilon: float, rounds: int, batch_size: int, learning_rate: float)
     return Row(f"FL, ε = {epsilon:g}", "FL", setting, {**DP_SGD, **policy})
 
 
-def rows(amount: Amount) -> list[Row]:
+def rows(amount: DataSize) -> list[Row]:
     """Return the rows of an amount of data."""
     space = ("patches", "filters=24", f"components={amount.components}")
     once = {"loss": "discriminant", "space": space, "common_rounds": 2, "rounds": 2, "eval_every": 2}
