@@ -18,6 +18,7 @@ import numpy as np
 from repshare.board import buffers, repairs
 from repshare.board.aggregation import aggregate, strangeness
 from repshare.board.clock import StoreClock
+from repshare.board.noise import noisiness
 from repshare.board.robust import RobustMeans, read_means
 from repshare.board.state import (
     SLACK,
@@ -34,7 +35,6 @@ from repshare.board.state import (
 from repshare.board.totals import read_totals
 from repshare.errors import Damaged, Outdated, Refused, RepshareError
 from repshare.sharing import wire
-from repshare.sharing.parts import BESIDE, own_error
 from repshare.sharing.representations import Floats, Release, Representations, Teacher, stack
 from repshare.sharing.task import MOST_OBSERVATIONS, Task
 from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction
@@ -42,8 +42,6 @@ from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction
 EXPIRED_AT_ONCE = 10  # releases, in one transaction: others come in between
 STRANGE = 4.0  # times the usual distance from the others: an outlier
 FEWEST = 4  # clients below which no client is called an outlier
-FEWEST_PARTS = 3  # the same in a common space
-USUAL_ERROR = 0.1  # the least that counts as usual in a common space
 MOST_COMPARED = 2**22  # numbers that outliers are found by: where there are more, by the first classes and clients
 
 
@@ -218,7 +216,7 @@ class Board:
         compared = members[: max(FEWEST, MOST_COMPARED // self.task.dimension)]
         classes = max(1, MOST_COMPARED // (self.task.dimension * max(1, len(compared))))
         means = read_means(self.store, compared, classes)
-        judge = _strangeness if task.space is None else partial(_noisiness, task)
+        judge = _strangeness if task.space is None else partial(noisiness, task)
         scores = dict(zip(means, judge(list(means.values())), strict=True))
         return BoardStatus(head.version, head.members, members, [scores.get(member.name) for member in members])
 
@@ -333,16 +331,3 @@ def _strangeness(means: list[Representations]) -> list[float | None]:
             for owner, score in zip(owners[rows].tolist(), strangeness(vectors[rows]).tolist(), strict=True):
                 scores[owner].append(score)
     return [median(of_one) if of_one else None for of_one in scores]
-
-
-def _noisiness(task: Task, parts: list[Representations]) -> list[float | None]:
-    """Return for each client how many times more often than usual it is wrong about samples of its own.
-
-    Distances say nothing in a common space: a part is what the total still needs, so that honest parts differ most.
-    """
-    errors = [own_error(rows, task.classes - 1, task.dimension - BESIDE) for rows in parts]
-    known = [error for error in errors if error is not None]
-    if len(known) < FEWEST_PARTS:
-        return [None for _ in parts]
-    usual = max(median(known), USUAL_ERROR)
-    return [None if error is None else error / usual for error in errors]
