@@ -45,7 +45,7 @@ class PartyProgress(NamedTuple):
     removed: int  # rounds of CS before mallory's part was taken out
 
 
-class Progress(NamedTuple):
+class Scene(NamedTuple):
     """Everyone's rounds so far, and what is known of mallory."""
 
     act: str
@@ -79,7 +79,7 @@ class Collaboration:
         """Return the address of the page of one of the two tasks."""
         return f"{self.url}/#token={self._token}&task={self.tasks[method]}"
 
-    def watch(self) -> Iterator[Progress]:
+    def watch(self) -> Iterator[Scene]:
         """Start the clients, act by act, and yield everyone's progress. Raises WorkerFailed if one fails."""
         processes = self._processes
         (self.folder / "gates").mkdir()
@@ -123,7 +123,7 @@ class Collaboration:
             folder.records.add({**line, "method": method, "seed": options.seed} for line in lines)
             folder.finish(method, options.seed)
 
-    def _act(self, name: str, is_over: Callable[[], bool]) -> Iterator[Progress]:
+    def _act(self, name: str, is_over: Callable[[], bool]) -> Iterator[Scene]:
         """Yield the progress until an act is over."""
         while not is_over():
             yield self._look(name)
@@ -135,7 +135,7 @@ class Collaboration:
             if not self._processes.running(name) and name == RELAY:
                 raise WorkerFailed("the relay ended before the clients did")
 
-    def _look(self, act: str) -> Progress:
+    def _look(self, act: str) -> Scene:
         """Return everyone's progress, from the records that the clients keep."""
         alone = Journal(self.folder / "alone.jsonl").read()
         parties = []
@@ -150,7 +150,7 @@ class Collaboration:
             classes = classes_of(self.options, place, self._splits.classes)
             joined, removed = (at.get(name, len(lines["CS"])) for at in (self._joined, self._removed))
             parties.append(PartyProgress(name, network_of(place), classes, lines, joined, removed))
-        return Progress(act, parties, self._strangeness, self._noticed, bool(self._removed))
+        return Scene(act, parties, self._strangeness, self._noticed, bool(self._removed))
 
     def _rounds(self) -> dict[str, int]:
         """Return how many rounds of CS each party has done."""

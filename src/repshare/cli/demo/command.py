@@ -33,7 +33,7 @@ The same among machines of your own (docs/relay.md, docs/joining.md):
 def demo(options: DemoOptions, keep: Path | None = None, stay: bool = False, json: Json = False) -> None:
     """Watch parties with different networks and half of the classes each learn together, and one that sends noise.
 
-    A relay and its clients as real processes, real data, a live page; under a minute. Each party learns alone, by RS
+    A relay and its clients as real processes, real data, a live page; about a minute. Each party learns alone, by RS
     and by CS. Then mallory comes with noise, is noticed, and is removed. No files are left behind.
 
     repshare demo

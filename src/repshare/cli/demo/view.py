@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from repshare.cli.demo.collaboration import PartyProgress, Progress
+from repshare.cli.demo.collaboration import PartyProgress, Scene
 from repshare.cli.demo.options import DemoOptions
 from repshare.results.records import Line
 from repshare.results.terminal import CURVE_WIDTH, curve, make_table, traffic
@@ -16,7 +16,7 @@ HEADS = "<party|<network|<has only|alone|alone,\nshort|RS|CS|<CS by round"
 COLUMNS = {"alone": "IL", "alone_short": "IL short", "RS": "RS", "CS": "CS"}
 
 
-def live_table(progress: Progress) -> Table:
+def live_table(progress: Scene) -> Table:
     """Show everyone's progress: a row for each party, yellow where it doubts the others or has trouble."""
     done = max((len(party.lines["CS"]) for party in progress.parties), default=0)
     told = f"round {done} of CS" if done else f"round {max(len(party.lines['RS']) for party in progress.parties)}"
@@ -30,7 +30,7 @@ def live_table(progress: Progress) -> Table:
     return table
 
 
-def final_table(progress: Progress, options: DemoOptions) -> Table:
+def final_table(progress: Scene, options: DemoOptions) -> Table:
     """Return a table of the accuracies after the last round."""
     title = f"{options.dataset}, {options.samples} images each: test accuracy on all classes at the end [%]"
     table = make_table(HEADS, title=title)
@@ -42,7 +42,7 @@ def final_table(progress: Progress, options: DemoOptions) -> Table:
     return table
 
 
-def tell_story(progress: Progress, options: DemoOptions, removal: Sequence[str]) -> Table:
+def tell_story(progress: Scene, options: DemoOptions, removal: Sequence[str]) -> Table:
     """Show what mallory did and who noticed it, and what was sent."""
     outcome = summarise(progress, options)
     told, first = outcome["mallory"], outcome["parties"][0]
@@ -68,7 +68,7 @@ def tell_story(progress: Progress, options: DemoOptions, removal: Sequence[str])
     return table
 
 
-def summarise(progress: Progress, options: DemoOptions) -> dict[str, Any]:
+def summarise(progress: Scene, options: DemoOptions) -> dict[str, Any]:
     """Return the outcome: of each party the accuracies in percent and the traffic, the means, and mallory's story."""
     parties: list[dict[str, Any]] = [
         {
@@ -93,7 +93,7 @@ def _tell_traffic(method: str, party: Mapping[str, Any]) -> str:
     return f"{method} {up} up, {down} down (rounds: {party['rounds'][method]})"
 
 
-def _judge(progress: Progress, options: DemoOptions) -> dict[str, Any]:
+def _judge(progress: Scene, options: DemoOptions) -> dict[str, Any]:
     """Return what mallory did to the others' accuracy, and who noticed."""
     together = {party.name: party.lines["CS"][: party.joined] for party in progress.parties}
     disturbed = {party.name: party.lines["CS"][party.joined : party.removed] for party in progress.parties}
@@ -118,7 +118,7 @@ def _name(party: PartyProgress) -> tuple[str, str, str]:
     return f"[bold]{party.name}[/]", party.network, " ".join(map(str, party.classes))
 
 
-def _course(party: PartyProgress, progress: Progress) -> str:
+def _course(party: PartyProgress, progress: Scene) -> str:
     """Return the accuracy over the rounds of CS as a row of blocks, each the lowest of a few rounds."""
     lines, longest = party.lines["CS"], max(len(each.lines["CS"]) for each in progress.parties)
     size = max(1, -(-longest // CURVE_WIDTH))
