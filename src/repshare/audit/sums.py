@@ -36,15 +36,17 @@ class Pair(NamedTuple):
     without: tuple[Sample, ...]
     within: tuple[Sample, ...]
     classes: int = 1
+    shares: int = 1
+    """Members of a group whose noise together is enough."""
     members: int = 1
-    """Clients of a secure sum that share the noise out. The noise of those who collude is known, and not in it."""
+    """Honest members in the total that is seen. The noise of those who collude is known, and not in it."""
 
 
 PAIRS = {
     "added": Pair("add-remove", (), ((0, 1.0),)),
     "opposite": Pair("replace", ((0, -1.0),), ((0, 1.0),)),
     "other class": Pair("replace", ((1, 1.0),), ((0, 1.0),), classes=2),
-    "shared noise": Pair("replace", ((0, -1.0),), ((0, 1.0),), members=MEMBERS),
+    "shared noise": Pair("replace", ((0, -1.0),), ((0, 1.0),), shares=MEMBERS, members=MEMBERS),
 }
 
 
@@ -79,7 +81,7 @@ def attack(
 ) -> tuple[Worlds, float]:
     """Return the scores in both worlds, of so many trials (blocks of them), and ε as the ledger has it."""
     policy = Policy(
-        epsilon=epsilon, delta=delta, planned_releases=releases, adjacency=pair.adjacency, noise_shares=pair.members,
+        epsilon=epsilon, delta=delta, planned_releases=releases, adjacency=pair.adjacency, noise_shares=pair.shares,
         seeded_noise=True,
     )  # fmt: skip
     rng, blocks = np.random.default_rng(SEED), -(-trials // BLOCK)

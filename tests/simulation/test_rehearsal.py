@@ -1,0 +1,90 @@
+"""`privacy plan --method CS`: the accuracy to expect, tried on stand-in data."""
+
+import json
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from repshare.cli.main import main
+from repshare.config import Policy
+from repshare.data import load
+from repshare.data.datasets import Dataset
+from repshare.errors import ConfigError
+from repshare.privacy import accounting
+from repshare.privacy.accounting import Charge
+from repshare.privacy.sums import reach
+from repshare.simulation import rehearsal
+from repshare.simulation.rehearsal import rehearse, set_scene
+
+SPACE = ("patches", "filters=8", "components=48")
+POLICY = Policy(epsilon=1.0, planned_releases=1, noise_shares=4, seeded_noise=True)
+EPSILONS = (1.0, 30.0)
+
+
+@pytest.fixture(scope="module")
+def train():
+    return load("digits").normalised().train
+
+
+def run(train, policy=POLICY, **changed):
+    scene = set_scene(train, 10, SPACE, **{"samples": 600, "clients": 5, "draws": 1, **changed})
+    found = defaultdict(list)
+    for line in rehearse(scene, policy, EPSILONS):
+        if line is not None:
+            found[line["epsilon"], line["shares"]].append(line)
+    return scene, found
+
+
+def test_more_budget_and_shared_noise_are_more_accurate(train):
+    _, found = run(train, draws=2)
+    common = {setting: np.mean([line["common"] for line in lines]) for setting, lines in found.items()}
+    assert common[1.0, 1] < common[1.0, 4] < common[30.0, 4] < common[None, 1] + 0.02
+    assert common[None, 1] > 0.9
+    assert all(line["personal"] > line["alone"] for line in found[None, 1]), "sharing helps where there is no noise"
+
+
+def test_the_noise_is_that_of_the_guard_on_the_total_of_all_clients(train):
+    _, found = run(train)
+    noise = accounting.noise_for(1.0, POLICY.delta, 1, Charge(0.0)) * reach(POLICY, 48)
+    for shares in (4, 1):
+        (line,) = found[1.0, shares]
+        assert line["deviation"] == pytest.approx(noise * (5 / shares) ** 0.5, rel=1e-3)
+
+
+def test_few_samples_stand_for_many(train):
+    scene, many = run(train, samples=60_000)
+    assert (scene.used, scene.held_out) == (960, 240)
+    _, few = run(train, samples=960)
+    assert many[1.0, 1][0]["common"] > few[1.0, 1][0]["common"] + 0.2, "noise is divided by more samples"
+
+
+def test_what_is_tested_on_is_never_learnt_from(train):
+    """Labels of the held-out samples are made wrong: nothing is right then, and it would be if they were learnt."""
+    scene, _ = run(train, samples=None)
+    assert scene.samples + scene.held_out == len(train.labels)
+    held, labels = rehearsal._order(scene)[: scene.held_out], train.labels.copy()
+    labels[held] = (labels[held] + np.random.default_rng(0).integers(1, 10, len(held))) % 10
+    _, found = run(Dataset(train.images, labels), samples=None)
+    assert found[None, 1][0]["personal"] < 0.1
+
+
+@pytest.mark.parametrize("wrong", [{"clients": 0}, {"draws": 0}, {"samples": 3}])
+def test_a_plan_that_makes_no_sense_is_refused(train, wrong):
+    with pytest.raises(ConfigError, match=r"clients"):
+        run(train, **wrong)
+
+
+def test_the_command_shows_a_row_for_each_budget(capsys):
+    plan = ["privacy", "plan", "--method", "CS", "--epsilon", "1", "--dataset", "digits", "--space", *SPACE]
+    main([*plan, "--samples", "5000", "--clients", "5", "--draws", "1"])
+    shown = capsys.readouterr().out
+    assert "960 samples stand for 5,000" in shown
+    assert "at most 1 of 5 members drop out of a sum, and at most 0 collude" in shown
+    assert "nothing shared" in shown
+    main([*plan, "--clients", "1", "--draws", "1", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert [line["epsilon"] for line in document["lines"]] == [0.1, 0.3, 1.0, 3.0, 10.0, None]
+    with pytest.raises(SystemExit):
+        main([*plan, "--clients", "3", "--noise-shares", "4"])
+    assert "noise_shares is 4" in capsys.readouterr().err
