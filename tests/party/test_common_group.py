@@ -10,7 +10,10 @@ import torch
 
 from repshare import load_classifier
 from repshare.exchange.keys import Key
+from repshare.privacy import accounting
+from repshare.privacy.accounting import Charge
 from repshare.relay.tasks import Tasks
+from repshare.sharing import sums, wire
 from repshare.stores import open_database
 from support.common_parties import Simulation, collaborate
 from support.processes import PATIENCE_SECONDS, eventually
@@ -25,11 +28,15 @@ def group(tmp_path):
     """A relay, and four members that can join."""
     stack, group = collaborate(tmp_path)
     with stack:
-        for name in MEMBERS:
-            key = Key.new()
-            key.write(tmp_path / f"{name}.key")
-            prepare("keys", "trust", name, key.public.hex(), "--file", "group.jsonl", cwd=tmp_path)
+        trust_each_other(tmp_path)
         yield group
+
+
+def trust_each_other(folder):
+    for name in MEMBERS:
+        key = Key.new()
+        key.write(folder / f"{name}.key")
+        prepare("keys", "trust", name, key.public.hex(), "--file", "group.jsonl", cwd=folder)
 
 
 def meet(group, name, *options):
@@ -62,6 +69,29 @@ def test_a_group_has_the_classifier_of_a_simulator_to_the_bit(group, tmp_path):
         assert f"the classifier is in repshare-digits-{name}/classifier.safetensors" in place
     with closing(open_database(str(tmp_path / "relay.db"))) as database:
         assert Tasks(database).get("digits").board.status().clients == 0, "no single part is at the relay"
+
+
+def test_a_group_shares_the_noise_of_a_private_total(tmp_path):
+    stack, group = collaborate(tmp_path, "--loss", "discriminant")
+    with stack:
+        trust_each_other(tmp_path)
+        for name in MEMBERS:
+            meet(group, name, "--rounds", 2, "--epsilon", 5, "--adjacency", "add-remove", "--noise-shares", 3)
+        for name in MEMBERS:
+            assert group.processes[name].process.wait(PATIENCE_SECONDS) == 0, group.told(name)
+        told = group.told("p0")
+        assert "ε holds if at most 1 of 4 members drop out of a sum, and at most 0 collude" in told
+        assert "all that leaves is (ε = 5, δ = 1e-05)-differentially private" in told
+        assert "warning" not in told
+        totals = {name: (group.state(name) / "total").read_bytes() for name in MEMBERS}
+        assert len(set(totals.values())) == 1
+        total = sums.read_sums(wire.decode_teacher(totals["p0"]), 10, 288, wire.decode_teacher(totals["p0"]).space)
+        noise = accounting.noise_for(5.0, 1e-5, 1, Charge(0.0))
+        assert total.variance == pytest.approx(noise**2 * 4 / 3, rel=1e-3)  # all four stayed, and three were enough
+        assert abs(total.samples - sum(SAMPLES.values())) < 80
+        assert [line["epsilon"] for line in group.rounds("p0")] == pytest.approx([5.0, 5.0], rel=1e-3)
+        assert [line["trouble"] for line in group.rounds("p0")] == [None, None]
+        assert group.rounds("p0")[1]["test_accuracy"] > 0.5 > group.rounds("p0")[0]["test_accuracy"], "it has 4 of 10"
 
 
 def test_members_watch_meet_one_that_comes_back_and_go_on_without_one_that_is_killed(group):

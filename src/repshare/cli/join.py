@@ -108,6 +108,10 @@ def join(
         client = make_client(task, membership.client, work, policy, membership.agreed)
         group = _secure(exchange, membership, secure, client.policy) if secure.group else None
         client.exchange = group or exchange
+        if group is not None and client.policy.noise_shares > 1:
+            from repshare.privacy.sums import check_shares
+
+            say(console, check_shares(client.policy, len(group.members), group.required))
         show_warnings(console, "repshare.secure")
         check_fit(client, membership)
         state = State(work.state or default_folder(membership), client, membership)

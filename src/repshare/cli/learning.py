@@ -126,10 +126,11 @@ def _compare(
     from repshare.results import plots
 
     check_seeds(seeds)
-    titles = {method.name: method.title for method in comparison.choose_methods(methods, setting).values()}
+    chosen = comparison.choose_methods(methods, setting).values()
+    titles = {method.name: method.title for method in chosen}
     console = Console(stderr=output.json)
     splits, setting = load(setting, fallback, console)
-    for warning in policy_warnings(setting.policy):
+    for warning in policy_warnings(setting.policy, in_space=all(method.in_space for method in chosen)):
         terminal.say(console, warning, "yellow")
     runs = comparison.plan_comparison(setting, methods, seeds, splits)
     pool = make_workers(output, setting.clients)

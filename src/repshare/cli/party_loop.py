@@ -303,7 +303,7 @@ def _warnings(client: "Client") -> list[str]:
     """Return what a user should know before sharing this."""
     from repshare.party.preview import single_samples
 
-    found = policy_warnings(client.policy)
+    found = policy_warnings(client.policy, in_space=client.method.in_space)
     if client.learner.made.shares_inputs:
         found.append(f"warning: what leaves are averages of your data ({client.learner.made})")
     labels = single_samples(client)

@@ -243,8 +243,8 @@ def ledger(
     say(console, f"{len(releases)} releases charged: ε = {spent} {scope} of {about['samples']:,} samples, {mode}")
 
 
-def policy_warnings(policy: Policy) -> list[str]:
-    """Return what a user should know about the privacy of this policy."""
+def policy_warnings(policy: Policy, *, in_space: bool = False) -> list[str]:
+    """Return what a user should know about the privacy of this policy, in a common space or not."""
     found = []
     if policy.n_avg == 1 and policy.m_up and policy.fewest == 1 and policy.epsilon is None:
         found.append(
@@ -253,11 +253,12 @@ def policy_warnings(policy: Policy) -> list[str]:
         )
     if policy.epsilon is not None:
         promise = f"(ε = {policy.epsilon:g}, δ = {policy.delta:g})-differentially private"
-        found.append(
-            f"training and releases together are {promise}: end to end"
-            if policy.end_to_end
-            else f"releases are {promise}, given the model: release-only mode; training itself is not private"
-        )
+        if in_space:
+            found.append(f"all that leaves is {promise}: nobody's samples made the space")
+        elif policy.end_to_end:
+            found.append(f"training and releases together are {promise}: end to end")
+        else:
+            found.append(f"releases are {promise}, given the model: release-only mode; training itself is not private")
     if policy.epsilon is not None and policy.seeded_noise:
         found.append("warning: the noise is drawn from the seed: it gives no privacy")
     return found

@@ -171,6 +171,11 @@ class SecureExchange:
         """Return the number of other members in the total that was collected last; None, if not known."""
         return self._collected
 
+    @property
+    def required(self) -> int:
+        """The number of members that must stay until the end of a sum."""
+        return self._group(0).threshold
+
     def begun(self) -> bool:
         """Return whether another member has begun a meeting, and waits."""
         return self.meetings.begun(tuple(self.members))
