@@ -76,20 +76,20 @@ def test_a_group_shares_the_noise_of_a_private_total(tmp_path):
     with stack:
         trust_each_other(tmp_path)
         for name in MEMBERS:
-            meet(group, name, "--rounds", 2, "--epsilon", 5, "--adjacency", "add-remove", "--noise-shares", 3)
+            meet(group, name, "--rounds", 2, "--epsilon", 50, "--adjacency", "add-remove", "--noise-shares", 3)
         for name in MEMBERS:
             assert group.processes[name].process.wait(PATIENCE_SECONDS) == 0, group.told(name)
         told = group.told("p0")
         assert "ε holds if at most 1 of 4 members drop out of a sum, and at most 0 collude" in told
-        assert "all that leaves is (ε = 5, δ = 1e-05)-differentially private" in told
+        assert "all that leaves is (ε = 50, δ = 1e-05)-differentially private" in told
         assert "warning" not in told
         totals = {name: (group.state(name) / "total").read_bytes() for name in MEMBERS}
         assert len(set(totals.values())) == 1
         total = sums.read_sums(wire.decode_teacher(totals["p0"]), 10, 288, wire.decode_teacher(totals["p0"]).space)
-        noise = accounting.noise_for(5.0, 1e-5, 1, Charge(0.0))
+        noise = accounting.noise_for(50.0, 1e-5, 1, Charge(0.0))
         assert total.variance == pytest.approx(noise**2 * 4 / 3, rel=1e-3)  # all four stayed, and three were enough
-        assert abs(total.samples - sum(SAMPLES.values())) < 80
-        assert [line["epsilon"] for line in group.rounds("p0")] == pytest.approx([5.0, 5.0], rel=1e-3)
+        assert abs(total.samples - sum(SAMPLES.values())) < 20
+        assert [line["epsilon"] for line in group.rounds("p0")] == pytest.approx([50.0, 50.0], rel=1e-3)
         assert [line["trouble"] for line in group.rounds("p0")] == [None, None]
         assert group.rounds("p0")[1]["test_accuracy"] > 0.5 > group.rounds("p0")[0]["test_accuracy"], "it has 4 of 10"
 

@@ -12,7 +12,8 @@ A client with few samples does not see all directions. So M is shrunk towards eq
 d / (d + n) for n own samples.
 
 Then a client corrects it by its own samples: how far it trusts the common weights, and how much its own samples may add
-to them, is what leaves each of its samples, had it not been there, the smallest error.
+to them, is what leaves each of its samples, had it not been there, the smallest error. A client that has no sample of
+some class of the others does not: its own samples cannot tell where that class is.
 """
 
 import math
@@ -30,6 +31,7 @@ from repshare.sharing.sums import Sums, add_up, lift, scales
 TRUSTS = (1.0, 0.7, 0.4, 0.2, 0.0)  # in the common weights
 PENALTIES = (1000.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)  # on what a client's own samples add, in mean scatters
 DAMPING = 1.5  # γ: chosen, like κ, on training images that no experiment uses
+CERTAIN = 3.0  # deviations of its noise, from which a count is of real samples
 FEWEST = 1.0  # samples of all clients: noise may leave none
 
 
@@ -99,6 +101,7 @@ class Discriminant:
 
     def _read(self, total: Sums) -> Linear:
         scale, own = self._scaled()
+        _, constant = scales(own.shape[1])
         sums, counts = (torch.from_numpy(np.array(each)).to(own) for each in total[:2])
         counts = counts.clamp_min(0.0)
         samples = counts.sum().clamp_min(FEWEST)
@@ -112,7 +115,8 @@ class Discriminant:
         noise = DAMPING * math.sqrt(total.variance)
         filtered = strength / (strength.square() + noise * strength + noise**2)
         weights = (between @ directions * filtered) @ directions.T  # (C, d)
-        if self.personal:
+        unknown = (self.targets.sum(dim=0) == 0) & (counts > CERTAIN * math.sqrt(total.variance) / constant)
+        if self.personal and not unknown.any():  # own samples would speak against a class of which there are none
             said = ((centred @ directions).square() * filtered).sum(dim=1, keepdim=True)  # by a sample, of its scores
             without = centred @ weights.T - said * (self.targets - offset)  # as if it had not been in the sums
             weights = self._correct(centred, offset, weights, without)

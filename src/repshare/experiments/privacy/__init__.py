@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from repshare.config import ResolvedSetting
-from repshare.experiments.experiment import Cell, Experiment
+from repshare.experiments import partners
+from repshare.experiments.experiment import Cell, Experiment, at_the_end
 from repshare.experiments.privacy import features, space
 from repshare.results.records import Line
 
@@ -23,4 +24,9 @@ def show(lines: Sequence[Line], folder: Path, setting: ResolvedSetting) -> list[
     return [*shown, *(space.show(in_space, folder, setting) if in_space else [])]
 
 
-PRIVACY = Experiment("privacy", plan, show, seeds=5, datasets=tuple({**features.AMOUNTS, **space.AMOUNTS}))
+def condense(cell: Cell, lines: Sequence[Line]) -> list[Line]:
+    """Return the run's summary: of the honest clients, where others send noise."""
+    return (partners.condense if cell.run.setting.attackers else at_the_end)(cell, lines)
+
+
+PRIVACY = Experiment("privacy", plan, show, condense, seeds=5, datasets=tuple({**features.AMOUNTS, **space.AMOUNTS}))
