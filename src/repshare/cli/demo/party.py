@@ -84,7 +84,7 @@ def deal_samples(options: DemoOptions, labels: NDArray[np.int64], classes: int) 
 
 
 class Place(NamedTuple):
-    """What a process is told by its environment."""
+    """A process's part in the demo, as its environment states it."""
 
     options: DemoOptions
     number: int = 0
