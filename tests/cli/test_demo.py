@@ -100,7 +100,7 @@ def test_four_ways_to_learn_and_one_that_sends_noise_and_is_noticed_and_removed(
     *_, last = records(kept / "mallory-CS")
     assert "the token is unknown, revoked or expired" in last["trouble"]
     lines = records(kept / "run")
-    assert any(line["bytes_down"] > 5000 for line in lines if line["method"] == "RS"), "nobody was there to learn from"
+    assert any(line["bytes_down"] > 3000 for line in lines if line["method"] == "RS"), "nobody was there to learn from"
     assert {(line["method"], line["client"]) for line in lines} == {
         (m, c) for m in ("IL", "IL short", "RS", "CS") for c in ("alice", "bob")
     }
