@@ -84,11 +84,7 @@ def deal_samples(options: DemoOptions, labels: NDArray[np.int64], classes: int) 
 
 
 class Place(NamedTuple):
-<<<<<<< HEAD
     """The part that a process plays, as its environment says."""
-=======
-    """A process's part in the demo, as its environment states it."""
->>>>>>> w-demo
 
     options: DemoOptions
     number: int = 0
