@@ -76,9 +76,10 @@ def test_it_needs_the_backbone_that_was_agreed_on(keep, splits, tmp_path):
     expected = client.learner.classifier()(client.learner.common.space(torch.from_numpy(images)))
     assert torch.allclose(classify.scores(images), expected, atol=1e-5)
     assert set(classify(images)) <= set(map(str, range(10))), "without names, classes are numbers"
-    for wrong in ("", f"{tmp_path}/net.py:others"):
-        with pytest.raises(ConfigError):
-            load_classifier(file, backbone=wrong)(images)
+    with pytest.raises(ConfigError, match="is a backbone: give yours"):
+        load_classifier(file)
+    with pytest.raises(ConfigError, match="backbone has weights"):
+        load_classifier(file, backbone=f"{tmp_path}/net.py:others")(images)
 
 
 def test_what_is_no_classifier_is_refused_in_one_line(keep, tmp_path):

@@ -12,6 +12,7 @@ from repshare.learning.common import Linear
 from repshare.learning.common_learner import CommonLearner, embed
 from repshare.learning.samples import Samples
 from repshare.sharing import wire
+from repshare.spaces import Backbone
 from repshare.spaces.agreement import Common, read_common
 
 FILE = "classifier.safetensors"
@@ -83,6 +84,8 @@ def load_classifier(path: str | Path, *, backbone: str = "") -> CommonClassifier
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except Malformed as error:
         raise ConfigError(f"{path} is no classifier: {error}") from error
+    if agreement.get("space") == Backbone.name and not backbone:
+        raise ConfigError(f'the space of {path} is a backbone: give yours as backbone="file.py:function"')
     common = read_common(json.dumps(agreement), module=backbone)
     if common.space.dimension != len(arrays["centre"]):
         raise ConfigError(f"{path} has {len(arrays['centre'])} dimensions, its space {common.space.dimension}")
