@@ -45,7 +45,9 @@ def test_more_budget_and_shared_noise_are_more_accurate(train):
 
 
 def test_the_noise_is_that_of_the_guard_on_the_total_of_all_clients(train):
-    _, found = run(train)
+    scene, found = run(train)
+    drawn, variance = rehearsal._draw_noise(scene, POLICY, np.random.default_rng(0))
+    assert drawn.std() == pytest.approx((5 * variance) ** 0.5, rel=0.1)  # of 490 numbers: three deviations
     noise = accounting.noise_for(1.0, POLICY.delta, 1, Charge(0.0)) * reach(POLICY, 48)
     for shares in (4, 1):
         (line,) = found[1.0, shares]
