@@ -15,7 +15,7 @@ from repshare.results.terminal import markdown
 
 CLASSES = 10
 EPSILONS = (0.1, 1.0, 10.0, 100.0)
-SEEDS = 3  # of networks' rows, at most
+SEEDS = {"mnist": 3, "digits": 5}  # at most
 FREELY = 1e6  # an ε that leaves no noise to speak of
 
 
@@ -69,7 +69,7 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan every way to learn with every amount of data and its number of rounds; seed by seed."""
     return [
         make_cell({"samples": amount.samples, "row": row.title, "seed": seed}, _release_once(row, amount), setting)
-        for seed in range(min(seeds, SEEDS))
+        for seed in range(min(seeds, SEEDS.get(setting.dataset, 0)))
         for amount in AMOUNTS.get(setting.dataset, ())
         for row in ROWS
     ]
