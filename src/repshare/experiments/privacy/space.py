@@ -46,6 +46,8 @@ LEVELS = {  # rows without noise, and their dashes
     "CS, no noise, common part": (0, (5, 3)),
 }
 NOISY_PARTNERS = {"attackers": 0.9, "attack": "noise"}
+HALF = {"partition": "shards", "classes_per_client": 5}  # of the classes: what a client alone cannot know
+HALVES = (0.5, 1.0, 3.0)  # ε for such clients
 # ScatterNet features and a linear model by DP-SGD (Tramèr and Boneh, 2021): one party with all 60,000 samples.
 ANCHORS = {("mnist", 60000): (3.0, 98.7), ("fashion_mnist", 60000): (3.0, 89.7)}
 
@@ -88,6 +90,13 @@ def rows(amount: DataSize) -> list[Row]:
         )
         for ending in ("", ", common part")
     ]
+    if amount.samples <= 6000:
+        sided = {epsilon: {**SHARED, "epsilon": epsilon} for epsilon in HALVES}
+        beside += [
+            Row("CA, 5 classes each", "CA", {"rounds": 1, "eval_every": 1, **HALF}),
+            Row("CS, no noise, 5 classes each", "CS", {**once, **HALF}),
+            *(Row(f"CS, ε = {e:g}, 5 classes each", "CS", {**once, **HALF}, policy) for e, policy in sided.items()),
+        ]
     trained = [_trained(epsilon, *given) for epsilon, given in TRAINED[amount.samples].items()]
     return [*levels, *private, *beside, *trained]
 
