@@ -70,16 +70,17 @@ def classes_of(options: DemoOptions, place: int, classes: int) -> list[int]:
 
 
 def deal_samples(options: DemoOptions, labels: NDArray[np.int64], classes: int) -> list[NDArray[np.int64]]:
-    """Return which of the training samples each party has: only of its classes, and none twice."""
-    left = numpy_stream(options.seed, "demo").permutation(len(labels))
-    parts = []
+    """Return which of the training samples each party has: as many of each of its classes, and none twice."""
+    left, parts = numpy_stream(options.seed, "demo").permutation(len(labels)), []
     for place in range(options.clients):
-        fitting = np.flatnonzero(np.isin(labels[left], classes_of(options, place, classes)))[: options.samples]
-        if len(fitting) < options.samples:
+        own = classes_of(options, place, classes)
+        shares = [options.samples // len(own) + (rank < options.samples % len(own)) for rank in range(len(own))]
+        taken = np.concatenate([np.flatnonzero(labels[left] == c)[:n] for c, n in zip(own, shares, strict=True)])
+        if len(taken) < options.samples:
             wanted = f"{options.clients} parties with {options.samples} images each, of half of the classes,"
             raise ConfigError(f"{wanted} are too many for {options.dataset}, which has {len(labels):,}")
-        parts.append(left[fitting])
-        left = np.delete(left, fitting)
+        parts.append(left[taken])
+        left = np.delete(left, taken)
     return parts
 
 
