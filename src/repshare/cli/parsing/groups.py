@@ -44,9 +44,11 @@ LAYOUTS: dict[str, Layout] = {
         *SHARED,
     ),
     "privacy plan": (
-        (COMMON, "epsilon method delta releases adjacency clients json"),
-        ("RS", "class-sizes dimension n-avg m-up clip figure"),
-        ("CS", "dataset data-folder samples space noise-shares draws"),
+        (COMMON, "epsilon method clients releases json"),
+        ("the budget's meaning", "delta adjacency"),
+        ("RS (averages of features)", "class-sizes dimension n-avg m-up clip figure"),
+        ("CS (a common space): the data to try it on", "dataset data-folder samples draws"),
+        ("CS: space and noise", "space noise-shares"),
     ),
     "relay serve": (
         (COMMON, "host port db certificate key insecure task classes dimension"),
