@@ -1,12 +1,12 @@
 """A linear discriminant in a common space: everybody's class sums, read with a client's own second moments.
 
 One release is enough, so that noise is paid for once. From the sums of all clients follow the classes' means and the
-common mean m. What is missing for a classifier, how vectors scatter, each client takes from its own samples: these are
-exact, and never leave. With D the class sums less m, M the scatter of all n samples as far as one's own tell it, and
-noise of deviation σ on each number of D, the classifier is the best linear estimate of D M⁻¹ in each principal
-direction of M, of strength s:
+common mean m. What is missing for a classifier, how vectors scatter within a class, each client takes from its own
+samples: these are exact, and never leave. With D the class sums less m, M the scatter of all n samples (within classes
+by one's own samples, between classes by D, as far as D is not noise), and noise of deviation σ on each number of D, the
+classifier is an estimate of D M⁻¹ in each principal direction of M, of strength s:
 
-    D · s / (s² + γ σ s + γ² σ²)        with γ = 1.5, which is D / s where s is well above the noise, and else near 0
+    D · s / (s² + σ s + σ²)        which is D / s where s is well above the noise, and else near 0
 
 A client with few samples does not see all directions. So M is shrunk towards equal strength in all of them, by
 d / (d + n) for n own samples.
@@ -30,8 +30,8 @@ from repshare.sharing.sums import Sums, add_up, lift, scales
 
 TRUSTS = (1.0, 0.7, 0.4, 0.2, 0.0)  # in the common weights
 PENALTIES = (1000.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1)  # on what a client's own samples add, in mean scatters
-DAMPING = 1.5  # γ: chosen, like κ, on training images that no experiment uses
 CERTAIN = 3.0  # deviations of its noise, from which a count is of real samples
+MANY = 5.0  # deviations of the noise: a class of fewer samples counts as one of so many
 FEWEST = 1.0  # samples of all clients: noise may leave none
 
 
@@ -107,12 +107,12 @@ class Discriminant:
         samples = counts.sum().clamp_min(FEWEST)
         mean, offset = sums.sum(dim=0) / samples, counts / samples
         between, centred = sums - counts[:, None] * mean, own - mean  # (C, d) D, and (n, d)
-        scatter = centred.T @ centred * (samples / len(own))  # (d, d)  M
+        scatter = self._scatter_within(own) * samples + _scatter_between(between, counts, total.variance)  # (d, d)  M
         shrunk, usual = own.shape[1] / (own.shape[1] + len(own)), scatter.diagonal().mean()
         scatter *= 1 - shrunk
         scatter.diagonal().add_(shrunk * usual)
         strength, directions = torch.linalg.eigh(scatter)
-        noise = DAMPING * math.sqrt(total.variance)
+        noise = math.sqrt(total.variance)
         filtered = strength / (strength.square() + noise * strength + noise**2)
         weights = (between @ directions * filtered) @ directions.T  # (C, d)
         unknown = (self.targets.sum(dim=0) == 0) & (counts > CERTAIN * math.sqrt(total.variance) / constant)
@@ -121,6 +121,13 @@ class Discriminant:
             without = centred @ weights.T - said * (self.targets - offset)  # as if it had not been in the sums
             weights = self._correct(centred, offset, weights, without)
         return self._linear(weights, mean, offset, scale)
+
+    def _scatter_within(self, own: Tensor) -> Tensor:
+        """Return how this client's samples scatter around the means of their classes, for one sample (d, d)."""
+        sizes = self.targets.sum(dim=0)
+        means = self.targets.T @ own / sizes.clamp_min(1.0)[:, None]
+        around = own - means[self.labels]
+        return around.T @ around / max(len(own) - int((sizes > 0).sum()), 1)
 
     def _correct(self, centred: Tensor, offset: Tensor, weights: Tensor, scores: Tensor) -> Tensor:
         """Return weights between the common ones, which give these scores, and the client's own (C, d)."""
@@ -146,3 +153,11 @@ class Discriminant:
 
     def _linear(self, weights: Tensor, mean: Tensor, offset: Tensor, scale: float) -> Linear:
         return Linear(*(each.to(self.vectors) for each in (weights * scale, mean / scale, offset)))
+
+
+def _scatter_between(between: Tensor, counts: Tensor, variance: float) -> Tensor:
+    """Return how the classes' means scatter, for all samples, as far as it is more than noise (d, d)."""
+    noise = (len(between) - 1) * between.shape[1] * variance
+    true = max(0.0, 1 - noise / max(float(between.square().sum()), 1e-12))
+    fewest = MANY * max(math.sqrt(variance), 1.0)
+    return true * (between / counts.clamp_min(fewest)[:, None]).T @ between
