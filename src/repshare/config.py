@@ -99,8 +99,8 @@ class Policy:
     noise_shares: int = 1
     """CS, --group: number of members whose noise together is enough for ε. Each adds that fraction of it.
     It is at most the number that must stay in a sum, less those that may collude. Default: each adds all of it."""
-    personal: bool = True
-    """CS, loss discriminant: correct the common classifier by own samples, as their leave-one-out error says."""
+    common_only: bool = False
+    """CS, loss discriminant: use the common classifier as it is, without a correction by the client's own samples."""
     end_to_end: bool = False
     """Train with DP-SGD, too, so that ε covers both the releases and the model."""
     training_share: float = 0.5

@@ -215,7 +215,8 @@ def test_the_published_numbers_stand_beside_ours():
 
 def test_private_releases_stand_beside_learning_alone_and_sharing_openly(tmp_path):
     privacy, setting = EXPERIMENTS["privacy"], resolve(Setting(dataset="mnist"), 60_000)
-    cells = privacy.plan(setting, 1)
+    everything = privacy.plan(setting, 1)
+    cells = [cell for cell in everything if cell.run.method in ("IL", "RS", "FC")]
     assert {(cell.run.setting.samples, cell.run.setting.rounds) for cell in cells} == {(1200, 100), (12000, 10)}
     private = {cell.key["row"]: cell.run.setting.policy for cell in cells if cell.run.setting.policy.epsilon}
     assert [policy.epsilon for policy in private.values()] == [1e6, 0.1, 1.0, 10.0, 100.0, 0.1, 1.0, 10.0, 100.0]
@@ -228,4 +229,12 @@ def test_private_releases_stand_beside_learning_alone_and_sharing_openly(tmp_pat
     assert "| RS, ε = 0.1 | 73.00 (1) | 86.00 (1) |\n| RS, ε = 1 |" in table.read_text()
     assert "| FC (codes all zero) | 82.00 (1) |  |" in table.read_text()
     assert "| RS, ε = 10 end to end | 79.00 (1) | 92.00 (1) |" in table.read_text()
+    in_space = [cell for cell in everything if cell not in cells]
+    policies = {cell.run.setting.policy for cell in in_space if cell.run.setting.policy.epsilon}
+    assert {policy.epsilon for policy in policies} == {0.1, 0.5, 1.0, 3.0, 10.0}
+    assert {policy.noise_shares for policy in policies} == {1, 10}
+    more = [{**cell.key, "accuracy": 80.0 + place / 10} for place, cell in enumerate(in_space)]
+    common = privacy.show([*lines, *more], tmp_path, setting)[3:]
+    assert [path.name for path in common] == ["common.md", "common.png", "common.svg"]
+    assert "| CA | 80.00 (1) |" in common[0].read_text()
     assert [path.suffix for path in figures] == [".png", ".svg"]

@@ -15,8 +15,9 @@ from repshare.cli.main import main
 from repshare.config import Run, Setting
 from repshare.errors import ConfigError, ModelError, Unreachable
 from repshare.methods import FL, RS
-from repshare.methods.fedavg import load_weights, read_weights
+from repshare.methods.fedavg import read_weights
 from repshare.privacy.end_to_end import FREE, Steps, total_epsilon
+from repshare.sharing import wire
 from repshare.simulation import Inline, simulate
 
 DELTA = 1e-5
@@ -29,6 +30,13 @@ ROUND = 6  # steps: two epochs of 40 samples, 16 at a time
 def make_model():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def read_model(body):
+    """The model whose weights these bytes are."""
+    model, (weights, *_) = make_model(), wire.decode_weights(body)
+    model.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in weights.items()})
+    return model
 
 
 def make_client(server=None, policy=BUDGET, model=None, **options):
@@ -80,8 +88,7 @@ def test_once_the_budget_is_spent_a_client_trains_no_more_and_has_the_average():
     assert [record.bytes_up for record in told] == [0, 0]
     assert "the privacy budget is spent: training cost" in told[0].trouble
     assert told[0].ce > 0, "losses are told all the same"
-    average = make_model()
-    load_weights(average, server.teach("a", Wants(0, 0)))
+    average = read_model(server.teach("a", Wants(0, 0)))
     assert torch.equal(flat(one), torch.cat([parameter.detach().flatten() for parameter in average.parameters()]))
     assert len(one.guard.ledger.entries) == 2
     richer.load(saved)
@@ -120,7 +127,7 @@ def test_weights_that_did_not_arrive_are_sent_again_and_paid_for_once(tmp_path, 
     again.round()
     first, second = Away.offered
     assert first == second
-    load_weights(sent := make_model(), first)
+    sent = read_model(first)
     assert all((array == weights[name]).all() for name, array in read_weights(sent).items())
     assert len(again.guard.ledger.entries) == 1
     main(["privacy", "ledger", str(tmp_path / "privacy.jsonl")])

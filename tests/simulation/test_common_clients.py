@@ -446,7 +446,7 @@ def test_a_run_in_a_common_space_is_over_after_fewer_rounds():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"policy": Policy(epsilon=1.0)}, "CS has no private releases yet: leave epsilon or CS out"),
+        ({"policy": Policy(epsilon=1.0, end_to_end=True)}, "epsilon alone covers all that leaves"),
         ({"policy": Policy(peers=("client 1",))}, "a common classifier is made by all clients: leave peers or CS out"),
         ({"topology": "ring"}, "leave topology and aggregation, or CS, out"),
         ({"aggregation": "median"}, "leave topology and aggregation, or CS, out"),
@@ -464,7 +464,7 @@ def test_what_a_common_classifier_cannot_do_is_refused_before_it_begins(splits, 
     ("changes", "words"),
     [
         ({"shrinkage": 0.0}, "shrinkage must be above 0 and finite, not 0.0"),
-        ({"loss": "hinge"}, "loss must be one of squared, logistic, not 'hinge'"),
+        ({"loss": "hinge"}, "loss must be one of squared, logistic, discriminant, not 'hinge'"),
         ({"common_rounds": 0}, "common_rounds must be a whole number of at least 1, not 0"),
     ],
 )

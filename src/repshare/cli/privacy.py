@@ -130,18 +130,18 @@ def _rehearse(setting: Setting, policy: Policy, draws: int, *, json: bool) -> No
     console = Console(stderr=json)
     splits, _ = load(setting, None, console)
     splits = splits.normalised()
-    scene = rehearsal.set_scene(
+    stand_in = rehearsal.set_scene(
         splits.train, splits.classes, setting.space, samples=setting.samples, clients=clients, draws=draws
     )
     lines = []
     with progress(console, "steps") as bar, interruptible("nothing was written") as until_interrupted:
-        task = bar.add_task("embedding", total=rehearsal.count_steps(scene, policy, epsilons))
-        for line in until_interrupted(rehearsal.rehearse(scene, policy, epsilons)):
+        task = bar.add_task("embedding", total=rehearsal.count_steps(stand_in, policy, epsilons))
+        for line in until_interrupted(rehearsal.rehearse(stand_in, policy, epsilons)):
             bar.update(task, advance=1, description="embedding" if line is None else f"draw {line['draw'] + 1}")
             lines += [] if line is None else [line]
     if json:
-        about = {"dimension": scene.common.space.dimension, "samples": scene.samples, "used": scene.used}
-        print_json({**about, "held_out": scene.held_out, "clients": clients, "lines": lines})
+        about = {"dimension": stand_in.common.space.dimension, "samples": stand_in.samples, "used": stand_in.used}
+        print_json({**about, "held_out": stand_in.held_out, "clients": clients, "lines": lines})
         return
 
     rows = []
@@ -151,13 +151,14 @@ def _rehearse(setting: Setting, policy: Policy, draws: int, *, json: bool) -> No
         accuracies = (_percent([line[name] for line in found]) for name in ("common", "personal"))
         rows.append(["–" if epsilon is None else f"{epsilon:g}", whose, f"{found[0]['deviation']:.3g}", *accuracies])
     rows.append(["–", "nothing shared", "", "", _percent([line["alone"] for line in lines if line["epsilon"] is None])])
-    title = f"{clients} clients, {scene.samples:,} samples, d = {scene.common.space.dimension}: accuracy to expect [%]"
+    size = f"{stand_in.samples:,} samples, d = {stand_in.common.space.dimension}"
+    title = f"{clients} clients, {size}: accuracy to expect [%]"
     caption = "deviation: of the noise on each number of the total, in which a sample is at most 1 long"
     heads = "ε|<noise|deviation|common part|with own samples"
     console.print(make_table(heads, rows, title, caption))
-    say(console, f"tested on {scene.held_out:,} training samples held out, {draws} draws; nothing was released")
-    if scene.used < scene.samples:
-        told = f"{scene.used:,} samples stand for {scene.samples:,}: their sums are multiplied"
+    say(console, f"tested on {stand_in.held_out:,} training samples held out, {draws} draws; nothing was released")
+    if stand_in.used < stand_in.samples:
+        told = f"{stand_in.used:,} samples stand for {stand_in.samples:,}: their sums are multiplied"
         say(console, f"{told}, as if everybody's data were like these", "yellow")
     if policy.noise_shares > 1:
         say(console, f"shared out: {check_shares(policy, clients, threshold)}")

@@ -65,7 +65,7 @@ class CommonLearner(Learner):
 
         self.dual: Dual | Discriminant
         if common.loss == "discriminant" and not alone:
-            self.dual = Discriminant(vectors[used], labels[used], classes, personal=policy.personal)
+            self.dual = Discriminant(vectors[used], labels[used], classes, personal=not policy.common_only)
         else:
             loss, shrinkage = "squared" if common.loss == "discriminant" else common.loss, common.shrinkage
             self.dual = Dual(vectors[used], labels[used], classes, loss=loss, shrinkage=shrinkage, alone=alone)

@@ -18,8 +18,10 @@ class Cluster(Workers):
         self._wanted = count
 
     def __enter__(self) -> Self:
-        import ray
-
+        try:
+            import ray
+        except ImportError as error:
+            raise ConfigError("a Ray cluster needs Ray: pip install 'repshare[ray]'") from error
         self._ray: Any = ray
         self._actors: list[Any] = []
         self._ours = not self._ray.is_initialized()

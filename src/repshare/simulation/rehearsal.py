@@ -38,7 +38,7 @@ KINDS = ("common", "personal")  # without and with the client's own samples
 Line = dict[str, Any]
 
 
-class Scene(NamedTuple):
+class StandIn(NamedTuple):
     """The clients to expect, and the samples that stand for theirs."""
 
     data: Dataset  # normalised
@@ -61,15 +61,15 @@ class Scene(NamedTuple):
 
 def set_scene(
     data: Dataset, classes: int, space: Sequence[str], *, samples: int | None, clients: int, draws: int
-) -> Scene:
+) -> StandIn:
     """Choose the space, and check that there is enough of everything. `samples` None: all there are."""
     common = Common(choose(space or SPACE, torch.from_numpy(data.images[:1].copy()), SEED), "discriminant")
-    scene = Scene(data, classes, common, samples or len(data.labels), clients, draws)
-    if min(clients, draws) < 1 or not scene.held_out:
+    stand_in = StandIn(data, classes, common, samples or len(data.labels), clients, draws)
+    if min(clients, draws) < 1 or not stand_in.held_out:
         raise ConfigError(f"a plan needs clients, draws and at least {math.ceil(1 / HELD_OUT)} training samples")
-    if scene.samples < clients:
-        raise ConfigError(f"{scene.samples} samples cannot be shared among {clients} clients, one each at least")
-    return scene._replace(samples=scene.used) if samples is None else scene
+    if stand_in.samples < clients:
+        raise ConfigError(f"{stand_in.samples} samples cannot be shared among {clients} clients, one each at least")
+    return stand_in._replace(samples=stand_in.used) if samples is None else stand_in
 
 
 def budgets(policy: Policy, epsilons: Sequence[float]) -> list[tuple[float | None, int]]:
@@ -78,32 +78,32 @@ def budgets(policy: Policy, epsilons: Sequence[float]) -> list[tuple[float | Non
     return [*((epsilon, shares) for epsilon in epsilons for shares in kinds), (None, 1)]
 
 
-def count_steps(scene: Scene, policy: Policy, epsilons: Sequence[float]) -> int:
+def count_steps(stand_in: StandIn, policy: Policy, epsilons: Sequence[float]) -> int:
     """Return how many times `rehearse` yields."""
-    return -(-len(_rows(scene)) // BATCH) + scene.draws * len(budgets(policy, epsilons))
+    return -(-len(_rows(stand_in)) // BATCH) + stand_in.draws * len(budgets(policy, epsilons))
 
 
-def rehearse(scene: Scene, policy: Policy, epsilons: Sequence[float]) -> Generator[Line | None]:
+def rehearse(stand_in: StandIn, policy: Policy, epsilons: Sequence[float]) -> Generator[Line | None]:
     """Yield a line for each draw, budget and kind of noise: accuracies, and the noise's deviation. None: no line yet.
 
     `policy` says how many members' noise is enough, where it is shared out.
     """
-    rows = _rows(scene)
+    rows = _rows(stand_in)
     pieces = []
     for chosen in np.split(rows, range(BATCH, len(rows), BATCH)):
-        batch = Samples((scene.data.images[chosen].astype(np.float32), scene.data.labels[chosen]))
-        pieces.append(embed(scene.common, batch)[0])
+        batch = Samples((stand_in.data.images[chosen].astype(np.float32), stand_in.data.labels[chosen]))
+        pieces.append(embed(stand_in.common, batch)[0])
         yield None
-    vectors, labels = torch.cat(pieces), torch.from_numpy(scene.data.labels[rows])
+    vectors, labels = torch.cat(pieces), torch.from_numpy(stand_in.data.labels[rows])
     place = {int(row): number for number, row in enumerate(rows)}
-    tested = vectors[: scene.held_out], labels[: scene.held_out]
-    for draw in range(scene.draws):
-        chosen = np.array([place[int(row)] for row in _draw(scene, draw)])
-        yield from _rehearse(scene, policy, epsilons, draw, (vectors, labels), chosen, tested)
+    tested = vectors[: stand_in.held_out], labels[: stand_in.held_out]
+    for draw in range(stand_in.draws):
+        chosen = np.array([place[int(row)] for row in _draw(stand_in, draw)])
+        yield from _rehearse(stand_in, policy, epsilons, draw, (vectors, labels), chosen, tested)
 
 
 def _rehearse(
-    scene: Scene,
+    stand_in: StandIn,
     policy: Policy,
     epsilons: Sequence[float],
     draw: int,
@@ -112,11 +112,11 @@ def _rehearse(
     tested: tuple[Tensor, Tensor],
 ) -> Iterator[Line]:
     vectors, labels = everything
-    exact = sums.add_up(sums.lift(vectors[chosen].numpy()), labels[chosen].numpy(), scene.classes)
-    exact *= scene.samples / len(chosen)
-    parts = _divide(chosen, scene.samples, scene.clients)[:MOST_TESTED]
+    exact = sums.add_up(sums.lift(vectors[chosen].numpy()), labels[chosen].numpy(), stand_in.classes)
+    exact *= stand_in.samples / len(chosen)
+    parts = _divide(chosen, stand_in.samples, stand_in.clients)[:MOST_TESTED]
     clients = [
-        {kind: Discriminant(vectors[own], labels[own], scene.classes, personal=kind == "personal") for kind in KINDS}
+        {kind: Discriminant(vectors[own], labels[own], stand_in.classes, personal=kind == "personal") for kind in KINDS}
         for own in parts
     ]
     alone = np.mean([_accuracy(client["personal"].by_itself(), tested) for client in clients])
@@ -125,8 +125,8 @@ def _rehearse(
         line: Line = {"draw": draw, "epsilon": epsilon, "shares": shares, "alone": float(alone)}
         noise, variance = np.zeros_like(exact), 0.0
         if epsilon is not None:
-            noise, variance = _draw_noise(scene, replace(policy, epsilon=epsilon, noise_shares=shares), rng)
-        total = _total(scene, exact + noise, variance)
+            noise, variance = _draw_noise(stand_in, replace(policy, epsilon=epsilon, noise_shares=shares), rng)
+        total = _total(stand_in, exact + noise, variance)
         line["deviation"] = math.sqrt(total.variance)
         for kind in KINDS:
             for client in clients:
@@ -135,42 +135,42 @@ def _rehearse(
         yield line
 
 
-def _draw_noise(scene: Scene, policy: Policy, rng: np.random.Generator) -> tuple[sums.Sum, float]:
+def _draw_noise(stand_in: StandIn, policy: Policy, rng: np.random.Generator) -> tuple[sums.Sum, float]:
     """Return the noise in the sum of all clients' releases, and the variance of one client's.
 
     A client without samples releases noise only; that of all clients is √clients times as large.
     """
-    dimension, nobody = scene.common.space.dimension, np.zeros(0, np.int64)
-    guard = SumsGuard(policy, nobody, classes=scene.classes, space=scene.common.name, seeded=rng)
+    dimension, nobody = stand_in.common.space.dimension, np.zeros(0, np.int64)
+    guard = SumsGuard(policy, nobody, classes=stand_in.classes, space=stand_in.common.name, seeded=rng)
     release = guard.release(sums.lift(np.zeros((0, dimension), np.float32)), nobody, nobody, 1)
-    noise = release.means.vectors[: scene.classes, : dimension + 1].astype(np.float64)
-    return noise * math.sqrt(scene.clients), sums.read_variance(release)
+    noise = release.means.vectors[: stand_in.classes, : dimension + 1].astype(np.float64)
+    return noise * math.sqrt(stand_in.clients), sums.read_variance(release)
 
 
-def _total(scene: Scene, noisy: sums.Sum, variance: float) -> sums.Sums:
+def _total(stand_in: StandIn, noisy: sums.Sum, variance: float) -> sums.Sums:
     """Return sums as a client reads them off a teacher, the mean over clients."""
-    release = sums.as_release(noisy / scene.clients, 1, scene.common.name, variance=variance)
-    means = release.means._replace(counts=np.full_like(release.means.counts, scene.clients))
-    teacher = Teacher(means, release.observations, scene.common.name)
-    total = sums.read_sums(teacher, scene.classes, scene.common.space.dimension, scene.common.name)
+    release = sums.as_release(noisy / stand_in.clients, 1, stand_in.common.name, variance=variance)
+    means = release.means._replace(counts=np.full_like(release.means.counts, stand_in.clients))
+    teacher = Teacher(means, release.observations, stand_in.common.name)
+    total = sums.read_sums(teacher, stand_in.classes, stand_in.common.space.dimension, stand_in.common.name)
     assert total is not None  # it has rows
     return total
 
 
-def _rows(scene: Scene) -> Integers:
+def _rows(stand_in: StandIn) -> Integers:
     """Return the rows that are needed: those held out, then those of any draw."""
-    held = _order(scene)[: scene.held_out]
-    return np.concatenate([held, np.unique(np.concatenate([_draw(scene, draw) for draw in range(scene.draws)]))])
+    held = _order(stand_in)[: stand_in.held_out]
+    return np.concatenate([held, np.unique(np.concatenate([_draw(stand_in, draw) for draw in range(stand_in.draws)]))])
 
 
-def _draw(scene: Scene, draw: int) -> Integers:
+def _draw(stand_in: StandIn, draw: int) -> Integers:
     """Return the rows of a draw, in random order."""
-    rest = _order(scene)[scene.held_out :]
-    return numpy_stream(SEED, "draw", draw).permutation(rest)[: scene.used]
+    rest = _order(stand_in)[stand_in.held_out :]
+    return numpy_stream(SEED, "draw", draw).permutation(rest)[: stand_in.used]
 
 
-def _order(scene: Scene) -> Integers:
-    return numpy_stream(SEED, "held out").permutation(len(scene.data.labels))
+def _order(stand_in: StandIn) -> Integers:
+    return numpy_stream(SEED, "held out").permutation(len(stand_in.data.labels))
 
 
 def _divide(rows: Integers, samples: int, clients: int) -> list[Integers]:

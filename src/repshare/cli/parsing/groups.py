@@ -15,7 +15,7 @@ SHARED: Layout = (
      "release-every precision weighted aggregation norm-bound lambda-kd lambda-disc lambda-length discriminator summed "
      "code-size report"),
     ("common space (methods CS and CA)", "agreement space loss shrinkage common-rounds common-precision held-out "
-     "keep-to-self pair personal"),
+     "keep-to-self pair common-only"),
     ("privacy", "epsilon delta planned-releases clip adjacency end-to-end training-share grad-clip noise-shares "
      "seeded-noise"),
 )  # fmt: skip

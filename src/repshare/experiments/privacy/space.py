@@ -32,10 +32,10 @@ PRIVATE: dict[str, Any] = {"adjacency": "add-remove", "seeded_noise": True}
 SHARED: dict[str, Any] = {**PRIVATE, "noise_shares": CLIENTS}
 KINDS: dict[str, dict[str, Any]] = {  # of private releases: what their titles end in, and their policies
     "": SHARED,
-    ", common part": {**SHARED, "personal": False},
+    ", common part": {**SHARED, "common_only": True},
     ", own noise": PRIVATE,
-    ", own noise, common part": {**PRIVATE, "personal": False},
-    ", replaced, common part": {**SHARED, "adjacency": "replace", "personal": False},
+    ", own noise, common part": {**PRIVATE, "common_only": True},
+    ", replaced, common part": {**SHARED, "adjacency": "replace", "common_only": True},
 }
 AT_ONE = (", own noise, common part", ", replaced, common part")  # kinds that are computed for ε = 1 only
 LEVELS = {  # rows without noise, and their dashes
@@ -75,7 +75,7 @@ def rows(amount: DataSize) -> list[Row]:
         Row("CA", "CA", {"rounds": 1, "eval_every": 1}),
         Row("CA, reduced space", "CA", {**once, "loss": "squared"}),
         Row("CS, no noise", "CS", once),
-        Row("CS, no noise, common part", "CS", once, {"personal": False}),
+        Row("CS, no noise, common part", "CS", once, {"common_only": True}),
     ]
     if amount.samples <= 6000:
         levels.append(Row("CS, 10 rounds, no noise", "CS", {"rounds": 10, "common_rounds": 10, "eval_every": 10}))
