@@ -19,6 +19,7 @@ from repshare.exchange.keys import Key
 from repshare.exchange.local import LocalExchange
 from repshare.learning.discriminant import Discriminant
 from repshare.methods import CA, CS
+from repshare.party.state import make_report
 from repshare.privacy import accounting
 from repshare.privacy.accounting import Charge
 from repshare.privacy.discrete import discrete_gaussian
@@ -278,6 +279,13 @@ def test_a_state_is_continued_to_the_same_bits():
 def test_what_cannot_be_private_is_refused(policy, common, message):
     with pytest.raises(ConfigError, match=message):
         client("alice", LocalExchange(Board(COMMON.task(3)), "alice"), common=common, **policy)
+
+
+def test_a_report_tells_nothing_about_the_samples():
+    made = through_a_board(epsilon=1.0, seeded_noise=True)[0]
+    told = make_report(made, made.round())
+    assert set(told) == {"round", "bytes_up", "bytes_down", "privacy", "model", "model_bytes"}
+    assert told["privacy"]["mode"] == "all that leaves, replace"
 
 
 def test_a_client_alone_needs_no_noise():
