@@ -44,6 +44,7 @@ LEVELS = {  # rows without noise, and their dashes
     "CS, 10 rounds, no noise": "-",
     "CS, no noise": (0, (5, 1)),
     "CS, no noise, common part": (0, (5, 3)),
+    "CA, 5 classes each": (0, (3, 1, 1, 1)),
 }
 NOISY_PARTNERS = {"attackers": 0.9, "attack": "noise"}
 HALF = {"partition": "shards", "classes_per_client": 5}  # of the classes: what a client alone cannot know
@@ -148,6 +149,7 @@ CURVES: dict[str, dict[str, Any]] = {
     "CS, ε = {}": {"marker": "o", "label": "CS, noise shared out"},
     "CS, ε = {}, common part": {"marker": "o", **OPEN},
     "CS, ε = {}, own noise": {**APART, "label": "CS, each its own noise"},
+    "CS, ε = {}, 5 classes each": {"marker": "D", "color": "#009E73", "label": "CS, clients with 5 of 10 classes"},
     "FL, ε = {}": {"marker": "^", "color": STYLES["FL"].colour, "label": "FedAvg with DP-SGD"},
 }
 
