@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from repshare import Board, Client, LeNet5, LocalExchange, MemoryStore, Policy, Task
+from repshare import Board, Client, LeNet5, LocalExchange, MemoryStore, Policy, Task, load
 from repshare.board import Wants
 from repshare.errors import ConfigError, DataError, Malformed, Refused, Unreachable
-from repshare.methods import FD, FL, IL, RS
+from repshare.methods import CS, FD, FL, IL, RS
 from repshare.sharing import wire
 
 
@@ -256,3 +256,20 @@ def test_test_labels_are_checked_before_anything_is_trained(halves):
 def test_a_policy_of_the_wrong_kind_is_refused(change):
     with pytest.raises(ConfigError, match=next(iter(change))):
         Policy(**change)
+
+
+def test_a_client_predicts_and_gives_its_model_and_features():
+    data = load("digits").normalised().train
+    inputs, labels = torch.from_numpy(data.images[:80]), torch.from_numpy(data.labels[:80])
+    client = Client(LeNet5(), (inputs, labels), policy=Policy(epochs=30), test=(inputs, labels))
+    client.round(test=False)
+    model = client.model
+    assert not model.training
+    with torch.inference_mode():
+        assert torch.equal(client.predict(inputs), model(inputs).argmax(1))
+    assert client.evaluate() == (client.predict(inputs) == labels).double().mean()
+    assert client.features(inputs[:3]).shape == (3, 84)
+    common = Client(LeNet5(), (inputs, labels), method=CS, test=(inputs, labels))
+    common.round(test=False)
+    assert common.evaluate() == (common.predict(inputs) == labels).double().mean() > 0.5
+    assert common.features(inputs[:3]).shape == (3, common.learner.dimension)

@@ -205,6 +205,30 @@ class Client:
             raise ValueError("this client was given no test data")
         return self.learner.evaluate(self.test).accuracy
 
+    @property
+    def model(self) -> nn.Module:
+        """The model, as it was given to this client, in evaluation mode. In a common space only `pair` trains it."""
+        return self.learner.network.model.eval()
+
+    def predict(self, inputs: Any) -> torch.Tensor:
+        """Return the class of each input (n,), by whatever this client is tested by: its model, or a common classifier.
+
+        Args:
+            inputs: A batch of inputs, in the form of the training data's.
+        """
+        return self.learner.predict(self._unlabelled(inputs))
+
+    def features(self, inputs: Any) -> torch.Tensor:
+        """Return the vector that stands for each input (n, d'): features of the model, or vectors of a common space.
+
+        Args:
+            inputs: A batch of inputs, in the form of the training data's.
+        """
+        return torch.from_numpy(self.learner.look(self._unlabelled(inputs)).features)
+
+    def _unlabelled(self, inputs: Any) -> Samples:
+        return Samples((inputs, torch.zeros(len(inputs), dtype=torch.long)), device=str(self.learner.samples.device))
+
     def save(self) -> bytes:
         """Return all that the same client, built again, needs to continue to the same bits: see `load`."""
         kept = io.BytesIO()
@@ -308,25 +332,15 @@ class Client:
         from repshare.privacy.sums import SumsGuard
 
         seeded = numpy_stream(self.seed, self.name, "privacy") if policy.seeded_noise else None
+        given: dict[str, Any] = {"levels": levels, "seeded": seeded}
+        labels, classes = learner.samples.labels.numpy(), learner.network.classes
         if isinstance(learner, CommonLearner):
-            return SumsGuard(
-                policy,
-                learner.samples.labels.numpy(),
-                classes=learner.network.classes,
-                space=learner.common.name,
-                levels=levels,
-                seeded=seeded,
-            )
+            return SumsGuard(policy, labels, classes=classes, space=learner.common.name, **given)
         make: type[Guard] = Guard
         if policy.end_to_end and self.method.share is not None:
             make = WeightsGuard if self.method.models == "one" else EndToEndGuard
         return make(
-            policy,
-            learner.samples.labels.numpy(),
-            dimension=learner.dimension,
-            classes=policy.share_classes or range(learner.network.classes),
-            levels=levels,
-            seeded=seeded,
+            policy, labels, dimension=learner.dimension, classes=policy.share_classes or range(classes), **given
         )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 from repshare import Board, Client, LeNet5, LocalExchange, Policy, RelayExchange, Task
@@ -107,6 +108,12 @@ def test_two_processes_with_different_models_learn_more_together_than_alone(fold
         together[name] = mean_accuracy([line["test_accuracy"] for line in lines])
         assert f"{name} after 40 rounds: test accuracy {lines[-1]['test_accuracy']:.2%}" in process.out.read_text()
         assert f"round   40   loss {lines[-1]['ce']:6.3f}" in process.out.read_text()
+        kept = folder / f"repshare-digits-{name}" / "model.safetensors"
+        assert f"the model is in repshare-digits-{name}/model.safetensors" in process.out.read_text()
+        assert kept.stat().st_mode & 0o777 == 0o600
+        again = make(name)
+        again.model.load_state_dict(safetensors.torch.load_file(kept))
+        assert again.evaluate() == lines[-1]["test_accuracy"]
     # Both together: on a busy machine one may be far ahead, and then has little to learn from the other.
     assert sum(together.values()) > sum(alone.values()), (together, alone)
 

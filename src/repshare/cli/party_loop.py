@@ -260,10 +260,12 @@ def _print_summary(state: "State", console: Console, *, as_json: bool) -> None:
     trouble = f"; trouble in {troubled} of them" if troubled else ""
     sent = f"sent {terminal.traffic(up)} and received {terminal.traffic(down)} in all"
     say(console, f"{name} after {rounds} rounds: {compared}{tests}{sent}{trouble}", "bold")
-    if lines and not lines[-1]["bytes_up"]:
+    if lines and lines[-1]["trouble"] and not lines[-1]["bytes_up"]:
         say(console, "the last release was not sent", "yellow")
     if in_hand:
         say(console, f"the classifier is in {state.classifier}: repshare.load_classifier reads it", "bold")
+    if lines and state.trains_model:
+        say(console, f"the model is in {state.model}: safetensors.torch.load_file reads its state_dict", "bold")
 
 
 def show_preview(

@@ -119,6 +119,11 @@ class CommonLearner(Learner):
             last = _tested[samples] = _Tested(vectors, linear, score)
         return last.score
 
+    def predict(self, samples: Samples) -> Tensor:
+        """Return the class that the current classifier chooses for each of these samples (n,)."""
+        vectors, _ = embed(self.common, samples)
+        return self.classifier()(vectors).argmax(1).cpu()
+
     def look(self, samples: Samples) -> View:
         """Return these samples' vectors in the space, and the current classifier."""
         linear = self.classifier()

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from repshare.errors import ConfigError
 from repshare.learning.common_learner import CommonLearner
-from repshare.learning.measures import Losses, Score, count_hits
+from repshare.learning.measures import Losses, Score
 from repshare.learning.samples import Samples
 from repshare.learning.training import Learner
 
@@ -76,10 +76,14 @@ class PairedLearner(CommonLearner):
 
     def evaluate(self, samples: Samples) -> Score:
         """Count how many of these samples the pair gets right; distilled, the network alone."""
+        return Learner.evaluate(self, samples)
+
+    def predict(self, samples: Samples) -> Tensor:
+        """Return the class that the pair chooses for each of these samples (n,)."""
         logits = torch.cat([logits for (_, logits), _ in self._outputs(samples)])
         if self.policy.pair == "pair":
             logits = self.mixture(logits, self.classifier()(self.embed_once(samples)))
-        return count_hits(logits.argmax(1).cpu(), samples.labels, self.network.classes)
+        return logits.argmax(1).cpu()
 
     def state(self) -> dict[str, Any]:
         """Return all that another learner of the same kind needs to continue to the same bits."""

@@ -202,8 +202,11 @@ class Learner:
 
     def evaluate(self, samples: Samples) -> Score:
         """Count how many of these samples the model gets right."""
-        chosen = torch.cat([logits.argmax(1).cpu() for (_, logits), _ in self._outputs(samples)])
-        return count_hits(chosen, samples.labels, self.network.classes)
+        return count_hits(self.predict(samples), samples.labels, self.network.classes)
+
+    def predict(self, samples: Samples) -> Tensor:
+        """Return the class that the model chooses for each of these samples (n,)."""
+        return torch.cat([logits.argmax(1).cpu() for (_, logits), _ in self._outputs(samples)])
 
     def look(self, samples: Samples) -> View:
         """Return this client's view of these samples."""

@@ -10,6 +10,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
+import torch
+
 from repshare.board import Wants
 from repshare.client import Client, Record, make_wants
 from repshare.errors import CheckpointError, ConfigError, ExchangeError, Outdated, RepshareError
@@ -24,6 +27,8 @@ from repshare.results.records import Folder
 
 LEDGER = "privacy.jsonl"
 TOTAL = "total"
+MODEL = "model.safetensors"
+ROW_MAJOR = torch.contiguous_format  # the only layout that safetensors has
 
 
 class CachingExchange:
@@ -65,6 +70,7 @@ class CachingExchange:
 class State:
     """A client's folder: run.json describes the client, records.jsonl its rounds, client.state the last one.
 
+    model.safetensors has the model's weights, by their names in its state_dict.
     In a common space, classifier.safetensors is the classifier in hand, and total the last total of a group.
     privacy.jsonl is the ledger of what its releases have cost; it is never reset. privacy.release is the
     last one that was charged, until it is acknowledged. Only the owner may read any of this.
@@ -74,7 +80,7 @@ class State:
         self.client, self.membership = client, membership
         self._path, self._teacher = path / "client.state", path / "teacher"
         self._ledger, self._restarted = path / LEDGER, False
-        self.classifier, self.total = path / classifier.FILE, path / TOTAL
+        self.classifier, self.total, self.model = path / classifier.FILE, path / TOTAL, path / MODEL
         self.others: int | None = None  # behind the common classifier, as far as known
         self.folder = Folder(path, _describe(client, membership), resume=True, option="--state", private=True)
         self.records = self.folder.records  # one line a round
@@ -135,6 +141,16 @@ class State:
         self.records.add([asdict(record)])
         state = self.client.save()
         write_atomically(self._path, zlib.crc32(state).to_bytes(4) + state, private=True)
+        if self.trains_model:
+            weights = self.client.learner.network.model.state_dict()
+            plain = {name: each.detach().cpu().clone(memory_format=ROW_MAJOR) for name, each in weights.items()}
+            body = safetensors.torch.save(plain)
+            write_atomically(self.model, body, private=True)
+
+    @property
+    def trains_model(self) -> bool:
+        """Return whether rounds change the client's model. In a common space, only a network beside it is trained."""
+        return not self.client.method.in_space or self.client.policy.pair != "no"
 
     def play(self, *, test: bool) -> Record:
         """Carry out a round, and keep it."""
@@ -180,7 +196,7 @@ class State:
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""
         self._restarted = True
-        for path in (self._path, self._teacher, self.classifier, self.total):
+        for path in (self._path, self._teacher, self.classifier, self.total, self.model):
             path.unlink(missing_ok=True)
         self.records.keep_only([])
 
