@@ -56,12 +56,20 @@ def _trimmed_mean(rows: Vectors) -> Vectors:
 
 
 def _geometric_median(rows: Vectors) -> Vectors:
-    """Return the point with the least sum of distances to all rows, by Weiszfeld's iteration."""
+    """Return the point with the least sum of distances to all rows, by Weiszfeld's iteration.
+
+    At a row, which would hold it for good, the step of Vardi and Zhang (2000) leads away unless the row is the median.
+    """
     point = np.median(rows, axis=0)
     spread = float(np.linalg.norm(rows - point, axis=1).max())
     for _ in range(STEPS if spread > 0 else 0):
-        weights = 1 / np.maximum(np.linalg.norm(rows - point, axis=1), CLOSE * spread)  # (n,)
+        distances = np.linalg.norm(rows - point, axis=1)  # (n,)
+        away = distances > CLOSE * spread
+        weights = 1 / np.maximum(distances, CLOSE * spread) * away
         nearer = weights @ rows / weights.sum()
+        if held := len(rows) - int(away.sum()):
+            pull = float(np.linalg.norm(nearer - point) * weights.sum())
+            nearer = point + max(0.0, 1 - held / pull) * (nearer - point) if pull > 0 else point
         if np.linalg.norm(nearer - point) <= CLOSE * spread:
             return np.asarray(nearer)
         point = nearer
