@@ -1,5 +1,6 @@
 """`repshare`: parse the command line, carry it out, and say in one line what went wrong if anything did."""
 
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -92,6 +93,8 @@ Tab completion: repshare --tyro-write-completion bash FILE (also zsh, fish)."""
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line, carry it out, and say in one line what went wrong if anything did."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # not every encoding of Windows has ▂ or ε
+        sys.stdout.reconfigure(errors="replace")
     try:
         try:
             _carry_out("repshare", CommandGroup(TITLE, COMMANDS), given)

@@ -80,7 +80,7 @@ def make_front(*, needs_token: bool) -> str:
     plotly = find_plotly()
     # Under these ids plotly would add styles for kinds of figures that the page has not: those taken, it does not.
     own = set(re.findall(rb'getElementById\("([0-9a-f]{64})"\)', plotly.content)) if plotly else ()
-    made = (FOLDER / "page.html").read_text()
+    made = (FOLDER / "page.html").read_text("utf-8")
     for place, told in {
         "NEEDS_TOKEN": "yes" if needs_token else "no",
         "PLOTLY_VERSION": plotly.tag if plotly else "none",
