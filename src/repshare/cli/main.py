@@ -68,6 +68,7 @@ COMMANDS: Commands = {
     "demo": Command("Watch clients with different networks learn together.", "demo.command:demo"),
     "compare": Command("Compare methods on the same data: a table, a figure, all records.", "learning:compare"),
     "run": Command("Run one method.", "learning:run"),
+    "new": Command("Make a small project to start from.", "new.command:new"),
     "report": Command("Write one HTML file about recorded runs.", "report:report"),
     "reproduce": Command("Reproduce the paper's tables and figures, and further studies.", "reproduce:reproduce"),
     "data": Command("List the datasets, or download them.", "data:data"),
