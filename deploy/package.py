@@ -14,7 +14,7 @@ import time
 import venv
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_SECONDS = 120.0
-PORT = "18475"
+AT_ONCE = 2
 SMALL = "--dataset digits --clients 2 --rounds 1 --samples 40 --methods IL RS --inline"
 TASK = "relay tasks create digits --classes 10 --dimension 84"
 IN_THE_WHEEL = ("py.typed", "relay/page/static/page.html", "experiments/report/static/report.html", "cli/new/templates")
@@ -44,8 +44,8 @@ class Extra(NamedTuple):
 
 EXTRAS = {
     "": Extra(
-        ("--version", "--help", "relay serve --help", "new project"),
-        {f"compare {SMALL}": "learn", "relay serve": "relay", TASK: "relay", "keys new a.key": "peer"},
+        ("--version", "--help", "relay serve --help", "new project", TASK),
+        {f"compare {SMALL}": "learn", "relay serve": "relay", "keys new a.key": "peer"},
         not_there="torch",
     ),
     "relay": Extra((TASK, "relay check"), {f"compare {SMALL}": "learn", "relay check --redis redis://x": "redis"},
@@ -53,7 +53,7 @@ EXTRAS = {
     "learn": Extra((f"compare {SMALL} --name x", "report runs/x"), {"relay serve": "relay", "keys new a.key": "peer"}),
     "peer": Extra(("keys new a.key", "keys show a.key"), {f"compare {SMALL}": "learn"}, "zenoh", "torch"),
     "privacy": Extra((), {"relay serve": "relay"}, "repshare.privacy.accounting, repshare.learning.dp_training"),
-    "redis": Extra(("--version",), {"relay check": "relay"}, "repshare.stores.redis", "torch"),
+    "redis": Extra(("--version",), {"relay serve": "relay"}, "repshare.stores.redis", "torch"),
     "ray": Extra(("--version",), {f"compare {SMALL}": "learn"}, "ray", "torch"),
     "onnx": Extra(("--version",), {f"compare {SMALL}": "learn"}, "onnx, onnxscript, onnxruntime", "torch"),
     "trackers": Extra(("--version",), {f"compare {SMALL}": "learn"}, "tensorboard.compat.proto, mlflow", "torch"),
@@ -72,13 +72,16 @@ def main() -> None:
     begun = time.monotonic()
     wheel = build(given.folder)
     print(f"{wheel.name} and its source archive: {time.monotonic() - begun:.0f} s", flush=True)
-    for name in wanted:
-        begun = time.monotonic()
-        home = given.folder / (name or "base")
+
+    def try_one(name: str) -> None:
+        begun, home = time.monotonic(), given.folder / (name or "base")
         python = make_environment(home, wheel, name, download=given.download)
         try_alone(python, EXTRAS[name], home)
         print(f"{name or 'base'} alone: {time.monotonic() - begun:.0f} s", flush=True)
         shutil.rmtree(home)
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        list(threads.map(try_one, wanted))
 
 
 def build(folder: Path) -> Path:
@@ -162,23 +165,16 @@ def try_alone(python: str, extra: Extra, home: Path) -> None:
 
 def serve(repshare: str, place: Path) -> None:
     """Start a relay, ask it whether it is well, and stop it."""
-    with subprocess.Popen([repshare, "relay", "serve", "--port", PORT], cwd=place, stderr=subprocess.DEVNULL) as relay:
+    command, silent = [repshare, "relay", "serve", "--port", "0"], subprocess.DEVNULL
+    with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=silent, text=True) as relay:
         try:
-            check(eventually(lambda: httpx.get(f"http://127.0.0.1:{PORT}/healthz").status_code == 200), "no /healthz")
+            listening = relay.stdout.readline() if relay.stdout else ""
+            check(" at http://" in listening, f"the relay says {listening!r}")
+            url = listening.split(" at ")[1].split()[0]
+            check(httpx.get(f"{url}/healthz").status_code == 200, f"{url}/healthz does not answer")
         finally:
             relay.terminate()
         check(relay.wait(PATIENCE_SECONDS) == 0, f"the relay ended with {relay.returncode}")
-
-
-def eventually(question: Callable[[], bool]) -> bool:
-    """Return whether it becomes true."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            return question()
-        except httpx.TransportError:
-            time.sleep(0.05)
-    return False
 
 
 def run(command: list[str], place: Path, expected: int = 0) -> str:
