@@ -4,7 +4,7 @@ INSTALLED := .venv/.installed
 
 PAGES := build/pages
 
-.PHONY: help run test soak check audit bench docs format lock hashes clean
+.PHONY: help run test soak check package audit bench docs format lock hashes clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -31,6 +31,9 @@ check: $(INSTALLED) ## Formatting, lint, types, and whether versions fit their b
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python deploy/audit.py
+
+package: $(INSTALLED) ## Wheel and source archive, and each extra alone with them (EXTRAS="base learn"; DOWNLOAD=--download: from an index)
+	$(BIN)/python deploy/package.py $(EXTRAS) $(DOWNLOAD)
 
 audit: $(INSTALLED) ## The same versions against a service of known holes; exit code 3 from it: not available, nothing was audited
 	@test -x build/audit/bin/pip-audit || { $(PYTHON) -m venv build/audit \

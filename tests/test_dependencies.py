@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+
+from repshare.imports import EXTRAS
 
 ROOT = Path(__file__).parent.parent
 FILES = ("pyproject.toml", "constraints.txt", "deploy/requirements.txt")
@@ -138,3 +141,10 @@ def test_an_audit_without_its_program_or_its_data_is_no_good_news(tmp_path):
         done = audit(ROOT, "--service", tool)
         assert done.returncode == 3
         assert "NOT AUDITED: the data about known holes is not available here" in done.stderr
+
+
+def test_every_extra_is_named_to_those_who_lack_it_and_tried_alone():
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    assert set(EXTRAS) == extras - {"docs", "dev"}
+    tried = runpy.run_path(str(ROOT / "deploy/package.py"))["EXTRAS"]
+    assert set(tried) == {"", *EXTRAS}

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import repshare
+from support.browsers import Visit, start_browser
 from support.warm import run_warm
 
 ROOT = Path(__file__).parent.parent
@@ -166,18 +167,43 @@ def test_every_parameter_in_the_reference_is_described():
     assert missing == []
 
 
-def test_the_site_is_built_with_every_link_leading_somewhere_and_nothing_from_elsewhere(tmp_path):
-    pages, site = tmp_path / "pages", tmp_path / "site"
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site as `make docs` builds it: its folder."""
+    folder = tmp_path_factory.mktemp("documents")
+    pages, site = folder / "pages", folder / "site"
     shutil.copytree(ROOT, pages, ignore=shutil.ignore_patterns(".*", "build", "runs", "src", "tests"))
     config = (ROOT / "mkdocs.yml").read_text()
-    for name, place in {"build/pages": pages, "build/site": site, "[src]": f"[{ROOT / 'src'}]"}.items():
+    ours = {"[src]": f"[{ROOT / 'src'}]", "[deploy/": f"[{ROOT}/deploy/"}
+    for name, place in {"build/pages": pages, "build/site": site, **ours}.items():
         config = config.replace(name, str(place))
-    (tmp_path / "mkdocs.yml").write_text(config)
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(tmp_path / "mkdocs.yml")]
+    (folder / "mkdocs.yml").write_text(config)
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(folder / "mkdocs.yml")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+    return site
+
+
+def test_the_site_is_built_with_every_link_leading_somewhere_and_nothing_from_elsewhere(site):
     loaded = re.compile(
         r"<(?:script|img|iframe)[^>]*src=\"(?:https?:)?//|<link[^>]*rel=\"stylesheet\"[^>]*href=\"https?://"
     )
     for page in site.rglob("*.html"):
         assert not loaded.search(page.read_text()), page
+
+
+def test_the_sites_search_finds_pages_when_it_is_opened_from_the_disk(site):
+    with start_browser() as browser:
+        visit = Visit(browser)
+        visit.page.goto((site / "docs" / "joining.html").as_uri())
+        visit.page.click('[data-bs-target="#mkdocs_search_modal"]')
+        visit.page.wait_for_selector("#mkdocs-search-query:focus")
+        visit.page.keyboard.type("tab complet")  # half a word
+        visit.wait_text("#mkdocs-search-results h3", "Tab completion")
+        visit.page.click("#mkdocs-search-results h3 a")
+        visit.wait_text("h1", "The command line")
+        assert visit.page.url.endswith("/docs/command-line.html#tab-completion")
+        visit.page.goto((site / "index.html").as_uri() + "?q=%3Cb%3Exyzzy")  # nothing, and no markup of ours
+        visit.wait_text("#mkdocs-search-results", "No results found")
+        assert visit.errors == []
+        assert visit.hosts <= {""}

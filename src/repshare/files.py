@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and files that only their owner may read."""
+"""Files that are there whole or not at all, files that only their owner may read, and locks between processes."""
 
 import os
 import stat
@@ -7,9 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from filelock import lock_descriptor
+
 from repshare.errors import ConfigError
 
 OWNER_ONLY = 0o600
+HAS_MODES = os.name == "posix"  # on Windows a file is as private as its folder, and its mode says nothing
+LOCK_POLL_SECONDS = 0.005
 PART = ".part"  # the end of the name of a file that is being written
 
 
@@ -23,7 +27,7 @@ def write_atomically(path: Path, content: str | bytes, *, private: bool = False)
         temporary.unlink(missing_ok=True)  # left by a killed process; or a link, through which nothing is written
         how = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with os.fdopen(os.open(temporary, how, OWNER_ONLY if private else 0o666), "wb") as file:
-            if not private and path.exists():
+            if HAS_MODES and not private and path.exists():
                 os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
@@ -45,18 +49,28 @@ def explain_errors(what: str) -> Iterator[None]:
 def open_private(path: Path, mode: str) -> IO[Any]:
     """Open a file that only its owner may read, also if it was there before and others could."""
     file = open(path, mode, opener=lambda name, flags: os.open(name, flags, OWNER_ONLY))  # noqa: SIM115
-    if os.fstat(file.fileno()).st_mode & 0o077:
+    if HAS_MODES and os.fstat(file.fileno()).st_mode & 0o077:
         os.fchmod(file.fileno(), OWNER_ONLY)
     return file
 
 
 def others_may_read(path: Path) -> bool:
-    """Return whether other users of this machine may read the file."""
-    return bool(path.stat().st_mode & 0o077)
+    """Return whether other users of this machine may read the file, as far as its mode says so."""
+    return HAS_MODES and bool(path.stat().st_mode & 0o077)
+
+
+def lock(file: IO[Any], *, wait: bool = True) -> bool:
+    """Lock an open file until it is closed or its process ends, however that happens. Return whether that worked.
+
+    `wait` for another process that has locked it; otherwise it does not work.
+    """
+    return lock_descriptor(file.fileno(), blocking=wait, poll_interval=LOCK_POLL_SECONDS)
 
 
 def sync_folder(path: Path) -> None:
-    """Make durable that a file in this folder was created or renamed."""
+    """Make durable that a file in this folder was created or renamed. Windows has no such call."""
+    if os.name == "nt":
+        return
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -70,7 +70,14 @@ EXTRAS = {
     "ray": ("ray",),
     "peer": ("zenoh", "cryptography"),
     "privacy": ("dp_accounting", "opacus", "scipy"),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "trackers": ("tensorboard", "mlflow"),
 }
+
+
+def how_to_install(extra: str) -> str:
+    """Return the command that installs an extra today: from a clone, since no index has the package."""
+    return f"pip install -c constraints.txt '.[{extra}]' in a clone of repshare"
 
 
 def missing(error: ModuleNotFoundError) -> ConfigError:
@@ -78,5 +85,5 @@ def missing(error: ModuleNotFoundError) -> ConfigError:
     module = (error.name or "").partition(".")[0]
     for extra, modules in EXTRAS.items():
         if module in modules:
-            return ConfigError(f"this needs {module}, which is not installed: pip install 'repshare[{extra}]'")
+            return ConfigError(f"this needs {module}, which is not installed: {how_to_install(extra)}")
     raise error

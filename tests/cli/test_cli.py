@@ -501,7 +501,8 @@ def test_without_pytorch_every_help_works_and_commands_say_what_to_install():
     needing = [["compare", "--dataset", "digits"], ["run", "RS"], ["join", "http://localhost:1", "--task", "a.py:b"]]
     code = WITHOUT_PYTORCH.replace("ARGUMENTS", repr([*helps, *needing]))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    install = "repshare: this needs torch, which is not installed: pip install 'repshare[learn]'"
+    how = "pip install -c constraints.txt '.[learn]' in a clone of repshare"
+    install = f"repshare: this needs torch, which is not installed: {how}"
     assert done.stderr.splitlines() == ["exit code 0"] * len(helps) + [install, "exit code 2"] * len(needing)
     assert "fixed codes" in done.stdout  # the methods are listed without their modules
 

@@ -265,7 +265,8 @@ def test_what_a_relay_and_its_commands_write_is_for_their_owner_alone(tmp_path):
             made = {path.name: mode(path) for path in tmp_path.iterdir() if path.suffix not in (".out", ".err")}
     finally:
         os.umask(before)
-    wanted = {"relay.db", "relay.db-wal", "relay.db-shm", "alice.token", "digits.task", "audit.jsonl"}
+    log = {"audit.jsonl", ".audit.jsonl.lock"}
+    wanted = {"relay.db", "relay.db-wal", "relay.db-shm", "alice.token", "digits.task", *log}
     assert made == dict.fromkeys(wanted, 0o600)
 
 

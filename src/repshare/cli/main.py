@@ -1,5 +1,6 @@
 """`repshare`: parse the command line, carry it out, and say in one line what went wrong if anything did."""
 
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +68,7 @@ COMMANDS: Commands = {
     "demo": Command("Watch clients with different networks learn together.", "demo.command:demo"),
     "compare": Command("Compare methods on the same data: a table, a figure, all records.", "learning:compare"),
     "run": Command("Run one method.", "learning:run"),
+    "new": Command("Make a small project to start from.", "new.command:new"),
     "report": Command("Write one HTML file about recorded runs.", "report:report"),
     "reproduce": Command("Reproduce the paper's tables and figures, and further studies.", "reproduce:reproduce"),
     "data": Command("List the datasets, or download them.", "data:data"),
@@ -92,6 +94,8 @@ Tab completion: repshare --tyro-write-completion bash FILE (also zsh, fish)."""
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line, carry it out, and say in one line what went wrong if anything did."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # not every encoding of Windows has ▂ or ε
+        sys.stdout.reconfigure(errors="replace")
     try:
         try:
             _carry_out("repshare", CommandGroup(TITLE, COMMANDS), given)

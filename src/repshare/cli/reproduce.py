@@ -113,5 +113,5 @@ def reproduce(
         terminal.print_json({"experiment": what, "setting": experiment.describe(setting)["setting"], "lines": lines})
     for file in files:
         if file.suffix == ".md" and not json:
-            console.print(file.read_text(), highlight=False, markup=False)
+            console.print(file.read_text("utf-8"), highlight=False, markup=False)
         terminal.say(console, str(file))

@@ -31,7 +31,7 @@ def debian(package: str, inside: str, scratch: Path) -> Path:
     try:
         _run(download, scratch)
     except DataError:
-        if os.geteuid() != 0:  # only root may refresh the list of packages
+        if not hasattr(os, "geteuid") or os.geteuid() != 0:  # only root may refresh the list of packages
             raise
         _run(["apt-get", "--quiet", "update"], scratch)
         _run(download, scratch)
@@ -40,12 +40,14 @@ def debian(package: str, inside: str, scratch: Path) -> Path:
 
 
 def _run(command: list[str], folder: Path) -> None:
-    if shutil.which(command[0]) is None:
+    program = shutil.which(command[0])
+    if program is None:
         raise DataError(f"{command[0]} is not installed")
     shown = " ".join(command[:2])
     try:
+        whole = [program, *command[1:]]  # Windows starts npm.cmd only by its whole name
         subprocess.run(
-            command, cwd=folder, timeout=TIMEOUT_SECONDS, check=True, stdin=subprocess.DEVNULL, capture_output=True
+            whole, cwd=folder, timeout=TIMEOUT_SECONDS, check=True, stdin=subprocess.DEVNULL, capture_output=True
         )
     except subprocess.TimeoutExpired as error:
         raise DataError(f"{shown} took longer than {TIMEOUT_SECONDS:g} s") from error

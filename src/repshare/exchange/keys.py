@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from repshare.errors import ConfigError, Outdated, Refused
-from repshare.files import explain_errors, write_atomically
+from repshare.files import HAS_MODES, explain_errors, write_atomically
 from repshare.sharing import wire
 from repshare.sharing.wire import Signed
 from repshare.stores import MemoryStore, Store, Transaction
@@ -220,18 +220,19 @@ def _message(signed: Signed, challenge: bytes) -> bytes:
 
 def _read_private(path: Path) -> bytes:
     """Read a regular file that only its owner may read. It is opened once, so that it cannot be swapped in between."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe would keep us waiting
+    how = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)  # a pipe would keep us waiting; on Windows, none is a file
+    with os.fdopen(os.open(path, how), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ConfigError(f"{path} is not a file")
-        if status.st_mode & 0o077:
+        if HAS_MODES and status.st_mode & 0o077:
             raise ConfigError(f"others may read the key in {path}: chmod 600 {path}")
         return file.read(LONGEST_KEY_FILE)
 
 
 def _read(path: Path) -> Iterator[tuple[str, bytes]]:
     try:
-        if path.stat().st_mode & 0o002:
+        if HAS_MODES and path.stat().st_mode & 0o002:
             raise ConfigError(f"anyone on this machine may change the trust file {path}: chmod o-w {path}")
         lines = path.read_text().splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:

@@ -4,7 +4,6 @@ The first line identifies the samples: charges for other samples would be no bou
 of itself and of all lines before it, so that an edited or a missing line is noticed.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from repshare.errors import CheckpointError, ConfigError
-from repshare.files import open_private, sync_folder
+from repshare.files import lock, open_private, sync_folder
 
 VERSION = 1
 HASH = "chain"
@@ -114,7 +113,7 @@ def read_ledger(path: Path) -> tuple[Entry, list[Entry]]:
 def _locked(path: Path) -> Iterator[IO[bytes]]:
     try:
         with open_private(path, "a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file)
             yield file
     except OSError as error:
         raise CheckpointError(f"{path} cannot be used: {error.strerror}; nothing may be released") from error

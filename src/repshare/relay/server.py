@@ -7,6 +7,7 @@ import socket
 import ssl
 import sys
 from asyncio import AbstractEventLoop, TimerHandle, Transport
+from contextlib import suppress
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -308,15 +309,17 @@ def _within_files(options: RelayOptions) -> RelayOptions:
 
     No more connections than there can be files, and some to spare: what needs one then would fail without a word.
     """
-    if sys.platform == "win32":
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows has no such limit
         return options
-    import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(hard, MOST_FILES) if hard != resource.RLIM_INFINITY else MOST_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
+        with suppress(ValueError, OSError):  # macOS has another limit below the one that it tells
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
     if soft == resource.RLIM_INFINITY or options.connections <= soft - SPARE_FILES:
         return options
     connections = max(1, soft - SPARE_FILES)

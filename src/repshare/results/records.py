@@ -3,7 +3,6 @@
 Everything shown later, table or figure, is made from these files alone.
 """
 
-import fcntl
 import json
 import math
 import platform
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 from repshare.config import Setting
 from repshare.errors import ConfigError
-from repshare.files import explain_errors, open_private, write_atomically
+from repshare.files import explain_errors, lock, open_private, write_atomically
 
 Line = dict[str, Any]
 LOCK = ".lock"
@@ -78,14 +77,14 @@ class Folder:
 
     def __enter__(self) -> Self:
         """Keep other processes out until the block ends."""
-        self._lock = (self.path / LOCK).open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        self._lock = (self.path / LOCK).open("a")
+        with explain_errors(f"{self.path} cannot be locked"):
+            locked = lock(self._lock, wait=False)
+        if not locked:
             self._lock.close()
             raise ConfigError(
                 f"{self.path} is being written by another process: wait for it, or choose another {self.option}"
-            ) from error
+            )
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from repshare.errors import ConfigError, RepshareError, WorkerFailed
+from repshare.imports import how_to_install
 from repshare.simulation.checkpoint import SavedState
 from repshare.simulation.plan import Plan
 from repshare.simulation.pools import Workers
@@ -21,7 +22,7 @@ class Cluster(Workers):
         try:
             import ray
         except ImportError as error:
-            raise ConfigError("a Ray cluster needs Ray: pip install 'repshare[ray]'") from error
+            raise ConfigError(f"a Ray cluster needs Ray: {how_to_install('ray')}") from error
         self._ray: Any = ray
         self._actors: list[Any] = []
         self._ours = not self._ray.is_initialized()

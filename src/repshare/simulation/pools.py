@@ -41,7 +41,8 @@ class Workers(ABC):
     count: int
 
     def __enter__(self) -> Self:
-        self._scratch = tempfile.TemporaryDirectory(prefix="repshare-")  # its name shows whose it was, if we are killed
+        # Its name shows whose it was, if we are killed. Windows keeps files that are still mapped.
+        self._scratch = tempfile.TemporaryDirectory(prefix="repshare-", ignore_cleanup_errors=True)
         return self
 
     def __exit__(self, *_: object) -> None:

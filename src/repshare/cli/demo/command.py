@@ -1,5 +1,6 @@
 """`repshare demo`: a collaboration to watch, on this machine."""
 
+import os
 import sys
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
@@ -50,6 +51,11 @@ def demo(options: DemoOptions, keep: Path | None = None, stay: bool = False, jso
     from repshare.cli.demo.processes import DemoProcesses
     from repshare.cli.demo.view import final_table, live_table, summarise, tell_story
 
+    if os.name != "posix":
+        raise ConfigError(
+            "the demo needs Linux or macOS, where its processes end with it: use WSL, or start "
+            "`repshare relay serve` and `repshare join` yourself (docs/getting-started.md)"
+        )
     console = Console(stderr=json, highlight=False)
     try:
         with _folder(keep) as folder, DemoProcesses(Path(folder), remove=keep is None) as processes:

@@ -79,7 +79,7 @@ def _experiment(run: Recorded) -> list[Section]:
     """Return the table and the figure that the experiment itself wrote."""
     table, figure = run.path / "table.md", run.path / "figure.svg"
     return [
-        Section("Results", _from_markdown(table.read_text()) if table.is_file() else []),
+        Section("Results", _from_markdown(table.read_text("utf-8")) if table.is_file() else []),
         Section("Figure", [_picture(figure.read_bytes(), "Figure of the experiment")] if figure.is_file() else []),
     ]
 

@@ -7,16 +7,12 @@ import getpass
 import json
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
-from repshare.files import explain_errors
-
-if sys.platform != "win32":
-    import fcntl
+from repshare.files import OWNER_ONLY, explain_errors, lock
 
 Action = Literal["create", "delete", "import", "export", "invite", "revoke", "publish", "withdraw"]
 
@@ -33,7 +29,7 @@ class AuditLog:
         self._place, self._clock = place, clock
         if place not in (None, STANDARD_OUTPUT):
             with explain_errors(f"the audit log {place} cannot be written"):
-                os.close(_open(Path(str(place))))
+                _append(Path(str(place)), b"")
 
     def note(self, action: Action, role: str, name: str, /, **about: Any) -> None:
         """Write down that this was done, and by whom."""
@@ -54,26 +50,19 @@ class AuditLog:
         """Write down what was done by a command on this machine."""
         try:
             name = getpass.getuser()
-        except (KeyError, OSError):  # a user id without a name
-            name = str(os.getuid()) if sys.platform != "win32" else ""
+        except (KeyError, OSError, ImportError):  # a user id without a name; a service of Windows
+            name = str(os.getuid()) if hasattr(os, "getuid") else ""
         self.note(action, "operator", name, **about)
 
 
 def _append(path: Path, line: bytes) -> None:
-    while True:
-        file = _open(path)
-        try:
-            if sys.platform != "win32":
-                fcntl.flock(file, fcntl.LOCK_EX)
-            if not path.exists() or os.fstat(file).st_ino != path.stat().st_ino:
-                continue  # another process has just renamed it
-            if os.fstat(file).st_size + len(line) > MOST_BYTES:
-                _rotate(path)
-                continue
-            os.write(file, line)
-            return
-        finally:
-            os.close(file)
+    """Add a line, while no other process adds one or renames the file."""
+    with _open(path.with_name(f".{path.name}.lock")) as held:
+        lock(held)
+        if path.exists() and path.stat().st_size + len(line) > MOST_BYTES:
+            _rotate(path)
+        with _open(path) as file:
+            file.write(line)
 
 
 def _rotate(path: Path) -> None:
@@ -85,5 +74,6 @@ def _rotate(path: Path) -> None:
     path.replace(path.with_name(f"{path.name}.1"))
 
 
-def _open(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+def _open(path: Path) -> IO[bytes]:
+    """Open a file to add to it; a new one is for its owner alone."""
+    return open(path, "ab", buffering=0, opener=lambda name, flags: os.open(name, flags, OWNER_ONLY))

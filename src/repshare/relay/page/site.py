@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from repshare.imports import how_to_install
 from repshare.relay.problems import Problem
 
 FOLDER = Path(__file__).parent / "static"
@@ -80,7 +81,7 @@ def make_front(*, needs_token: bool) -> str:
     plotly = find_plotly()
     # Under these ids plotly would add styles for kinds of figures that the page has not: those taken, it does not.
     own = set(re.findall(rb'getElementById\("([0-9a-f]{64})"\)', plotly.content)) if plotly else ()
-    made = (FOLDER / "page.html").read_text()
+    made = (FOLDER / "page.html").read_text("utf-8")
     for place, told in {
         "NEEDS_TOKEN": "yes" if needs_token else "no",
         "PLOTLY_VERSION": plotly.tag if plotly else "none",
@@ -93,7 +94,7 @@ def make_front(*, needs_token: bool) -> str:
 def send_plotly(plotly: Plotly | None, request: Request) -> Response:
     """Return plotly as a response. What is asked for with its version never changes; the rest is asked for again."""
     if plotly is None:
-        raise Problem("unknown", "the page's figures need plotly: pip install 'repshare[relay]'")
+        raise Problem("unknown", f"the page's figures need plotly: {how_to_install('relay')}")
     headers = {**HEADERS, "ETag": f'"{plotly.tag}"', "Vary": "Accept-Encoding"}
     if request.query_params.get("v") == plotly.tag:
         headers["Cache-Control"] = f"public, max-age={YEAR_SECONDS}, immutable"

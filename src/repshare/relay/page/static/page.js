@@ -123,7 +123,7 @@ function showAll() {
   say("shared", `${view.common ? SHARED_IN_SPACE : SHARED} What a client reports beyond that, it chose to.`);
   showSummary();
   if (window.Plotly) showCurves(view.curves, chosen);
-  else say("curves-words", "The figures need plotly on the relay’s machine: pip install 'repshare[relay]'.");
+  else say("curves-words", "The figures need plotly on the relay’s machine: install the extra relay.");
   showMembers(view, now(), chosen, choose);
   showTotal(view);
   showTraffic(view);

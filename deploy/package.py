@@ -1,0 +1,196 @@
+"""Build the wheel and the source archive, look into them, and try each extra alone in an environment of its own.
+
+An environment is new; into it the wheel is installed by pip. What the wheel asks for is linked from where this runs,
+which takes seconds; `--download` has pip fetch it instead, as a user does, which takes minutes with PyTorch.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import venv
+import zipfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import Distribution, distribution, distributions
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+PATIENCE_SECONDS = 120.0
+AT_ONCE = 2
+SMALL = "--dataset digits --clients 2 --rounds 1 --samples 40 --methods IL RS --inline"
+TASK = "relay tasks create digits --classes 10 --dimension 84"
+IN_THE_WHEEL = ("py.typed", "relay/page/static/page.html", "experiments/report/static/report.html", "cli/new/templates")
+IN_THE_ARCHIVE = ("Makefile", "constraints.txt", "mkdocs.yml", "docs/architecture.md", "tests/conftest.py",
+                  "tests/support/warm.py", "examples/party.py", "deploy/package.py")  # fmt: skip
+
+
+class Extra(NamedTuple):
+    """An extra to try alone: commands that must work with it, and commands that must name the extra they lack."""
+
+    works: tuple[str, ...] = ()
+    lacks: dict[str, str] = {}
+    imports: str = "repshare"
+    not_there: str = ""
+
+
+EXTRAS = {
+    "": Extra(
+        ("--version", "--help", "relay serve --help", "new project", TASK),
+        {f"compare {SMALL}": "learn", "relay serve": "relay", "keys new a.key": "peer"},
+        not_there="torch",
+    ),
+    "relay": Extra((TASK, "relay check"), {f"compare {SMALL}": "learn", "relay check --redis redis://x": "redis"},
+                   "repshare.relay.server", "torch"),
+    "learn": Extra((f"compare {SMALL} --name x", "report runs/x"), {"relay serve": "relay", "keys new a.key": "peer"}),
+    "peer": Extra(("keys new a.key", "keys show a.key"), {f"compare {SMALL}": "learn"}, "zenoh", "torch"),
+    "privacy": Extra((), {"relay serve": "relay"}, "repshare.privacy.accounting, repshare.learning.dp_training"),
+    "redis": Extra(("--version",), {"relay serve": "relay"}, "repshare.stores.redis", "torch"),
+    "ray": Extra(("--version",), {f"compare {SMALL}": "learn"}, "ray", "torch"),
+    "onnx": Extra(("--version",), {f"compare {SMALL}": "learn"}, "onnx, onnxscript, onnxruntime", "torch"),
+    "trackers": Extra(("--version",), {f"compare {SMALL}": "learn"}, "tensorboard.compat.proto, mlflow", "torch"),
+}  # fmt: skip
+
+
+def main() -> None:
+    """Build, look, try; end with 1 at the first thing that is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("extras", nargs="*", help="those to try; base for none (default: base and all)")
+    parser.add_argument("--download", action="store_true", help="have pip fetch what the extras need")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "package")
+    given = parser.parse_args()
+    wanted = ["" if name == "base" else name for name in given.extras] or list(EXTRAS)
+    shutil.rmtree(given.folder, ignore_errors=True)
+    begun = time.monotonic()
+    wheel = build(given.folder)
+    print(f"{wheel.name} and its source archive: {time.monotonic() - begun:.0f} s", flush=True)
+
+    def try_one(name: str) -> None:
+        begun, home = time.monotonic(), given.folder / (name or "base")
+        python = make_environment(home, wheel, name, download=given.download)
+        try_alone(python, EXTRAS[name], home)
+        print(f"{name or 'base'} alone: {time.monotonic() - begun:.0f} s", flush=True)
+        shutil.rmtree(home)
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        list(threads.map(try_one, wanted))
+
+
+def build(folder: Path) -> Path:
+    """Return the wheel, made from the source archive, both of which have what they should."""
+    source = folder / "source"
+    tracked = run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], ROOT).splitlines()
+    for name in tracked:  # a copy: building leaves files behind
+        if (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
+    run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)], folder)
+    (archive,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    with tarfile.open(archive) as tar:
+        held = {name.partition("/")[2] for name in tar.getnames()}
+    check(not (left := set(IN_THE_ARCHIVE) - held), f"{archive.name} lacks {left}")
+    names = zipfile.ZipFile(wheel).namelist()
+    for wanted in IN_THE_WHEEL:
+        check(any(name.startswith(f"repshare/{wanted}") for name in names), f"{wheel.name} lacks {wanted}")
+    foreign = [name for name in names if not name.startswith(("repshare/", "repshare-"))]
+    check(not foreign, f"{wheel.name} has {foreign[:3]}")
+    return wheel
+
+
+def make_environment(home: Path, wheel: Path, extra: str, *, download: bool) -> str:
+    """Return the Python of a new environment with the wheel and what one extra of it brings."""
+    venv.create(home, with_pip=False, symlinks=True)
+    python = str(home / "bin" / "python")
+    install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check"]
+    if download:
+        asked = f"{wheel}[{extra}]" if extra else str(wheel)
+        run([*install, "-c", str(ROOT / "constraints.txt"), asked], home)
+    else:
+        run([*install, "--no-deps", "--no-index", str(wheel)], home)
+        (packages,) = (home / "lib").glob("python*/site-packages")
+        link_needed(packages, extra)
+    return python
+
+
+def link_needed(packages: Path, extra: str) -> None:
+    """Link all that the wheel in this folder asks for, with one extra, from the environment in which this runs."""
+    (wheel,) = distributions(name="repshare", path=[str(packages)])
+    needed: dict[str, Distribution] = {}
+    collect(wheel, {extra}, needed, set())
+    roots = Counter(root for one in distributions() for root in {path.parts[0] for path in one.files or ()})
+    for one in needed.values():
+        for path in {Path(file) if roots[file.parts[0]] > 1 else Path(file.parts[0]) for file in one.files or ()}:
+            if ".." not in path.parts and not (link := packages / path).exists():
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(Path(str(one.locate_file(str(path)))))
+
+
+def collect(asking: Distribution, extras: set[str], found: dict[str, Distribution], seen: set[tuple[str, str]]) -> None:
+    """Add what a distribution asks for, and what that asks for, as pip would."""
+    for each in map(Requirement, asking.requires or ()):
+        if each.marker is not None and not any(each.marker.evaluate({"extra": extra}) for extra in extras or {""}):
+            continue
+        name = canonicalize_name(each.name)
+        found[name] = distribution(name)
+        if new := {(name, extra) for extra in {"", *each.extras}} - seen:
+            seen |= new
+            collect(found[name], {extra for _, extra in new}, found, seen)
+
+
+def try_alone(python: str, extra: Extra, home: Path) -> None:
+    """Run an extra's commands as a user would, in a folder of its own."""
+    place = home / "work"
+    place.mkdir()
+    run([python, "-c", f"import {extra.imports}"], place)
+    if extra.not_there:
+        absent = f"from importlib.util import find_spec; assert find_spec({extra.not_there!r}) is None"
+        run([python, "-c", absent], place)
+    repshare = str(Path(python).with_name("repshare"))
+    for command in extra.works:
+        run([repshare, *command.split()], place)
+    for command, named in extra.lacks.items():
+        said = run([repshare, *command.split()], place, expected=2)
+        check(len(said.splitlines()) == 1 and f"'.[{named}]'" in said, f"repshare {command}: {said}")
+    if "relay.server" in extra.imports:
+        serve(repshare, place)
+
+
+def serve(repshare: str, place: Path) -> None:
+    """Start a relay, ask it whether it is well, and stop it."""
+    command, silent = [repshare, "relay", "serve", "--port", "0"], subprocess.DEVNULL
+    with subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=silent, text=True) as relay:
+        try:
+            listening = relay.stdout.readline() if relay.stdout else ""
+            check(" at http://" in listening, f"the relay says {listening!r}")
+            url = listening.split(" at ")[1].split()[0]
+            check(httpx.get(f"{url}/healthz").status_code == 200, f"{url}/healthz does not answer")
+        finally:
+            relay.terminate()
+        check(relay.wait(PATIENCE_SECONDS) == 0, f"the relay ended with {relay.returncode}")
+
+
+def run(command: list[str], place: Path, expected: int = 0) -> str:
+    """Return what a command printed."""
+    plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(command, cwd=place, env=plain, capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    check(done.returncode == expected, f"{' '.join(command)} ended with {done.returncode}: {said}")
+    return said
+
+
+def check(is_so: bool, otherwise: str) -> None:
+    """End with a message unless it is so."""
+    if not is_so:
+        sys.exit(f"package: {otherwise}")
+
+
+if __name__ == "__main__":
+    main()

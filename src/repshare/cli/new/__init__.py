@@ -1,0 +1,1 @@
+"""`repshare new`: a small project to start from."""
