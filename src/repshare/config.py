@@ -139,7 +139,15 @@ class Setting:
     """The values that all methods of a comparison have in common."""
 
     dataset: str = "mnist"
-    """mnist, fashion_mnist, cifar10, digits, or your own as file.py:function."""
+    """mnist, fashion_mnist, cifar10, digits (images), breast_cancer, wine (tables), colour_names (text), or your own.
+    Your own: file.py:function, a table as file.csv, or a folder of images with one folder for each class."""
+    label: str | None = None
+    """Column of a table (file.csv) that has the classes. Default: the last one."""
+    test_file: str | None = None
+    """Table of test samples, with the columns of the dataset. Default: a fifth of each class, always the same."""
+    standardise: bool = False
+    """Standardise your own data by the training samples: each column of a table, all pixels of images together.
+    Built-in images and tables always are."""
     data_folder: str | None = None
     """Folder that already holds the dataset, as torchvision lays it out."""
     samples: int | None = None
@@ -147,10 +155,13 @@ class Setting:
     clients: int = 5
     """Number of clients that the data is divided among."""
     rounds: int | None = None
-    """Number of communication rounds. Default: the paper's number for the dataset, else 20."""
+    """Number of communication rounds.
+    Default: the paper's number for the dataset, 50 for the built-in tables and text, else 20."""
     model: tuple[str, ...] = ()
-    """lenet5, convnet, mlp, resnet9, resnet18, or your own as file.py:function.
-    Several are assigned to clients in turn. Default: the paper's model for the dataset."""
+    """lenet5, convnet, resnet9, resnet18 (images), mlp (images, tables), bag (token ids), or your own.
+    Your own, as file.py:function, is called with those of channels, features, tokens and classes that it takes.
+    Several are assigned to clients in turn.
+    Default: the paper's model for the dataset; else lenet5 for images, mlp for tables, bag for token ids."""
     dimension: int | None = None
     """d', the length of a representation. It must be the same for all models. Default: the model's own."""
     partition: Literal["uniform", "dirichlet", "shards", "unequal"] = "uniform"

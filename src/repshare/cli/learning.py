@@ -183,8 +183,12 @@ def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Spl
     from repshare.data import load as fetch
 
     folder = Path(setting.data_folder).expanduser() if setting.data_folder else None
+    test_file = Path(setting.test_file).expanduser() if setting.test_file else None
     try:
-        return fetch(setting.dataset, folder=folder, progress=True), setting
+        splits = fetch(setting.dataset, folder=folder, progress=True, label=setting.label, test_file=test_file)
+        for note in splits.notes:
+            terminal.say(console, note)
+        return splits, setting
     except DataError as error:
         if fallback is None:
             raise
