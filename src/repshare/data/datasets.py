@@ -123,7 +123,8 @@ def load(
         content = DATASETS[name]
         arrays = read_bundled(name) if name in BUNDLED else fetch(name, folder=folder, progress=progress)
         train, test = Dataset(*arrays[:2]), Dataset(*arrays[2:])
-        splits = Splits(train, test, content.classes, content.class_names, content.kind != "text")
+        names = content.class_names
+        splits = Splits(train, test, content.classes, names, content.kind != "text", _tell_names(names))
     elif is_reference(name):
         splits = _read_own(name)
     elif is_table:
@@ -206,10 +207,13 @@ def _join(train: Part, test: Part, whose: str, classes: Any = None) -> Splits:
     if classes is not None:
         number = _count(classes, whose)
         names = names if len(names) == number else ()
-    notes = dict.fromkeys((*train.notes, *test.notes))
-    if names:
-        notes[f"classes: {', '.join(f'{place} {name}' for place, name in enumerate(names))}"] = None
-    return Splits(Dataset(train.inputs, labels), Dataset(test.inputs, tested), number, names, notes=tuple(notes))
+    notes = tuple(dict.fromkeys((*train.notes, *test.notes, *_tell_names(names))))
+    return Splits(Dataset(train.inputs, labels), Dataset(test.inputs, tested), number, names, notes=notes)
+
+
+def _tell_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return which number each class has."""
+    return (f"classes: {', '.join(f'{place} {name}' for place, name in enumerate(names))}",) if names else ()
 
 
 def _count(classes: Any, reference: str) -> int:

@@ -151,14 +151,19 @@ def common_rounds(setting: Setting) -> int:
 
 def make_common(run: Run[Setting], example: Inputs) -> Common:
     """Return what the run's clients of a common classifier agree on: a space for inputs like the example (a batch)."""
-    setting, inputs = run.setting, as_tensors(example, copied=True)
-    words = setting.space or USUAL.get(setting.dataset, OTHER_DATA).space
-    if not words and (not isinstance(inputs, torch.Tensor) or not inputs.is_floating_point()):
+    setting = run.setting
+    if not has_space(setting, example):
         raise ConfigError(
             f"{run.method} needs a common space, and there is none for token ids or dictionaries: leave CA and CS out, "
             "or give your own with --space file.py:function"
         )
-    return Common(choose(words, inputs, run.seed), setting.loss, setting.shrinkage)
+    words = setting.space or USUAL.get(setting.dataset, OTHER_DATA).space
+    return Common(choose(words, as_tensors(example, copied=True), run.seed), setting.loss, setting.shrinkage)
+
+
+def has_space(setting: Setting, inputs: Inputs) -> bool:
+    """Return whether there is a common space for such inputs: one of real numbers, or the user's own."""
+    return bool(setting.space) or (not isinstance(inputs, dict) and inputs.dtype.kind != "i")
 
 
 def as_tensors(inputs: Inputs, *, copied: bool = False) -> Any:
