@@ -1,5 +1,6 @@
 """Folders of images: one folder for each class."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,7 @@ def _read(paths: list[Path]) -> npt.NDArray[np.float32]:
         from PIL import Image, UnidentifiedImageError
     except ModuleNotFoundError as error:
         raise ConfigError("images need pillow: pip install 'repshare[learn]'") from error
-    arrays, size = [], None
+    arrays = []
     for path in paths:
         try:
             with Image.open(path) as image:
@@ -67,14 +68,12 @@ def _read(paths: list[Path]) -> npt.NDArray[np.float32]:
                 array = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
         except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
             raise DataError(f"{path} cannot be read as an image: {error}") from error
-        size = size or (array.shape[:2], path)
-        if array.shape[:2] != size[0]:
-            (height, width), (first_height, first_width) = array.shape[:2], size[0]
-            raise DataError(
-                f"{path} has {width} × {height} pixels, {size[1]} has {first_width} × {first_height}: bring all "
-                "images to one size"
-            )
         arrays.append(array if array.ndim == 3 else array[:, :, np.newaxis])
+    ((usual, _),) = Counter(array.shape[:2] for array in arrays).most_common(1)
+    for path, array in zip(paths, arrays, strict=True):
+        if array.shape[:2] != usual:
+            told = f"{array.shape[1]} × {array.shape[0]} pixels, most images {usual[1]} × {usual[0]}"
+            raise DataError(f"{path} has {told}: bring all to one size")
     channels = max(array.shape[2] for array in arrays)
     stacked = np.stack([np.broadcast_to(array, (*array.shape[:2], channels)) for array in arrays])
     return np.ascontiguousarray(stacked.transpose(0, 3, 1, 2)).astype(np.float32) / np.float32(255)

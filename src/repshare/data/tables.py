@@ -21,6 +21,7 @@ class _Table(NamedTuple):
     columns: list[str]  # without the label's
     values: npt.NDArray[np.float32]  # (n, columns)
     labels: npt.NDArray[np.str_]  # (n,)
+    label: str  # the name of their column
 
 
 def read_table(path: Path, label: str | None = None, test: Path | None = None) -> tuple[Part, Part]:
@@ -32,21 +33,28 @@ def read_table(path: Path, label: str | None = None, test: Path | None = None) -
         test: A file of test samples, with the same columns. Default: a fifth of each class, always the same.
     """
     table = _read(path, label)
+    kinds, count = len(set(table.labels)), len(table.labels)
+    if kinds < 2 or (2 < kinds > count / 2 and all(_as_number(text) is not None for text in table.labels)):
+        raise DataError(
+            f"{path.name}: the column {table.label} has {kinds} different values in {count} rows, so it holds no "
+            "classes: choose the column that does with --label"
+        )
+    names = _order(table.labels)
     if test is not None:
         tested = _read(test, label)
         if sorted(tested.columns) != sorted(table.columns):
             apart = sorted(set(tested.columns) ^ set(table.columns))
             raise DataError(f"{path.name} and {test.name} differ in the columns {', '.join(apart)}")
         same = [tested.columns.index(name) for name in table.columns]
-        return Part(table.values, _numbers(table.labels)), Part(tested.values[:, same], _numbers(tested.labels))
+        return Part(table.values, table.labels, names), Part(tested.values[:, same], tested.labels)
     order = np.random.RandomState(SEED).permutation(len(table.labels))
     rows = [order[table.labels[order] == name] for name in np.unique(table.labels)]
     tested_rows = {int(row) for own in rows for row in own[: len(own) // TESTED or (len(own) > 1)]}
     is_test = np.array([int(row) in tested_rows for row in order])
     if not is_test.any():
         raise DataError(f"{path.name} has one row of each class: none can be left for a test")
-    values, labels = table.values[order], _numbers(table.labels)[order]
-    return Part(values[~is_test], labels[~is_test]), Part(values[is_test], labels[is_test])
+    values, labels = table.values[order], table.labels[order]
+    return Part(values[~is_test], labels[~is_test], names), Part(values[is_test], labels[is_test])
 
 
 def _read(path: Path, label: str | None) -> _Table:
@@ -84,13 +92,7 @@ def _read(path: Path, label: str | None) -> _Table:
     for (line, _), text in zip(numbered, labels, strict=True):
         if not text:
             raise DataError(f"{path.name}, column {chosen}: line {line} has no class")
-    kinds = len(set(labels))
-    if kinds < 2 or (2 * kinds > len(labels) and all(_as_number(text) is not None for text in labels)):
-        raise DataError(
-            f"{path.name}: the column {chosen} has {kinds} different values in {len(labels)} rows, so it holds no "
-            "classes: choose the column that does with --label"
-        )
-    return _Table(columns, values, np.array(labels))
+    return _Table(columns, values, np.array(labels), chosen)
 
 
 def _column(texts: list[str], whose: str, lines: list[int]) -> npt.NDArray[np.float64]:
@@ -113,7 +115,7 @@ def _as_number(text: str) -> float | None:
         return None
 
 
-def _numbers(labels: npt.NDArray[np.str_]) -> npt.NDArray[np.generic]:
-    """Return labels that are 0, 1, 2 … as numbers, and all others as they are."""
-    found = sorted(set(labels.tolist()))
-    return labels.astype(np.int64) if set(found) == {str(each) for each in range(len(found))} else labels
+def _order(labels: npt.NDArray[np.str_]) -> tuple[str, ...]:
+    """Return the names of the classes: numbers by their size, then words by the alphabet."""
+    numbers = {name: _as_number(name) for name in set(labels.tolist())}
+    return tuple(sorted(numbers, key=lambda name: (numbers[name] is None, numbers[name] or 0.0, name)))
