@@ -3,7 +3,7 @@
 import io
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,7 +108,8 @@ class Client:
 
         Args:
             model: Any classifier that ends in a linear layer. What enters that layer are its features.
-            data: The training samples: a pair (inputs, labels) of tensors or arrays, or any map-style PyTorch dataset.
+            data: The training samples: a pair (inputs, labels) of tensors or arrays (inputs may be a mapping of these),
+                a map-style PyTorch or Hugging Face dataset, or a DataLoader, whose workers then read its dataset.
             exchange: The way to other clients. Without one, the client learns alone.
             name: The client's name. Its random streams depend on it.
             policy: How it learns and what it shares. Default: `Policy()`.
@@ -227,7 +228,8 @@ class Client:
         return torch.from_numpy(self.learner.look(self._unlabelled(inputs)).features)
 
     def _unlabelled(self, inputs: Any) -> Samples:
-        return Samples((inputs, torch.zeros(len(inputs), dtype=torch.long)), device=str(self.learner.samples.device))
+        count = len(next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs)
+        return Samples((inputs, torch.zeros(count, dtype=torch.long)), device=str(self.learner.samples.device))
 
     def save(self) -> bytes:
         """Return all that the same client, built again, needs to continue to the same bits: see `load`."""

@@ -1,7 +1,10 @@
 """A simulation takes what a client takes, and leaves it as it is."""
 
 import json
+import re
+import shlex
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +12,7 @@ import pytest
 import torch
 from datasets import ClassLabel, Features, Value
 from datasets import Dataset as HuggingFace
+from PIL import Image
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from repshare.config import Run, Setting
@@ -239,3 +243,37 @@ def test_the_command_leaves_out_what_does_not_suit_text(tmp_path, capsys, monkey
     assert set(json.loads(told.out)["methods"]) == {"CL", "IL", "FL", "FD", "RS"}
     assert "CA and CS are left out" in told.err
     assert "classes: 0 red, 1 yellow" in told.err
+
+
+PAGE = Path(__file__).parents[2] / "docs/simulation.md"
+
+
+@pytest.mark.parametrize("function", ["table", "text", "named", "loaded", "columns"])
+def test_the_functions_in_the_documents_work_as_they_stand(function, tmp_path):
+    (code,) = re.findall(r"```python\n(import numpy.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "mine.py").write_text(code)
+    (tmp_path / "model.py").write_text(NAMED)
+    splits = load(f"{tmp_path}/mine.py:{function}")
+    assert (len(splits.train.labels), len(splits.test.labels), splits.classes) == (60, 30, 3)
+    model = (f"{tmp_path}/model.py:Masked",) if function == "named" else ()
+    assert len(records(splits, "RS", model=model)) == 4
+
+
+def test_the_commands_in_the_documents_work_as_they_stand(tmp_path, monkeypatch, capsys):
+    from repshare.cli.main import main
+
+    (tmp_path / "examples").symlink_to(PAGE.parents[1] / "examples")
+    for name in ("table.csv", "later.csv"):
+        rows = [f"{diagnosis},{i},{-i}" for i in range(20) for diagnosis in ("ill", "well")]
+        (tmp_path / name).write_text("\n".join(["diagnosis,age,dose", *rows]))
+    for kind in ("cat", "dog"):
+        (tmp_path / "pets" / kind).mkdir(parents=True)
+        for number in range(5):
+            Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "pets" / kind / f"{number}.png")
+    monkeypatch.chdir(tmp_path)
+    (section,) = re.findall(r"## Your own data\n(.*?)\n## ", PAGE.read_text(), re.DOTALL)
+    commands = re.findall(r"^repshare (compare .*)$", section, re.MULTILINE)
+    assert len(commands) == 5
+    for command in commands:
+        main([*shlex.split(command), "--rounds", "1", "--methods", "IL", "CS", "--inline", "--json"])
+        assert set(json.loads(capsys.readouterr().out)["methods"]) == {"IL", "CS"}

@@ -67,6 +67,23 @@ def test_a_mapping_of_arrays_is_indexed_by_sample():
     assert labels.tolist() == [2, 0]
 
 
+class Two(nn.Module):
+    """A model of two named inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense, self.head = nn.Linear(5, 4), nn.Linear(4, 3)
+
+    def forward(self, a, b):
+        return self.head(torch.tanh(self.dense(a - b)))
+
+
+def test_a_client_predicts_for_a_mapping():
+    inputs = {"a": INPUTS, "b": torch.ones(60, 1)}
+    client = Client(Two(), (inputs, LABELS))
+    assert client.predict(inputs).tolist() == client.model(**inputs).argmax(1).tolist()
+
+
 def with_a_hole():
     inputs = INPUTS.clone()
     inputs[53, 2] = torch.nan
