@@ -3,7 +3,7 @@
 import io
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from repshare.learning import features
 from repshare.learning.common_learner import CommonLearner
 from repshare.learning.measures import Losses
 from repshare.learning.randomness import derive, numpy_stream
-from repshare.learning.samples import Labelled, Samples
+from repshare.learning.samples import Labelled, Samples, without_labels
 from repshare.learning.states import copy_state, find_broken
 from repshare.learning.training import Learner
 from repshare.methods import RS, Method
@@ -108,8 +108,7 @@ class Client:
 
         Args:
             model: Any classifier that ends in a linear layer. What enters that layer are its features.
-            data: The training samples: a pair (inputs, labels) of tensors or arrays (inputs may be a mapping of these),
-                a map-style PyTorch or Hugging Face dataset, or a DataLoader, whose workers then read its dataset.
+            data: Training samples: a pair (inputs, labels), a PyTorch or Hugging Face dataset, or a DataLoader.
             exchange: The way to other clients. Without one, the client learns alone.
             name: The client's name. Its random streams depend on it.
             policy: How it learns and what it shares. Default: `Policy()`.
@@ -228,8 +227,7 @@ class Client:
         return torch.from_numpy(self.learner.look(self._unlabelled(inputs)).features)
 
     def _unlabelled(self, inputs: Any) -> Samples:
-        count = len(next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs)
-        return Samples((inputs, torch.zeros(count, dtype=torch.long)), device=str(self.learner.samples.device))
+        return without_labels(inputs, str(self.learner.samples.device))
 
     def save(self) -> bytes:
         """Return all that the same client, built again, needs to continue to the same bits: see `load`."""

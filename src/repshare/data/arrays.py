@@ -15,7 +15,7 @@ BATCH = 256  # samples that are read at a time
 PIXELS = "bytes of images are divided by 255"
 
 
-class Part(NamedTuple):
+class Half(NamedTuple):
     """Training or test samples as they were given: labels are numbers or words."""
 
     inputs: Inputs
@@ -41,19 +41,19 @@ def count(inputs: Inputs) -> int:
     return min(map(len, inputs.values()), default=0) if isinstance(inputs, dict) else len(inputs)
 
 
-def read_part(given: Any, whose: str) -> Part:
+def read_part(given: Any, whose: str) -> Half:
     """Read a pair (inputs, labels), a PyTorch dataset or DataLoader, or a Hugging Face dataset."""
     if isinstance(given, tuple | list):
         if len(given) != 2:
             raise DataError(f"{whose} has {len(given)} things, not a pair (inputs, labels)")
         inputs, notes = _convert(given[0], f"{whose} inputs", channels=True)
-        return Part(inputs, as_array(given[1], f"{whose} labels"), (), notes)
+        return Half(inputs, as_array(given[1], f"{whose} labels"), (), notes)
     if hasattr(given, "dataset") or (hasattr(given, "__getitem__") and hasattr(given, "__len__")):
         return _read_dataset(given, whose)
     raise DataError(f"{whose} is a {type(given).__name__}, not a pair (inputs, labels), a dataset or a DataLoader")
 
 
-def _read_dataset(given: Any, whose: str) -> Part:
+def _read_dataset(given: Any, whose: str) -> Half:
     """Read every sample once, in order."""
     import torch
 
@@ -76,7 +76,7 @@ def _read_dataset(given: Any, whose: str) -> Part:
     inputs, notes = _convert(_join([each for each, _ in batches], f"{whose} inputs"), f"{whose} inputs")
     if again:
         notes = (*notes, f"{whose} has random transforms, which are frozen: each sample is read once")
-    return Part(inputs, _join([labels for _, labels in batches], f"{whose} labels"), _names(given), notes)
+    return Half(inputs, _join([labels for _, labels in batches], f"{whose} labels"), _names(given), notes)
 
 
 def _same(first: Any, batch: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from repshare.data.arrays import Array, Inputs, Part, change_arrays, count, number_labels, read_part, take
+from repshare.data.arrays import Array, Half, Inputs, change_arrays, count, number_labels, read_part, take
 from repshare.data.bundled import BUNDLED, read_bundled
 from repshare.data.contents import DATASETS
 from repshare.data.folders import read_folder
@@ -197,7 +197,7 @@ def _read_own(reference: str) -> Splits:
     return _join(read_part(train, f"{reference}: train"), read_part(test, f"{reference}: test"), reference, classes)
 
 
-def _join(train: Part, test: Part, whose: str, classes: Any = None) -> Splits:
+def _join(train: Half, test: Half, whose: str, classes: Any = None) -> Splits:
     """Number the classes, and put both parts together. `classes` is their number, or their names."""
     names = train.class_names
     if isinstance(classes, tuple | list) and all(isinstance(name, str) for name in classes):

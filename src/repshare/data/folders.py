@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from repshare.data.arrays import PIXELS, Part
+from repshare.data.arrays import PIXELS, Half
 from repshare.errors import ConfigError, DataError
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -14,7 +14,7 @@ TESTED = 5  # one in so many images of each class is a test sample, without a fo
 SEED = 0  # of the order of the images, always the same
 
 
-def read_folder(folder: Path) -> tuple[Part, Part]:
+def read_folder(folder: Path) -> tuple[Half, Half]:
     """Return training and test images: those in `train/` and `test/`; else the test is a fifth of each class."""
     halves = [folder / name for name in ("train", "test")]
     if all(half.is_dir() for half in halves):
@@ -35,7 +35,7 @@ def read_folder(folder: Path) -> tuple[Part, Part]:
     labels = [np.repeat(sorted(half), [len(half[name]) for name in sorted(half)]) for half in (files, tested)]
     names, first = tuple(sorted(files)), len(paths[0])
     note = (f"{len(images)} images of {images.shape[3]} × {images.shape[2]} pixels: {PIXELS}",)
-    return Part(images[:first][order], labels[0][order], names, note), Part(images[first:], labels[1], names)
+    return Half(images[:first][order], labels[0][order], names, note), Half(images[first:], labels[1], names)
 
 
 def _list(folder: Path) -> dict[str, list[Path]]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from repshare.data.arrays import Part
+from repshare.data.arrays import Half
 from repshare.errors import DataError
 
 DELIMITERS = ",;\t"
@@ -24,7 +24,7 @@ class _Table(NamedTuple):
     label: str  # the name of their column
 
 
-def read_table(path: Path, label: str | None = None, test: Path | None = None) -> tuple[Part, Part]:
+def read_table(path: Path, label: str | None = None, test: Path | None = None) -> tuple[Half, Half]:
     """Return the training and test samples of a table whose first line names the columns.
 
     Args:
@@ -46,7 +46,7 @@ def read_table(path: Path, label: str | None = None, test: Path | None = None) -
             apart = sorted(set(tested.columns) ^ set(table.columns))
             raise DataError(f"{path.name} and {test.name} differ in the columns {', '.join(apart)}")
         same = [tested.columns.index(name) for name in table.columns]
-        return Part(table.values, table.labels, names), Part(tested.values[:, same], tested.labels)
+        return Half(table.values, table.labels, names), Half(tested.values[:, same], tested.labels)
     order = np.random.RandomState(SEED).permutation(len(table.labels))
     rows = [order[table.labels[order] == name] for name in np.unique(table.labels)]
     tested_rows = {int(row) for own in rows for row in own[: len(own) // TESTED or (len(own) > 1)]}
@@ -54,7 +54,7 @@ def read_table(path: Path, label: str | None = None, test: Path | None = None) -
     if not is_test.any():
         raise DataError(f"{path.name} has one row of each class: none can be left for a test")
     values, labels = table.values[order], table.labels[order]
-    return Part(values[~is_test], labels[~is_test], names), Part(values[is_test], labels[is_test])
+    return Half(values[~is_test], labels[~is_test], names), Half(values[is_test], labels[is_test])
 
 
 def _read(path: Path, label: str | None) -> _Table:

@@ -243,11 +243,7 @@ class OneLogit(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features (…, d') to logits (…, 2)."""
-        return self.widen(self.linear(features))
-
-    def widen(self, logits: Tensor) -> Tensor:
-        """Put a 0 before each logit: (…, 1) to (…, 2)."""
-        return nn.functional.pad(logits, (1, 0))
+        return nn.functional.pad(self.linear(features), (1, 0))
 
 
 class Network:
@@ -279,7 +275,7 @@ class Network:
             shape = tuple(seen[-1][0].shape) if seen else "nothing"
             raise ModelError(f"the head {self.head_name!r} was given {shape}, not one vector a sample")
         features, logits = seen[-1]
-        return features, self.head.widen(logits) if isinstance(self.head, OneLogit) else logits
+        return features, nn.functional.pad(logits, (1, 0)) if isinstance(self.head, OneLogit) else logits
 
 
 def split(model: nn.Module, example: Any, head: str | None = None) -> Network:

@@ -108,6 +108,12 @@ class Samples:
         return tensor.to(self.device)
 
 
+def without_labels(inputs: Any, device: str) -> Samples:
+    """Return samples of which nobody knows the class: it is 0."""
+    count = len(next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs)
+    return Samples((inputs, torch.zeros(count, dtype=torch.long)), device=device)
+
+
 def change_tensors(inputs: Any, change: Callable[[Tensor], Any]) -> Any:
     """Return a batch's inputs, which may be a mapping, with every tensor changed."""
     if isinstance(inputs, Mapping):
