@@ -139,8 +139,8 @@ class Setting:
     """The values that all methods of a comparison have in common."""
 
     dataset: str = "mnist"
-    """mnist, fashion_mnist, cifar10, digits (images), breast_cancer, wine (tables), colour_names (text), or your own.
-    Your own: file.py:function, a table as file.csv, or a folder of images with one folder for each class."""
+    """mnist, fashion_mnist, cifar10, digits, breast_cancer, wine, colour_names.
+    Or your own: file.py:function, file.csv, or a folder of images."""
     label: str | None = None
     """Column of a table (file.csv) that has the classes. Default: the last one."""
     test_file: str | None = None
@@ -155,13 +155,10 @@ class Setting:
     clients: int = 5
     """Number of clients that the data is divided among."""
     rounds: int | None = None
-    """Number of communication rounds.
-    Default: the paper's number for the dataset, 50 for the built-in tables and text, else 20."""
+    """Number of communication rounds. Default: the paper's; 50 for built-in tables and text; else 20."""
     model: tuple[str, ...] = ()
-    """lenet5, convnet, resnet9, resnet18 (images), mlp (images, tables), bag (token ids), or your own.
-    Your own, as file.py:function, is called with those of channels, features, tokens and classes that it takes.
-    Several are assigned to clients in turn.
-    Default: the paper's model for the dataset; else lenet5 for images, mlp for tables, bag for token ids."""
+    """lenet5, convnet, resnet9, resnet18, mlp, bag (text), or your own as file.py:function.
+    Several are assigned to clients in turn. Default: what suits the dataset."""
     dimension: int | None = None
     """d', the length of a representation. It must be the same for all models. Default: the model's own."""
     partition: Literal["uniform", "dirichlet", "shards", "unequal"] = "uniform"

@@ -46,7 +46,6 @@ def data(
         rows[name] = {
             "kind": content.kind,
             "sample": " × ".join(map(str, content.shape)),
-            "classes": str(content.classes),
             "training": f"{content.train:,}",
             "test": f"{content.test:,}",
             "where": "built in" if name in BUNDLED else kept,
