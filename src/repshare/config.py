@@ -139,8 +139,7 @@ class Setting:
     """The values that all methods of a comparison have in common."""
 
     dataset: str = "mnist"
-    """mnist, fashion_mnist, cifar10, digits, breast_cancer, wine, colour_names.
-    Or your own: file.py:function, file.csv, or a folder of images."""
+    """A name (`repshare data list`), or your own as file.py:function, file.csv or folder/."""
     label: str | None = None
     """Column of a table (file.csv) that has the classes. Default: the last one."""
     test_file: str | None = None
