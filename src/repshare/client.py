@@ -19,7 +19,7 @@ from repshare.learning import features
 from repshare.learning.common_learner import CommonLearner
 from repshare.learning.measures import Losses
 from repshare.learning.randomness import derive, numpy_stream
-from repshare.learning.samples import Labelled, Samples
+from repshare.learning.samples import Labelled, Samples, without_labels
 from repshare.learning.states import copy_state, find_broken
 from repshare.learning.training import Learner
 from repshare.methods import RS, Method
@@ -108,7 +108,7 @@ class Client:
 
         Args:
             model: Any classifier that ends in a linear layer. What enters that layer are its features.
-            data: The training samples: a pair (inputs, labels) of tensors or arrays, or any map-style PyTorch dataset.
+            data: Training samples: a pair (inputs, labels), a PyTorch or Hugging Face dataset, or a DataLoader.
             exchange: The way to other clients. Without one, the client learns alone.
             name: The client's name. Its random streams depend on it.
             policy: How it learns and what it shares. Default: `Policy()`.
@@ -227,7 +227,7 @@ class Client:
         return torch.from_numpy(self.learner.look(self._unlabelled(inputs)).features)
 
     def _unlabelled(self, inputs: Any) -> Samples:
-        return Samples((inputs, torch.zeros(len(inputs), dtype=torch.long)), device=str(self.learner.samples.device))
+        return without_labels(inputs, str(self.learner.samples.device))
 
     def save(self) -> bytes:
         """Return all that the same client, built again, needs to continue to the same bits: see `load`."""

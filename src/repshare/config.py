@@ -139,7 +139,14 @@ class Setting:
     """The values that all methods of a comparison have in common."""
 
     dataset: str = "mnist"
-    """mnist, fashion_mnist, cifar10, digits, or your own as file.py:function."""
+    """A name (`repshare data list`), or your own as file.py:function, file.csv or folder/."""
+    label: str | None = None
+    """Column of a table (file.csv) that has the classes. Default: the last one."""
+    test_file: str | None = None
+    """Table of test samples, with the columns of the dataset. Default: a fifth of each class, always the same."""
+    standardise: bool = False
+    """Standardise your own data by the training samples: each column of a table, all pixels of images together.
+    Built-in images and tables always are."""
     data_folder: str | None = None
     """Folder that already holds the dataset, as torchvision lays it out."""
     samples: int | None = None
@@ -147,10 +154,10 @@ class Setting:
     clients: int = 5
     """Number of clients that the data is divided among."""
     rounds: int | None = None
-    """Number of communication rounds. Default: the paper's number for the dataset, else 20."""
+    """Number of communication rounds. Default: the paper's; 50 for built-in tables and text; else 20."""
     model: tuple[str, ...] = ()
-    """lenet5, convnet, mlp, resnet9, resnet18, or your own as file.py:function.
-    Several are assigned to clients in turn. Default: the paper's model for the dataset."""
+    """lenet5, convnet, resnet9, resnet18, mlp, bag (text), or your own as file.py:function.
+    Several are assigned to clients in turn. Default: what suits the dataset."""
     dimension: int | None = None
     """d', the length of a representation. It must be the same for all models. Default: the model's own."""
     partition: Literal["uniform", "dirichlet", "shards", "unequal"] = "uniform"

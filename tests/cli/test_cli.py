@@ -262,7 +262,15 @@ def test_reproduce_knows_what_the_paper_has(tmp_path):
 
 def test_data_lists_and_fetches(tmp_path):
     listed = repshare("data", "list", "--json", cwd=tmp_path)
-    assert list(json.loads(listed.stdout)) == ["mnist", "fashion_mnist", "cifar10", "digits"]
+    assert list(json.loads(listed.stdout)) == [
+        "mnist",
+        "fashion_mnist",
+        "cifar10",
+        "digits",
+        "breast_cancer",
+        "wine",
+        "colour_names",
+    ]
     fetched = repshare("data", "fetch", "digits", cwd=tmp_path)
     assert "1,200 training" in fetched.stdout
     assert repshare("data", "fetch", "nothing", cwd=tmp_path).returncode == 2
@@ -371,7 +379,10 @@ def test_defaults_are_shown_as_they_are_typed(capsys):
     )
     assert "file.py:NAME. Default: CL IL FL FD RS CA CS. --method-options" in words
     assert "--clients N Number of clients that the data is divided among. Default: 5." in words
-    assert "--rounds N Number of communication rounds. Default: the paper's number for the dataset, else 20." in words
+    assert (
+        "--rounds N Number of communication rounds. Default: the paper's; 50 for built-in tables and text; else 20."
+        in words
+    )
 
 
 @pytest.mark.parametrize("name", ["compare", "run"])

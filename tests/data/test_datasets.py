@@ -11,8 +11,11 @@ from repshare.data.contents import Arrays, verify
 from repshare.errors import ConfigError, DataError
 
 SIZES = {"mnist": (60_000, 10_000), "fashion_mnist": (60_000, 10_000), "cifar10": (50_000, 10_000)}
-SIZES["digits"] = (1_200, 597)
+SIZES |= {"digits": (1_200, 597), "breast_cancer": (400, 169), "wine": (120, 58), "colour_names": (649, 300)}
 HISTOGRAMS = {
+    "breast_cancer": [147, 253],
+    "wine": [39, 50, 31],
+    "colour_names": [134, 184, 94, 97, 70, 70],
     "mnist": [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949],
     "digits": [119, 121, 117, 121, 120, 123, 120, 118, 119, 122],
 }
@@ -20,21 +23,20 @@ HISTOGRAMS = {
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_a_data_set_has_its_published_shape_and_classes(name):
-    splits = load(name)
-    assert splits.classes == 10
-    for (images, labels), size in zip((splits.train, splits.test), SIZES[name], strict=True):
-        assert images.shape == (size, *DATASETS[name].shape)
-        assert images.dtype == np.uint8
+    splits, content = load(name), DATASETS[name]
+    for (inputs, labels), size in zip((splits.train, splits.test), SIZES[name], strict=True):
+        assert inputs.shape == (size, *content.shape)
+        assert inputs.dtype == content.dtype
         assert labels.shape == (size,)
         assert labels.dtype == np.int64
-    found = histogram(splits.train.labels, [np.arange(SIZES[name][0])], 10)[0]
+    found = histogram(splits.train.labels, [np.arange(SIZES[name][0])], content.classes)[0]
     assert found.tolist() == HISTOGRAMS.get(name, [SIZES[name][0] // 10] * 10)
 
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_arrays_become_tensors_without_a_warning(name):
-    images, labels = load(name).train
-    assert torch.from_numpy(images).dtype == torch.uint8
+    inputs, labels = load(name).train
+    assert torch.from_numpy(inputs).numpy().dtype == DATASETS[name].dtype
     assert torch.from_numpy(labels).dtype == torch.int64
 
 
@@ -46,7 +48,7 @@ FIRST_LABELS = {
 }
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", FIRST_LABELS)
 def test_samples_are_in_the_published_order(name):
     splits = load(name)
     train, test = FIRST_LABELS[name]
@@ -98,7 +100,9 @@ def test_the_right_bytes_in_a_wrong_shape_or_of_another_set_are_noticed():
 
 
 def test_an_unknown_name_is_told_what_exists():
-    with pytest.raises(ConfigError, match=r"'minst': use mnist, .*digits or your own as file.py:function"):
+    with pytest.raises(
+        ConfigError, match=r"'minst': use mnist, .*digits, .* or your own as file.py:function, file.csv or"
+    ):
         load("minst")
 
 
@@ -127,20 +131,15 @@ def test_own_grey_images_get_a_channel_and_classes_are_counted(own):
     assert splits.classes == 3
 
 
-def test_own_tensors_keep_bytes_and_may_name_the_number_of_classes(own):
+def test_bytes_of_own_images_become_numbers_from_0_to_1_and_classes_may_be_counted(own):
     splits = own(
-        "return (torch.ones(3, 2, 5, 4, dtype=torch.uint8), torch.tensor([0, 1, 2])), "
+        "return (torch.full((3, 2, 5, 4), 51, dtype=torch.uint8), torch.tensor([0, 1, 2])), "
         "(torch.ones(1, 2, 5, 4, dtype=torch.uint8), torch.tensor([6])), 7"
     )
     assert splits.train.images.shape == (3, 2, 5, 4)
-    assert splits.train.images.dtype == np.uint8
+    assert (splits.train.images == np.float32(0.2)).all()
+    assert splits.notes == ("bytes of images are divided by 255",)
     assert splits.classes == 7
-
-
-def test_own_integers_are_not_squeezed_into_bytes(own):
-    splits = own("return (np.full((1, 2, 2), 300), [0]), (np.full((1, 2, 2), -1), [0])")
-    assert splits.train.images.max() == 300
-    assert splits.test.images.min() == -1
 
 
 def test_a_dataclass_in_the_users_file_works(tmp_path):
@@ -148,7 +147,7 @@ def test_a_dataclass_in_the_users_file_works(tmp_path):
     path.write_text(
         "from __future__ import annotations\nfrom dataclasses import dataclass\n\n"
         "@dataclass\nclass Size:\n    side: int\n\n"
-        "def data():\n    side = Size(2).side\n    one = ([[[0] * side] * side], [0])\n    return one, one\n"
+        "def data():\n    side = Size(2).side\n    one = ([[[0.0] * side] * side], [0])\n    return one, one\n"
     )
     assert load(f"{path}:data").train.images.shape == (1, 1, 2, 2)
 
@@ -169,19 +168,22 @@ GOOD = "(np.zeros((2, 3, 3)), [0, 1])"
             "x = np.zeros((2, 3, 3)); x[1, 2, 0] = np.nan; return (x, [0, 1]), " + GOOD,
             r"nan at \(1, 0, 2, 0\)",
         ),
-        ("return " + GOOD + ", (np.full((2, 3, 3), np.inf), [0, 1])", r"test images have the value inf at"),
-        ("return " + GOOD + ", (np.full((2, 3, 3), 1e300), [0, 1])", r"test images have the value inf at"),
-        ("return (np.zeros((2, 3, 3)), [0]), " + GOOD, "train has 2 images but 1 labels"),
+        ("return " + GOOD + ", (np.full((2, 3, 3), np.inf), [0, 1])", r"test inputs have the value inf at"),
+        ("return " + GOOD + ", (np.full((2, 3, 3), 1e300), [0, 1])", r"test inputs have the value inf at"),
+        ("return (np.zeros((2, 3, 3)), [0]), " + GOOD, "train has 2 inputs but 1 labels"),
         ("return (np.zeros((0, 3, 3)), []), " + GOOD, "train is empty"),
         ("return " + GOOD + ", (np.zeros((0, 3, 3)), [])", "test is empty"),
-        ("return (np.zeros((2, 9)), [0, 1]), " + GOOD, r"train images have shape \(2, 9\)"),
-        ("return " + GOOD + ", (np.zeros((2, 4, 4)), [0, 1])", r"\(1, 3, 3\) but test images .*\(1, 4, 4\)"),
-        ("return " + GOOD + ", (np.zeros((2, 3, 3), np.uint8), [0, 1])", "float32 .* but test images uint8"),
-        ("return (np.full((2, 3, 3), 'a'), [0, 1]), " + GOOD, "train images are <U1, not numbers"),
-        ("return ([[[1, 2]], [[1]]], [0, 1]), " + GOOD, "train images are not an array: ValueError"),
+        (
+            "return (np.zeros((2, 9)), [0, 1]), " + GOOD,
+            r"train inputs are float32 \(9,\) but test inputs float32 \(1, 3,",
+        ),
+        ("return " + GOOD + ", (np.zeros((2, 4, 4)), [0, 1])", r"\(1, 3, 3\) but test inputs .*\(1, 4, 4\)"),
+        ("return " + GOOD + ", (np.zeros((2, 3, 3), int), [0, 1])", r"float32 .* but test inputs int64 \(3, 3\)"),
+        ("return (np.full((2, 3, 3), 'a'), [0, 1]), " + GOOD, "train inputs are <U1, not numbers"),
+        ("return ([[[1, 2]], [[1]]], [0, 1]), " + GOOD, "train inputs are not an array: ValueError"),
         (
             "return (torch.zeros(2, 3, 3, requires_grad=True), [0, 1]), " + GOOD,
-            "train images are not an array",
+            "train inputs are not an array",
         ),
         ("return (np.zeros((2, 3, 3)), [0.0, 0.5]), " + GOOD, "train labels are float64"),
         (
@@ -189,7 +191,7 @@ GOOD = "(np.zeros((2, 3, 3)), [0, 1])"
             r"labels are int64 of shape \(2, 2\)",
         ),
         ("return " + GOOD + ", " + GOOD + ", 2.5", "number of classes is 2.5"),
-        ("return (np.zeros((3, 3, 3)), [0, 1, 2])", r"must return \(\(train_images, train_labels\)"),
+        ("return (np.zeros((3, 3, 3)), [0, 1, 2])", r"must return \(train, test"),
         ("return None", "must return .* not NoneType"),
         ("return " + GOOD + ", " + GOOD + ", 2, 3", "must return"),
         ("raise RuntimeError('the disk\\n is away')", "mine.py:data raised RuntimeError: the disk is away"),

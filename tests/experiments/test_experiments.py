@@ -117,7 +117,7 @@ def test_a_look_that_was_cut_off_is_had_again(tmp_path, splits):
 def test_halves_without_a_common_class_have_no_bound(tmp_path, splits):
     bound, journal, rng = EXPERIMENTS["bound"], Journal(tmp_path / "lines"), np.random.default_rng(0)
     cell = bound.plan(resolve(TINY, 1200), 1)[0]
-    apart = splits._replace(test=splits.test._replace(labels=np.array([3, 3, 7, 7])))
+    apart = replace(splits, test=splits.test._replace(labels=np.array([3, 3, 7, 7])))
     head = np.eye(10, 8, dtype=np.float32), np.zeros(10, np.float32)
     views = {client: View(rng.normal(size=(4, 8)).astype(np.float32), *head) for client in (0, 1)}
     journal.add([{"method": "RS", "seed": 0, "round": 1, "seen": bound.look(cell, views, apart)}])

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from repshare import Client, Policy
 from repshare.errors import ConfigError, ModelError
 from repshare.learning.models import Halving, LeNet5, ResNet9, ResNet18, build, split
 
@@ -194,3 +195,61 @@ def test_halving_is_max_pooling_with_and_without_gradients(size, layout):
     assert torch.equal(Halving()(images), expected)
     with torch.inference_mode():
         assert torch.equal(Halving()(images), expected)
+
+
+def test_a_model_with_one_logit_is_one_of_two_classes():
+    torch.manual_seed(0)
+    one = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1))
+    inputs, labels = torch.randn(20, 5), torch.arange(20) % 2
+    network = split(one, inputs)
+    features, logits = network(inputs)
+    assert network.classes == 2
+    odds = one(inputs).squeeze(1)
+    assert torch.equal(logits, torch.stack([torch.zeros(20), odds], dim=1))
+    assert torch.allclose(network.head(features), logits)
+    assert torch.allclose(features @ network.head.weight.T + network.head.bias, logits, atol=1e-6)
+    own = nn.functional.binary_cross_entropy_with_logits(odds, labels.float())
+    assert torch.allclose(nn.functional.cross_entropy(logits, labels), own)
+
+
+def test_a_model_with_one_logit_stays_its_owners():
+    torch.manual_seed(0)
+    inputs = torch.randn(60, 5)
+    model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1))
+    client = Client(model, (inputs, (inputs[:, 0] > 0).long()), policy=Policy(learning_rate=0.05))
+    *_, last = client.rounds(10)
+    assert last.train_accuracy > 0.9
+    assert model(inputs).shape == (60, 1), "the model is not its owner's any more"
+    assert client.predict(inputs).tolist() == (model(inputs).squeeze(1) > 0).long().tolist()
+
+
+def test_a_model_with_one_logit_learns_with_dp_sgd():
+    torch.manual_seed(0)
+    inputs = torch.randn(60, 5)
+    model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1))
+    policy = Policy(epsilon=20.0, end_to_end=True, planned_releases=1, epochs=10, seeded_noise=True, learning_rate=0.05)
+    *_, last = Client(model, (inputs, (inputs[:, 0] > 0).long()), policy=policy).rounds(1)
+    assert last.train_accuracy > 0.7  # over ten epochs, from a half
+
+
+def test_an_own_model_is_given_the_arguments_that_it_takes(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from torch import nn\n\n"
+        "def nothing(): return nn.Linear(3, 2)\n"
+        "def columns(features, classes): return nn.Linear(features, classes)\n"
+        "def everything(**given): return nn.Linear(given['features'], given['classes'])\n"
+        "def images(channels, classes): return nn.Linear(channels, classes)\n"
+    )
+    for name in ("nothing", "columns", "everything"):
+        model = build(f"{file}:{name}", features=3, classes=2, dimension=None, seed=0)
+        assert (model.in_features, model.out_features) == (3, 2)
+    with pytest.raises(ModelError, match=r"could not be built with classes=2: TypeError: .*'channels'"):
+        build(f"{file}:images", features=3, classes=2, dimension=None, seed=0)
+    with pytest.raises(ModelError, match=r"bag cannot take the data \(features=3\): choose mlp"):
+        build("bag", features=3, classes=2, dimension=None, seed=0)
+
+
+def test_inputs_of_another_type_than_the_weights_are_refused_with_both():
+    with pytest.raises(ModelError, match=r"inputs are float64 and the weights float32.* convert the inputs"):
+        split(nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2)), torch.zeros(2, 5, dtype=torch.float64))

@@ -401,7 +401,7 @@ class Rows(Pictures):
 def test_such_labels_of_a_dataset_are_refused_too(few, wrap, labels):
     with pytest.raises(DataError, match="labels must be whole numbers in a row, not torch"):
         Samples(wrap(few[0], labels))
-    with pytest.raises(DataError, match=r"not tuple: \('seven', 'seven'"):
+    with pytest.raises(DataError, match=r"labels are words \('seven'\): number them"):
         Samples(Rows(few[0], ["seven"] * 50))
 
 

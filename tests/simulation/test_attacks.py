@@ -63,10 +63,10 @@ def test_noise_replaces_the_images_of_those_who_lie_and_of_nobody_else(splits):
     liars = choose_attackers(setting, 0, 5)
     for client in range(5):
         rows = honest.part(client)
-        assert np.array_equal(honest.train_images[rows], lied.train_images[rows]) == (client not in liars)
+        assert np.array_equal(honest.train_inputs[rows], lied.train_inputs[rows]) == (client not in liars)
     rows = np.concatenate([lied.part(client) for client in liars])
-    assert abs(float(lied.train_images[rows].mean())) < 0.05
-    assert 0.95 < float(lied.train_images[rows].std()) < 1.05
+    assert abs(float(lied.train_inputs[rows].mean())) < 0.05
+    assert 0.95 < float(lied.train_inputs[rows].std()) < 1.05
     assert np.array_equal(honest.train_labels, lied.train_labels)
 
 

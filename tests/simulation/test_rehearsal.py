@@ -81,7 +81,7 @@ from repshare.data import load
 
 def digits():
     splits = load("digits")
-    return [(images[:300], labels[:300]) for images, labels in splits[:2]]
+    return [(images[:300], labels[:300]) for images, labels in (splits.train, splits.test)]
 """
 
 

@@ -284,10 +284,10 @@ def test_the_common_start_of_fedavg_follows_the_seed(splits):
 
 def test_images_are_normalised_by_the_samples_that_are_used(splits):
     plan = make_plan(Run("IL", 0, SMALL), splits)
-    assert plan.train_images.shape[0] == 150
-    assert abs(plan.train_images.mean()) < 1e-6
-    assert plan.train_images.std() == pytest.approx(1, abs=1e-5)
-    assert plan.test_images.std() != pytest.approx(1, abs=1e-5)
+    assert plan.train_inputs.shape[0] == 150
+    assert abs(plan.train_inputs.mean()) < 1e-6
+    assert plan.train_inputs.std() == pytest.approx(1, abs=1e-5)
+    assert plan.test_inputs.std() != pytest.approx(1, abs=1e-5)
 
 
 def test_weighting_by_samples_is_a_choice_that_shows(splits, inline):

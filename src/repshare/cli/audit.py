@@ -67,7 +67,7 @@ def audit(
         _audit_sums(grid, output, console, json=json)
         return
     splits, _ = load(Setting(dataset=dataset, data_folder=data_folder), fallback, console)
-    splits = splits.normalised()
+    splits = splits.prepared()
     _make_folder(output)
     with terminal.progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
         task = bar.add_task("training", total=grid.attacks)

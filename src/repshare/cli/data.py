@@ -31,6 +31,7 @@ def data(
         folder: Folder that already holds the files, as torchvision lays them out.
     """
     from repshare.data import DATASETS, cache, load
+    from repshare.data.bundled import BUNDLED
 
     console = Console(stderr=json)
     if unknown := set(names) - set(DATASETS):
@@ -43,10 +44,11 @@ def data(
     for name, content in DATASETS.items():
         kept = "in the cache" if cache.location(name).exists() else "not fetched yet"
         rows[name] = {
-            "image": " × ".join(map(str, content.shape)),
+            "kind": content.kind,
+            "sample": " × ".join(map(str, content.shape)),
             "training": f"{content.train:,}",
             "test": f"{content.test:,}",
-            "where": "built in" if name == "digits" else kept,
+            "where": "built in" if name in BUNDLED else kept,
         }
     if json:
         terminal.print_json(rows)

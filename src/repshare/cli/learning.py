@@ -123,13 +123,18 @@ def _compare(
     command: str, setting: Setting, output: Output, methods: Sequence[str], seeds: int, fallback: str | None
 ) -> None:
     from repshare.experiments import comparison
+    from repshare.methods import find_method
     from repshare.results import plots
+    from repshare.simulation.plan import has_space
 
     check_seeds(seeds)
     chosen = comparison.choose_methods(methods, setting).values()
     titles = {method.name: method.title for method in chosen}
     console = Console(stderr=output.json)
     splits, setting = load(setting, fallback, console)
+    if tuple(methods) == METHODS and not has_space(setting, splits.train.inputs):
+        methods = [each for each in METHODS if not find_method(each).in_space]
+        terminal.say(console, "CA and CS are left out: no common space suits these inputs (see --space)", "yellow")
     for warning in policy_warnings(setting.policy, in_space=all(method.in_space for method in chosen)):
         terminal.say(console, warning, "yellow")
     runs = comparison.plan_comparison(setting, methods, seeds, splits)
@@ -183,8 +188,12 @@ def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Spl
     from repshare.data import load as fetch
 
     folder = Path(setting.data_folder).expanduser() if setting.data_folder else None
+    test_file = Path(setting.test_file).expanduser() if setting.test_file else None
     try:
-        return fetch(setting.dataset, folder=folder, progress=True), setting
+        splits = fetch(setting.dataset, folder=folder, progress=True, label=setting.label, test_file=test_file)
+        for note in splits.notes:
+            terminal.say(console, note)
+        return splits, setting
     except DataError as error:
         if fallback is None:
             raise

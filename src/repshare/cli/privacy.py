@@ -129,7 +129,7 @@ def _rehearse(setting: Setting, policy: Policy, draws: int, *, json: bool) -> No
         raise ConfigError(f"noise_shares is {policy.noise_shares}, and there are {clients} clients")
     console = Console(stderr=json)
     splits, _ = load(setting, None, console)
-    splits = splits.normalised()
+    splits = splits.prepared(standardise=setting.standardise)
     stand_in = rehearsal.set_scene(
         splits.train, splits.classes, setting.space, samples=setting.samples, clients=clients, draws=draws
     )

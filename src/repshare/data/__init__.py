@@ -1,4 +1,4 @@
-"""Images with labels: where they come from, that they are what they should be, and who gets which."""
+"""Samples with labels: where they come from, that they are what they should be, and who gets which."""
 
 from repshare.data.contents import DATASETS
 from repshare.data.datasets import Dataset, Splits, load

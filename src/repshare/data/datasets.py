@@ -1,32 +1,46 @@
-"""Data sets by name, or a user's own by reference, checked before training."""
+"""Data sets by name, or a user's own: a function, a CSV file, a folder of images. Checked before training."""
 
 import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from repshare.data.contents import DATASETS, Arrays, verify
+from repshare.data.arrays import Array, Half, Inputs, change_arrays, count, number_labels, read_part, take
+from repshare.data.bundled import BUNDLED, read_bundled
+from repshare.data.contents import DATASETS
+from repshare.data.folders import read_folder
 from repshare.data.sources import fetch
+from repshare.data.tables import read_table
 from repshare.errors import ConfigError, DataError
 from repshare.imports import find_function, in_one_line, is_reference
 
-Images = npt.NDArray[np.uint8] | npt.NDArray[np.float32]
-EXPECTED = "((train_images, train_labels), (test_images, test_labels)[, classes])"
+EXPECTED = "(train, test[, classes]), where train and test are each a pair (inputs, labels), a dataset or a DataLoader"
+TABLES = (".csv", ".tsv")
 
 
 class Dataset(NamedTuple):
-    """Row i is one image and its class."""
+    """Row i is one sample and its class."""
 
-    images: Images
-    """Of shape (n, channels, height, width)."""
+    inputs: Inputs
+    """An array (n, …), or a dictionary of these. Images are (n, channels, height, width), tables (n, columns)."""
     labels: npt.NDArray[np.int64]
     """Of shape (n,), from 0."""
 
+    @property
+    def images(self) -> Array:
+        """The inputs, where they are one array."""
+        if isinstance(self.inputs, dict):
+            raise DataError(f"the inputs are a dictionary of {', '.join(self.inputs)}, not images")
+        return self.inputs
 
-class Splits(NamedTuple):
-    """Training and test samples. Labels are 0 … classes−1."""
+
+@dataclass(frozen=True)
+class Splits:
+    """Training and test samples. Labels are 0 … classes−1. It can be unpacked: `train, test, classes = splits`."""
 
     train: Dataset
     """The training samples."""
@@ -34,6 +48,15 @@ class Splits(NamedTuple):
     """The test samples."""
     classes: int
     """Number of classes."""
+    class_names: tuple[str, ...] = ()
+    """The names of the classes, in the order of their labels. Default: not known."""
+    standardise: bool = False
+    """Whether a simulation standardises the inputs: those of built-in images and tables."""
+    notes: tuple[str, ...] = ()
+    """What was done to the samples when they were read."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from (self.train, self.test, self.classes)
 
     def first(self, train: int | None = None, test: int | None = None) -> "Splits":
         """Return the splits with the first samples only.
@@ -42,73 +65,117 @@ class Splits(NamedTuple):
             train: Number of training samples. None: all.
             test: Number of test samples. None: all.
         """
-        return self._replace(
-            train=Dataset(self.train.images[:train], self.train.labels[:train]),
-            test=Dataset(self.test.images[:test], self.test.labels[:test]),
+        return replace(
+            self,
+            train=Dataset(take(self.train.inputs, slice(train)), self.train.labels[:train]),
+            test=Dataset(take(self.test.inputs, slice(test)), self.test.labels[:test]),
         )
 
     def normalised(self) -> "Splits":
-        """Return all images as float32, scaled by one mean and one standard deviation over all training pixels."""
-        pixels = self.train.images
-        mean, deviation = np.float32(pixels.mean(dtype=float)), np.float32(pixels.std(dtype=float) or 1.0)
+        """Return all inputs as float32 with mean 0 and deviation 1 over the training samples.
 
-        def normalise(data: Dataset) -> Dataset:
-            return Dataset(((data.images - mean) / deviation).astype(np.float32), data.labels)
+        Each column of a table has its own mean and deviation; images have one over all pixels. Whole numbers, such as
+        token ids, stay as they are.
+        """
+        train, test = self.train.inputs, self.test.inputs
+        if isinstance(train, dict) and isinstance(test, dict):
+            pairs = {name: _standardise(train[name], test[name]) for name in train}
+            first, last = ({name: pair[place] for name, pair in pairs.items()} for place in (0, 1))
+            return replace(self, train=Dataset(first, self.train.labels), test=Dataset(last, self.test.labels))
+        both = _standardise(self.train.images, self.test.images)
+        return replace(self, train=Dataset(both[0], self.train.labels), test=Dataset(both[1], self.test.labels))
 
-        return self._replace(train=normalise(self.train), test=normalise(self.test))
+    def prepared(self, *, standardise: bool = False) -> "Splits":
+        """Return the samples as a simulation trains on them: built-in ones are standardised, your own only if asked.
+
+        Args:
+            standardise: Whether to standardise your own, too.
+        """
+        if standardise and all(array.dtype.kind == "i" for array in _arrays(self.train.inputs)):
+            raise ConfigError("there is nothing to standardise: the inputs are whole numbers, as token ids are")
+        return self.normalised() if standardise or self.standardise else self
 
 
-def load(name_or_reference: str, *, folder: Path | None = None, progress: bool = False) -> Splits:
+def load(
+    name_or_reference: str,
+    *,
+    folder: Path | None = None,
+    progress: bool = False,
+    label: str | None = None,
+    test_file: Path | None = None,
+) -> Splits:
     """Load a data set.
 
     Args:
-        name_or_reference: Its name (see `DATASETS`), or your own as `file.py:function`. Your function returns
-            `((train_images, train_labels), (test_images, test_labels))`, and may add the number of classes.
+        name_or_reference: Its name (see `DATASETS`), or your own: `file.py:function`, a table as `file.csv`, or a
+            folder of images with one folder for each class. Your function returns `(train, test)`, and may add the
+            number of classes or their names; train and test are what a `Client` takes.
         folder: Folder that already holds the files of the named data set.
         progress: Whether to show a download's progress.
+        label: The column of a table that has the classes. Default: the last one.
+        test_file: A table of test samples. Default: a fifth of each class, always the same.
     """
-    name = name_or_reference
+    name, path = name_or_reference, Path(name_or_reference).expanduser()
+    is_table = path.suffix.lower() in TABLES
+    if (label is not None or test_file is not None) and not is_table:
+        raise ConfigError(f"{name} is no table in a CSV file: leave --label and --test-file out")
     if name in DATASETS:
-        arrays = _digits() if name == "digits" else fetch(name, folder=folder, progress=progress)
-        splits = Splits(Dataset(*arrays[:2]), Dataset(*arrays[2:]), DATASETS[name].classes)
+        content = DATASETS[name]
+        arrays = read_bundled(name) if name in BUNDLED else fetch(name, folder=folder, progress=progress)
+        train, test = Dataset(*arrays[:2]), Dataset(*arrays[2:])
+        names = content.class_names
+        splits = Splits(train, test, content.classes, names, content.kind != "text", _tell_names(names))
     elif is_reference(name):
         splits = _read_own(name)
+    elif is_table:
+        splits = _join(*read_table(path, label, test_file), name)
+    elif path.is_dir():
+        splits = _join(*read_folder(path), name)
+    elif "/" in name and ":" not in name:
+        raise ConfigError(f"there is no folder {name}")
     else:
-        raise ConfigError(f"no data set is called {name!r}: use {', '.join(DATASETS)} or your own as file.py:function")
+        own = "your own as file.py:function, file.csv or a folder of images"
+        raise ConfigError(f"no data set is called {name!r}: use {', '.join(DATASETS)} or {own}")
     check(splits)
     return splits
 
 
-def _digits() -> Arrays:
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    images = digits.images.astype(np.uint8)[:, np.newaxis]  # (1797, 1, 8, 8), values 0 … 16
-    labels = digits.target.astype(np.int64)
-    arrays = Arrays(images[:1200], labels[:1200], images[1200:], labels[1200:])
-    verify(arrays, "digits")
-    return arrays
-
-
 def check(splits: Splits) -> None:
     """Raise DataError, with the value and its place, unless the splits can be trained and tested on."""
-    for part, (images, labels) in (("train", splits.train), ("test", splits.test)):
-        if len(images) != len(labels):
-            raise DataError(f"{part} has {len(images)} images but {len(labels)} labels")
-        if images.size == 0:
-            raise DataError(f"{part} is empty: images have shape {images.shape}")
+    for part, (inputs, labels) in (("train", splits.train), ("test", splits.test)):
+        if any(len(array) != len(labels) for array in _arrays(inputs)):
+            raise DataError(f"{part} has {count(inputs)} inputs but {len(labels)} labels")
+        if not count(inputs) or any(array.size == 0 for array in _arrays(inputs)):
+            raise DataError(f"{part} is empty: inputs have shape {_shapes(inputs, 0)}")
         wrong = np.flatnonzero((labels < 0) | (labels >= splits.classes))
         if wrong.size:
             allowed = f"0…{splits.classes - 1} ({splits.classes} classes)"
             raise DataError(f"{part} label {labels[wrong[0]]} at index {wrong[0]} is not in {allowed}")
-        if images.dtype.kind == "f" and not np.isfinite(images).all():
-            place = tuple(np.argwhere(~np.isfinite(images))[0].tolist())
-            raise DataError(f"{part} images have the value {images[place]} at {place}")
-    train, test = splits.train.images, splits.test.images
-    if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
-        raise DataError(
-            f"train images are {train.dtype} {train.shape[1:]} but test images {test.dtype} {test.shape[1:]}"
-        )
+        for array in _arrays(inputs):
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                place = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+                raise DataError(f"{part} inputs have the value {array[place]} at {place}")
+    train, test = (_shapes(each.inputs, 1) for each in (splits.train, splits.test))
+    if train != test:
+        raise DataError(f"train inputs are {train} but test inputs {test}")
+
+
+def _arrays(inputs: Inputs) -> list[Array]:
+    return [*inputs.values()] if isinstance(inputs, dict) else [inputs]
+
+
+def _shapes(inputs: Inputs, skipped: int) -> str:
+    told = change_arrays(inputs, lambda array: f"{array.dtype} {array.shape[skipped:]}")  # type: ignore[arg-type,return-value]
+    return ", ".join(f"{name}: {each}" for name, each in told.items()) if isinstance(told, dict) else str(told)
+
+
+def _standardise(train: Array, test: Array) -> tuple[Array, Array]:
+    if train.dtype.kind == "i":
+        return train, test
+    axis = 0 if train.ndim == 2 else None
+    mean, deviation = np.float32(train.mean(axis, dtype=float)), train.std(axis, dtype=float)
+    deviation = np.float32(np.where(deviation == 0, 1.0, deviation))
+    return ((train - mean) / deviation).astype(np.float32), ((test - mean) / deviation).astype(np.float32)
 
 
 def _read_own(reference: str) -> Splits:
@@ -118,45 +185,35 @@ def _read_own(reference: str) -> Splits:
         returned = function()
     except (Exception, SystemExit) as error:  # the user's code may raise anything
         raise DataError(f"{reference} raised {in_one_line(error)}") from error
+    if isinstance(returned, Mapping) and {"train", "test"} <= set(returned):  # as Hugging Face gives them
+        returned = (returned["train"], returned["test"])
     try:
-        (train_images, train_labels), (test_images, test_labels), *rest = returned
+        train, test, *rest = returned
         (classes,) = rest or (None,)
+        if any(isinstance(part, str | np.ndarray) for part in (train, test)):
+            raise ValueError("train or test has no labels")
     except (TypeError, ValueError) as error:
         raise DataError(f"{reference} must return {EXPECTED}, not {type(returned).__name__} ({error})") from error
-    labels = _labels(train_labels, f"{reference}: train")
-    return Splits(
-        Dataset(_images(train_images, f"{reference}: train"), labels),
-        Dataset(_images(test_images, f"{reference}: test"), _labels(test_labels, f"{reference}: test")),
-        int(labels.max(initial=-1)) + 1 if classes is None else _count(classes, reference),
-    )
+    return _join(read_part(train, f"{reference}: train"), read_part(test, f"{reference}: test"), reference, classes)
 
 
-def _images(given: Any, whose: str) -> Images:
-    images = _array(given, f"{whose} images")
-    if images.ndim == 3:
-        images = images[:, np.newaxis]
-    if images.ndim != 4:
-        raise DataError(f"{whose} images have shape {images.shape}, not (n, h, w) or (n, channels, h, w)")
-    if images.dtype.kind not in "buif":
-        raise DataError(f"{whose} images are {images.dtype}, not numbers")
-    if images.dtype == np.uint8:
-        return images.astype(np.uint8)  # a copy: what is given may be read-only
-    with np.errstate(over="ignore"):  # what overflows becomes inf, which the check reports with its place
-        return images.astype(np.float32)
+def _join(train: Half, test: Half, whose: str, classes: Any = None) -> Splits:
+    """Number the classes, and put both parts together. `classes` is their number, or their names."""
+    names = train.class_names
+    if isinstance(classes, tuple | list) and all(isinstance(name, str) for name in classes):
+        names, classes = tuple(classes), None
+    labels, tested, names = number_labels(train.labels, test.labels, names, whose)
+    number = len(names) or int(labels.max(initial=-1)) + 1
+    if classes is not None:
+        number = _count(classes, whose)
+        names = names if len(names) == number else ()
+    notes = tuple(dict.fromkeys((*train.notes, *test.notes, *_tell_names(names))))
+    return Splits(Dataset(train.inputs, labels), Dataset(test.inputs, tested), number, names, notes=notes)
 
 
-def _labels(given: Any, whose: str) -> npt.NDArray[np.int64]:
-    labels = _array(given, f"{whose} labels")
-    if labels.ndim != 1 or (labels.dtype.kind not in "ui" and labels.size):
-        raise DataError(f"{whose} labels are {labels.dtype} of shape {labels.shape}, not integers of shape (n,)")
-    return labels.astype(np.int64)
-
-
-def _array(given: Any, what: str) -> npt.NDArray[Any]:
-    try:
-        return np.asarray(given)
-    except Exception as error:  # lists of unequal length, tensors on another device, anything with __array__
-        raise DataError(f"{what} are not an array: {in_one_line(error)}") from error
+def _tell_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return which number each class has."""
+    return (f"classes: {', '.join(f'{place} {name}' for place, name in enumerate(names))}",) if names else ()
 
 
 def _count(classes: Any, reference: str) -> int:

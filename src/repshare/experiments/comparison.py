@@ -24,7 +24,7 @@ Step = tuple[str, int, int]  # a run's title, the round that is over, and the nu
 
 def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits: Splits) -> list[Run[ResolvedSetting]]:
     """Plan every method on the same splits and seeds. Raises on anything that could not be carried out."""
-    resolved, chosen = resolve(setting, len(splits.train.labels)), choose_methods(methods, setting)
+    resolved, chosen = resolve(setting, splits), choose_methods(methods, setting)
     runs = [make_run(name, seed, resolved) for seed in range(seeds) for name in chosen]
     for run in runs[: len(chosen)]:
         make_task(make_plan(run, splits))

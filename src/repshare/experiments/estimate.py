@@ -10,10 +10,11 @@ import torch
 from repshare.client import Client
 from repshare.config import ResolvedSetting, Run
 from repshare.data import Splits
+from repshare.data.arrays import take
 from repshare.experiments.experiment import Cell, Load
 from repshare.learning.samples import Samples
 from repshare.methods import find_method
-from repshare.simulation.plan import Plan, build_model, make_common, make_plan
+from repshare.simulation.plan import Plan, as_tensors, build_model, make_common, make_plan
 
 TIMED_BATCHES, TIMED_IMAGES = 2, 50
 Pace = tuple[float, float]  # seconds that one core takes to train on a sample, and to represent it
@@ -58,9 +59,10 @@ def _seconds(run: Run[ResolvedSetting], splits: Splits, pace: Pace) -> float:
 
 def _seconds_in_space(plan: Plan) -> float:
     """Return what the common space takes for all training and test samples; the rounds take less."""
-    space = make_common(plan.run, plan.train_images[:1]).space
-    images = torch.from_numpy(plan.train_images[:TIMED_IMAGES].copy())
-    return _once(lambda: space(images)) / len(images) * (len(plan.train_labels) + len(plan.test_labels))
+    space = make_common(plan.run, take(plan.train_inputs, slice(1))).space
+    timed = as_tensors(take(plan.train_inputs, slice(TIMED_IMAGES)), copied=True)
+    count = min(TIMED_IMAGES, len(plan.train_labels))
+    return _once(lambda: space(timed)) / count * (len(plan.train_labels) + len(plan.test_labels))
 
 
 def _time(plan: Plan) -> Pace:
@@ -68,10 +70,11 @@ def _time(plan: Plan) -> Pace:
     threads, batch = torch.get_num_threads(), plan.run.setting.policy.batch_size
     torch.set_num_threads(1)
     try:
-        data = plan.train_images[: TIMED_BATCHES * batch], plan.train_labels[: TIMED_BATCHES * batch]
+        timed = slice(TIMED_BATCHES * batch)
+        data = take(plan.train_inputs, timed), plan.train_labels[timed]
         policy = replace(plan.run.setting.policy, epsilon=None, end_to_end=False)  # DP-SGD takes a few times as long
         client = Client(build_model(plan, plan.model(0), 0), Samples(data), policy=policy)
-        return _once(client.learner.train) / len(data[0]), _once(client.learner.represent) / len(data[0])
+        return _once(client.learner.train) / len(data[1]), _once(client.learner.represent) / len(data[1])
     finally:
         torch.set_num_threads(threads)
 

@@ -144,12 +144,12 @@ class PrivateLearner(Learner):
 
     def _backward_each(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
         """Leave each sample's own gradient where Opacus finds it; return the means of the terms, for the record."""
-        head = self.network.head
-        head.training = False  # Opacus cannot see what becomes of an output that another hook has kept,
+        layer, head = self.network.layer, self.network.head
+        layer.training = False  # Opacus cannot see what becomes of an output that another hook has kept,
         # Where channels are last, Opacus gives wrong gradients without an error.
         channels_first = change_tensors(inputs, lambda each: each.clone(memory_format=torch.contiguous_format))
         features, _ = self.network(channels_first)
-        head.training = True  # so that the head is asked once more
+        layer.training = True  # so that the head is asked once more
         logits = head(features)
         terms = self._terms_of_each(features, logits, labels)
         with warnings.catch_warnings():

@@ -1,9 +1,11 @@
 """Classifiers as the paper sees them: features φ, then one linear head τ.
 
-`LeNet5`, `ResNet9` and `ResNet18` are the paper's; `ConvNet` and `MLP` are small ones of other kinds. `split` finds
-the same two halves in any other PyTorch classifier that ends in a linear layer, and leaves it unchanged.
+`LeNet5`, `ResNet9` and `ResNet18` are the paper's; `ConvNet` and `MLP` are small ones of other kinds; `MLP` is for
+tables, too, and `Bag` for token ids. `split` finds the same two halves in any other PyTorch classifier that ends in a
+linear layer, and leaves it unchanged.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -66,14 +68,31 @@ class ConvNet(Classifier):
 
 
 class MLP(Classifier):
-    """Dense layers on an image of 8 × 8: 20,006 parameters with one channel, ten classes and d' = 84."""
+    """Dense layers on an image of 8 × 8: 20,006 parameters with one channel, ten classes and d' = 84.
 
-    def __init__(self, channels: int = 1, classes: int = 10, dimension: int = 84) -> None:
+    With `features`, the same layers on the columns of a table.
+    """
+
+    def __init__(
+        self, channels: int = 1, classes: int = 10, dimension: int = 84, *, features: int | None = None
+    ) -> None:
+        pixels = [nn.AdaptiveAvgPool2d(8)] if features is None else []
         super().__init__(
             classes, dimension,
-            nn.AdaptiveAvgPool2d(8), nn.Flatten(),
-            nn.Linear(64 * channels, 128), nn.ReLU(),
+            *pixels, nn.Flatten(),
+            nn.Linear(features or 64 * channels, 128), nn.ReLU(),
             nn.Linear(128, dimension), nn.Tanh(),
+        )  # fmt: skip
+
+
+class Bag(Classifier):
+    """The mean of the tokens' embeddings, whatever their order, and a dense layer. Token 0 fills up, and counts not."""
+
+    def __init__(self, tokens: int, classes: int = 10, dimension: int = 84) -> None:
+        super().__init__(
+            classes, dimension,
+            nn.EmbeddingBag(tokens, 64, mode="mean", padding_idx=0),
+            nn.Linear(64, dimension), nn.Tanh(),
         )  # fmt: skip
 
 
@@ -167,30 +186,64 @@ def _project(width: int, dimension: int) -> list[nn.Module]:
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
-    made.__name__.lower(): made for made in (LeNet5, ConvNet, MLP, ResNet9, ResNet18)
+    made.__name__.lower(): made for made in (LeNet5, ConvNet, MLP, Bag, ResNet9, ResNet18)
 }
 
 
-def build(name: str, *, channels: int, classes: int, dimension: int | None, seed: int) -> nn.Module:
-    """Make a model by name, or by calling `file.py:function` with `channels` and `classes`.
+def build(name: str, *, classes: int, dimension: int | None, seed: int, **sizes: int) -> nn.Module:
+    """Make a model by name, or by calling `file.py:function` with those of these arguments that it takes.
 
-    The same seed gives the same weights, whatever else has drawn random numbers before.
+    `sizes` are the data's: `channels` of images, `features` (columns) of tables, `tokens` of token ids. The same seed
+    gives the same weights, whatever else has drawn random numbers before.
     """
     if not is_reference(name) and name not in MODELS:
         raise ConfigError(f"unknown model {name!r}: choose {', '.join(MODELS)}, or your own as file.py:function")
     make = find_function(name) if is_reference(name) else MODELS[name]
     if is_reference(name) and dimension is not None:
         raise ConfigError(f"{name} decides on its own dimension: leave --dimension {dimension} out")
-    width = {} if dimension is None else {"dimension": dimension}
+    taken = inspect.signature(make).parameters
+    if not is_reference(name) and not set(sizes) & set(taken):
+        told = ", ".join(f"{size}={value}" for size, value in sizes.items()) or "inputs of another kind"
+        raise ModelError(
+            f"{name} cannot take the data ({told}): choose mlp (tables), bag (token ids) or your own model"
+        )
+    offered = {**sizes, "classes": classes, **({} if dimension is None else {"dimension": dimension})}
+    if not any(each.kind is each.VAR_KEYWORD for each in taken.values()):
+        offered = {argument: value for argument, value in offered.items() if argument in taken}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
-            model = make(channels=channels, classes=classes, **width)
+            model = make(**offered)
         except (Exception, SystemExit) as error:  # may be the user's own code
-            raise ModelError(f"{name} could not be built with {channels=}, {classes=}: {in_one_line(error)}") from error
+            told = ", ".join(f"{argument}={value}" for argument, value in offered.items()) or "no arguments"
+            raise ModelError(f"{name} could not be built with {told}: {in_one_line(error)}") from error
     if not isinstance(model, nn.Module):
         raise ModelError(f"{name} gave a {type(model).__name__}, not a torch.nn.Module")
     return model
+
+
+class OneLogit(nn.Module):
+    """A linear layer with one output z, the log-odds of class 1, seen as one with the two outputs 0 and z."""
+
+    out_features = 2
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.linear, self.in_features = linear, linear.in_features
+
+    @property
+    def weight(self) -> Tensor:
+        """The weights of both outputs (2, d')."""
+        return nn.functional.pad(self.linear.weight, (0, 0, 1, 0))
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The biases of both outputs (2,)."""
+        return None if self.linear.bias is None else nn.functional.pad(self.linear.bias, (1, 0))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features (…, d') to logits (…, 2)."""
+        return nn.functional.pad(self.linear(features), (1, 0))
 
 
 class Network:
@@ -200,7 +253,8 @@ class Network:
         head = model.get_submodule(head_name)
         if not isinstance(head, nn.Linear):
             raise ModelError(f"{head_name!r} is a {type(head).__name__}, not an nn.Linear")
-        self.model, self.head, self.head_name = model, head, head_name
+        self.model, self.layer, self.head_name = model, head, head_name
+        self.head: nn.Linear | OneLogit = OneLogit(head) if head.out_features == 1 else head
 
     @property
     def dimension(self) -> int:
@@ -209,18 +263,19 @@ class Network:
 
     @property
     def classes(self) -> int:
-        """C, the number of logits."""
+        """C, the number of logits. A single one is that of class 1 of two."""
         return self.head.out_features
 
     def __call__(self, inputs: Any) -> tuple[Tensor, Tensor]:
         """Return features φ(x) (n, d') and logits τ(φ(x)) (n, C) of a batch."""
         seen: list[tuple[Tensor, Tensor]] = []
-        with self.head.register_forward_hook(lambda _, given, logits: seen.append((given[0], logits))):
+        with self.layer.register_forward_hook(lambda _, given, logits: seen.append((given[0], logits))):
             _call(self.model, inputs)
         if not seen or seen[-1][0].ndim != 2:
             shape = tuple(seen[-1][0].shape) if seen else "nothing"
             raise ModelError(f"the head {self.head_name!r} was given {shape}, not one vector a sample")
-        return seen[-1]
+        features, logits = seen[-1]
+        return features, nn.functional.pad(logits, (1, 0)) if isinstance(self.head, OneLogit) else logits
 
 
 def split(model: nn.Module, example: Any, head: str | None = None) -> Network:
@@ -244,13 +299,23 @@ def split(model: nn.Module, example: Any, head: str | None = None) -> Network:
             leave_no_trace(model, lambda: network(example))
     except (RuntimeError, TypeError, ValueError) as error:
         shape = f", a batch of shape {tuple(example.shape)}" if isinstance(example, Tensor) else ""
-        raise ModelError(f"{kind} cannot take the data{shape}: {str(error).splitlines()[0]}") from error
+        hint = _compare_types(model, example)
+        raise ModelError(f"{kind} cannot take the data{shape}: {str(error).splitlines()[0]}{hint}") from error
     if network is None:
         raise ModelError(
             f"{kind} does not end in a linear layer: none of {', '.join(layers)} gives the model's output. "
             "Remove what follows it (a softmax, say), or name the layer whose output are the logits (head)"
         )
     return network
+
+
+def _compare_types(model: nn.Module, example: Any) -> str:
+    """Return what to do about inputs that are numbers of another type than the weights, if they are."""
+    weights = next(model.parameters()).dtype
+    if not isinstance(example, Tensor) or example.dtype == weights:
+        return ""
+    told = f". The inputs are {example.dtype} and the weights {weights}: unless they are token ids, convert the inputs"
+    return told.replace("torch.", "")
 
 
 def _ending(model: nn.Module, example: Any, layers: Mapping[str, nn.Module]) -> str | None:

@@ -1,45 +1,70 @@
 """A client's labelled data, checked once, then served in batches."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from repshare.data.batches import Indexed
 from repshare.errors import DataError
 
-Labelled = Dataset[Any] | tuple[Tensor, Tensor] | tuple[NDArray[Any], NDArray[Any]]
+Labelled = Dataset[Any] | DataLoader[Any] | tuple[Any, Tensor] | tuple[Any, NDArray[Any]]
 EVALUATION_BATCH = 250  # samples: measured fastest for LeNet5 among 50, 100, 250 and 1,000
 
 
 class Samples:
-    """Any map-style dataset of (inputs, label), or a pair of tensors or arrays, which is much the fastest."""
+    """Labelled samples in batches: of a pair of tensors or arrays, which is much the fastest, or of a dataset.
+
+    Inputs may be a mapping of tensors. A dataset is map-style, PyTorch's or Hugging Face's; of a DataLoader, its
+    dataset is read by its workers.
+    """
 
     def __init__(self, data: Labelled, *, rows: Tensor | None = None, device: str = "cpu") -> None:
         """With `rows`, hold only these samples, without a copy of them."""
         self.device = torch.device(device)
-        self._data = TensorDataset(*_as_tensors(*data)) if isinstance(data, tuple | list) else data
+        if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+            data = data.tensors
+        self._pair = _as_tensors(*data) if isinstance(data, tuple | list) else None
+        self._dataset = Indexed(data) if self._pair is None else None
         self._rows = rows
         if len(self) < 1:
             raise DataError("there is no sample")
         self.labels = self._read_labels()  # (n,)
 
     def __len__(self) -> int:
-        return len(self._data if self._rows is None else self._rows)  # type: ignore[arg-type]
+        if self._rows is not None:
+            return len(self._rows)
+        return len(self._pair[1] if self._pair is not None else self._dataset)  # type: ignore[arg-type]
 
     def batch(self, indices: Tensor) -> tuple[Any, Tensor]:
         """Return inputs and labels of these samples, on the device."""
+        (batch,) = self._stream([indices])
+        return batch
+
+    def _stream(self, parts: Sequence[Tensor]) -> Iterator[tuple[Any, Tensor]]:
+        """Yield inputs and labels of each of these parts, on the device."""
         if self._rows is not None:
-            indices = self._rows[indices]
-        if isinstance(self._data, TensorDataset):
-            inputs, labels = self._data[indices]
+            parts = [self._rows[indices] for indices in parts]
+        if self._pair is not None:
+            for indices in parts:
+                inputs, labels = self._pair
+                yield self._deliver(change_tensors(inputs, itemgetter(indices)), labels[indices])
+        elif len(parts) == 1:
+            yield self._deliver(*self._dataset.read(parts[0]))  # type: ignore[union-attr]
         else:
-            inputs, labels = default_collate([self._data[int(i)] for i in indices])
+            for inputs, labels in self._dataset.stream(parts):  # type: ignore[union-attr]
+                yield self._deliver(inputs, labels)
+
+    def _deliver(self, inputs: Any, labels: Any) -> tuple[Any, Tensor]:
         _check_labels(labels)
+        if not isinstance(inputs, Tensor | Mapping):
+            raise DataError(f"the inputs of a sample must be a tensor or a mapping, not a {type(inputs).__name__}")
         return change_tensors(inputs, self._place), labels.to(self.device, torch.int64)
 
     def part(self, rows: Tensor) -> "Samples":
@@ -51,16 +76,14 @@ class Samples:
 
     def in_order(self, size: int) -> Iterator[tuple[Any, Tensor]]:
         """Yield all samples, `size` at a time."""
-        for indices in torch.split(torch.arange(len(self)), size):
-            yield self.batch(indices)
+        yield from self._stream(torch.split(torch.arange(len(self)), size))
 
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[tuple[Any, Tensor]]:
         """Yield all samples once in random order, `size` at a time."""
         parts = list(torch.split(torch.randperm(len(self), generator=generator), size))
         if len(parts) > 1 and len(parts[-1]) == 1:  # batch normalisation cannot train on a single sample
             parts[-2:] = [torch.cat(parts[-2:])]
-        for indices in parts:
-            yield self.batch(indices)
+        yield from self._stream(parts)
 
     def check_labels(self, classes: int) -> None:
         """Refuse labels that are not one of 0 … classes − 1."""
@@ -74,8 +97,8 @@ class Samples:
         for start, (inputs, batch) in enumerate(self.in_order(EVALUATION_BATCH)):
             for tensor in inputs.values() if isinstance(inputs, Mapping) else [inputs]:
                 if tensor.is_floating_point() and not tensor.isfinite().all():
-                    first = start * EVALUATION_BATCH
-                    raise DataError(f"the inputs contain NaN or infinity (samples {first} to {first + len(batch) - 1})")
+                    broken = int((~tensor.isfinite()).reshape(len(tensor), -1).any(1).nonzero()[0])
+                    raise DataError(f"the inputs contain NaN or infinity (sample {start * EVALUATION_BATCH + broken})")
             labels.append(batch.cpu())
         return torch.cat(labels)
 
@@ -85,6 +108,12 @@ class Samples:
         return tensor.to(self.device)
 
 
+def without_labels(inputs: Any, device: str) -> Samples:
+    """Return samples of which nobody knows the class: it is 0."""
+    count = len(next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs)
+    return Samples((inputs, torch.zeros(count, dtype=torch.long)), device=device)
+
+
 def change_tensors(inputs: Any, change: Callable[[Tensor], Any]) -> Any:
     """Return a batch's inputs, which may be a mapping, with every tensor changed."""
     if isinstance(inputs, Mapping):
@@ -92,17 +121,24 @@ def change_tensors(inputs: Any, change: Callable[[Tensor], Any]) -> Any:
     return change(inputs)
 
 
-def _as_tensors(*pair: Any) -> tuple[Tensor, Tensor]:
+def _as_tensors(*pair: Any) -> tuple[Any, Tensor]:
     if len(pair) != 2:
         raise DataError(f"data must be a pair, inputs and labels, not {len(pair)} things")
-    inputs, labels = (_as_tensor(each) for each in pair)
+    inputs = change_tensors(pair[0], _as_tensor)
+    words = pair[1].tolist() if isinstance(pair[1], np.ndarray) and pair[1].dtype.kind in "OU" else pair[1]
+    if isinstance(words, list | tuple) and words and isinstance(words[0], str):
+        _check_labels(words)
+    labels = _as_tensor(pair[1])
     _check_labels(labels)
-    if len(inputs) != len(labels):
-        raise DataError(f"there are {len(inputs)} inputs but {len(labels)} labels")
+    for tensor in inputs.values() if isinstance(inputs, Mapping) else [inputs]:
+        if len(tensor) != len(labels):
+            raise DataError(f"there are {len(tensor)} inputs but {len(labels)} labels")
     return inputs, labels
 
 
 def _check_labels(labels: Any) -> None:
+    if isinstance(labels, list | tuple) and labels and isinstance(labels[0], str):
+        raise DataError(f"labels are words ({labels[0]!r}): number them from 0, in the order of the task's class names")
     if not isinstance(labels, Tensor):
         raise DataError(f"labels must be whole numbers in a row, not {type(labels).__name__}: {str(labels)[:40]}")
     if labels.ndim != 1 or labels.is_floating_point():

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from repshare.config import Policy
+from repshare.learning.models import OneLogit
 from repshare.learning.objective import Terms, cross_entropy
 from repshare.learning.training import Batch, Learner
 from repshare.methods.fedavg import Average, Part, absorb, refuse_privacy, share
@@ -22,7 +23,7 @@ from repshare.sharing import wire
 head_of: Part = attrgetter("head")
 
 
-def answer_batch(head: nn.Linear, body: bytes) -> tuple[bytes, Tensor, Tensor]:
+def answer_batch(head: nn.Linear | OneLogit, body: bytes) -> tuple[bytes, Tensor, Tensor]:
     """Compute the server's answer to a batch, which leaves the head with its gradients.
 
     The loss and the logits are for the records.

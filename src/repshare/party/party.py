@@ -24,7 +24,7 @@ class Party:
     model: nn.Module
     """Any classifier that ends in a linear layer with the task's d' inputs and its classes as outputs."""
     data: Labelled
-    """A pair (inputs, labels) of tensors or arrays, or any map-style PyTorch dataset."""
+    """A pair (inputs, labels) of tensors or arrays, a map-style PyTorch or Hugging Face dataset, or a DataLoader."""
     test: Labelled | None = None
     """The same for testing after each round."""
     policy: Policy | None = None

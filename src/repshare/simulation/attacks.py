@@ -4,6 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.config import Attack, Setting
+from repshare.data.arrays import Inputs
+from repshare.errors import ConfigError
 from repshare.learning.randomness import numpy_stream
 from repshare.sharing import wire
 from repshare.sharing.representations import Representations
@@ -29,20 +31,23 @@ def poison(body: bytes, attack: Attack) -> bytes:
 
 
 def spoil(
-    images: NDArray[np.float32],
+    inputs: Inputs,
     labels: NDArray[np.int64],
     rows: NDArray[np.int64],
     attack: Attack,
     seed: int,
     classes: int,
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the data with these rows changed: images of white noise, or the labels of the classes permuted."""
-    images, labels, rng = images.copy(), labels.copy(), numpy_stream(seed, "spoilt")
+) -> tuple[Inputs, NDArray[np.int64]]:
+    """Return the data with these rows changed: inputs of white noise, or the labels of the classes permuted."""
+    labels, rng = labels.copy(), numpy_stream(seed, "spoilt")
     if attack == "noise":
-        images[rows] = rng.standard_normal((len(rows), *images.shape[1:]), dtype=np.float32)
+        if isinstance(inputs, dict) or inputs.dtype != np.float32:
+            raise ConfigError("the attack noise needs inputs that are one array of real numbers: choose another attack")
+        inputs = inputs.copy()
+        inputs[rows] = rng.standard_normal((len(rows), *inputs.shape[1:]), dtype=np.float32)
     else:
         order = rng.permutation(classes)
         renamed = np.empty_like(order)
         renamed[order] = np.roll(order, 1)  # no class keeps its name
         labels[rows] = renamed[labels[rows]]
-    return images, labels
+    return inputs, labels

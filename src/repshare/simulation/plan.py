@@ -1,8 +1,9 @@
 """The plan of a run: from its description to what its clients are made of."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,10 +12,12 @@ from torch import nn
 
 from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits, partition
+from repshare.data.arrays import Inputs, take
 from repshare.errors import ConfigError
 from repshare.imports import in_one_line
 from repshare.learning.models import Network, build, split
 from repshare.learning.randomness import derive, numpy_stream
+from repshare.learning.samples import change_tensors
 from repshare.methods import find_method
 from repshare.sharing.task import Task
 from repshare.simulation.attacks import FACTORS, choose_attackers, spoil
@@ -29,6 +32,7 @@ class PaperProtocol(NamedTuple):
     """0: all there are."""
     rounds: int
     model: str
+    """"": the one that suits the data."""
     space: tuple[str, ...] = ()
     """The common space, which the paper does not have. Chosen on training images that no experiment uses."""
     common_rounds: int = 10
@@ -43,7 +47,11 @@ PAPER = {
     "fashion_mnist": PaperProtocol(6000, 20, "resnet9", tuple(FASHION_SPACE.split()), 20),
     "cifar10": PaperProtocol(10000, 20, "resnet18", (), 20),
 }
-OTHER_DATA = PaperProtocol(0, 20, "lenet5")
+USUAL = PAPER | {name: PaperProtocol(0, 50, "") for name in ("breast_cancer", "wine", "colour_names")}
+OTHER_DATA = PaperProtocol(0, 20, "")
+
+
+ARRAYS = ("train_inputs", "train_labels", "test_inputs", "test_labels", "dealt", "starts")  # of a plan
 
 
 class Plan(NamedTuple):
@@ -51,12 +59,13 @@ class Plan(NamedTuple):
 
     run: Run[ResolvedSetting]
     classes: int
-    train_images: NDArray[np.float32]  # (n, c, h, w)
+    train_inputs: Inputs  # (n, …)
     train_labels: NDArray[np.int64]  # (n,)
-    test_images: NDArray[np.float32]
+    test_inputs: Inputs
     test_labels: NDArray[np.int64]
     dealt: NDArray[np.int64]  # sample indices, client after client
     starts: NDArray[np.int64]  # (clients + 1,)  where each client's begin in `dealt`
+    sizes: dict[str, int]  # of the data, which a model is built for
 
     @property
     def clients(self) -> int:
@@ -77,21 +86,22 @@ class Plan(NamedTuple):
         return models[client % len(models)]
 
 
-def resolve(setting: Setting, available: int) -> ResolvedSetting:
+def resolve(setting: Setting, data: Splits | int) -> ResolvedSetting:
     """Fill in what a setting leaves to the paper. Noise is drawn from the seed.
 
     Args:
         setting: The setting.
-        available: Number of training samples.
+        data: The data, or for images their number of training samples.
     """
-    usual = PAPER.get(setting.dataset, OTHER_DATA)
+    usual = USUAL.get(setting.dataset, OTHER_DATA)
+    available = data if isinstance(data, int) else len(data.train.labels)
     samples = setting.samples or usual.samples or available
     if samples > available:
         raise ConfigError(f"{setting.dataset} has {available} training samples: {samples} are too many")
     filled = {
         "samples": samples,
         "rounds": setting.rounds or usual.rounds,
-        "model": setting.model or (usual.model,),
+        "model": setting.model or (usual.model or _suggest_model(data),),
         "policy": replace(
             setting.policy,
             minimum_count=setting.policy.fewest,
@@ -100,6 +110,28 @@ def resolve(setting: Setting, available: int) -> ResolvedSetting:
         ),
     }
     return ResolvedSetting(**vars(setting) | filled)
+
+
+def _suggest_model(data: Splits | int) -> str:
+    """Return the usual model for such data."""
+    if isinstance(data, int) or "channels" in (sizes := measure(data)):
+        return "lenet5"
+    if not sizes:
+        raise ConfigError("there is no usual model for such inputs: give your own with --model file.py:function")
+    return "mlp" if "features" in sizes else "bag"
+
+
+def measure(splits: Splits) -> dict[str, int]:
+    """Return what a model must know of the data: `channels` of images, `features` of tables, `tokens` of token ids."""
+    inputs = [each.inputs for each in (splits.train, splits.test)]
+    arrays = [each for each in inputs if not isinstance(each, dict)]
+    if len(arrays) < 2:
+        arrays = [each["input_ids"] for each in inputs if isinstance(each, dict) and "input_ids" in each]
+    if len(arrays) < 2:
+        return {}
+    if arrays[0].dtype.kind == "i":
+        return {"tokens": 1 + max(int(array.max()) for array in arrays)}
+    return {{2: "features", 4: "channels"}[arrays[0].ndim]: arrays[0].shape[1]} if arrays[0].ndim in (2, 4) else {}
 
 
 def make_run(method: str, seed: int, setting: ResolvedSetting) -> Run[ResolvedSetting]:
@@ -114,44 +146,76 @@ def make_run(method: str, seed: int, setting: ResolvedSetting) -> Run[ResolvedSe
 
 def common_rounds(setting: Setting) -> int:
     """Return the number of rounds of CS."""
-    return setting.common_rounds or PAPER.get(setting.dataset, OTHER_DATA).common_rounds
+    return setting.common_rounds or USUAL.get(setting.dataset, OTHER_DATA).common_rounds
 
 
-def make_common(run: Run[Setting], example: NDArray[np.float32]) -> Common:
+def make_common(run: Run[Setting], example: Inputs) -> Common:
     """Return what the run's clients of a common classifier agree on: a space for inputs like the example (a batch)."""
     setting = run.setting
-    words = setting.space or PAPER.get(setting.dataset, OTHER_DATA).space
-    space = choose(words, torch.from_numpy(example.copy()), run.seed)
-    return Common(space, setting.loss, setting.shrinkage)
+    if not has_space(setting, example):
+        raise ConfigError(
+            f"{run.method} needs a common space, and there is none for token ids or dictionaries: leave CA and CS out, "
+            "or give your own with --space file.py:function"
+        )
+    words = setting.space or USUAL.get(setting.dataset, OTHER_DATA).space
+    return Common(choose(words, as_tensors(example, copied=True), run.seed), setting.loss, setting.shrinkage)
+
+
+def has_space(setting: Setting, inputs: Inputs) -> bool:
+    """Return whether there is a common space for such inputs: one of real numbers, or the user's own."""
+    return bool(setting.space) or (not isinstance(inputs, dict) and inputs.dtype.kind != "i")
+
+
+def as_tensors(inputs: Inputs, *, copied: bool = False) -> Any:
+    """Return the same inputs as tensors, which look at the arrays unless they are copied."""
+
+    def convert(array: Any) -> torch.Tensor:
+        return torch.from_numpy(array.copy() if copied else array)
+
+    return change_tensors(inputs, convert)
 
 
 def make_plan(run: Run[ResolvedSetting], splits: Splits) -> Plan:
-    """Take the first samples, normalise by one mean and one deviation over all training pixels, deal them out."""
-    splits = splits.first(run.setting.samples).normalised()
+    """Take the first samples, standardise what is to be by training samples alone, deal them out."""
+    sizes = measure(splits)
+    splits = splits.first(run.setting.samples).prepared(standardise=run.setting.standardise)
     parts = deal(run.setting, splits.train.labels, numpy_stream(run.seed, "partition"))
     if find_method(run.method).models == "pooled":
         parts = [np.sort(np.concatenate(parts))]
     starts = np.cumsum([0, *map(len, parts)])
-    plan = Plan(run, splits.classes, *splits.train, *splits.test, np.concatenate(parts), starts)  # type: ignore[arg-type]
+    plan = Plan(run, splits.classes, *splits.train, *splits.test, np.concatenate(parts), starts, sizes)
     attackers = choose_attackers(run.setting, run.seed, plan.clients)
     if not attackers or run.setting.attack in FACTORS:
         return plan
     rows = np.concatenate([plan.part(client) for client in sorted(attackers)])
-    images, labels = spoil(plan.train_images, plan.train_labels, rows, run.setting.attack, run.seed, plan.classes)
-    return plan._replace(train_images=images, train_labels=labels)
+    inputs, labels = spoil(plan.train_inputs, plan.train_labels, rows, run.setting.attack, run.seed, plan.classes)
+    return plan._replace(train_inputs=inputs, train_labels=labels)
 
 
 def write_plan(plan: Plan, folder: Path) -> None:
     """Put the plan's arrays into files, for other processes to map into their memory."""
-    for name, value in plan._asdict().items():
-        if isinstance(value, np.ndarray):
-            np.save(folder / f"{name}.npy", value)
+    described: dict[str, Any] = {"sizes": plan.sizes}
+    for name in ARRAYS:
+        value = getattr(plan, name)
+        described[name] = [*value] if isinstance(value, dict) else None
+        for place, array in enumerate(value.values() if isinstance(value, dict) else [value]):
+            np.save(folder / f"{name}.{place}.npy", array)
+    (folder / "plan.json").write_text(json.dumps(described))
 
 
 def map_plan(run: Run[ResolvedSetting], classes: int, folder: Path) -> Plan:
     """Return the plan whose arrays are in these files: shared by all processes that map them, not copied."""
-    names = [name for name in Plan._fields if name not in ("run", "classes")]
-    return Plan(run, classes, *(np.load(folder / f"{name}.npy", mmap_mode="c") for name in names))
+    described = json.loads((folder / "plan.json").read_text())
+
+    def read(name: str, place: int = 0) -> NDArray[Any]:
+        return np.load(folder / f"{name}.{place}.npy", mmap_mode="c")  # type: ignore[no-any-return]
+
+    arrays: dict[str, Any] = {
+        name: read(name) if keys is None else {key: read(name, place) for place, key in enumerate(keys)}
+        for name, keys in described.items()
+        if name != "sizes"
+    }
+    return Plan(run, classes, **arrays, sizes=described["sizes"])
 
 
 def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
@@ -190,7 +254,7 @@ def make_task(plan: Plan) -> Task:
             raise ConfigError(
                 "a common classifier is the weighted total at a relay: leave topology and aggregation, or CS, out"
             )
-        return make_common(plan.run, plan.train_images[:1]).task(plan.classes)
+        return make_common(plan.run, take(plan.train_inputs, slice(1))).task(plan.classes)
     widths = {name: method.learner.width(network) for name, network in networks.items()}
     if len(set(widths.values())) > 1:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
@@ -219,14 +283,12 @@ def common_start(plan: Plan) -> Network:
 
 def build_model(plan: Plan, name: str, seed: int) -> nn.Module:
     """Return a model that fits the data."""
-    channels, dimension = plan.train_images.shape[1], plan.run.setting.dimension
-    return build(name, channels=channels, classes=plan.classes, dimension=dimension, seed=seed)
+    return build(name, classes=plan.classes, dimension=plan.run.setting.dimension, seed=seed, **plan.sizes)
 
 
 def _network(plan: Plan, name: str, seed: int) -> Network:
-    network = split(
-        build_model(plan, name, seed), torch.from_numpy(plan.train_images[:1].copy()), plan.run.setting.head
-    )
+    example = as_tensors(take(plan.train_inputs, slice(1)), copied=True)
+    network = split(build_model(plan, name, seed), example, plan.run.setting.head)
     if network.classes != plan.classes:
         raise ConfigError(f"{name} has {network.classes} classes, {plan.run.setting.dataset} has {plan.classes}")
     return network

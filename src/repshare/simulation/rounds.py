@@ -90,7 +90,7 @@ class Simulation:
     """A run under way: the server here, the clients in workers."""
 
     def __init__(self, wanted: Run[Setting], splits: Splits, workers: Workers, checkpoint: Checkpoint | None) -> None:
-        run = Run(wanted.method, wanted.seed, resolve(wanted.setting, len(splits.train.labels)))
+        run = Run(wanted.method, wanted.seed, resolve(wanted.setting, splits))
         self.run, self.workers, self.checkpoint = run, workers, checkpoint
         self.method, self.plan = find_method(run.method, run.setting), make_plan(run, splits)
         self.server = self._open()

@@ -10,12 +10,13 @@ import torch
 
 from repshare.board import Wants
 from repshare.client import Client, Record
+from repshare.data.arrays import take
 from repshare.learning.measures import Score, View
 from repshare.learning.randomness import derive
 from repshare.learning.samples import Samples
 from repshare.methods import find_method
 from repshare.simulation.checkpoint import SavedState, States
-from repshare.simulation.plan import Plan, build_model, make_common
+from repshare.simulation.plan import Plan, as_tensors, build_model, make_common
 from repshare.spaces.agreement import Common
 from repshare.spaces.memory import Memory
 
@@ -56,11 +57,12 @@ class Worker:
     def __init__(self, plan: Plan, folder: Path, versions: Mapping[int, SavedState], resident: int = RESIDENT) -> None:
         torch.set_num_threads(1)
         self.plan, self.method, self.resident = plan, find_method(plan.run.method, plan.run.setting), resident
-        self.train = (torch.from_numpy(plan.train_images), torch.from_numpy(plan.train_labels))
-        self.test = Samples((plan.test_images, plan.test_labels), device=plan.run.setting.device)
+        self.train = (as_tensors(plan.train_inputs), torch.from_numpy(plan.train_labels))
+        self.test = Samples((plan.test_inputs, plan.test_labels), device=plan.run.setting.device)
         self.common: Common | None = None
         if self.method.in_space:
-            self.common = make_common(plan.run, plan.train_images[:1])._replace(memory=MEMORY)
+            memory = None if isinstance(plan.train_inputs, dict) else MEMORY
+            self.common = make_common(plan.run, take(plan.train_inputs, slice(1)))._replace(memory=memory)
         self.states = States(folder)
         self._clients: OrderedDict[int, Client] = OrderedDict()  # in memory, least recently used first
         self._committed = dict(versions)  # what the last checkpoint lists: not to be removed

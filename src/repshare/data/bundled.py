@@ -1,0 +1,67 @@
+"""Data sets that come with packages which are installed anyway: nothing is downloaded."""
+
+import numpy as np
+import numpy.typing as npt
+
+from repshare.data.contents import DATASETS, Arrays, verify
+from repshare.errors import ConfigError
+
+Array = npt.NDArray[np.generic]
+BUNDLED = ("digits", "breast_cancer", "wine", "colour_names")
+SEED = 0  # of the order in which samples are divided into training and test ones
+
+
+def read_bundled(name: str) -> Arrays:
+    """Return the data set, verified to the byte."""
+    try:
+        arrays = {"digits": _digits, "colour_names": _colour_names}.get(name, lambda: _table(name))()
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{name} needs {error.name}: pip install 'repshare[learn]'") from error
+    verify(arrays, name)
+    return arrays
+
+
+def _digits() -> Arrays:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = digits.images.astype(np.uint8)[:, np.newaxis]  # (1797, 1, 8, 8), values 0 … 16
+    labels = digits.target.astype(np.int64)
+    return Arrays(images[:1200], labels[:1200], images[1200:], labels[1200:])
+
+
+def _table(name: str) -> Arrays:
+    """Return a table of scikit-learn's. Its rows may be sorted by class, so that they are shuffled, always alike."""
+    from sklearn import datasets
+
+    table = getattr(datasets, f"load_{name}")()
+    return _divide(name, table.data.astype(np.float32), table.target.astype(np.int64))
+
+
+def _colour_names() -> Arrays:
+    """Return 949 names that people gave to colours (a survey by Randall Munroe, CC0), from Matplotlib.
+
+    A token is three letters in a row of " name ", numbered from 2 in alphabetical order of those in training names;
+    1 is any other, and 0 fills up. The class is the nearest of six hues.
+    """
+    from matplotlib.colors import XKCD_COLORS, rgb_to_hsv, to_rgb
+
+    names = [name.removeprefix("xkcd:") for name in XKCD_COLORS]
+    hues = rgb_to_hsv(np.array([to_rgb(colour) for colour in XKCD_COLORS.values()]))[:, 0]  # 0 … 1
+    labels = np.floor(6 * hues + 0.5).astype(np.int64) % 6
+    content = DATASETS["colour_names"]
+    trigrams = [[f" {name} "[at : at + 3] for at in range(len(name))] for name in names]
+    order = np.random.RandomState(SEED).permutation(len(names))
+    known = sorted({each for row in order[: content.train] for each in trigrams[row]})
+    number = {each: place for place, each in enumerate(known, start=2)}
+    tokens = np.zeros((len(names), *content.shape), np.int64)
+    for row, found in enumerate(trigrams):
+        tokens[row, : len(found)] = [number.get(each, 1) for each in found][: content.shape[0]]
+    return _divide("colour_names", tokens, labels)
+
+
+def _divide(name: str, inputs: npt.NDArray[np.generic], labels: npt.NDArray[np.int64]) -> Arrays:
+    """Divide the samples in an order that never changes: RandomState's numbers are frozen by NumPy."""
+    order = np.random.RandomState(SEED).permutation(len(labels))
+    first, last = np.split(order, [DATASETS[name].train])
+    return Arrays(inputs[first], labels[first], inputs[last], labels[last])
