@@ -51,17 +51,23 @@ def panels(width: float, height: float, rows: int = 1, columns: int = 1, **share
     return figure, figure.subplots(rows, columns, squeeze=False, **shared).flatten().tolist()
 
 
-def draw_accuracy(lines: Sequence[Line], path: Path, title: str) -> None:
-    """Test accuracy by round, a line for each method, shaded by the standard deviation over clients."""
-    figure, (axes,) = panels(7.2, 4.4)
-    draw_methods(axes, lines, "test_accuracy")
-    tidy(axes, title, "communication round", "test accuracy [%], mean ± std over clients")
+def draw_accuracy(lines: Sequence[Line], path: Path, title: str, *, differ: bool = False) -> None:
+    """Test accuracy by round, a line for each method, shaded by the standard deviation over clients.
+
+    Where clients' classes differ, a second panel is for tests with each client's own mix of classes.
+    """
+    measures = {"test_accuracy": "test accuracy", "test_own": "own mix of classes: test accuracy"}
+    shown = [measure for measure in measures if differ or measure == "test_accuracy"]
+    figure, axes = panels(7.2 * len(shown), 4.4, columns=len(shown))
+    for ax, measure in zip(axes, shown, strict=True):
+        draw_methods(ax, lines, measure)
+        tidy(ax, title, "communication round", f"{measures[measure]} [%], mean ± std over clients")
     figure.savefig(path, dpi=150)
 
 
 def draw_methods(axes: Axes, lines: Sequence[Line], measure: str, x: str = "round", digits: int = 1) -> None:
     """Draw a measure by round, a line for each method that has it, shaded by the standard deviation over clients."""
-    scale, ends = 100 if measure.endswith("accuracy") else 1, []
+    scale, ends = 100 if measure.endswith(("accuracy", "own", "unseen")) else 1, []
     known = [{**line, measure: scale * line[measure]} for line in lines if line.get(measure) is not None]
     for method, own in group(known, "method").items():
         points = {place: _band_over_clients(here, measure) for place, here in sorted(group(own, x).items())}

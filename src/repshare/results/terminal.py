@@ -13,10 +13,16 @@ from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from repshare.results.findings import find_best, summarise_own
 from repshare.results.records import Line, Summary, entry, find, group, plus_minus
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH = 10  # characters
+OWN_MIX = [  # columns where clients' classes differ
+    "own mix    each client tested with classes as frequent as in its own data",
+    "worst      the client with the lowest own mix",
+    "unseen     tested on the classes of which a client has no sample",
+]
 
 
 def progress(console: Console, unit: str = "rounds") -> Progress:
@@ -47,32 +53,35 @@ def make_table(heads: str, rows: Iterable[Sequence[str]] = (), title: str = "", 
     return table
 
 
-def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: str) -> Table:
-    """Make a table with one row for each method."""
-    table = make_table("<method|accuracy|±|<by round|up|down|in all|compute", title=escape(title))
-    best = max(summary.accuracy for method, summary in summaries.items() if method != "CL" or len(summaries) == 1)
-    by_method = group(lines, "method")
+def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: str, *, differ: bool = False) -> Table:
+    """Make a table with one row for each method. `differ`: clients' classes do, which more columns show."""
+    columns = "own mix|worst|unseen|" if differ else ""
+    table = make_table(f"<method|accuracy|±|{columns}<by round|up|down|in all|compute", title=escape(title))
+    best, by_method = find_best(summaries), group(lines, "method")
     for method, summary in summaries.items():
+        mix = summarise_own(by_method[method])
         both = (summary.bytes_up + summary.bytes_down) / len(group(by_method[method], "client"))
         table.add_row(
             f"[bold]{method}[/]",
             plus_minus(summary.accuracy, summary.std_over_seeds),
             f"{summary.std_over_clients:.2f}",
+            *(entry(each) or "–" for each in (mix.own, mix.worst, mix.unseen) if differ),
             curve(by_method[method]),
             *map(traffic, (summary.bytes_up / summary.client_rounds, summary.bytes_down / summary.client_rounds, both)),
             f"{summary.seconds:.0f} s",
-            style="bold" if summary.accuracy == best else "",
+            style="bold" if method == best else "",
         )
     return table
 
 
-def legend(titles: Mapping[str, str], seeds: int) -> str:
+def legend(titles: Mapping[str, str], seeds: int, *, differ: bool = False) -> str:
     """Return what the rows and columns of a comparison mean."""
     width = max(map(len, titles))
     rows = [f"  [bold]{name:<{width}}[/]  {escape(title)}" for name, title in titles.items()]
     several = [f"accuracy   mean over clients, ± standard deviation over {seeds} seeds"] if seeds > 1 else []
     columns = [
         "accuracy   in percent; ±: standard deviation over clients",
+        *(OWN_MIX if differ else []),
         "up, down   what a client sends and receives in a round",
         "in all     both, in all its rounds",
         "compute    seconds of one core, all clients together",
