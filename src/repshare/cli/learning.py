@@ -165,7 +165,9 @@ def _compare(
     else:
         summaries = comparison.summaries(lines)
         heading = f"{title}, {most} rounds: test accuracy at the end"
-        console.print(terminal.comparison(summaries, lines, heading, differ=differ))
+        console.print(terminal.comparison(summaries, lines, heading))
+        if differ:
+            console.print(terminal.own_mixes(summaries, lines))
         console.print(terminal.legend({name: titles[name] for name in summaries}, seeds, differ=differ))
     if rising := findings.still_improving(lines):
         terminal.say(console, f"still improving at the end: more --rounds would help {', '.join(rising)}\n")

@@ -56,12 +56,13 @@ def draw_accuracy(lines: Sequence[Line], path: Path, title: str, *, differ: bool
 
     Where clients' classes differ, a second panel is for tests with each client's own mix of classes.
     """
-    measures = {"test_accuracy": "test accuracy", "test_own": "own mix of classes: test accuracy"}
-    shown = [measure for measure in measures if differ or measure == "test_accuracy"]
+    shown = {"test_accuracy": title}
+    if differ:
+        shown = {"test_accuracy": f"{title}: all classes", "test_own": "each client's own mix of classes"}
     figure, axes = panels(7.2 * len(shown), 4.4, columns=len(shown))
-    for ax, measure in zip(axes, shown, strict=True):
+    for ax, (measure, heading) in zip(axes, shown.items(), strict=True):
         draw_methods(ax, lines, measure)
-        tidy(ax, title, "communication round", f"{measures[measure]} [%], mean ± std over clients")
+        tidy(ax, heading, "communication round", "test accuracy [%], mean ± std over clients")
     figure.savefig(path, dpi=150)
 
 
@@ -99,18 +100,21 @@ def draw_curve(axes: Axes, points: Mapping[float, Band], alpha: float = 0.15, **
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[str, str, float, float]], digits: int = 1) -> None:
-    """Name each line (name, colour, x, y) where it ends, moved apart where two ends meet."""
+    """Name each line (name, colour, x, y) where it ends, moved apart where two end at the same x and meet."""
     low, high = axes.get_ylim()
-    gap, places = 0.055 * (high - low), list[float]()
-    ends = sorted(ends, key=lambda end: -end[3])
-    for *_, y in ends:
-        places.append(min([y, *(place - gap for place in places[-1:])]))
-    sunk = max(0.0, low - min(places, default=low))
-    for (name, colour, x, y), place in zip(ends, places, strict=True):
-        axes.annotate(
-            f"{name}  {y:.{digits}f}", (x, place + sunk), (8, 0), textcoords="offset points", va="center",
-            color=colour, fontweight="bold", annotation_clip=False, parse_math=False,
-        )  # fmt: skip
+    furthest = max((end[2] for end in ends), default=0)  # elsewhere a name stands below its end, not on others' lines
+    for x in dict.fromkeys(end[2] for end in ends):
+        gap, places = 0.055 * (high - low), list[float]()
+        here = sorted((end for end in ends if end[2] == x), key=lambda end: -end[3])
+        for *_, y in here:
+            places.append(min([y, *(place - gap for place in places[-1:])]))
+        sunk = max(0.0, low - min(places))
+        for (name, colour, _, y), place in zip(here, places, strict=True):
+            axes.annotate(
+                f"{name}  {y:.{digits}f}", (x, place + sunk), (8, 0 if x == furthest else -9), va="center",
+                textcoords="offset points",
+                color=colour, fontweight="bold", annotation_clip=False, parse_math=False,
+            )  # fmt: skip
 
 
 def draw_partition(counts: NDArray[Any], path: Path, title: str) -> None:

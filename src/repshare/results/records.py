@@ -147,7 +147,7 @@ class Folder:
 
 def find(lines: Iterable[Line], field: str, **wanted: Any) -> list[float]:
     """Return the values of a field, where there is any, in the lines with all these values."""
-    return [line[field] for line in lines if wanted.items() <= line.items() and line[field] is not None]
+    return [line[field] for line in lines if wanted.items() <= line.items() and line.get(field) is not None]
 
 
 def group(lines: Iterable[Line], field: str) -> dict[Any, list[Line]]:

@@ -17,11 +17,10 @@ from repshare.results.findings import find_best, summarise_own
 from repshare.results.records import Line, Summary, entry, find, group, plus_minus
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-CURVE_WIDTH = 10  # characters
+CURVE_WIDTH = 8  # characters, as its heading has
 OWN_MIX = [  # columns where clients' classes differ
     "own mix    each client tested with classes as frequent as in its own data",
-    "worst      the client with the lowest own mix",
-    "unseen     tested on the classes of which a client has no sample",
+    "worst      the client with the lowest own mix; unseen: classes of which a client has no sample",
 ]
 
 
@@ -53,24 +52,32 @@ def make_table(heads: str, rows: Iterable[Sequence[str]] = (), title: str = "", 
     return table
 
 
-def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: str, *, differ: bool = False) -> Table:
-    """Make a table with one row for each method. `differ`: clients' classes do, which more columns show."""
-    columns = "own mix|worst|unseen|" if differ else ""
-    table = make_table(f"<method|accuracy|±|{columns}<by round|up|down|in all|compute", title=escape(title))
+def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: str) -> Table:
+    """Make a table with one row for each method."""
+    table = make_table("<method|accuracy|±|<by round|up|down|in all|compute", title=escape(title))
     best, by_method = find_best(summaries), group(lines, "method")
     for method, summary in summaries.items():
-        mix = summarise_own(by_method[method])
         both = (summary.bytes_up + summary.bytes_down) / len(group(by_method[method], "client"))
         table.add_row(
             f"[bold]{method}[/]",
             plus_minus(summary.accuracy, summary.std_over_seeds),
             f"{summary.std_over_clients:.2f}",
-            *(entry(each) or "–" for each in (mix.own, mix.worst, mix.unseen) if differ),
             curve(by_method[method]),
             *map(traffic, (summary.bytes_up / summary.client_rounds, summary.bytes_down / summary.client_rounds, both)),
             f"{summary.seconds:.0f} s",
             style="bold" if method == best else "",
         )
+    return table
+
+
+def own_mixes(summaries: Mapping[str, Summary], lines: Sequence[Line]) -> Table:
+    """Make a table of tests that suit each client, with one row for each method: for clients whose classes differ."""
+    table = make_table("<method|all classes|own mix|worst client|unseen classes", title="accuracy by clients' classes")
+    for method, own in group(lines, "method").items():
+        summary, mix = summaries[method], summarise_own(own)
+        shown = [plus_minus(summary.accuracy, summary.std_over_seeds)]
+        shown += [entry(each) or "–" for each in (mix.own, mix.worst, mix.unseen)]
+        table.add_row(f"[bold]{method}[/]", *shown)
     return table
 
 
