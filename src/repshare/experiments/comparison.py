@@ -25,6 +25,7 @@ from repshare.results.trackers import Tracker, mean_measures
 from repshare.simulation import Checkpoint, Inline, Processes, Workers, following, resolve, simulate
 from repshare.simulation.checkpoint import States, lengthen
 from repshare.simulation.plan import deal, make_plan, make_run, make_task
+from repshare.simulation.pools import leave_if_unguarded
 from repshare.simulation.schedule import is_ever_tested, test_is_due
 
 TESTED = ("test_accuracy", "test_own", "test_unseen")  # fields of a record that a test fills in
@@ -249,6 +250,7 @@ def compare(
             each core, at most one for each client.
         options: Any field of `Setting`, such as clients, rounds, partition or policy.
     """
+    leave_if_unguarded()
     if seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}")
     if folder is None and (resume or keep_models):

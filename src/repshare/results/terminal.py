@@ -20,7 +20,7 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH = 8  # characters, as its heading has
 OWN_MIX = [  # columns where clients' classes differ
     "own mix    each client tested with classes as frequent as in its own data",
-    "worst      the client with the lowest own mix; unseen: classes of which a client has no sample",
+    "worst      the client whose own mix is lowest; unseen: classes that a client lacks",
 ]
 
 

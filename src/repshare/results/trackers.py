@@ -111,5 +111,6 @@ class MLflow:
     def _begin(self, run: str) -> tuple[str, int]:
         number = self._client.create_run(self._experiment, run_name=run).info.run_id
         for name, value in self._setting.items():
-            self._client.log_param(number, name, str(value))
+            if name != "rounds":  # which may grow, and MLflow changes no parameter
+                self._client.log_param(number, name, str(value))
         return number, 0

@@ -142,8 +142,7 @@ class Processes(Workers):
         self.count, self.resident = count or os.cpu_count() or 1, resident
 
     def __enter__(self) -> Self:
-        if getattr(multiprocessing.current_process(), "_inheriting", False):
-            os._exit(NO_GUARD)  # a worker that runs the script it was started by, which would start workers again
+        leave_if_unguarded()
         context = _choose_start()
         self._lines, self._processes, self._waiting = [], [], False
         super().__enter__()
@@ -200,7 +199,7 @@ class Processes(Workers):
             if process.exitcode == NO_GUARD:
                 raise WorkerFailed(
                     'worker processes run your script again: put what it does under `if __name__ == "__main__":`, or '
-                    "use Inline() for workers"
+                    "use no processes (workers=0, Inline())"
                 ) from None
             names = [self._plan.name(i) for i in range(place, self._plan.clients, self.count)]
             held = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
@@ -208,6 +207,12 @@ class Processes(Workers):
                 f"worker {place + 1} of {self.count} died with exit code {process.exitcode}; it held {held}. "
                 "Resume with --resume"
             ) from error
+
+
+def leave_if_unguarded() -> None:
+    """End this process if it is a worker that runs the script that started it, and so would start workers again."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(NO_GUARD)
 
 
 def _choose_start() -> "SpawnContext | ForkServerContext":
