@@ -371,7 +371,7 @@ def test_defaults_are_shown_as_they_are_typed(capsys):
     )
     assert "file.py:NAME. Default: CL IL FL FD RS CA CS. --method-options" in words
     assert "--clients N Number of clients that the data is divided among. Default: 5." in words
-    assert "--rounds N Number of communication rounds. Default: the paper's number for the dataset, else 20." in words
+    assert "Default: the paper's number for the dataset, 60 for digits, else 20." in words
 
 
 @pytest.mark.parametrize("name", ["compare", "run"])
