@@ -167,3 +167,19 @@ def test_fedavg_is_left_out_of_the_usual_methods_where_models_differ(tmp_path, m
     main(["compare", *few, "--model", "lenet5", "convnet", "--name", "a"])
     assert "FL averages weights, so it needs one model: left out with lenet5, convnet." in capsys.readouterr().out
     assert {line["method"] for line in lines(Path("runs/a"))} == {"CL", "IL", "FD", "RS", "CA", "CS"}
+
+
+def test_the_command_shows_what_suits_clients_whose_classes_differ(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    few = ["--dataset", "digits", "--samples", "200", "--clients", "3", "--rounds", "5", "--inline", "--name", "a"]
+    given = ["compare", *few, "--methods", "CL", "IL", "--partition", "dirichlet", "--alpha", "0.3"]
+    main(given)
+    shown = capsys.readouterr().out
+    assert "digits, 3 clients, Dirichlet 0.3, 5 rounds: test accuracy at the end" in shown
+    assert "still improving at the end: more --rounds would help CL" in shown
+    main([*given, "--resume", "--json"])
+    methods = json.loads(capsys.readouterr().out)["methods"]
+    assert 0 < methods["IL"]["worst_client"] < methods["IL"]["own_mix"] < 100
+    rows = (line for line in shown.partition("own mix")[2].splitlines() if line.startswith("  IL"))
+    names = ("accuracy", "own_mix", "worst_client", "unseen")
+    assert next(rows).split()[1:] == [f"{methods['IL'][name]:.2f}" for name in names]
