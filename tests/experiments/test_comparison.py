@@ -35,8 +35,8 @@ def make(folder, splits, workers, methods, **options):
     return compare("digits", methods, splits=splits, folder=folder, workers=workers, **SMALL, **options)
 
 
-FEW = {"methods": ["RS", "IL"], "seeds": 1, "rounds": 2}
-ALL = {"methods": ["FL", "IL", "CS", "RS"], "seeds": 2, "rounds": 5}
+FEW = {"methods": ["RS", "IL"], "seeds": 1, "rounds": 3, "eval_every": 2}
+ALL = {"methods": ["FL", "IL", "CS", "RS"], "seeds": 2, "rounds": 5, "eval_every": 2}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_a_comparison_that_grew_equals_one_that_had_all_from_the_start(keep_mode
     for file in ("run.json", "finished.json"):
         assert (folder / file).read_text() == (whole / file).read_text()
     seconds = {(line["method"], line["seed"], line["round"], line["client"]): line["seconds"] for line in first}
-    again = [line for line in lines(folder, timed=True) if line["seed"] == 0 and line["round"] <= 2]
+    again = [line for line in lines(folder, timed=True) if line["seed"] == 0 and line["round"] <= 3]
     kept = [line["seconds"] == seconds.get((line["method"], 0, line["round"], line["client"])) for line in again]
     assert sum(kept) == (len(first) if keep_models else 0)  # with their last state, runs go on from there
 
@@ -75,7 +75,7 @@ def test_more_methods_and_seeds_repeat_nothing(splits, inline, tmp_path):
     ("change", "words"),
     [
         ({"methods": ["RS"]}, "has also the methods IL: name all that it has"),
-        ({"rounds": 1}, "has 2 rounds, not 1"),
+        ({"rounds": 1}, "has 3 rounds, not 1"),
         ({"ratio": 3.0, "seeds": 4}, r"another run \(ratio 10.0 there, 3.0 here\)"),
     ],
 )
@@ -88,9 +88,9 @@ def test_what_the_folder_has_must_be_wanted(change, words, splits, inline, tmp_p
 
 
 def test_a_run_of_an_earlier_version_is_told_how_to_go_on(splits, inline, tmp_path):
-    make(tmp_path / "run", splits, inline, **FEW, eval_every=10)  # the default once
+    make(tmp_path / "run", splits, inline, **FEW | {"eval_every": 10})  # the default once
     with pytest.raises(ConfigError, match=r"eval_every 10 there, None here\): --eval-every 10 continues it, or choose"):
-        make(tmp_path / "run", splits, inline, **FEW, resume=True)
+        make(tmp_path / "run", splits, inline, **FEW | {"eval_every": None}, resume=True)
 
 
 def test_pandas_reads_the_table_and_the_records(whole):
@@ -129,6 +129,19 @@ def test_kept_models_are_those_that_were_tested_last(whole, splits):
     right = (classify.scores(images).argmax(1) == labels).double().mean()
     assert float(right) == pytest.approx(last["CS", "client 1"])
     assert [path.name for path in (whole / "models/FL-0").iterdir()] == ["model.safetensors"]
+
+
+def test_the_one_model_of_fedavg_is_the_average_whoever_was_there_last(splits, inline, tmp_path):
+    make(tmp_path, splits, inline, ["FL"], seeds=3, rounds=2, participation=0.4, keep_models=True)
+    last = {line["seed"]: line for line in lines(tmp_path)}
+    assert any(line["client"] != "client 1" for line in last.values())
+    for seed, line in last.items():
+        plan = make_plan(Run("FL", seed, resolve(Setting(dataset="digits", **SMALL), 1200)), splits)
+        model = build("lenet5", channels=1, classes=10, dimension=None, seed=7)
+        model.load_state_dict(safetensors.torch.load_file(tmp_path / f"models/FL-{seed}/model.safetensors"))
+        with torch.no_grad():
+            chosen = model.eval()(torch.from_numpy(plan.test_images)).argmax(1).numpy()
+        assert (chosen == plan.test_labels).mean() == pytest.approx(line["test_accuracy"])
 
 
 def test_models_have_the_same_bits_from_any_workers(splits, inline, tmp_path):
