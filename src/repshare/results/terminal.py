@@ -20,7 +20,7 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH = 8  # characters, as its heading has
 OWN_MIX = [  # columns where clients' classes differ
     "own mix    each client tested with classes as frequent as in its own data",
-    "worst      the client whose own mix is lowest; unseen: classes that a client lacks",
+    "worst      the lowest own mix of a client; unseen: classes that a client lacks",
 ]
 
 
