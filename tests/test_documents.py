@@ -51,6 +51,15 @@ def test_in_the_example_of_a_common_space_parties_learn_classes_they_have_never_
     assert all(float(share) > 90 for share in re.findall(r"([\d.]+)%", last)), last
 
 
+def test_the_example_of_a_comparison_is_the_simulation_pages_and_runs(tmp_path):
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "docs/simulation.md").read_text(), re.DOTALL)[0]
+    assert set(code.splitlines()) - {"import pandas"} <= set((ROOT / "examples/compare.py").read_text().splitlines())
+    done = run(code, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "worst_client" in done.stdout
+    assert done.stdout.count("client 4: ") == 5  # rounds
+
+
 def test_the_example_of_ones_own_data_and_model_runs(tmp_path):
     own = ROOT / "examples/own.py"
     arguments = ["--dataset", f"{own}:data", "--model", f"{own}:model", "--rounds", "5", "--inline"]

@@ -8,6 +8,7 @@ Party       what `repshare join` trains
 Common      what the clients of a common classifier (method CS) agree on: a space, a loss
 spaces      feature maps that all clients compute alike: Patches, Fourier, Backbone, choose
 load        real data sets by name
+compare     methods on the same splits and seeds, simulated: a table
 load_classifier       the common classifier that `repshare join` kept, for use on its own
 LeNet5, ResNet9, ResNet18, split      the paper's models; any other classifier as features and head
 errors      everything raised on purpose
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from repshare.exchange import Exchange, LocalExchange
     from repshare.exchange.peer import PeerExchange
     from repshare.exchange.relay import RelayExchange
+    from repshare.experiments.comparison import compare
     from repshare.learning.models import LeNet5, ResNet9, ResNet18, split
     from repshare.party.classifier import load_classifier
     from repshare.party.party import Party
@@ -51,6 +53,7 @@ __all__ = [
     "ResNet9",
     "ResNet18",
     "Task",
+    "compare",
     "data",
     "errors",
     "load",
@@ -68,6 +71,7 @@ _HOMES = {
     "repshare.exchange": ("Exchange", "LocalExchange"),
     "repshare.exchange.peer": ("PeerExchange",),
     "repshare.exchange.relay": ("RelayExchange",),
+    "repshare.experiments.comparison": ("compare",),
     "repshare.party.classifier": ("load_classifier",),
     "repshare.party.party": ("Party",),
     "repshare.learning.models": ("LeNet5", "ResNet9", "ResNet18", "split"),

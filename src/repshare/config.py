@@ -154,7 +154,7 @@ class Setting:
     clients: int = 5
     """Number of clients that the data is divided among."""
     rounds: int | None = None
-    """Number of communication rounds. Default: the paper's; 50 for built-in tables and text; else 20."""
+    """Number of communication rounds. Default: the paper's; 60 for digits; 50 for built-in tables and text; else 20."""
     model: tuple[str, ...] = ()
     """lenet5, convnet, resnet9, resnet18, mlp, bag (text), or your own as file.py:function.
     Several are assigned to clients in turn. Default: what suits the dataset."""
@@ -222,17 +222,18 @@ class Setting:
     """regular, small_world: number of neighbours of a client."""
     link_chance: float = 0.3
     """random: probability that two clients are connected. small_world: probability that a link is rewired."""
-    eval_every: int = 10
-    """Number of rounds between tests. There is always one after the last round."""
+    eval_every: int | None = None
+    """Number of rounds between tests. There is always one after the last round.
+    Default: 20 to 40 tests in all, the first after round 1."""
     device: str = "cpu"
-    """PyTorch device on which models are trained."""
+    """PyTorch device on which models are trained. auto: a GPU (cuda, mps) if there is one, else cpu."""
     method_options: tuple[str, ...] = ()
     """Options of methods, as METHOD.option=value. The list of methods above shows those of the methods given."""
     policy: Policy = field(default_factory=Policy)
     """Every client's policy."""
 
     def __post_init__(self) -> None:
-        check_whole(self, 1, "clients", "eval_every", "degree")
+        check_whole(self, 1, "clients", "degree")
         check_positive(self, "shrinkage")
         check_one_of(self, "partition", "aggregation", "attack", "loss", "topology")
         if self.topology in ("regular", "small_world"):
@@ -244,7 +245,7 @@ class Setting:
         check_within(self, 0, sys.float_info.max, "code_size")
         check_fits(self, ["dropout"], "at least 0 and below 1", lambda value: 0 <= value < 1)
         check_fits(self, ["participation"], "above 0 and at most 1", lambda value: 0 < value <= 1)
-        check_whole(self, 1, "samples", "rounds", "dimension", "common_rounds")
+        check_whole(self, 1, "samples", "rounds", "dimension", "common_rounds", "eval_every")
 
 
 @dataclass(frozen=True)
@@ -255,6 +256,7 @@ class ResolvedSetting(Setting):
     rounds: int = field(kw_only=True)
 
 
+METHODS = ("CL", "IL", "FL", "FD", "RS", "CA", "CS")  # that are compared if none are given
 AnySetting = TypeVar("AnySetting", bound=Setting, covariant=True)
 
 

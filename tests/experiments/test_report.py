@@ -165,6 +165,41 @@ def test_the_papers_table_and_clients_of_a_relay_can_be_reported_on_together(tmp
     assert "Not drawn: the run has not ended, or is of a single client." in shown
 
 
+def lacking_nothing(run):
+    change(run, "records.jsonl", lambda text: re.sub(r'"test_unseen": [\d.]+', '"test_unseen": null', text))
+    return run
+
+
+def test_where_clients_differ_they_are_shown_by_their_own_classes(run):
+    plain = make_report([read_run(lacking_nothing(run))])
+    assert "own mix" not in plain
+    change(run, "run.json", lambda text: text.replace('"uniform"', '"dirichlet"'))
+    shown = make_report([read_run(run)])
+    assert "<h1>digits, 2 clients, Dirichlet 0.5, 3 rounds</h1>" in shown
+    lines = [json.loads(line) for line in (run / "records.jsonl").read_text().splitlines()]
+    own = [100 * line["test_own"] for line in lines if (line["method"], line["round"]) == ("RS", 3)]
+    assert f"<td>{statistics.fmean(own):.2f} ±" in shown
+    assert "own mix of classes: test accuracy [%] by communication round" in drawn(shown)
+
+
+def test_several_runs_begin_with_one_table(run, tmp_path):
+    other = lacking_nothing(Path(shutil.copytree(run, tmp_path / "other")))
+    change(other, "records.jsonl", lambda text: text.replace('"RS"', '"FL"'))
+    change(other, "run.json", lambda text: text.replace('"RS"', '"FL"'))
+    shown = make_report([read_run(lacking_nothing(run)), read_run(other), read_run(ROOT / "docs/results/table-mnist")])
+    first = shown[shown.index("<table>") : shown.index("</table>")]
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in first.split("<tr")[2:]]
+    assert [row[:2] for row in cells] == [["run", "IL"], ["", "RS"], ["other", "IL"], ["", "FL"], ["table-mnist", ""]]
+    assert cells[1][2:] == cells[3][2:]
+
+
+def test_the_best_is_bold_only_if_it_is_clearly_so(run):
+    assert 'class="best"' not in make_report([read_run(run)])
+    change(run, "records.jsonl", lambda text: re.sub(r'("IL".*"test_accuracy": )[\d.]+', r"\g<1>0.99", text))
+    shown = make_report([read_run(run)])
+    assert 'class="best"><th scope="row">IL</th>' in shown
+
+
 def test_what_is_no_run_is_said(run, monkeypatch):
     monkeypatch.chdir(run.parent)
     for name, described in (("empty", None), ("other", "[]")):

@@ -7,14 +7,14 @@ import pytest
 
 from repshare.config import Setting
 from repshare.experiments import EXPERIMENTS
-from repshare.experiments.experiment import arrange, fill, missing
+from repshare.experiments.experiment import arrange, fill, missing, usual_setting
 from repshare.experiments.studies import KINDS, STUDIES
 from repshare.experiments.study import Panel, Study, Variant, apart, condense, even
 from repshare.results.records import Folder
 from repshare.simulation import Inline, resolve
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
-MNIST = resolve(Setting(), 60_000)
+MNIST = usual_setting("mnist", 60_000)
 NAMES = [study.name for study in STUDIES]
 SMALL = Study(
     "small",

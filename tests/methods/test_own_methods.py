@@ -185,14 +185,16 @@ def test_a_comparison_refuses_two_methods_of_one_name_and_options_of_none(own, t
 
 def test_the_method_and_its_options_are_part_of_a_runs_description(splits, tmp_path):
     setting = with_options("FEDPROX.mu=0.5")
-    told = json.loads(json.dumps(describe(plan_comparison(setting, ["IL", FEDPROX], 1, splits))))
+    runs = plan_comparison(setting, ["IL", FEDPROX], 1, splits)
+    told = json.loads(json.dumps(describe(runs, runs[0].setting)))
     assert told["methods"] == ["IL", FEDPROX]
     assert told["setting"]["method_options"] == ["FEDPROX.mu=0.5"]
 
 
 def test_a_run_is_not_resumed_with_a_file_that_has_changed(own, splits, tmp_path):
     def resume():
-        Folder(tmp_path / "run", describe(plan_comparison(SMALL, ["IL", f"{own}:PLAIN"], 1, splits)), resume=True)
+        runs = plan_comparison(SMALL, ["IL", f"{own}:PLAIN"], 1, splits)
+        Folder(tmp_path / "run", describe(runs, runs[0].setting), resume=True)
 
     resume()
     resume()

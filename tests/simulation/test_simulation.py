@@ -8,13 +8,14 @@ import pytest
 from repshare.config import Policy, Run, Setting
 from repshare.errors import ConfigError, ModelError, Refused, WorkerFailed
 from repshare.experiments.comparison import plan_comparison
-from repshare.simulation import Checkpoint, Inline, Processes, resolve, simulate
+from repshare.simulation import Checkpoint, Inline, Processes, resolve, schedule, simulate
 from repshare.simulation.plan import common_start, make_plan
 from repshare.simulation.rounds import Simulation
 from repshare.simulation.workers import Worker
 
 SMALL = Setting(dataset="digits", samples=150, clients=3, rounds=3, eval_every=2, model=("lenet5",))
 HEADER = 320  # bytes: names, types, shapes and the round, as JSON
+ABSENT = "cuda:99"  # here and elsewhere
 METHODS = ["CL", "IL", "FL", "FD", "RS", "SL", "FC"]
 
 
@@ -82,6 +83,16 @@ def test_centralized_learning_never_misses_a_round(splits, inline):
 def test_tests_happen_at_their_cadence_and_after_the_last_round(splits, inline):
     tested = [records[0].test_accuracy is not None for records in bits(Run("IL", 0, SMALL), splits, inline)]
     assert tested == [False, True, True]
+
+
+@pytest.mark.parametrize(("rounds", "every"), [(1, 1), (39, 1), (40, 2), (60, 2), (100, 4), (5000, 128)])
+def test_by_default_there_are_twenty_to_forty_tests_and_one_after_the_first_round(rounds, every):
+    def due(of):
+        return {number for number in range(1, rounds + 1) if schedule.test_is_due(of, number)}
+
+    setting = resolve(Setting(dataset="digits", rounds=rounds), 1200)
+    assert due(setting) == {1, *range(every, rounds + 1, every), rounds}
+    assert due(replace(setting, rounds=3 * rounds)) <= due(setting)  # so that a run can go on to more rounds
 
 
 @pytest.mark.parametrize("method", ["IL", "FL"])
@@ -248,7 +259,12 @@ def test_what_a_setting_leaves_open_is_filled_in(splits, inline):
     first, same = ([replace(record, seconds=0.0) for record in next(each)] for each in rounds)
     assert first == same
     assert len(first) == 2
-    assert Simulation(Run("RS", 0, left), splits, inline, None).run.setting.rounds == 20
+    assert Simulation(Run("RS", 0, left), splits, inline, None).run.setting.rounds == 60
+
+
+def test_the_device_is_found_where_it_is_left_open():
+    assert resolve(Setting(dataset="digits", device="auto"), 1200).device in ("cpu", "cuda", "mps")
+    assert resolve(Setting(dataset="digits"), 1200).device == "cpu"
 
 
 def test_more_samples_than_there_are_is_refused():
@@ -300,7 +316,8 @@ def test_weighting_by_samples_is_a_choice_that_shows(splits, inline):
     ("change", "words"),
     [
         ({"policy": Policy(peers=("client 9",))}, "there is no peer 'client 9'"),
-        ({"device": "nowhere"}, "device 'nowhere' cannot be used"),
+        ({"device": "nowhere"}, "^unknown device 'nowhere': use cpu, cuda, mps, or auto$"),
+        ({"device": ABSENT}, f"^device {ABSENT} is not available here: use cpu, or auto$"),
         ({"head": "features.0"}, "no linear layer 'features.0'"),
     ],
 )

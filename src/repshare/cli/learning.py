@@ -3,12 +3,12 @@
 import os
 import re
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -16,7 +16,7 @@ from rich.console import Console
 from repshare.cli.interrupts import interruptible
 from repshare.cli.parsing.options import Json
 from repshare.cli.privacy import policy_warnings
-from repshare.config import Setting
+from repshare.config import METHODS, Setting
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least, field_helps
 from repshare.imports import is_reference
@@ -26,9 +26,9 @@ from repshare.results.records import Folder
 if TYPE_CHECKING:
     from repshare.data import Splits
     from repshare.experiments.comparison import Step
+    from repshare.results.trackers import Tracker
     from repshare.simulation import Workers
 
-METHODS = ("CL", "IL", "FL", "FD", "RS", "CA", "CS")  # that are compared if none are given
 BUILT_IN = re.compile(r'^[A-Z]+ = Method\(\s*"(.+?)",\s*"(.+?)"', re.MULTILINE)
 
 
@@ -41,7 +41,13 @@ class Output:
     runs: Path = Path("runs")
     """Folder in which runs are saved."""
     resume: bool = False
-    """Continue the run with this --name. Methods and seeds that are finished are not repeated."""
+    """Continue the run with this --name, perhaps with more methods, seeds or rounds. What is there is not repeated."""
+    keep_models: bool = False
+    """Keep the final models in the run's folder, and the state from which --resume goes on to more --rounds."""
+    tensorboard: Path | None = None
+    """Folder in which curves are kept as TensorBoard's event files, too."""
+    mlflow: str | None = None
+    """Folder or address of an MLflow server that gets the curves, too."""
     json: Json = False
     workers: int | None = None
     """Number of worker processes. Default: one for each core, at most one for each client."""
@@ -124,14 +130,19 @@ def _compare(
 ) -> None:
     from repshare.experiments import comparison
     from repshare.methods import find_method
-    from repshare.results import plots
+    from repshare.results import findings, plots
+    from repshare.simulation import resolve
     from repshare.simulation.plan import has_space
 
     check_seeds(seeds)
+    console = Console(stderr=output.json)
+    if methods == METHODS and len(set(setting.model)) > 1:
+        methods = [each for each in METHODS if each != "FL"]
+        terminal.say(console, f"FL averages weights, so it needs one model: left out with {', '.join(setting.model)}.")
     chosen = comparison.choose_methods(methods, setting).values()
     titles = {method.name: method.title for method in chosen}
-    console = Console(stderr=output.json)
-    splits, setting = load(setting, fallback, console)
+    splits, given = load(setting, fallback, console)
+    setting = resolve(given, splits)
     if tuple(methods) == METHODS and not has_space(setting, splits.train.inputs):
         methods = [each for each in METHODS if not find_method(each).in_space]
         terminal.say(console, "CA and CS are left out: no common space suits these inputs (see --space)", "yellow")
@@ -139,30 +150,54 @@ def _compare(
         terminal.say(console, warning, "yellow")
     runs = comparison.plan_comparison(setting, methods, seeds, splits)
     pool = make_workers(output, setting.clients)
-    described = comparison.describe(runs)
-    folder = Folder(_folder(output, command, setting), described, resume=output.resume)
-    hint = f"resume with --name {folder.path.name} --resume"
-    with folder, pool as workers:
-        steps = comparison.carry_out(runs, splits, folder, workers, checkpoint_every=output.checkpoint_every)
+    described = comparison.describe(runs, setting)
+    folder = Folder(_folder(output, command, setting), described, resume=output.resume, grows=True)
+    hint, kept = f"resume with --name {folder.path.name} --resume", output.keep_models
+    with folder, pool as workers, follow_with(output, folder.path.name, described["setting"]) as trackers:
+        if again := comparison.grow(folder, runs, setting, keep_models=kept):
+            why = "their models were not kept" if kept else "their last state was not kept (--keep-models does)"
+            terminal.say(console, f"Beginning again, since {why}: {'; '.join(again)}.")
+        options: dict[str, Any] = {"checkpoint_every": output.checkpoint_every, "keep_models": kept}
+        steps = comparison.carry_out(runs, splits, folder, workers, trackers=trackers, **options)
         show_progress(steps, sum(run.setting.rounds for run in runs), console, hint)
-    setting, lines = runs[0].setting, folder.records.read()
-    summaries = comparison.summaries(lines)
-    title = f"{Path(setting.dataset).name}, {setting.clients} clients"
+    lines = folder.records.read()
+    differ = findings.clients_differ(described["setting"], lines)
+    about = [Path(setting.dataset).name, f"{setting.clients} clients", findings.name_partition(described["setting"])]
+    title, most = ", ".join(filter(None, about)), max(run.setting.rounds for run in runs)
     if output.json:
-        results = {
-            name: {"std": s.std_over_clients if s.std_over_seeds is None else s.std_over_seeds, **s._asdict()}
-            for name, s in summaries.items()
-        }
+        results = {row.pop("method"): row for row in comparison.list_results(lines, setting)}
         terminal.print_json({"methods": results, "config": described})
     else:
-        most = max(run.setting.rounds for run in runs)
+        summaries = comparison.summaries(lines)
         heading = f"{title}, {most} rounds: test accuracy at the end"
         console.print(terminal.comparison(summaries, lines, heading))
-        console.print(terminal.legend({name: titles[name] for name in summaries}, seeds))
-    plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {setting.rounds} rounds")
+        if differ:
+            console.print(terminal.own_mixes(summaries, lines))
+        console.print(terminal.legend({name: titles[name] for name in summaries}, seeds, differ=differ))
+    if rising := findings.still_improving(lines):
+        terminal.say(console, f"still improving at the end: more --rounds would help {', '.join(rising)}\n")
+    plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {most} rounds", differ=differ)
     plots.draw_partition(comparison.who_has_what(runs[0], splits), folder.path / "partition.png", title)
-    for what, file in (("figure", "figure.png"), ("who has what", "partition.png"), ("records", "records.jsonl")):
+    files = {"figure": "figure.png", "who has what": "partition.png", "records": "records.jsonl"}
+    for what, file in (files | ({"models": "models"} if kept else {})).items():
         terminal.say(console, f"{what:<13}{folder.path / file}")
+
+
+@contextmanager
+def follow_with(output: Output, name: str, setting: Mapping[str, Any]) -> "Iterator[list[Tracker]]":
+    """Open the trackers that are asked for, and close them at the end."""
+    from repshare.results.trackers import MLflow, TensorBoard
+
+    trackers: list[Tracker] = []
+    if output.tensorboard is not None:
+        trackers.append(TensorBoard(output.tensorboard / name))
+    if output.mlflow is not None:
+        trackers.append(MLflow(output.mlflow, name, setting))
+    try:
+        yield trackers
+    finally:
+        for tracker in trackers:
+            tracker.close()
 
 
 def show_progress(steps: "Generator[Step]", total: int, console: Console, hint: str) -> None:

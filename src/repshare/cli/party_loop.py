@@ -55,7 +55,7 @@ class WorkOptions:
     pace: float = 0.0
     """Minimum duration of a round, so that slower parties can keep up."""
     device: str = "cpu"
-    """PyTorch device on which to train."""
+    """PyTorch device on which to train. auto: a GPU (cuda, mps) if there is one, else cpu."""
     threads: int | None = None
     """Number of threads. Default: PyTorch's choice."""
     report: bool = False
@@ -144,6 +144,7 @@ def make_client(reference: str, name: str, work: WorkOptions, policy: Policy, ta
     import torch
 
     from repshare.client import Client
+    from repshare.learning.models import choose_device
     from repshare.learning.randomness import derive
     from repshare.methods import CS, RS
     from repshare.party.party import agree, load_party
@@ -164,7 +165,7 @@ def make_client(reference: str, name: str, work: WorkOptions, policy: Policy, ta
         common=common,
         test=party.test,
         seed=work.seed,
-        device=work.device,
+        device=choose_device(work.device),
         head=party.head,
         levels=party.levels,
         norm_bound=math.inf if task is None else task.norm_bound,

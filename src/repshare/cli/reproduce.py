@@ -75,8 +75,7 @@ def reproduce(
     """
     from repshare.experiments import EXPERIMENTS
     from repshare.experiments.estimate import estimate, in_words
-    from repshare.experiments.experiment import arrange, choose, fill, missing
-    from repshare.simulation import resolve
+    from repshare.experiments.experiment import arrange, choose, fill, missing, usual_setting
 
     experiment, console = EXPERIMENTS[what], Console(stderr=json)
     if experiment.datasets and dataset not in experiment.datasets:
@@ -90,7 +89,7 @@ def reproduce(
         return splits.first(test=experiment.tests)
 
     available = sys.maxsize if experiment.datasets == () else len(fetch(dataset).train.labels)  # () chooses its own
-    setting = resolve(Setting(dataset=dataset, rounds=rounds, data_folder=data_folder), available)
+    setting = usual_setting(dataset, available, rounds=rounds, data_folder=data_folder)
     cells = [cell.computed_in(compute) for cell in choose(experiment.plan(setting, seeds), only)]
     folder = Folder(output / experiment.folder(dataset), experiment.describe(setting), resume=True, option="--output")
     with folder:

@@ -1,24 +1,34 @@
 """`compare` and `run` as lists of runs, each carried out round by round, and resumed where it was interrupted."""
 
+import json
+import os
 from collections.abc import Generator, Sequence
-from dataclasses import asdict
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from repshare.config import METHODS as USUAL
 from repshare.config import ResolvedSetting, Run, Setting
-from repshare.data import Splits, histogram
+from repshare.data import Splits, histogram, load
 from repshare.errors import ConfigError
 from repshare.imports import describe_code, is_reference
 from repshare.learning.randomness import numpy_stream
 from repshare.methods import METHODS, Method, find_method
+from repshare.results.findings import clients_differ, summarise_own
 from repshare.results.records import Folder, Journal, Line, Summary, group, summarise
-from repshare.simulation import Checkpoint, Workers, following, resolve, simulate
-from repshare.simulation.checkpoint import States
+from repshare.results.trackers import Tracker, mean_measures
+from repshare.simulation import Checkpoint, Inline, Processes, Workers, following, resolve, simulate
+from repshare.simulation.checkpoint import States, lengthen
 from repshare.simulation.plan import deal, make_plan, make_run, make_task
-from repshare.simulation.schedule import is_ever_tested
+from repshare.simulation.pools import leave_if_unguarded
+from repshare.simulation.schedule import is_ever_tested, test_is_due
 
+TESTED = ("test_accuracy", "test_own", "test_unseen")  # fields of a record that a test fills in
 Step = tuple[str, int, int]  # a run's title, the round that is over, and the number of its rounds
 
 
@@ -63,9 +73,9 @@ def who_has_what(run: Run[Setting], splits: Splits) -> NDArray[np.int64]:
     return histogram(labels, parts, splits.classes)
 
 
-def describe(runs: Sequence[Run[Setting]]) -> dict[str, Any]:
+def describe(runs: Sequence[Run[Setting]], setting: ResolvedSetting) -> dict[str, Any]:
     """Return the contents of run.json."""
-    methods, setting = list(dict.fromkeys(run.method for run in runs)), runs[0].setting
+    methods = list(dict.fromkeys(run.method for run in runs))
     described = {"methods": methods, "seeds": sorted({run.seed for run in runs}), "setting": asdict(setting)}
     return described | describe_code([*methods, setting.dataset, *setting.model, *setting.space])
 
@@ -77,10 +87,13 @@ def carry_out(
     workers: Workers,
     *,
     checkpoint_every: int | None = None,
+    keep_models: bool = False,
+    trackers: Sequence[Tracker] = (),
 ) -> Generator[Step]:
     """Carry out the runs that the folder does not hold yet, writing each round's records as it ends.
 
     A run that was interrupted resumes from its last checkpoint, and what was recorded after that is recorded again.
+    With its models, a run's last checkpoint is kept too: from there it can go on to more rounds.
     """
     finished = folder.finished()
     for run in runs:
@@ -89,9 +102,63 @@ def carry_out(
             yield f"{called}, seed {run.seed}", last, last
             continue
         name = f"{called}-{run.seed}"
-        yield from resume_run(run, splits, folder, name, folder.records, workers, checkpoint_every)
+        models = folder.path / "models" / name if keep_models else None
+        given = folder.records, workers, checkpoint_every, models, trackers
+        yield from resume_run(run, splits, folder, name, *given)
         folder.finish(called, run.seed)
-        checkpoints(folder, name).clear()
+        if not keep_models:
+            checkpoints(folder, name).clear()
+    _arrange(folder.records, runs)
+
+
+def _arrange(journal: Journal, runs: Sequence[Run[Setting]]) -> None:
+    """Bring the records into the order of the runs, in whatever order these were carried out."""
+    lines, places = journal.read(), {(name_of(run), run.seed): place for place, run in enumerate(runs)}
+    ordered = sorted(lines, key=lambda line: places[line["method"], line["seed"]])
+    if ordered != lines:
+        journal.keep_only(ordered)
+
+
+def grow(
+    folder: Folder, runs: Sequence[Run[ResolvedSetting]], setting: ResolvedSetting, *, keep_models: bool = False
+) -> list[str]:
+    """Let a folder that holds some of these runs, or some of their rounds, hold all of them.
+
+    Return the titles of finished runs that begin again, because their last state or their models were not kept.
+    """
+    described = json.loads((folder.path / "run.json").read_text())
+    before = replace(setting, rounds=described["setting"]["rounds"])
+    finished, again = folder.finished(), []
+    for run in runs:
+        called, name = (name_of(run), run.seed), f"{name_of(run)}-{run.seed}"
+        longer = run != make_run(run.method, run.seed, before)
+        lacks_models = keep_models and called in finished and not (folder.path / "models" / name).is_dir()
+        if not longer and not lacks_models:
+            continue
+        if lacks_models or not _lengthen(run, folder, name):
+            checkpoints(folder, name).clear()
+            again += [f"{called[0]}, seed {called[1]}"] if called in finished else []
+        folder.reopen(*called)
+    if before != setting or len(described["methods"]) * len(described["seeds"]) < len(runs):
+        folder.grow(describe(runs, setting))
+    return again
+
+
+def _lengthen(run: Run[ResolvedSetting], folder: Folder, name: str) -> bool:
+    """Let this run go on from its checkpoint to more rounds than it had. Return whether that is possible."""
+    manifest = checkpoints(folder, name).folder / "manifest.json"
+    if run.setting.late_joiners or run.setting.leavers or not manifest.exists():  # those depend on the rounds in all
+        return False
+    lines, done = folder.records.read(), json.loads(manifest.read_text())["round"]
+    kept = []
+    for line in lines:
+        own = (line["method"], line["seed"]) == (name_of(run), run.seed) and line["round"] <= done
+        due = test_is_due(run.setting, line["round"])
+        if own and due and line["test_accuracy"] is None:
+            return False
+        kept.append(line if due or not own else {**line, **dict.fromkeys(TESTED)})
+    folder.records.keep_only(kept)
+    return lengthen(manifest.parent, run) > 0
 
 
 def resume_run(
@@ -101,16 +168,22 @@ def resume_run(
     name: str,
     journal: Journal,
     workers: Workers,
-    checkpoint_every: int | None,
+    checkpoint_every: int | None = None,
+    models: Path | None = None,
+    trackers: Sequence[Tracker] = (),
 ) -> Generator[Step]:
     """Simulate from the last checkpoint, with the journal holding this run's records up to there."""
     checkpoint = Checkpoint(checkpoints(folder, name).folder, run)
     own, done = (name_of(run), run.seed), checkpoint.manifest.round
     lines = journal.read()
     journal.keep_only(line for line in lines if (line["method"], line["seed"]) != own or line["round"] <= done)
-    with following(simulate(run, splits, workers, checkpoint, checkpoint_every=checkpoint_every)) as rounds:
+    steps = simulate(run, splits, workers, checkpoint, checkpoint_every=checkpoint_every, models=models)
+    with following(steps) as rounds:
         for number, records in enumerate(rounds, start=done + 1):
-            journal.add({"method": own[0], "seed": run.seed, **asdict(record)} for record in records)
+            lines = [{"method": own[0], "seed": run.seed, **asdict(record)} for record in records]
+            journal.add(lines)
+            for tracker in trackers:
+                tracker.note(f"{own[0]}-{run.seed}", number, mean_measures(lines))
             yield f"{own[0]}, seed {run.seed}", number, run.setting.rounds
 
 
@@ -122,3 +195,85 @@ def checkpoints(folder: Folder, name: str) -> States:
 def summaries(lines: Sequence[Line]) -> dict[str, Summary]:
     """Return one summary for each method, in the order they were run."""
     return {method: summarise(own) for method, own in group(lines, "method").items()}
+
+
+def list_results(lines: Sequence[Line], setting: Setting) -> list[Line]:
+    """Return a row for each method: its summary, and, where clients' classes differ, its accuracies by own mix."""
+    differ, rows = clients_differ(asdict(setting), lines), []
+    for method, own in group(lines, "method").items():
+        summary = summarise(own)
+        std = summary.std_over_clients if summary.std_over_seeds is None else summary.std_over_seeds
+        rows.append({"method": method, "std": std, **summary._asdict()})
+        rows[-1] |= summarise_own(own).means() if differ else {}
+    return rows
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The results of `compare`: `pandas.DataFrame(result.rows)` is its table."""
+
+    rows: list[Line]
+    """A row for each method: accuracy in percent, its spread over seeds and over clients, bytes, seconds."""
+    records: list[Line]
+    """A row for each method, seed, round and client: the fields of `Record`."""
+    setting: ResolvedSetting
+    """The setting, with all that was left open filled in."""
+    folder: Path | None
+    """Where all of this is kept, if anywhere."""
+
+
+def compare(
+    dataset: str = "mnist",
+    methods: Sequence[str] = USUAL,
+    *,
+    seeds: int = 1,
+    splits: Splits | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    keep_models: bool = False,
+    workers: Workers | int | None = None,
+    **options: Any,
+) -> Comparison:
+    """Compare methods on the same splits and seeds, as `repshare compare` does, with the same bits.
+
+    Worker processes run your script again: call this under `if __name__ == "__main__":`, or with `workers=0`.
+
+    Args:
+        dataset: Name of the data set, or your own as file.py:function.
+        methods: Methods to compare, by their letters, or your own as file.py:NAME.
+        seeds: Number of seeds. Each has its own split and starting weights.
+        splits: The data, if you have them already. The name of the data set is then only a name.
+        folder: Folder for run.json and the records. Default: none is kept.
+        resume: Continue what the folder holds. There may be more methods, seeds or rounds than it has.
+        keep_models: Keep the final models in the folder.
+        workers: Number of worker processes; 0 uses none. Or workers of your own, already entered. Default: one for
+            each core, at most one for each client.
+        options: Any field of `Setting`, such as clients, rounds, partition or policy.
+    """
+    leave_if_unguarded()
+    if seeds < 1:
+        raise ConfigError(f"seeds must be at least 1, not {seeds}")
+    if folder is None and (resume or keep_models):
+        raise ConfigError("resume and keep_models need a folder")
+    where = options.get("data_folder")
+    found = splits or load(dataset, folder=None if where is None else Path(where))
+    setting = resolve(Setting(dataset=dataset, **options), found)
+    runs = plan_comparison(setting, methods, seeds, found)
+    with ExitStack() as stack:
+        path = stack.enter_context(TemporaryDirectory()) if folder is None else folder
+        grows = Folder(Path(path), describe(runs, setting), resume=resume or folder is None, grows=True)
+        held = stack.enter_context(grows)
+        grow(held, runs, setting, keep_models=keep_models)
+        chosen = stack.enter_context(_choose_workers(workers, setting.clients))
+        for _ in carry_out(runs, found, held, chosen, keep_models=keep_models):
+            pass
+        lines = held.records.read()
+    return Comparison(list_results(lines, setting), lines, setting, None if folder is None else Path(folder))
+
+
+def _choose_workers(wanted: Workers | int | None, clients: int) -> AbstractContextManager[Workers]:
+    if isinstance(wanted, Workers):
+        return nullcontext(wanted)
+    if wanted == 0:
+        return Inline()
+    return Processes(wanted or min(clients, os.cpu_count() or 1))

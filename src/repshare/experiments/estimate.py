@@ -15,6 +15,7 @@ from repshare.experiments.experiment import Cell, Load
 from repshare.learning.samples import Samples
 from repshare.methods import find_method
 from repshare.simulation.plan import Plan, as_tensors, build_model, make_common, make_plan
+from repshare.simulation.schedule import test_interval
 
 TIMED_BATCHES, TIMED_IMAGES = 2, 50
 Pace = tuple[float, float]  # seconds that one core takes to train on a sample, and to represent it
@@ -51,7 +52,7 @@ def _seconds(run: Run[ResolvedSetting], splits: Splits, pace: Pace) -> float:
     rounds, samples = setting.rounds, setting.samples
     trained = rounds * samples * setting.policy.epochs
     represented = rounds * samples if method.share is not None and method.models != "one" else 0
-    tests = math.ceil(rounds / setting.eval_every)
+    tests = math.ceil(rounds / test_interval(setting))
     tested = tests * len(splits.test.labels) * (1 if method.models in ("one", "pooled") else setting.clients)
     training, representing = pace
     return trained * training + (represented + tested) * representing

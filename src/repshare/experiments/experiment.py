@@ -13,7 +13,7 @@ from repshare.imports import describe_code
 from repshare.learning.measures import View
 from repshare.results.records import Folder, Journal, Line, summarise
 from repshare.simulation import Workers, following
-from repshare.simulation.plan import make_run
+from repshare.simulation.plan import OTHER_DATA, PAPER, make_run, resolve
 
 
 class Cell(NamedTuple):
@@ -100,6 +100,14 @@ class Experiment(NamedTuple):
 
 
 Load = Callable[[str], Splits]
+
+
+def usual_setting(
+    dataset: str, available: int, rounds: int | None = None, data_folder: str | None = None
+) -> ResolvedSetting:
+    """Return the setting that experiments change. Their folders hold it: it stays, whatever defaults become."""
+    rounds = rounds or PAPER.get(dataset, OTHER_DATA).rounds
+    return resolve(Setting(dataset=dataset, rounds=rounds, data_folder=data_folder, eval_every=10), available)
 
 
 def fill(

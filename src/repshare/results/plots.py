@@ -51,17 +51,24 @@ def panels(width: float, height: float, rows: int = 1, columns: int = 1, **share
     return figure, figure.subplots(rows, columns, squeeze=False, **shared).flatten().tolist()
 
 
-def draw_accuracy(lines: Sequence[Line], path: Path, title: str) -> None:
-    """Test accuracy by round, a line for each method, shaded by the standard deviation over clients."""
-    figure, (axes,) = panels(7.2, 4.4)
-    draw_methods(axes, lines, "test_accuracy")
-    tidy(axes, title, "communication round", "test accuracy [%], mean ± std over clients")
+def draw_accuracy(lines: Sequence[Line], path: Path, title: str, *, differ: bool = False) -> None:
+    """Test accuracy by round, a line for each method, shaded by the standard deviation over clients.
+
+    Where clients' classes differ, a second panel is for tests with each client's own mix of classes.
+    """
+    shown = {"test_accuracy": title}
+    if differ:
+        shown = {"test_accuracy": f"{title}: all classes", "test_own": "each client's own mix of classes"}
+    figure, axes = panels(7.2 * len(shown), 4.4, columns=len(shown))
+    for ax, (measure, heading) in zip(axes, shown.items(), strict=True):
+        draw_methods(ax, lines, measure)
+        tidy(ax, heading, "communication round", "test accuracy [%], mean ± std over clients")
     figure.savefig(path, dpi=150)
 
 
 def draw_methods(axes: Axes, lines: Sequence[Line], measure: str, x: str = "round", digits: int = 1) -> None:
     """Draw a measure by round, a line for each method that has it, shaded by the standard deviation over clients."""
-    scale, ends = 100 if measure.endswith("accuracy") else 1, []
+    scale, ends = 100 if measure.endswith(("accuracy", "own", "unseen")) else 1, []
     known = [{**line, measure: scale * line[measure]} for line in lines if line.get(measure) is not None]
     for method, own in group(known, "method").items():
         points = {place: _band_over_clients(here, measure) for place, here in sorted(group(own, x).items())}
@@ -93,18 +100,21 @@ def draw_curve(axes: Axes, points: Mapping[float, Band], alpha: float = 0.15, **
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[str, str, float, float]], digits: int = 1) -> None:
-    """Name each line (name, colour, x, y) where it ends, moved apart where two ends meet."""
+    """Name each line (name, colour, x, y) where it ends, moved apart where two end at the same x and meet."""
     low, high = axes.get_ylim()
-    gap, places = 0.055 * (high - low), list[float]()
-    ends = sorted(ends, key=lambda end: -end[3])
-    for *_, y in ends:
-        places.append(min([y, *(place - gap for place in places[-1:])]))
-    sunk = max(0.0, low - min(places, default=low))
-    for (name, colour, x, y), place in zip(ends, places, strict=True):
-        axes.annotate(
-            f"{name}  {y:.{digits}f}", (x, place + sunk), (8, 0), textcoords="offset points", va="center",
-            color=colour, fontweight="bold", annotation_clip=False, parse_math=False,
-        )  # fmt: skip
+    furthest = max((end[2] for end in ends), default=0)  # elsewhere a name stands below its end, not on others' lines
+    for x in dict.fromkeys(end[2] for end in ends):
+        gap, places = 0.055 * (high - low), list[float]()
+        here = sorted((end for end in ends if end[2] == x), key=lambda end: -end[3])
+        for *_, y in here:
+            places.append(min([y, *(place - gap for place in places[-1:])]))
+        sunk = max(0.0, low - min(places))
+        for (name, colour, _, y), place in zip(here, places, strict=True):
+            axes.annotate(
+                f"{name}  {y:.{digits}f}", (x, place + sunk), (8, 0 if x == furthest else -9), va="center",
+                textcoords="offset points",
+                color=colour, fontweight="bold", annotation_clip=False, parse_math=False,
+            )  # fmt: skip
 
 
 def draw_partition(counts: NDArray[Any], path: Path, title: str) -> None:

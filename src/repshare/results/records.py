@@ -63,8 +63,13 @@ class Folder:
         resume: bool,
         option: str = "--name",
         private: bool = False,
+        grows: bool = False,
     ) -> None:
-        """`option` is how a command line chooses the folder. `private`: only its owner may read what is in it."""
+        """`option` is how a command line chooses the folder. `private`: only its owner may read what is in it.
+
+        `grows`: a resumed comparison may have more methods, seeds or rounds than the folder, until it `grow`s.
+        """
+        self.grows = grows
         self.path, self.records, self.option = path, Journal(path / "records.jsonl", private=private), option
         description = json.loads(json.dumps(description))
         with explain_errors(f"{path} cannot be used"):
@@ -90,6 +95,12 @@ class Folder:
     def __exit__(self, *_: object) -> None:
         self._lock.close()
 
+    def grow(self, description: Mapping[str, Any]) -> None:
+        """Replace the description by one of more methods, seeds or rounds."""
+        path = self.path / "run.json"
+        described = {**description, "made_with": json.loads(path.read_text()).get("made_with")}
+        write_atomically(path, json.dumps(described, indent=2) + "\n")
+
     def finished(self) -> set[tuple[str, int]]:
         """Return the methods and seeds that are done."""
         path = self.path / "finished.json"
@@ -97,8 +108,14 @@ class Folder:
 
     def finish(self, method: str, seed: int) -> None:
         """Remember that this method and seed are done."""
-        done = sorted({*self.finished(), (method, seed)})
-        write_atomically(self.path / "finished.json", json.dumps(done) + "\n")
+        self._note_finished({*self.finished(), (method, seed)})
+
+    def reopen(self, method: str, seed: int) -> None:
+        """Forget that this method and seed are done."""
+        self._note_finished(self.finished() - {(method, seed)})
+
+    def _note_finished(self, done: Iterable[tuple[str, int]]) -> None:
+        write_atomically(self.path / "finished.json", json.dumps(sorted(done)) + "\n")
 
     def _recognise(self, description: Mapping[str, Any], *, resume: bool) -> None:
         described = self.path / "run.json"
@@ -112,9 +129,15 @@ class Folder:
         held, wanted = with_defaults(held), with_defaults(dict(description))
         if "code" in wanted:  # hashes of the user's own files, which earlier versions did not write down
             held.setdefault("code", wanted["code"])
+        if self.grows and (missing := _find_lost(held, wanted)):
+            there = f"{missing}: name all that it has, and more if you like, or choose another {self.option}"
+            raise ConfigError(f"{self.path} has {there}")
+        held = _enlarge(held, wanted) if self.grows else held
         if held != wanted:
-            where = _first_difference(held, wanted)
-            raise ConfigError(f"{self.path} already holds another run ({where}): choose another {self.option}")
+            where, way = _first_difference(held, wanted), ""
+            if where.endswith("there, None here") and where.startswith("eval_every"):  # tests were rarer by default
+                way = f"--eval-every {held['setting']['eval_every']} continues it, or "
+            raise ConfigError(f"{self.path} already holds another run ({where}): {way}choose another {self.option}")
         if not resume:
             raise ConfigError(
                 f"{self.path} already holds this run: continue it with --resume, or choose another {self.option}"
@@ -123,7 +146,7 @@ class Folder:
 
 def find(lines: Iterable[Line], field: str, **wanted: Any) -> list[float]:
     """Return the values of a field, where there is any, in the lines with all these values."""
-    return [line[field] for line in lines if wanted.items() <= line.items() and line[field] is not None]
+    return [line[field] for line in lines if wanted.items() <= line.items() and line.get(field) is not None]
 
 
 def group(lines: Iterable[Line], field: str) -> dict[Any, list[Line]]:
@@ -210,6 +233,26 @@ def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
     policy = {**usual["policy"], **given.get("policy", {})}
     policy["minimum_count"] = policy["minimum_count"] or 1
     return {**description, "setting": {**usual, **given, "policy": policy}}
+
+
+def _find_lost(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """Return which methods, seeds or rounds of a comparison a description lacks, in words; nothing if none."""
+    if lost := [name for name in held.get("methods", ()) if name not in wanted["methods"]]:
+        return f"also the methods {', '.join(lost)}"
+    if lost := [seed for seed in held.get("seeds", ()) if seed not in wanted["seeds"]]:
+        return f"{len(held['seeds'])} seeds, not {len(wanted['seeds'])}"
+    before, after = (each.get("setting", {}).get("rounds") for each in (held, wanted))
+    return f"{before} rounds, not {after}" if isinstance(before, int) and before > after else ""
+
+
+def _enlarge(held: Mapping[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return the held description with the methods, seeds and rounds that are wanted: the rest must be the same."""
+    if "methods" not in held:
+        return dict(held)
+    code = {**wanted.get("code", {}), **held.get("code", {})}
+    setting = {**held["setting"], "rounds": wanted["setting"]["rounds"]}
+    grown = {**held, "methods": wanted["methods"], "seeds": wanted["seeds"], "setting": setting}
+    return {**grown, "code": code} if code else grown
 
 
 def _first_difference(held: Any, wanted: Any, path: str = "") -> str:

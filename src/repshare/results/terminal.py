@@ -13,10 +13,15 @@ from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from repshare.results.findings import find_best, summarise_own
 from repshare.results.records import Line, Summary, entry, find, group, plus_minus
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-CURVE_WIDTH = 10  # characters
+CURVE_WIDTH = 8  # characters, as its heading has
+OWN_MIX = [  # columns where clients' classes differ
+    "own mix    each client tested with classes as frequent as in its own data",
+    "worst      the lowest own mix of a client; unseen: classes that a client lacks",
+]
 
 
 def progress(console: Console, unit: str = "rounds") -> Progress:
@@ -50,8 +55,7 @@ def make_table(heads: str, rows: Iterable[Sequence[str]] = (), title: str = "", 
 def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: str) -> Table:
     """Make a table with one row for each method."""
     table = make_table("<method|accuracy|±|<by round|up|down|in all|compute", title=escape(title))
-    best = max(summary.accuracy for method, summary in summaries.items() if method != "CL" or len(summaries) == 1)
-    by_method = group(lines, "method")
+    best, by_method = find_best(summaries), group(lines, "method")
     for method, summary in summaries.items():
         both = (summary.bytes_up + summary.bytes_down) / len(group(by_method[method], "client"))
         table.add_row(
@@ -61,18 +65,30 @@ def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: s
             curve(by_method[method]),
             *map(traffic, (summary.bytes_up / summary.client_rounds, summary.bytes_down / summary.client_rounds, both)),
             f"{summary.seconds:.0f} s",
-            style="bold" if summary.accuracy == best else "",
+            style="bold" if method == best else "",
         )
     return table
 
 
-def legend(titles: Mapping[str, str], seeds: int) -> str:
+def own_mixes(summaries: Mapping[str, Summary], lines: Sequence[Line]) -> Table:
+    """Make a table of tests that suit each client, with one row for each method: for clients whose classes differ."""
+    table = make_table("<method|all classes|own mix|worst client|unseen classes", title="accuracy by clients' classes")
+    for method, own in group(lines, "method").items():
+        summary, mix = summaries[method], summarise_own(own)
+        shown = [plus_minus(summary.accuracy, summary.std_over_seeds)]
+        shown += [entry(each) or "–" for each in (mix.own, mix.worst, mix.unseen)]
+        table.add_row(f"[bold]{method}[/]", *shown)
+    return table
+
+
+def legend(titles: Mapping[str, str], seeds: int, *, differ: bool = False) -> str:
     """Return what the rows and columns of a comparison mean."""
     width = max(map(len, titles))
     rows = [f"  [bold]{name:<{width}}[/]  {escape(title)}" for name, title in titles.items()]
     several = [f"accuracy   mean over clients, ± standard deviation over {seeds} seeds"] if seeds > 1 else []
     columns = [
         "accuracy   in percent; ±: standard deviation over clients",
+        *(OWN_MIX if differ else []),
         "up, down   what a client sends and receives in a round",
         "in all     both, in all its rounds",
         "compute    seconds of one core, all clients together",

@@ -79,13 +79,27 @@ class Manifest(NamedTuple):
     clients: dict[int, SavedState]
 
 
+def lengthen(folder: Path, run: Run[Setting]) -> int:
+    """Make the checkpoint there that of this run, which has more rounds. Return its round: 0 if there is none."""
+    path = folder / "manifest.json"
+    if not path.exists():
+        return 0
+    held = json.loads(path.read_text())
+    write_atomically(path, json.dumps({**held, "run": _describe(run)}) + "\n")
+    return int(held["round"])
+
+
+def _describe(run: Run[Setting]) -> dict[str, Any]:
+    described = {"method": run.method, "seed": run.seed, "setting": asdict(run.setting)}
+    return with_defaults(json.loads(json.dumps(described)))
+
+
 class Checkpoint:
     """The checkpoint of one run in a folder."""
 
     def __init__(self, folder: Path, run: Run[Setting]) -> None:
         self.folder, self.states = folder, States(folder)
-        described = {"method": run.method, "seed": run.seed, "setting": asdict(run.setting)}
-        self._run = with_defaults(json.loads(json.dumps(described)))
+        self._run = _describe(run)
         self._path = folder / "manifest.json"
         self.manifest = self._read()
 

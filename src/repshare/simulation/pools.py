@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 KEPT_BYTES = 1 << 30
+NO_GUARD = 77  # the exit code of a worker whose script has no `if __name__ == "__main__":`
 
 
 class Workers(ABC):
@@ -69,6 +70,12 @@ class Workers(ABC):
         """Test each of these clients, after it has absorbed what it downloads, if anything."""
         answers = self._ask("evaluate", [(share,) for share in self._deal(bodies)])
         together = {index: score for part in answers for index, score in part.items()}
+        return {index: together[index] for index in bodies}
+
+    def models(self, bodies: Bodies) -> dict[int, dict[str, bytes]]:
+        """Return the models of these clients as files, each with what it downloads, if anything."""
+        answers = self._ask("models", [(share,) for share in self._deal(bodies)])
+        together = {index: files for part in answers for index, files in part.items()}
         return {index: together[index] for index in bodies}
 
     def look(self) -> dict[int, View]:
@@ -136,6 +143,7 @@ class Processes(Workers):
         self.count, self.resident = count or os.cpu_count() or 1, resident
 
     def __enter__(self) -> Self:
+        leave_if_unguarded()
         context = _choose_start()
         self._lines, self._processes, self._waiting = [], [], False
         super().__enter__()
@@ -189,12 +197,23 @@ class Processes(Workers):
         except (BrokenPipeError, EOFError, ConnectionResetError) as error:
             process = self._processes[place]
             process.join(timeout=5)
+            if process.exitcode == NO_GUARD:
+                raise WorkerFailed(
+                    'worker processes run your script again: put what it does under `if __name__ == "__main__":`, or '
+                    "use no processes (workers=0, Inline())"
+                ) from None
             names = [self._plan.name(i) for i in range(place, self._plan.clients, self.count)]
             held = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             raise WorkerFailed(
                 f"worker {place + 1} of {self.count} died with exit code {process.exitcode}; it held {held}. "
                 "Resume with --resume"
             ) from error
+
+
+def leave_if_unguarded() -> None:
+    """End this process if it is a worker that runs the script that started it, and so would start workers again."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(NO_GUARD)
 
 
 def _choose_start() -> "SpawnContext | ForkServerContext":

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits
 from repshare.errors import Refused
 from repshare.exchange.local import Server
+from repshare.files import write_atomically
 from repshare.learning.measures import Score
 from repshare.learning.randomness import derive
 from repshare.methods import find_method
@@ -29,6 +31,7 @@ from repshare.simulation.schedule import Attendance, attend, test_is_due
 from repshare.simulation.topology import Graph, make_graph
 
 CHECKPOINT_SECONDS = 60.0
+KEPT_AT_ONCE = 100  # models in memory while they are written
 Step = TypeVar("Step")
 
 
@@ -53,6 +56,7 @@ def simulate(
     checkpoint: Checkpoint | None = None,
     *,
     checkpoint_every: int | None = None,
+    models: Path | None = None,
 ) -> Generator[list[Record]]:
     """Carry the run out; yield after each round a record for each client that took part.
 
@@ -68,6 +72,7 @@ def simulate(
         workers: What carries the clients' rounds out: `Inline()` or `Processes()`.
         checkpoint: Where to keep the state, so that the run can be interrupted. Default: nowhere.
         checkpoint_every: Number of rounds between checkpoints. Default: as many as take about a minute.
+        models: Folder for the final models, as they were tested last. With it, a checkpoint is taken at the end too.
     """
     simulation = Simulation(run, splits, workers, checkpoint)
     last, saved = simulation.run.setting.rounds, time.monotonic()
@@ -84,6 +89,10 @@ def simulate(
         if due and simulation.done < last:
             simulation.save()
             saved = time.monotonic()
+    if models is not None:
+        if checkpoint is not None and checkpoint.manifest.round < simulation.done:
+            simulation.save()
+        simulation.keep_models(models)
 
 
 class Simulation:
@@ -140,6 +149,25 @@ class Simulation:
         if self.checkpoint is not None:
             server = b"" if self.server is None else self.server.save()
             self.checkpoint.commit(self.done, wire.encode_items({"": server, **self._held}), self.workers.save())
+
+    def keep_models(self, folder: Path) -> None:
+        """Write each client's model into the folder; where all have the same, one."""
+        folder.mkdir(parents=True, exist_ok=True)
+        several = self.method.models not in ("one", "pooled")
+        clients = range(self.plan.clients if several else 1)
+        for start in range(0, len(clients), KEPT_AT_ONCE):
+            bodies = {client: self._servers_part(client) for client in clients[start : start + KEPT_AT_ONCE]}
+            for client, files in self.workers.models(bodies).items():
+                name = self.plan.name(client).replace(" ", "-") if several else "model"
+                for suffix, content in files.items():
+                    write_atomically(folder / f"{name}{suffix}", content)
+
+    def _servers_part(self, client: int) -> bytes | None:
+        """Return the server's part of what a client is tested with, if it has any."""
+        if self.server is None or self.method.models not in ("one", "part"):
+            return None
+        wants = Wants(0, 0) if self.method.models == "one" else self._wants(client, 0)
+        return self.server.teach(self.plan.name(client), wants)
 
     def _load(self, saved: bytes) -> None:
         self._held = wire.decode_items(saved)
@@ -211,13 +239,10 @@ class Simulation:
         if self.method.models == "one" and self.server is not None and present:
             # All clients will continue from the average: test that, once.
             client = present[0]
-            score = self.workers.evaluate({client: self.server.teach(self.plan.name(client), Wants(0, 0))})[client]
+            score = self.workers.evaluate({client: self._servers_part(client)})[client]
             scores = dict.fromkeys(present, score)
-        elif self.method.models == "part" and self.server is not None:
-            bodies = {client: self.server.teach(self.plan.name(client), self._wants(client, 0)) for client in present}
-            scores = self.workers.evaluate(bodies)
         else:
-            scores = self.workers.evaluate(dict.fromkeys(present))
+            scores = self.workers.evaluate({client: self._servers_part(client) for client in present})
         return [self._note(client, scores[client], record) for client, record in zip(present, records, strict=True)]
 
     def _note(self, client: int, score: Score, record: Record) -> Record:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from repshare.config import ResolvedSetting
 from repshare.learning.randomness import numpy_stream
 
+TESTS = 20  # of a run at least, if it has as many rounds
 SLOWEST = 3  # rounds that a straggler may need beyond its own
 
 
@@ -49,7 +50,13 @@ def attend(setting: ResolvedSetting, seed: int, clients: int) -> Iterator[Attend
 
 def test_is_due(setting: ResolvedSetting, number: int) -> bool:
     """Return whether those who took part in this round are tested after it."""
-    return number % setting.eval_every == 0 or number == setting.rounds
+    first = setting.eval_every is None and number == 1
+    return first or number % test_interval(setting) == 0 or number == setting.rounds
+
+
+def test_interval(setting: ResolvedSetting) -> int:
+    """Return the number of rounds between tests. Default: a power of two, so that more rounds need no other tests."""
+    return setting.eval_every or 1 << max(1, setting.rounds // TESTS).bit_length() - 1
 
 
 def is_ever_tested(setting: ResolvedSetting, seed: int) -> bool:

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import safetensors.torch
 import torch
 
 from repshare.board import Wants
 from repshare.client import Client, Record
 from repshare.data.arrays import take
+from repshare.learning.common_learner import CommonLearner
 from repshare.learning.measures import Score, View
 from repshare.learning.randomness import derive
 from repshare.learning.samples import Samples
 from repshare.methods import find_method
+from repshare.party.classifier import FILE, encode_classifier
 from repshare.simulation.checkpoint import SavedState, States
 from repshare.simulation.plan import Plan, as_tensors, build_model, make_common
 from repshare.spaces.agreement import Common
@@ -86,6 +89,10 @@ class Worker:
         """Test each of these clients."""
         return {index: self._test(index, body) for index, body in bodies.items()}
 
+    def models(self, bodies: Bodies) -> dict[int, dict[str, bytes]]:
+        """Return the files of each of these clients' models, by how their names end."""
+        return {index: self._model(index, body) for index, body in bodies.items()}
+
     def look(self, indices: Iterable[int]) -> dict[int, View]:
         """Return each of these clients' view of the test samples."""
         return {index: self._client(index).learner.look(self.test) for index in indices}
@@ -106,11 +113,29 @@ class Worker:
         return client.round(test=False), box.outbox
 
     def _test(self, index: int, body: bytes | None) -> Score:
+        return self._complete(index, body).learner.evaluate(self.test)
+
+    def _complete(self, index: int, body: bytes | None) -> Client:
+        """Return the client, after it has absorbed what it downloads, if anything."""
         client = self._client(index)
         if body is not None and self.method.absorb is not None:
             self.method.absorb(client.learner, body)
             self._changed.add(index)
-        return client.learner.evaluate(self.test)
+        return client
+
+    def _model(self, index: int, body: bytes | None) -> dict[str, bytes]:
+        client, files = self._complete(index, body), dict[str, bytes]()
+        if isinstance(client.learner, CommonLearner):
+            files[f".{FILE}"] = encode_classifier(client.learner, client.round_number)
+        if not self.method.in_space or client.policy.pair != "no":
+            weights = client.learner.network.model.state_dict()
+            files[".safetensors"] = safetensors.torch.save(
+                {
+                    name: each.detach().cpu().clone(memory_format=torch.contiguous_format)
+                    for name, each in weights.items()
+                }
+            )
+        return files
 
     def _client(self, index: int) -> Client:
         """Return the client, out of memory, or from its state on disk, or new."""

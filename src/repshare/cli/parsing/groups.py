@@ -25,7 +25,7 @@ SIMULATED: Layout = (
     *SHARED,
     ("faults and attacks", "participation dropout late-joiners leavers stragglers attackers attack"),
     ("topology (no server)", "topology degree link-chance"),
-    ("output and processes", "runs workers inline ray resident checkpoint-every"),
+    ("output and processes", "keep-models runs tensorboard mlflow workers inline ray resident checkpoint-every"),
 )
 LAYOUTS: dict[str, Layout] = {
     "compare": SIMULATED,

@@ -9,6 +9,7 @@ from typing import Any
 from repshare.errors import ConfigError
 from repshare.experiments.table import ROWS, sizes
 from repshare.imports import is_reference
+from repshare.results.findings import clients_differ, name_partition
 from repshare.results.records import Journal, Line
 
 NEEDED = {"method", "seed", "round", "client", "test_accuracy", "bytes_up", "bytes_down", "seconds"}  # in a record
@@ -26,6 +27,11 @@ class Recorded:
     unfinished: Sequence[str]  # what is missing, in words
 
     @property
+    def clients_differ(self) -> bool:
+        """Return whether clients' classes differ."""
+        return clients_differ(self.setting, self.lines)
+
+    @property
     def title(self) -> str:
         """Its title, in a few words."""
         dataset = str(self.setting.get("dataset", self.path.name))
@@ -33,6 +39,7 @@ class Recorded:
         about.append(Path(dataset).name if is_reference(dataset) else dataset)
         if not self.experiment and self.setting.get("clients"):
             about.append(f"{self.setting['clients']} clients")
+            about += filter(None, [name_partition(self.setting)])
         return ", ".join([*about, *([f"{self.setting['rounds']} rounds"] if self.setting.get("rounds") else [])])
 
 
