@@ -70,6 +70,7 @@ EXTRAS = {
     "ray": ("ray",),
     "peer": ("zenoh", "cryptography"),
     "privacy": ("dp_accounting", "opacus", "scipy"),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
 }
 
 

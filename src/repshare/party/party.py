@@ -10,7 +10,7 @@ from repshare.client import Client
 from repshare.config import Level, Policy
 from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
-from repshare.imports import find_function, in_one_line
+from repshare.imports import find_function, in_one_line, is_reference
 from repshare.learning.samples import Labelled
 from repshare.sharing.task import Task, make_common_task
 from repshare.spaces import compare
@@ -43,6 +43,9 @@ class Party:
 
 def load_party(reference: str, seed: int) -> Party:
     """Call `file.py:function`. The same seed gives a model the same starting weights."""
+    if not is_reference(reference):
+        example = f"{reference}:function" if reference.endswith(".py") else "party.py:function"
+        raise ConfigError(f"{reference!r} names no function in a file: give --party {example}")
     make = find_function(reference)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
