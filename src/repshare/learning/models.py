@@ -244,7 +244,9 @@ def split(model: nn.Module, example: Any, head: str | None = None) -> Network:
             leave_no_trace(model, lambda: network(example))
     except (RuntimeError, TypeError, ValueError) as error:
         shape = f", a batch of shape {tuple(example.shape)}" if isinstance(example, Tensor) else ""
-        raise ModelError(f"{kind} cannot take the data{shape}: {str(error).splitlines()[0]}") from error
+        is_double = isinstance(example, Tensor) and example.dtype == torch.float64
+        hint = ". The inputs are float64: convert them to float32" if is_double else ""
+        raise ModelError(f"{kind} cannot take the data{shape}: {str(error).splitlines()[0]}{hint}") from error
     if network is None:
         raise ModelError(
             f"{kind} does not end in a linear layer: none of {', '.join(layers)} gives the model's output. "

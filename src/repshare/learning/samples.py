@@ -74,8 +74,8 @@ class Samples:
         for start, (inputs, batch) in enumerate(self.in_order(EVALUATION_BATCH)):
             for tensor in inputs.values() if isinstance(inputs, Mapping) else [inputs]:
                 if tensor.is_floating_point() and not tensor.isfinite().all():
-                    first = start * EVALUATION_BATCH
-                    raise DataError(f"the inputs contain NaN or infinity (samples {first} to {first + len(batch) - 1})")
+                    row = int((~tensor.isfinite()).reshape(len(tensor), -1).any(dim=1).nonzero()[0])
+                    raise DataError(f"the inputs of sample {start * EVALUATION_BATCH + row} contain NaN or infinity")
             labels.append(batch.cpu())
         return torch.cat(labels)
 

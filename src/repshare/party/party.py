@@ -41,11 +41,16 @@ class Party:
     """Its own module as file.py:function, where the task's common space is a backbone."""
 
 
-def load_party(reference: str, seed: int) -> Party:
-    """Call `file.py:function`. The same seed gives a model the same starting weights."""
+def check_reference(reference: str) -> None:
+    """Raise ConfigError unless this is `file.py:function`."""
     if not is_reference(reference):
         example = f"{reference}:function" if reference.endswith(".py") else "party.py:function"
         raise ConfigError(f"{reference!r} names no function in a file: give --party {example}")
+
+
+def load_party(reference: str, seed: int) -> Party:
+    """Call `file.py:function`. The same seed gives a model the same starting weights."""
+    check_reference(reference)
     make = find_function(reference)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -103,9 +103,10 @@ def join(
             a relay. Default: the name of the party's function.
     """
     from repshare.exchange.http import LOG
-    from repshare.party.party import check_fit
+    from repshare.party.party import check_fit, check_reference
     from repshare.party.state import State
 
+    check_reference(party)
     console = Console(stderr=work.json)
     if alone:
         _learn_alone(party, connection, work, policy, console)

@@ -27,9 +27,9 @@ def first_line(state: "State") -> str:
     if isinstance(learner, CommonLearner):
         size, means = f"{learner.network.classes} classes", f"the space {learner.common.space.name}"
         means += f" of {learner.dimension:,} dimensions"
+    place = f"in {membership.task}" if client.method.share is not None else "alone"
     return (
-        f"{client.name} in {membership.task} ({size}) with {means} and {len(learner.samples):,} samples{resuming}; "
-        f"state in {folder}"
+        f"{client.name} {place} ({size}) with {means} and {len(learner.samples):,} samples{resuming}; state in {folder}"
     )
 
 
@@ -80,6 +80,7 @@ def print_summary(state: "State", twins: "Twins | None", console: Console, *, as
     tests = "" if metrics is None else f"test accuracy {metrics.accuracy:.2%} ({_in_words(metrics)}); "
     trouble = f"; trouble in {troubled} of them" if troubled else ""
     sent = f"sent {terminal.traffic(up)} and received {terminal.traffic(down)} in all"
+    sent = sent if client.method.share is not None else "nothing was sent"
     say(console, f"{name} after {rounds} rounds: {compared}{tests}{sent}{trouble}", "bold")
     if lines and lines[-1]["trouble"] and not lines[-1]["bytes_up"]:
         say(console, "the last release was not sent", "yellow")

@@ -30,6 +30,8 @@ MEANT = (
     "; ± clients: standard deviation over clients; a client and round: bytes sent and received; compute: seconds of "
     "one core, all clients together."
 )
+TESTED = "Test accuracy after the last round, mean over clients"
+OWN = "Test accuracy after the last round. together: with the other clients; the other rows: without them."
 SHADED = "Lines are means over clients and seeds, shaded by the standard deviation over clients."
 NOT_DRAWN = "Not drawn: the run has not ended, or is of a single client."
 BOUND = " The bound is one for clients whose classes are about equally frequent."
@@ -91,14 +93,15 @@ def _comparison(run: Recorded) -> list[Section]:
     dealt, told = run.path / "partition.png", [field for field in MEASURES if _has(run.lines, field)]
     who = _picture(dealt.read_bytes(), "Samples by client and class", "png") if dealt.is_file() else NOT_DRAWN
     return [
-        Section("Results", [_results(run)], f"Test accuracy after the last round, mean over clients{over}{MEANT}"),
+        Section("Results", [_results(run)], OWN if run.measures is not None else f"{TESTED}{over}{MEANT}"),
         Section("Test accuracy by round", [_draw_measure(tested, "test_accuracy")] if tested else [], SHADED),
         Section("By client", _clients(tested), "Test accuracy after the last round [%], mean over seeds."),
         Section("Traffic", [*_draw_traffic(run.lines), _traffic(run)]),
         Section(
             "Training", [_draw_measure(run.lines, field) for field in told], SHADED + (BOUND if "bound" in told else "")
         ),
-        Section("Who has what", [who]),
+        Section("Measures of the last test", [HtmlTable(run.measures)] if run.measures else []),
+        Section("Who has what", [who] if run.measures is None else []),
     ]
 
 
