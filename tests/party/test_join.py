@@ -20,6 +20,7 @@ from repshare.cli.main import main
 from repshare.cli.party.client import default_folder
 from repshare.client import make_wants
 from repshare.errors import CheckpointError, ConfigError
+from repshare.exchange import http
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
 from repshare.learning.randomness import derive
@@ -422,6 +423,14 @@ def test_what_cannot_work_is_said_in_one_line_before_anything_is_written(options
     assert said in told.err
     assert told.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_waiting_for_the_relay_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(http, "QUIET_SECONDS", 0.1)
+    monkeypatch.chdir(tmp_path)
+    names = ("--name", "a", "--task", "t", "--patience", 0.7)
+    said = run(capsys, "join", "http://127.0.0.1:9", "--party", f"{PARTY}:alice", *names, expect=2)
+    assert "waiting for the relay (0 s) …" in said.out or "waiting for the relay (1 s) …" in said.out
 
 
 def test_no_name_that_a_relay_gives_leads_out_of_the_folder():
