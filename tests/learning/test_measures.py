@@ -37,6 +37,8 @@ def test_the_calibration_error_by_hand():
     right = np.array([True, False, True, False, False])
     by_hand = 2 / 5 * abs(1 / 2 - 0.91) + 3 / 5 * abs(1 / 3 - 0.5)
     assert find_calibration_error(confidence, right) == pytest.approx(by_hand)
+    # 0.39 and 0.4 are in one of 15 bins, (5/15, 6/15], which has its upper end.
+    assert find_calibration_error(np.array([0.39, 0.4]), np.array([True, False])) == pytest.approx((1 - 0.79) / 2)
     assert find_calibration_error(np.array([1.0, 1.0, 0.0]), np.array([True, True, False])) == 0  # both ends
     assert find_calibration_error(np.array([1.0]), np.array([False])) == 1
 

@@ -1,4 +1,4 @@
-"""What a party has learned as ONNX: one graph, compared with the original on the party's own samples."""
+"""A party's model or common classifier as ONNX: one graph, compared with the original on the party's own samples."""
 
 import logging
 import warnings

@@ -1,4 +1,4 @@
-"""What a party has learned, read from its state folder: its model, a common classifier, or both."""
+"""A party's state folder, read for use: its model, a common classifier, or both; and predictions."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""What would leave a party's machine, as a table; and what it should know before."""
+"""A table of all that would leave a party's machine, and warnings before it does."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
