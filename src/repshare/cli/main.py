@@ -73,7 +73,7 @@ COMMANDS: Commands = {
     "join": Command("Train with others through a relay.", "party.join:join"),
     "peer": Command("Train with others without a server.", "party.peer:peer"),
     "predict": Command("Classify samples with what join or peer has learned.", "party.model:predict"),
-    "export": Command("Write what join or peer has learned to a file: .pt, .onnx, .safetensors.", "party.model:export"),
+    "export": Command("Write what join or peer has learned to a file, also as ONNX.", "party.model:export"),
     "keys": CommandGroup("Make keys, and choose which to trust (new, show, trust).", KEYS),
     "privacy": CommandGroup("Plan, account for and audit privacy (plan, ledger, audit).", PRIVACY),
     "relay": CommandGroup("Run a relay (serve, invite, revoke, check, tasks).", RELAY),

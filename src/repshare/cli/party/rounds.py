@@ -110,7 +110,7 @@ def _report(relay: "RelayExchange", client: "Client", record: "Record", console:
 
 
 class _LogLines(logging.Handler):
-    """What is logged as lines on the terminal."""
+    """Log messages as lines on the terminal."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
