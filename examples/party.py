@@ -1,7 +1,7 @@
 """Two parties that meet at a relay, each with a model and samples of its own:
 
-repshare join http://127.0.0.1:8000 --task examples/party.py:alice --token-file alice.token
-repshare join http://127.0.0.1:8000 --task examples/party.py:bob --token-file bob.token
+repshare join http://127.0.0.1:8000 --party examples/party.py:alice --token-file alice.token
+repshare join http://127.0.0.1:8000 --party examples/party.py:bob --token-file bob.token
 """
 
 from torch import nn

@@ -4,7 +4,6 @@ import io
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,8 @@ from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Counting, Exchange
 from repshare.learning import features
 from repshare.learning.common_learner import CommonLearner
-from repshare.learning.measures import Losses
+from repshare.learning.measures import Losses, Measures, Record, measure
+from repshare.learning.models import choose_device
 from repshare.learning.randomness import derive, numpy_stream
 from repshare.learning.samples import Labelled, Samples, without_labels
 from repshare.learning.states import copy_state, find_broken
@@ -30,52 +30,7 @@ if TYPE_CHECKING:
     from repshare.privacy.guard import Guard
 
 
-@dataclass(frozen=True)
-class Record:
-    """One client's account of one round."""
-
-    round: int
-    """Number of the round, from 1."""
-    client: str
-    """The client's name."""
-    ce: float
-    """L_CE over the local samples, as each batch was seen."""
-    kd: float | None
-    """L_KD, before λ_KD."""
-    disc: float | None
-    """L_disc, before λ_disc."""
-    bound: float | None
-    """log K − L_disc, in nats: a lower bound on the mutual information with the others' representations, if its
-    classes are about equally frequent. With p the share of its largest class, it is at most log(K p) too high."""
-    train_accuracy: float
-    """0 to 1, over the local samples as each batch was seen."""
-    test_accuracy: float | None
-    """0 to 1, after the round; None in a round without a test."""
-    bytes_up: int
-    """Bytes that the client sent in this round."""
-    bytes_down: int
-    """Bytes that it received."""
-    seconds: float
-    """Of this client's own work, testing apart."""
-    trouble: str | None = None
-    """Why not everything was exchanged: the exchange was unavailable, refused, or sent something that does not fit, or
-    the privacy budget is spent; training continued. Or which part of the training was not finite and so left out."""
-    epsilon: float | None = None
-    """ε that all releases so far have cost; None where they have no noise."""
-    gap: float | None = None
-    """CS: the client's own part of the duality gap of the common classifier, when the round began."""
-    held_out: float | None = None
-    """CS: accuracy of the common classifier on the client's held-out samples, 0 to 1, when the round began."""
-    held_out_alone: float | None = None
-    """CS: accuracy on them of a classifier of the client's own samples alone."""
-    doubt: str | None = None
-    """CS: what the held-out samples show against the other clients' releases, if anything."""
-    others: int | None = None
-    """CS, in `join` and `peer`: the number of other clients behind the common classifier; None if not known."""
-    test_own: float | None = None
-    """Test accuracy with classes weighted as in the client's own data, in a simulation."""
-    test_unseen: float | None = None
-    """Test accuracy on the classes of which the client has no sample, in a simulation; None where it has of all."""
+__all__ = ["Client", "Record", "make_wants"]
 
 
 class Client:
@@ -115,7 +70,7 @@ class Client:
             method: One of `repshare.methods`, or your own. Default: RS, the paper's.
             test: Samples to test on after each round, in the same form as `data`.
             seed: The seed of its random streams.
-            device: The PyTorch device on which it trains.
+            device: The PyTorch device on which it trains. auto: a GPU (cuda, mps) if there is one, else cpu.
             head: Name of the model's last linear layer, if it cannot be found automatically.
             levels: With a privacy budget, each sample's own: "public", "never", or the ε that it may spend.
             ledger: With a privacy budget, the file that records what was spent. Without one, that is forgotten with
@@ -125,10 +80,12 @@ class Client:
         """
         self.name, self.exchange, self.method, self.seed = name, exchange, method, seed
         self.policy = method.adapt(policy or Policy())
+        device = choose_device(device)
         samples = data if isinstance(data, Samples) else Samples(data, device=device)
         if method.in_space:
             common = common or Common(choose((), samples.batch(torch.arange(1))[0], 0))
             self.policy = common.adapt(self.policy)
+        self.samples = samples
         self.learner = self._make_learner(model, samples, head, common)
         self.learner.norm_bound = norm_bound
         if not self.policy.share_inputs and method.share is not None and method.models != "one":
@@ -205,6 +162,13 @@ class Client:
             raise ValueError("this client was given no test data")
         return self.learner.evaluate(self.test).accuracy
 
+    def measure(self) -> Measures:
+        """Return accuracy, balanced accuracy, AUROC, calibration error and recalls on the test data."""
+        if self.test is None:
+            raise ValueError("this client was given no test data")
+        scores = self.learner.scores(self.test)
+        return measure(scores.argmax(1), self.learner.as_probabilities(scores), self.test.labels)
+
     @property
     def model(self) -> nn.Module:
         """The model, as it was given to this client, in evaluation mode. In a common space only `pair` trains it."""
@@ -217,6 +181,14 @@ class Client:
             inputs: A batch of inputs, in the form of the training data's.
         """
         return self.learner.predict(self._unlabelled(inputs))
+
+    def probabilities(self, inputs: Any) -> torch.Tensor:
+        """Return the probability of each class for each input (n, C). Those of a common classifier are rough.
+
+        Args:
+            inputs: A batch of inputs, in the form of the training data's.
+        """
+        return self.learner.as_probabilities(self.learner.scores(self._unlabelled(inputs)))
 
     def features(self, inputs: Any) -> torch.Tensor:
         """Return the vector that stands for each input (n, d'): features of the model, or vectors of a common space.

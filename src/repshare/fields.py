@@ -100,5 +100,9 @@ def check_fits(config: object, names: Iterable[str], wanted: str, fits: Callable
     for name in names:
         value = getattr(config, name)
         optional = getattr(type(config), name, ...) is None
-        if not (value is None and optional) and not fits(value):
+        try:
+            is_fit = (value is None and optional) or fits(value)
+        except TypeError:  # text does not compare with a number
+            is_fit = False
+        if not is_fit:
             raise ConfigError(f"{name} must be {wanted}, not {value!r}")

@@ -457,7 +457,7 @@ def test_the_version_is_told(capsys):
         ("compare --partition x", "partition cannot be 'x': choose uniform, dirichlet, shards or unequal. "),
         ("compare digits", "unexpected argument 'digits'. See `repshare compare --help`"),
         ("run", "METHOD is missing. See `repshare run --help`"),
-        ("peer --key a", "--task FILE.PY:FUNCTION and --name NAME are missing. See `repshare peer --help`"),
+        ("peer --key a", "--party FILE.PY:FUNCTION and --name NAME are missing. See `repshare peer --help`"),
         ("relay tasks create", "NAME is missing. See `repshare relay tasks create --help`"),
         ("--tyro-write-completion ksh x", "--tyro-write-completion needs a shell (bash, zsh, fish) and a file"),
     ],
@@ -506,7 +506,7 @@ for arguments in ARGUMENTS:
 
 def test_without_pytorch_every_help_works_and_commands_say_what_to_install():
     helps = [[*name.split(), "--help"] for name in [*GROUPS, *LEAVES]]
-    needing = [["compare", "--dataset", "digits"], ["run", "RS"], ["join", "http://localhost:1", "--task", "a.py:b"]]
+    needing = [["compare", "--dataset", "digits"], ["run", "RS"], ["join", "http://localhost:1", "--party", "a.py:b"]]
     code = WITHOUT_PYTORCH.replace("ARGUMENTS", repr([*helps, *needing]))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     how = "pip install -c constraints.txt '.[learn]' in a clone of repshare"

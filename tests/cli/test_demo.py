@@ -159,7 +159,7 @@ def test_alone_is_what_joining_without_learning_from_others_gives(tmp_path):
     options = DemoOptions(clients=2, dataset="digits", samples=20, rounds=3, seed=3, pace=0)
     create_task(tmp_path, "digits", "--classes", "10", "--dimension", "84")
     (tmp_path / "bob.token").write_text(invite(tmp_path, "bob", "--task", "digits"))
-    arguments = ["--task", f"{party.__file__}:party", "--token-file", "bob.token", "--rounds", "3"]
+    arguments = ["--party", f"{party.__file__}:party", "--token-file", "bob.token", "--rounds", "3"]
     learning = ["--seed", "3", "--threads", "1", "--lambda-kd", "0", "--lambda-disc", "0"]
     variables = {**os.environ, **party.Place(options, 1).as_environment()}
     with start_relay(tmp_path) as relay:

@@ -103,7 +103,7 @@ def test_nothing_is_sent_and_no_key_is_needed_to_see_what_would_be(folder, capsy
     main(
         [
             "peer",
-            "--task",
+            "--party",
             f"{PARTY}:alice",
             "--name",
             "ada",
@@ -131,7 +131,7 @@ def test_nothing_is_sent_and_no_key_is_needed_to_see_what_would_be(folder, capsy
 )
 def test_what_is_missing_is_said_in_one_line(folder, capsys, options, reason):
     with pytest.raises(SystemExit) as stopped:
-        main(["peer", "--task", f"{PARTY}:alice", "--name", "ada", *options])
+        main(["peer", "--party", f"{PARTY}:alice", "--name", "ada", *options])
     assert stopped.value.code == 2
     said = capsys.readouterr().err
     assert reason in said

@@ -198,13 +198,13 @@ def test_a_dry_run_says_what_a_representation_is_made_of(tmp_path, monkeypatch, 
     Path("party.py").write_text(PARTY)
     place = ["join", "http://127.0.0.1:9"] if command == "join" else ["peer", "--name", "a", "--key", "none.key"]
     place += [] if command == "join" else ["--first-use", "--listen", "tcp/127.0.0.1:0"]
-    said = run(capsys, *place, "--task", "party.py:regression", "--dry-run", expect=2).err
+    said = run(capsys, *place, "--party", "party.py:regression", "--dry-run", expect=2).err
     assert "64 numbers: the inputs themselves" in said
     assert "--share-inputs" in said
     assert said.count("\n") == 1
-    shown = run(capsys, *place, "--task", "party.py:regression", "--dry-run", "--share-inputs").out
+    shown = run(capsys, *place, "--party", "party.py:regression", "--dry-run", "--share-inputs").out
     assert "warning: what leaves are averages of your data (64 numbers: the inputs themselves)" in shown
-    shown = run(capsys, *place, "--task", "party.py:lenet", "--dry-run").out
+    shown = run(capsys, *place, "--party", "party.py:lenet", "--dry-run").out
     assert "84 numbers after 4 layers with 30,136 parameters" in shown
-    told = json.loads(run(capsys, *place, "--task", "party.py:lenet", "--dry-run", "--json").out)
+    told = json.loads(run(capsys, *place, "--party", "party.py:lenet", "--dry-run", "--json").out)
     assert told["representation"] == "84 numbers after 4 layers with 30,136 parameters"

@@ -121,7 +121,7 @@ def test_parties_join_keep_watching_and_get_better_as_others_arrive(tmp_path):
     with start_relay(tmp_path) as relay, ExitStack() as stack:
 
         def join(name):
-            arguments = ["--task", f"party.py:{name}", "--token-file", f"{name}.token", "--threads", 1]
+            arguments = ["--party", f"party.py:{name}", "--token-file", f"{name}.token", "--threads", 1]
             process = Process("join", relay.url, *arguments, cwd=tmp_path, name=name)
             stack.callback(process.stop)
             return process
@@ -186,7 +186,7 @@ def test_a_party_that_differs_is_refused_with_both_named_and_nothing_is_publishe
     (tmp_path / "token").write_text(invite(tmp_path, "alice", "--task", "digits"))
     with start_relay(tmp_path) as relay:
         with pytest.raises(SystemExit):
-            main(["join", relay.url, "--task", f"{tmp_path}/party.py:{party}", "--token-file", f"{tmp_path}/token"])
+            main(["join", relay.url, "--party", f"{tmp_path}/party.py:{party}", "--token-file", f"{tmp_path}/token"])
         with RelayExchange(relay.url, token=(tmp_path / "token").read_text()) as exchange:
             assert exchange.news(0, 0) == 0
     assert re.search(words, capsys.readouterr().err)
@@ -220,7 +220,7 @@ def test_a_dry_run_shows_the_agreement_and_sends_nothing(tmp_path, capsys, monke
     create_task(tmp_path, "digits", *VALUES)
     main(["relay", "tasks", "describe", "digits"])
     (tmp_path / "digits.json").write_text(capsys.readouterr().out)
-    shown = ["--task", "party.py:alice", "--agreement", "digits.json", "--dry-run", "--json"]
+    shown = ["--party", "party.py:alice", "--agreement", "digits.json", "--dry-run", "--json"]
     main(["join", "http://127.0.0.1:1", *shown])
     told = json.loads(capsys.readouterr().out)
     assert (told["vectors"], told["dimension"], told["held_out"]) == (11, 288, 23)

@@ -8,7 +8,7 @@ import pytest
 from repshare import Board, Client, LeNet5, LocalExchange, Task
 from repshare.board import Wants
 from repshare.cli.main import main
-from repshare.cli.party_loop import WorkOptions, make_client
+from repshare.cli.party.client import WorkOptions, make_client
 from repshare.config import Policy, Setting
 from repshare.exchange.relay import RelayExchange
 from repshare.sharing import wire
@@ -47,13 +47,13 @@ def test_a_relay_that_would_take_single_samples_is_given_none(tmp_path, party, c
     """The attack as it was: the relay says that averages of one sample will do."""
     main(["relay", "tasks", "create", "open", "--classes", "10", "--dimension", "84", "--min-count", "1"])
     relay = RelayProcess(tmp_path, "--insecure")
-    join = ["join", relay.url, "--task-name", "open", "--rounds", 1, "--name", "one", "--m-up", 0]
+    join = ["join", relay.url, "--task", "open", "--rounds", 1, "--name", "one", "--m-up", 0]
     try:
-        said = run(capsys, *join, "--task", f"{party}:one").out
+        said = run(capsys, *join, "--party", f"{party}:one").out
         assert mean_counts(relay.url) == {1: 12, 2: 12}
         assert "warning" not in said
         for number, by_hand in enumerate(
-            (["--task", f"{party}:by_hand"], ["--task", f"{party}:one", "--minimum-count", 1])
+            (["--party", f"{party}:by_hand"], ["--party", f"{party}:one", "--minimum-count", 1])
         ):
             said = run(capsys, *join, *by_hand, "--state", f"s{number}", "--restart").out
             assert mean_counts(relay.url) == {0: 1, 1: 12, 2: 12}
@@ -66,7 +66,7 @@ def test_a_relay_that_would_take_single_samples_is_given_none(tmp_path, party, c
 def test_a_dry_run_marks_what_is_a_single_samples(party, capsys, command):
     place = ["join", "http://127.0.0.1:9"] if command == "join" else ["peer", "--name", "one", "--key", "none.key"]
     place += [] if command == "join" else ["--first-use", "--listen", "tcp/127.0.0.1:0"]
-    dry = [*place, "--task", f"{party}:one", "--dry-run"]
+    dry = [*place, "--party", f"{party}:one", "--dry-run"]
     shown, told = run(capsys, *dry).out, json.loads(run(capsys, *dry, "--json").out)
     assert "itself" not in shown
     assert "warning" not in shown

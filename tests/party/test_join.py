@@ -17,9 +17,10 @@ import torch
 
 from repshare import Board, Client, LeNet5, LocalExchange, Policy, RelayExchange, Task
 from repshare.cli.main import main
-from repshare.cli.party_loop import default_folder
+from repshare.cli.party.client import default_folder
 from repshare.client import make_wants
 from repshare.errors import CheckpointError, ConfigError
+from repshare.exchange import http
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
 from repshare.learning.randomness import derive
@@ -67,7 +68,7 @@ def relay(folder, started):
 
 
 def arguments(url, name, *options):
-    common = ["--task", f"{PARTY}:{name}", "--token-file", f"{name}.token", "--threads", 1]
+    common = ["--party", f"{PARTY}:{name}", "--token-file", f"{name}.token", "--threads", 1]
     return ["join", url, *common, *options]
 
 
@@ -318,7 +319,7 @@ def test_a_party_that_cannot_be_had_is_said_in_one_line(party, body, said):
 
 def test_a_dry_run_tells_what_would_leave_and_contacts_nobody(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    dry = ["join", "http://127.0.0.1:9", "--task", f"{PARTY}:alice", "--dry-run", "--m-up", 3, "--minimum-count", 10]
+    dry = ["join", "http://127.0.0.1:9", "--party", f"{PARTY}:alice", "--dry-run", "--m-up", 3, "--minimum-count", 10]
     told = json.loads(run(capsys, *dry, "--json").out)
     shown = run(capsys, *dry).out
     assert f"{told['vectors']} vectors of 84 numbers (fp32)" in shown
@@ -337,7 +338,7 @@ def test_a_dry_run_tells_what_would_leave_and_contacts_nobody(tmp_path, monkeypa
 
 
 def test_a_dry_run_tells_what_a_report_would(capsys):
-    common = ["join", "http://127.0.0.1:9", "--task", f"{PARTY}:alice", "--dry-run"]
+    common = ["join", "http://127.0.0.1:9", "--party", f"{PARTY}:alice", "--dry-run"]
     policies = {
         (): Policy(),
         ("--epsilon", 8): Policy(epsilon=8),
@@ -354,7 +355,7 @@ def test_a_dry_run_tells_what_a_report_would(capsys):
 
 def test_a_dry_run_tells_what_a_group_would_be_sent(capsys):
     group = ["--group", "group.jsonl", "--signing-key", "alice.key"]
-    dry = ["join", "http://127.0.0.1:9", "--task", f"{PARTY}:alice", "--dry-run", *group]
+    dry = ["join", "http://127.0.0.1:9", "--party", f"{PARTY}:alice", "--dry-run", *group]
     told = json.loads(run(capsys, *dry, "--m-up", 0, "--json").out)
     vectors = {name: np.zeros(told["masked"], np.int64) for name in "abc"}
     keys = {name: Key.new() for name in vectors}
@@ -394,7 +395,7 @@ def test_joining_from_the_command_line(folder, relay, capsys, party):
     assert [(line["round"], line["trouble"]) for line in records("repshare-digits-alice")] == [(1, None)]
 
     narrow = party("return Party(LeNet5(dimension=50), (torch.zeros(4, 1, 8, 8), torch.arange(4)))")
-    said = run(capsys, "join", relay.url, "--task", narrow, "--token-file", "bob.token", "--rounds", 1, expect=2).err
+    said = run(capsys, "join", relay.url, "--party", narrow, "--token-file", "bob.token", "--rounds", 1, expect=2).err
     assert "the model has 10 classes and d' = 50, but the task digits has 10 classes and d' = 84" in said
     assert not Path("repshare-digits-bob").exists()
 
@@ -410,18 +411,26 @@ def test_joining_from_the_command_line(folder, relay, capsys, party):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [((), "give --token-file, or for a relay without tokens --name and --task-name"),
+    [((), "give --token-file, or for a relay without tokens --name and --task"),
      (("--token-file", "none.token"), "the token file none.token cannot be read: No such file"),
-     (("--name", "a", "--task-name", "t", "--cert", "x"), "--cert and --key belong together"),
-     (("--name", "a", "--task-name", "t", "--rounds", "0"), "rounds must be at least 1"),
-     (("--name", "a", "--task-name", "t", "--patience", "0.1"), "Connection refused")],
+     (("--name", "a", "--task", "t", "--cert", "x"), "--cert and --key belong together"),
+     (("--name", "a", "--task", "t", "--rounds", "0"), "rounds must be at least 1"),
+     (("--name", "a", "--task", "t", "--patience", "0.1"), "Connection refused")],
 )  # fmt: skip
 def test_what_cannot_work_is_said_in_one_line_before_anything_is_written(options, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    told = run(capsys, "join", "http://127.0.0.1:9", "--task", f"{PARTY}:alice", *options, expect=2)
+    told = run(capsys, "join", "http://127.0.0.1:9", "--party", f"{PARTY}:alice", *options, expect=2)
     assert said in told.err
     assert told.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_waiting_for_the_relay_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(http, "QUIET_SECONDS", 0.1)
+    monkeypatch.chdir(tmp_path)
+    names = ("--name", "a", "--task", "t", "--patience", 0.7)
+    said = run(capsys, "join", "http://127.0.0.1:9", "--party", f"{PARTY}:alice", *names, expect=2)
+    assert "waiting for the relay (0 s) …" in said.out or "waiting for the relay (1 s) …" in said.out
 
 
 def test_no_name_that_a_relay_gives_leads_out_of_the_folder():
@@ -434,8 +443,8 @@ def test_an_open_relay_is_joined_by_name_and_flags_come_before_the_files_policy(
     own = party(
         "return Party(LeNet5(), (torch.rand(40, 1, 8, 8), torch.arange(40) % 10), policy=Policy(m_up=2, epochs=2))"
     )
-    names = ("--name", "a b", "--task-name", "my task", "--rounds", 1, "--state", tmp_path / "s", "--m-up", 4)
-    told = run(capsys, "join", started[-1].url, "--task", own, *names)
+    names = ("--name", "a b", "--task", "my task", "--rounds", 1, "--state", tmp_path / "s", "--m-up", 4)
+    told = run(capsys, "join", started[-1].url, "--party", own, *names)
     assert "a b after 1 rounds: sent" in told.out
     policy = json.loads((tmp_path / "s/policy.json").read_text())
     assert (policy["m_up"], policy["epochs"]) == (4, 2)

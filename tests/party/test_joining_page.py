@@ -8,10 +8,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
+import pytest
+import torch
 
-from repshare import load
+from repshare import load, load_classifier
 from support.common_parties import NAMES
-from support.processes import PATIENCE_SECONDS, Process, eventually, records
+from support.processes import PATIENCE_SECONDS, Process, eventually, records, run
 from support.relays import prepare, start_relay
 
 ROOT = Path(__file__).parents[2]
@@ -57,12 +60,37 @@ def test_three_parties_join_as_the_page_says_and_have_a_classifier_of_all_digits
             )
             assert f"the classifier is in repshare-digits-{name}/classifier.safetensors" in place
 
-    (code,) = re.findall(r"```python\n(from repshare import load_classifier.*?)```", PAGE, re.DOTALL)
     test = load("digits").test
+    np.save("new.npy", test.images[:5])
+    used = find_commands("Using your model")
+    assert [words[0] for words in used] == ["predict", "predict", "export", "export"]
+    for words in used:
+        run(capsys, *words)
+    predicted = Path("predictions.csv").read_text().splitlines()
+    assert (predicted[0], len(predicted)) == ("sample,class,name,probability", 6)
+    scores = load_classifier("repshare-digits-alice/classifier.safetensors").scores(test.images.astype("float32"))
+    session = onnxruntime.InferenceSession("classifier.onnx")
+    (same,) = session.run(["scores"], {"input": test.images.astype("float32")})
+    assert same == pytest.approx(scores.numpy(), abs=1e-3)
+
+    (code,) = re.findall(r"```python\n(from repshare import load_classifier.*?)```", PAGE, re.DOTALL)
     capsys.readouterr()
     exec(compile(code, "joining.md", "exec"), {"images": test.images.astype("float32")})
     named = ast.literal_eval(capsys.readouterr().out.splitlines()[0])
     assert np.mean([name == NAMES[label] for name, label in zip(named, test.labels, strict=True)]) > 0.9
+
+
+def test_ones_own_model_is_used_as_the_page_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    alone = ("join", "--alone", "--party", f"{ROOT}/examples/party.py:alice", "--threads", 1, "--rounds", 2)
+    run(capsys, *alone, "--state", "repshare-digits-alice")
+    table = run(capsys, "predict", "repshare-digits-alice", "--party", f"{ROOT}/examples/party.py:alice").out
+    (code,) = re.findall(r"```python\n(import safetensors.torch.*?)```", PAGE, re.DOTALL)
+    images = torch.from_numpy(load("digits").normalised().test.images)
+    exec(compile(code, "joining.md", "exec"), {"images": images})
+    shown = re.findall(r"\d+", capsys.readouterr().out)
+    assert shown == [line.split(",")[2] for line in table.splitlines()[1:]]
 
 
 def knows_all_digits(name):

@@ -132,7 +132,7 @@ def test_a_relay_refuses_single_samples_unless_told_otherwise(tmp_path, monkeypa
         main(["relay", "tasks", "create", task, "--classes", "10", "--dimension", "84", *options])
     relay = RelayProcess(tmp_path, "--insecure")
     single = wire.encode_release(Release(1, nothing(84), stack([(torch.zeros(84).numpy(), 3, 1)], 84)))
-    common = ["join", relay.url, "--task", f"{PARTY}:alice", "--name", "a", "--rounds", 1]
+    common = ["join", relay.url, "--party", f"{PARTY}:alice", "--name", "a", "--rounds", 1]
     try:
         with RelayExchange(relay.url, "usual", client="a") as exchange:
             assert exchange.describe().agreed.minimum_count == 2
@@ -140,13 +140,13 @@ def test_a_relay_refuses_single_samples_unless_told_otherwise(tmp_path, monkeypa
                 exchange.publish(single)
         with RelayExchange(relay.url, "open", client="b") as exchange:
             exchange.publish(single)
-        said = run(capsys, *common, "--task-name", "usual", "--n-avg", 1, expect=2).err
+        said = run(capsys, *common, "--task", "usual", "--n-avg", 1, expect=2).err
         assert "takes no average of fewer than 2 samples, but n_avg is 1" in said
-        said = run(capsys, *common, "--task-name", "open", "--n-avg", 1, expect=2).err
+        said = run(capsys, *common, "--task", "open", "--n-avg", 1, expect=2).err
         assert "give --minimum-count 1 if they may leave" in said  # whatever the relay would take
-        said = run(capsys, *common, "--task-name", "open", "--n-avg", 1, "--minimum-count", 1).out
+        said = run(capsys, *common, "--task", "open", "--n-avg", 1, "--minimum-count", 1).out
         assert "every observation that you release is a single sample's features" in said
-        said = run(capsys, *common, "--task-name", "usual").out  # the paper's own choice goes through
+        said = run(capsys, *common, "--task", "usual").out  # the paper's own choice goes through
         assert "warning" not in said
         assert "trouble" not in said
     finally:
@@ -157,9 +157,9 @@ def test_joining_with_a_budget(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     options = ("--db", "memory", "--insecure", "--task", "digits", "--classes", 10, "--dimension", 84)
     relay = RelayProcess(tmp_path, *options)
-    names = ("--name", "alice", "--task-name", "digits", "--report")
+    names = ("--name", "alice", "--task", "digits", "--report")
     budget = ("--epsilon", 3, "--planned-releases", 2)
-    command = ("join", relay.url, "--task", f"{PARTY}:alice", *names, *budget)
+    command = ("join", relay.url, "--party", f"{PARTY}:alice", *names, *budget)
     try:
         said = run(capsys, *command, "--rounds", 1).out
         assert "release-only mode; training itself is not private" in said
@@ -188,7 +188,7 @@ def test_a_peer_with_a_budget(tmp_path, monkeypatch, capsys):
     main(["keys", "new", "ada.key"])
     place = ("--key", "ada.key", "--first-use", "--listen", "tcp/127.0.0.1:0", "--timeout", 0.1)
     budget = ("--epsilon", 3, "--planned-releases", 1, "--n-avg", 1, "--minimum-count", 1)
-    told = run(capsys, "peer", "--task", f"{PARTY}:alice", "--name", "ada", *place, *budget, "--rounds", 2).out
+    told = run(capsys, "peer", "--party", f"{PARTY}:alice", "--name", "ada", *place, *budget, "--rounds", 2).out
     assert "the privacy budget is spent" in told
     assert "1 releases charged" in run(capsys, "privacy", "ledger", "repshare-task-ada").out
 

@@ -39,9 +39,9 @@ def test_nobody_else_may_read_what_a_client_keeps(tmp_path, monkeypatch, capsys,
     monkeypatch.chdir(tmp_path)
     options = ("--db", "memory", "--insecure", "--task", "digits", "--classes", 10, "--dimension", 84)
     relay = RelayProcess(tmp_path, *options)
-    names = ("--name", "alice", "--task-name", "digits", "--epsilon", 3, "--planned-releases", 5)
+    names = ("--name", "alice", "--task", "digits", "--epsilon", 3, "--planned-releases", 5)
     try:
-        run(capsys, "join", relay.url, "--task", f"{PARTY}:alice", *names, "--rounds", 2)
+        run(capsys, "join", relay.url, "--party", f"{PARTY}:alice", *names, "--rounds", 2)
         folder = tmp_path / "repshare-digits-alice"
         kept = {
             "client.state",
@@ -57,7 +57,7 @@ def test_nobody_else_may_read_what_a_client_keeps(tmp_path, monkeypatch, capsys,
         for name in kept:
             assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
             (folder / name).chmod(0o644)  # as an earlier version made them
-        run(capsys, "join", relay.url, "--task", f"{PARTY}:alice", *names, "--rounds", 3)
+        run(capsys, "join", relay.url, "--party", f"{PARTY}:alice", *names, "--rounds", 3)
         for name in kept - {"run.json"}:
             assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600, name
     finally:
@@ -67,7 +67,7 @@ def test_nobody_else_may_read_what_a_client_keeps(tmp_path, monkeypatch, capsys,
 def test_a_token_that_others_can_read_is_warned_of(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("alice.token").write_text("rs_0_x")
-    command = ("join", "http://127.0.0.1:9", "--task", f"{PARTY}:alice", "--dry-run", "--token-file", "alice.token")
+    command = ("join", "http://127.0.0.1:9", "--party", f"{PARTY}:alice", "--dry-run", "--token-file", "alice.token")
     for mode, warned in ((0o644, True), (0o640, True), (0o600, False), (0o400, False)):
         Path("alice.token").chmod(mode)
         said = run(capsys, *command).out

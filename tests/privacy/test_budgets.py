@@ -122,7 +122,7 @@ def test_a_relay_that_is_stopped_costs_a_joined_client_one_charge(tmp_path, monk
     """The attack as it was: a budget for ten, and a relay that is away for most of the time."""
     monkeypatch.chdir(tmp_path)
     relay = RelayProcess(tmp_path, *OPEN)
-    join = ["join", relay.url, "--task", f"{PARTY}:alice", "--name", "alice", "--task-name", "digits", "--threads", 1]
+    join = ["join", relay.url, "--party", f"{PARTY}:alice", "--name", "alice", "--task", "digits", "--threads", 1]
     join += ["--epsilon", 8, "--planned-releases", 10, "--patience", 0.3, "--rounds"]
     going = None
     try:

@@ -443,7 +443,7 @@ def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypa
     others = [threading.Thread(target=take_part, args=[name]) for name in KEYS if name != "alice"]
     for other in others:
         other.start()
-    arguments = ["join", connection.url, "--task", f"{PARTY}:alice", "--token-file", "alice.token"]
+    arguments = ["join", connection.url, "--party", f"{PARTY}:alice", "--token-file", "alice.token"]
     main([*arguments, "--rounds", "2", "--m-up", "0", "--group", "group.jsonl", "--signing-key", "alice.key"])
     for other in others:
         other.join()
@@ -464,7 +464,7 @@ def test_a_party_joins_a_group_and_learns_from_its_total_alone(request, monkeypa
 
 
 def test_a_group_needs_a_key_and_no_observations(tmp_path, capsys):
-    arguments = ["join", "http://127.0.0.1:9", "--task", f"{PARTY}:alice", "--group", str(tmp_path / "group.jsonl")]
+    arguments = ["join", "http://127.0.0.1:9", "--party", f"{PARTY}:alice", "--group", str(tmp_path / "group.jsonl")]
     with pytest.raises(SystemExit):
         main(arguments)
     assert "--signing-key" in capsys.readouterr().err

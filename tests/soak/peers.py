@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from repshare.cli.party_loop import WorkOptions, make_client
+from repshare.cli.party.client import WorkOptions, make_client
 from repshare.config import Policy
 from soak.five import DOOR, NETWORKS, SEED
 from support.network_namespaces import make_island

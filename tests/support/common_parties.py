@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from repshare import Board, Policy
-from repshare.cli.party_loop import WorkOptions, make_client
+from repshare.cli.party.client import WorkOptions, make_client
 from repshare.client import make_wants
 from repshare.spaces import Patches
 from repshare.spaces.agreement import Common
@@ -48,7 +48,7 @@ class Collaboration:
         if not token.exists():
             token.write_text(invite(self.folder, name, "--task", "digits"))
             token.chmod(0o600)
-        arguments = ["--task", f"party.py:{name}", "--token-file", token.name, "--threads", 1, *options]
+        arguments = ["--party", f"party.py:{name}", "--token-file", token.name, "--threads", 1, *options]
         process = Process("join", url or self.relay.url, *arguments, cwd=self.folder, name=name)
         self.stack.callback(process.stop)
         self.processes[name] = process

@@ -71,7 +71,7 @@ class Crew:
     def launch(self, name, *options, places, listen="tcp/127.0.0.1:0", prefix=()):
         """Start this one."""
         process = self.processes[name] = Process(
-            "peer", "--task", self.tasks[name], "--name", name, "--key", f"{name}.key", "--trust", "peers.jsonl",
+            "peer", "--party", self.tasks[name], "--name", name, "--key", f"{name}.key", "--trust", "peers.jsonl",
             "--listen", listen, *(["--connect", *places] if places else []), *PATIENT, *options,
             cwd=self.folder, name=name, prefix=prefix, thorough=True,
         )  # fmt: skip

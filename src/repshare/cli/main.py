@@ -40,9 +40,9 @@ class CommandGroup(NamedTuple):
 Commands = Mapping[str, Command | CommandGroup]
 
 KEYS: Commands = {
-    "new": Command("Make a key, and print its public half.", "peer:new"),
-    "show": Command("Print the public half of a key, or the peers in a trust file.", "peer:show"),
-    "trust": Command("Trust this public key for this peer.", "peer:trust"),
+    "new": Command("Make a key, and print its public half.", "party.peer:new"),
+    "show": Command("Print the public half of a key, or the peers in a trust file.", "party.peer:show"),
+    "trust": Command("Trust this public key for this peer.", "party.peer:trust"),
 }
 PRIVACY: Commands = {
     "plan": Command("Show how much noise a privacy budget means, before it is spent.", "privacy:plan"),
@@ -72,8 +72,10 @@ COMMANDS: Commands = {
     "report": Command("Write one HTML file about recorded runs.", "report:report"),
     "reproduce": Command("Reproduce the paper's tables and figures, and further studies.", "reproduce:reproduce"),
     "data": Command("List the datasets, or download them.", "data:data"),
-    "join": Command("Train with others through a relay.", "join:join"),
-    "peer": Command("Train with others without a server.", "peer:peer"),
+    "join": Command("Train with others through a relay.", "party.join:join"),
+    "peer": Command("Train with others without a server.", "party.peer:peer"),
+    "predict": Command("Classify samples with what join or peer has learned.", "party.model:predict"),
+    "export": Command("Write what join or peer has learned to a file, also as ONNX.", "party.model:export"),
     "keys": CommandGroup("Make keys, and choose which to trust (new, show, trust).", KEYS),
     "privacy": CommandGroup("Plan, account for and audit privacy (plan, ledger, audit).", PRIVACY),
     "relay": CommandGroup("Run a relay (serve, invite, revoke, check, tasks).", RELAY),
@@ -85,7 +87,7 @@ MORE = """
 examples:
   repshare demo
   repshare compare --dataset digits --clients 3 --rounds 10
-  repshare join URL --task party.py:alice --token-file alice.token
+  repshare join URL --party party.py:alice --token-file alice.token
 
 repshare --version prints the version.
 Tab completion: repshare --tyro-write-completion bash FILE (also zsh, fish)."""

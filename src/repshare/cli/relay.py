@@ -105,7 +105,8 @@ def invite(
     if role == "client":
         print(
             f"Send {name} this token in a file, over a channel you trust, and this line:\n"
-            f"  repshare join {url} --task my.py:task --token-file {shlex.quote(out.name if out else f'{name}.token')}",
+            f"  repshare join {url} --party party.py:function "
+            f"--token-file {shlex.quote(out.name if out else f'{name}.token')}",
             file=sys.stderr,
         )
 

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import ipaddress
 import json
+import logging
 import random
 import socket
 import ssl
@@ -21,8 +22,12 @@ from repshare.errors import ConfigError, ExchangeError, Malformed, Outdated, Ref
 from repshare.files import explain_errors
 from repshare.imports import in_one_line
 
+LOG = "repshare.connection"
+log = logging.getLogger(LOG)
+
 TIMEOUT_SECONDS = 10.0
 PATIENCE_SECONDS = 30.0
+QUIET_SECONDS = 2.0  # of waiting that are not told
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 10.0
 LAST_TRY_SECONDS = 1.0  # the least time for an answer, also when patience is about to end
 SPARING = 10  # while a relay is unavailable, trying to reach it takes at most about a tenth of the time
@@ -123,7 +128,7 @@ class Connection:
         there is one try at a time, and none for a while after a slow one, until the relay is available again.
         """
         request = self._http.build_request(method, self.url + path, params=query, headers=headers, content=body)
-        started = self._clock()
+        started = told = self._clock()
         if started < self._next_try:
             raise Unreachable(f"{self.url} is still unavailable: next try in {self._next_try - started:.0f} s")
         for tries in count(1):
@@ -141,6 +146,9 @@ class Connection:
                     self._next_try = now + max(failure.after or 0.0, SPARING * (now - begun))
                     tried = "1 try" if tries == 1 else f"{tries} tries"
                     raise Unreachable(f"{self.url}: {failure} ({tried} in {now - started:.1f} s)") from failure
+                if now + pause - told > QUIET_SECONDS:
+                    told = now
+                    log.info("waiting for the relay (%.0f s) …", now + pause - started)
                 self._sleep(pause)
         self._unavailable, self._next_try = False, 0.0
         if reply.status not in (200, 201, 204, 304):

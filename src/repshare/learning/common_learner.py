@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from repshare.config import Policy
+from repshare.config import CommonLoss, Policy
 from repshare.errors import ConfigError, DataError
 from repshare.learning.common import Dual, Linear
 from repshare.learning.discriminant import Discriminant
@@ -119,10 +119,13 @@ class CommonLearner(Learner):
             last = _tested[samples] = _Tested(vectors, linear, score)
         return last.score
 
-    def predict(self, samples: Samples) -> Tensor:
-        """Return the class that the current classifier chooses for each of these samples (n,)."""
-        vectors, _ = embed(self.common, samples)
-        return self.classifier()(vectors).argmax(1).cpu()
+    def scores(self, samples: Samples) -> Tensor:
+        """Return the current classifier's score for each of these samples and class (n, C)."""
+        return self.classifier()(self.embed_once(samples)).cpu()
+
+    def as_probabilities(self, scores: Tensor) -> Tensor:
+        """Return probabilities (n, C). With squared loss they are rough."""
+        return as_probabilities(scores, self.common.loss)
 
     def look(self, samples: Samples) -> View:
         """Return these samples' vectors in the space, and the current classifier."""
@@ -161,6 +164,14 @@ class CommonLearner(Learner):
         vectors, labels = self.held
         together, alone = (each(vectors).argmax(1) == labels for each in (linear, self.by_itself))
         return together, alone
+
+
+def as_probabilities(scores: Tensor, loss: CommonLoss) -> Tensor:
+    """Return probabilities (n, C). With squared loss they are rough: scores, cut off below 0, that add up to 1."""
+    if loss == "logistic":
+        return scores.softmax(dim=1)
+    positive = scores.clamp_min(1e-6)
+    return positive / positive.sum(dim=1, keepdim=True)
 
 
 def _examine(space: Space, samples: Samples) -> Made:

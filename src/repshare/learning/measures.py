@@ -1,14 +1,19 @@
-"""Measures of a learner: its losses as it trains, its score on a test, its view of samples."""
+"""Measures of a learner: its losses as it trains, its account of a round, its scores on a test, its view of samples."""
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from repshare.learning.objective import Terms
 from repshare.sharing.representations import Floats, Integers
+
+Doubles = NDArray[np.float64]
+BINS = 15  # of the calibration error
 
 
 class Losses(NamedTuple):
@@ -23,6 +28,54 @@ class Losses(NamedTuple):
     held_out: float | None = None  # its accuracy on held-out samples, from 0 to 1
     held_out_alone: float | None = None  # that of a classifier of this client's samples alone
     doubt: str | None = None  # what on held-out samples speaks against the others
+
+
+@dataclass(frozen=True)
+class Record:
+    """One client's account of one round."""
+
+    round: int
+    """Number of the round, from 1."""
+    client: str
+    """The client's name."""
+    ce: float
+    """L_CE over the local samples, as each batch was seen."""
+    kd: float | None
+    """L_KD, before λ_KD."""
+    disc: float | None
+    """L_disc, before λ_disc."""
+    bound: float | None
+    """log K − L_disc, in nats: a lower bound on the mutual information with the others' representations, if its
+    classes are about equally frequent. With p the share of its largest class, it is at most log(K p) too high."""
+    train_accuracy: float
+    """0 to 1, over the local samples as each batch was seen."""
+    test_accuracy: float | None
+    """0 to 1, after the round; None in a round without a test."""
+    bytes_up: int
+    """Bytes that the client sent in this round."""
+    bytes_down: int
+    """Bytes that it received."""
+    seconds: float
+    """Of this client's own work, testing apart."""
+    trouble: str | None = None
+    """Why not everything was exchanged: the exchange was unavailable, refused, or sent something that does not fit, or
+    the privacy budget is spent; training continued. Or which part of the training was not finite and so left out."""
+    epsilon: float | None = None
+    """ε that all releases so far have cost; None where they have no noise."""
+    gap: float | None = None
+    """CS: the client's own part of the duality gap of the common classifier, when the round began."""
+    held_out: float | None = None
+    """CS: accuracy of the common classifier on the client's held-out samples, 0 to 1, when the round began."""
+    held_out_alone: float | None = None
+    """CS: accuracy on them of a classifier of the client's own samples alone."""
+    doubt: str | None = None
+    """CS: what the held-out samples show against the other clients' releases, if anything."""
+    others: int | None = None
+    """CS, in `join` and `peer`: the number of other clients behind the common classifier; None if not known."""
+    test_own: float | None = None
+    """Test accuracy with classes weighted as in the client's own data, in a simulation."""
+    test_unseen: float | None = None
+    """Test accuracy on the classes of which the client has no sample, in a simulation; None where it has of all."""
 
 
 class Score(NamedTuple):
@@ -56,6 +109,65 @@ def count_hits(chosen: Tensor, labels: Tensor, classes: int) -> Score:
     """Return the score of having chosen these classes for samples of those."""
     right, totals = (torch.bincount(each, minlength=classes) for each in (labels[chosen == labels], labels))
     return Score(right.numpy(), totals.numpy())
+
+
+@dataclass(frozen=True)
+class Measures:
+    """How good a client's classifier is on its test data. A class without test samples counts nowhere."""
+
+    accuracy: float
+    """The share of samples whose class is right, from 0 to 1."""
+    balanced_accuracy: float
+    """The mean of the classes' recalls."""
+    auroc: float | None
+    """Area under the ROC curve, 0.5 by chance: the mean over classes, each against the rest. With two classes, that
+    of the second. None if all test samples are of one class."""
+    calibration_error: float
+    """The expected difference between the probability of the chosen class and the share that is right, in 15 bins."""
+    recalls: tuple[float | None, ...]
+    """For each class, the share of its samples that is recognised; None where there are none."""
+
+
+def measure(chosen: Tensor, probabilities: Tensor, labels: Tensor) -> Measures:
+    """Return all measures of having chosen these classes (n,), with these probabilities (n, C)."""
+    score = count_hits(chosen, labels, probabilities.shape[1])
+    counted = zip(score.right.tolist(), score.totals.tolist(), strict=True)
+    recalls = [right / total if total else None for right, total in counted]
+    tested = [recall for recall in recalls if recall is not None]
+    numbers, classes = probabilities.double().numpy(), labels.numpy()
+    confidence = numbers[np.arange(len(classes)), chosen.numpy()]
+    return Measures(
+        accuracy=score.accuracy,
+        balanced_accuracy=math.fsum(tested) / len(tested),
+        auroc=find_auroc(numbers, classes),
+        calibration_error=find_calibration_error(confidence, (chosen == labels).numpy()),
+        recalls=tuple(recalls),
+    )
+
+
+def find_auroc(probabilities: Doubles, labels: Integers) -> float | None:
+    """Return the mean over classes of the area under the ROC curve, each class against the rest."""
+    classes = probabilities.shape[1]
+    areas = [_area(probabilities[:, each], labels == each) for each in ([1] if classes == 2 else range(classes))]
+    found = [area for area in areas if area is not None]
+    return math.fsum(found) / len(found) if found else None
+
+
+def _area(scores: Doubles, positive: NDArray[np.bool_]) -> float | None:
+    """Return the chance that a positive sample has a larger score than another one; the same score counts half."""
+    yes, no = int(positive.sum()), int((~positive).sum())
+    if not yes or not no:
+        return None
+    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]  # from 1; equal scores share the mean of theirs
+    return float((ranks[positive].sum() - yes * (yes + 1) / 2) / (yes * no))
+
+
+def find_calibration_error(confidence: Doubles, right: NDArray[np.bool_]) -> float:
+    """Return the mean over samples of |share that is right − mean confidence| in the sample's bin (Guo et al. 2017)."""
+    bins = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)  # each has its upper end
+    apart = np.bincount(bins, weights=right - confidence, minlength=BINS)
+    return float(np.abs(apart).sum() / len(right))
 
 
 class Averages:

@@ -270,7 +270,7 @@ class Network:
         """Return features φ(x) (n, d') and logits τ(φ(x)) (n, C) of a batch."""
         seen: list[tuple[Tensor, Tensor]] = []
         with self.layer.register_forward_hook(lambda _, given, logits: seen.append((given[0], logits))):
-            _call(self.model, inputs)
+            call_model(self.model, inputs)
         if not seen or seen[-1][0].ndim != 2:
             shape = tuple(seen[-1][0].shape) if seen else "nothing"
             raise ModelError(f"the head {self.head_name!r} was given {shape}, not one vector a sample")
@@ -327,7 +327,7 @@ def _ending(model: nn.Module, example: Any, layers: Mapping[str, nn.Module]) -> 
     with ExitStack() as hooks:
         for name, layer in layers.items():
             hooks.enter_context(layer.register_forward_hook(keep(name)))
-        answer = leave_no_trace(model, lambda: _call(model, example))
+        answer = leave_no_trace(model, lambda: call_model(model, example))
     return next((name for name, output in outputs.items() if output is answer), None)
 
 
@@ -342,7 +342,7 @@ def leave_no_trace(model: nn.Module, ask: Callable[[], Any]) -> Any:
         model.train(was_training)
 
 
-def _call(model: nn.Module, inputs: Any) -> Any:
+def call_model(model: nn.Module, inputs: Any) -> Any:
     """Return the model's answer: the logits themselves, in a tuple, or in an object as Hugging Face's models give."""
     answer = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
     answer = getattr(answer, "logits", answer)

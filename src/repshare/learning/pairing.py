@@ -78,12 +78,16 @@ class PairedLearner(CommonLearner):
         """Count how many of these samples the pair gets right; distilled, the network alone."""
         return Learner.evaluate(self, samples)
 
-    def predict(self, samples: Samples) -> Tensor:
-        """Return the class that the pair chooses for each of these samples (n,)."""
+    def scores(self, samples: Samples) -> Tensor:
+        """Return the pair's log-probabilities of these samples (n, C); distilled, the network's logits."""
         logits = torch.cat([logits for (_, logits), _ in self._outputs(samples)])
         if self.policy.pair == "pair":
             logits = self.mixture(logits, self.classifier()(self.embed_once(samples)))
-        return logits.argmax(1).cpu()
+        return logits.cpu()
+
+    def as_probabilities(self, scores: Tensor) -> Tensor:
+        """Return probabilities (n, C) in place of scores."""
+        return Learner.as_probabilities(self, scores)
 
     def state(self) -> dict[str, Any]:
         """Return all that another learner of the same kind needs to continue to the same bits."""

@@ -97,8 +97,8 @@ class Samples:
         for start, (inputs, batch) in enumerate(self.in_order(EVALUATION_BATCH)):
             for tensor in inputs.values() if isinstance(inputs, Mapping) else [inputs]:
                 if tensor.is_floating_point() and not tensor.isfinite().all():
-                    broken = int((~tensor.isfinite()).reshape(len(tensor), -1).any(1).nonzero()[0])
-                    raise DataError(f"the inputs contain NaN or infinity (sample {start * EVALUATION_BATCH + broken})")
+                    row = int((~tensor.isfinite()).reshape(len(tensor), -1).any(dim=1).nonzero()[0])
+                    raise DataError(f"the inputs of sample {start * EVALUATION_BATCH + row} contain NaN or infinity")
             labels.append(batch.cpu())
         return torch.cat(labels)
 

@@ -206,7 +206,15 @@ class Learner:
 
     def predict(self, samples: Samples) -> Tensor:
         """Return the class that the model chooses for each of these samples (n,)."""
-        return torch.cat([logits.argmax(1).cpu() for (_, logits), _ in self._outputs(samples)])
+        return self.scores(samples).argmax(1)
+
+    def scores(self, samples: Samples) -> Tensor:
+        """Return a score for each of these samples and class (n, C). The largest one is the class."""
+        return torch.cat([logits.cpu() for (_, logits), _ in self._outputs(samples)])
+
+    def as_probabilities(self, scores: Tensor) -> Tensor:
+        """Return probabilities (n, C) in place of scores."""
+        return scores.double().softmax(dim=1)
 
     def look(self, samples: Samples) -> View:
         """Return this client's view of these samples."""

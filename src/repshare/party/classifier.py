@@ -9,7 +9,7 @@ from torch import Tensor
 
 from repshare.errors import ConfigError, Malformed
 from repshare.learning.common import Linear
-from repshare.learning.common_learner import CommonLearner, embed
+from repshare.learning.common_learner import CommonLearner, as_probabilities, embed
 from repshare.learning.samples import Samples
 from repshare.sharing import wire
 from repshare.spaces import Backbone
@@ -55,11 +55,7 @@ class CommonClassifier(NamedTuple):
         Args:
             inputs: A batch of inputs, a tensor or an array, as the clients train with.
         """
-        scores = self.scores(inputs)
-        if self.common.loss == "logistic":
-            return scores.softmax(dim=1)
-        positive = scores.clamp_min(1e-6)
-        return positive / positive.sum(dim=1, keepdim=True)
+        return as_probabilities(self.scores(inputs), self.common.loss)
 
 
 def encode_classifier(learner: CommonLearner, round: int) -> bytes:

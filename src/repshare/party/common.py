@@ -4,11 +4,10 @@ import time
 from collections.abc import Generator, Iterator
 from typing import Protocol
 
-from repshare.client import Record
 from repshare.errors import ExchangeError
 from repshare.learning.common_learner import CommonLearner
 from repshare.learning.discriminant import Discriminant
-from repshare.party.state import State
+from repshare.party.state import OwnRecord, State
 
 ROUNDS = 20  # after a change of who takes part: enough to come close to the classifier of all samples together
 ROUNDS_OF_SUMS = 2  # the same for class sums, which do not depend on what others share: publish, and read the total
@@ -37,7 +36,7 @@ class Meeting(Protocol):
 
 def take_part_in_space(
     state: State, exchange: Watched, rounds: int | None = None, *, eval_every: int = 1
-) -> Generator[Record | None]:
+) -> Generator[OwnRecord | None]:
     """Yield round after round, up to round number `rounds`, and None now and then while there is nothing to do.
 
     A round begins when the others have published since the last one, or are late. After some of them the client
@@ -64,7 +63,7 @@ def take_part_in_space(
 
 def take_part_in_group(
     state: State, group: Meeting, rounds: int | None = None, *, eval_every: int = 1
-) -> Generator[Record | None]:
+) -> Generator[OwnRecord | None]:
     """Yield a round for every meeting, up to round number `rounds`, and None now and then while there is none.
 
     After some meetings of the same samples, a member takes part only in meetings that another one begins.
@@ -96,7 +95,7 @@ class _Progress:
         sums = isinstance(learner, CommonLearner) and isinstance(learner.dual, Discriminant)
         return self.improved >= (ROUNDS_OF_SUMS if sums else ROUNDS)
 
-    def play(self, rounds: int | None, eval_every: int, *, meets: bool = False) -> Record:
+    def play(self, rounds: int | None, eval_every: int, *, meets: bool = False) -> OwnRecord:
         number = self.state.client.round_number + 1
         record = self.state.play(test=number % eval_every == 0 or number == rounds)
         self.failed = isinstance(self.state.client.trouble, ExchangeError)

@@ -10,7 +10,7 @@ from repshare.client import Client
 from repshare.config import Level, Policy
 from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
-from repshare.imports import find_function, in_one_line
+from repshare.imports import find_function, in_one_line, is_reference
 from repshare.learning.samples import Labelled
 from repshare.sharing.task import Task, make_common_task
 from repshare.spaces import compare
@@ -41,8 +41,16 @@ class Party:
     """Its own module as file.py:function, where the task's common space is a backbone."""
 
 
+def check_reference(reference: str) -> None:
+    """Raise ConfigError unless this is `file.py:function`."""
+    if not is_reference(reference):
+        example = f"{reference}:function" if reference.endswith(".py") else "party.py:function"
+        raise ConfigError(f"{reference!r} names no function in a file: give --party {example}")
+
+
 def load_party(reference: str, seed: int) -> Party:
     """Call `file.py:function`. The same seed gives a model the same starting weights."""
+    check_reference(reference)
     make = find_function(reference)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -6,7 +6,7 @@ import math
 import zlib
 from collections.abc import Generator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,32 @@ from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
 from repshare.learning.common_learner import CommonLearner
+from repshare.learning.measures import Measures
 from repshare.party import classifier
 from repshare.privacy.ledger import read_ledger
 from repshare.results.records import Folder
 
 LEDGER = "privacy.jsonl"
 TOTAL = "total"
-MODEL = "model.safetensors"
+MODEL, CLIENT = "model.safetensors", "client.state"
+TWINS, TWIN = "twins.jsonl", ".twin"
 ROW_MAJOR = torch.contiguous_format  # the only layout that safetensors has
+
+
+@dataclass(frozen=True)
+class OwnRecord(Record):
+    """A party's account of one round, for itself: also what a test measured beside accuracy."""
+
+    metrics: Measures | None = None
+    """Balanced accuracy, AUROC, calibration error, and each class's recall; None in a round without a test."""
+
+
+def play_round(client: Client, *, test: bool) -> OwnRecord:
+    """Carry out a round, with all measures of a test."""
+    record = client.round(test=False)
+    metrics = client.measure() if test and client.test is not None else None
+    accuracy = None if metrics is None else metrics.accuracy
+    return OwnRecord(**{**vars(record), "test_accuracy": accuracy, "metrics": metrics})
 
 
 class CachingExchange:
@@ -72,13 +90,14 @@ class State:
 
     model.safetensors has the model's weights, by their names in its state_dict.
     In a common space, classifier.safetensors is the classifier in hand, and total the last total of a group.
+    With twins (see `twins`), twins.jsonl has their rounds, and a file of each its last one.
     privacy.jsonl is the ledger of what its releases have cost; it is never reset. privacy.release is the
     last one that was charged, until it is acknowledged. Only the owner may read any of this.
     """
 
     def __init__(self, path: Path, client: Client, membership: Membership) -> None:
         self.client, self.membership = client, membership
-        self._path, self._teacher = path / "client.state", path / "teacher"
+        self._path, self._teacher = path / CLIENT, path / "teacher"
         self._ledger, self._restarted = path / LEDGER, False
         self.classifier, self.total, self.model = path / classifier.FILE, path / TOTAL, path / MODEL
         self.others: int | None = None  # behind the common classifier, as far as known
@@ -110,7 +129,7 @@ class State:
             if self._restarted:
                 self.client.guard.pending.drop()
         if self._path.exists():
-            self._load(self._path.read_bytes())
+            load(self.client, self._path)
         if self.client.guard is not None:
             self.client.guard.pending.resume(self.client.round_number)
         try:
@@ -120,27 +139,10 @@ class State:
         self.records.keep_only(known)
         self.others = known[-1].get("others") if known else None
 
-    def _load(self, kept: bytes) -> None:
-        if zlib.crc32(kept[4:]).to_bytes(4) != kept[:4]:
-            raise CheckpointError(f"{self._path} is damaged: start again with --restart")
-        try:
-            self.client.load(kept[4:])
-        except RepshareError:
-            raise
-        except Exception as error:  # another program may have put anything there
-            raise CheckpointError(
-                f"{self._path} is not this client's: {in_one_line(error)}. Put a good copy back, or use --restart"
-            ) from error
-        if not all(parameter.isfinite().all() for parameter in self.client.learner.network.model.parameters()):
-            raise CheckpointError(
-                f"{self._path} has weights that are not finite: put a good copy back, or use --restart"
-            )
-
     def keep(self, record: Record) -> None:
         """Keep the client as it is after this round. The record goes first: one without a state is dropped later."""
         self.records.add([asdict(record)])
-        state = self.client.save()
-        write_atomically(self._path, zlib.crc32(state).to_bytes(4) + state, private=True)
+        save(self.client, self._path)
         if self.trains_model:
             weights = self.client.learner.network.model.state_dict()
             plain = {name: each.detach().cpu().clone(memory_format=ROW_MAJOR) for name, each in weights.items()}
@@ -152,17 +154,17 @@ class State:
         """Return whether rounds change the client's model. In a common space, only a network beside it is trained."""
         return not self.client.method.in_space or self.client.policy.pair != "no"
 
-    def play(self, *, test: bool) -> Record:
+    def play(self, *, test: bool) -> OwnRecord:
         """Carry out a round, and keep it."""
         client = self.client
-        record = client.round(test=test)
+        record = play_round(client, test=test)
         if isinstance(client.trouble, Outdated):
             spent = "; the ledger was lost with it, and its ε adds to the new one's" if client.guard else ""
             raise Outdated(
                 f"{client.trouble}. Is {client.name} running elsewhere? If its state was lost, --restart withdraws "
                 f"what it shared and begins at round 1{spent}"
             )
-        if isinstance(client.learner, CommonLearner):
+        if isinstance(client.learner, CommonLearner) and client.method.share is not None:
             self._count_others(client.learner)
             record = replace(record, others=self.others)
         self.keep(record)
@@ -196,12 +198,36 @@ class State:
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""
         self._restarted = True
-        for path in (self._path, self._teacher, self.classifier, self.total, self.model):
+        mine, twins = self.folder.path, self.folder.path.glob(f"*{TWIN}")
+        for path in (self._path, self._teacher, self.classifier, self.total, self.model, mine / TWINS, *twins):
             path.unlink(missing_ok=True)
         self.records.keep_only([])
 
 
-def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -> Generator[Record]:
+def save(client: Client, path: Path) -> None:
+    """Keep all that the same client, built again, needs to continue."""
+    state = client.save()
+    write_atomically(path, zlib.crc32(state).to_bytes(4) + state, private=True)
+
+
+def load(client: Client, path: Path) -> None:
+    """Let the client continue from what was kept. Raises CheckpointError if it is damaged, or another's."""
+    kept = path.read_bytes()
+    if zlib.crc32(kept[4:]).to_bytes(4) != kept[:4]:
+        raise CheckpointError(f"{path} is damaged: start again with --restart")
+    try:
+        client.load(kept[4:])
+    except RepshareError:
+        raise
+    except Exception as error:  # another program may have put anything there
+        raise CheckpointError(
+            f"{path} is not this client's: {in_one_line(error)}. Put a good copy back, or use --restart"
+        ) from error
+    if not all(parameter.isfinite().all() for parameter in client.learner.network.model.parameters()):
+        raise CheckpointError(f"{path} has weights that are not finite: put a good copy back, or use --restart")
+
+
+def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -> Generator[OwnRecord]:
     """Yield round after round, up to round number `rounds`; each is kept before it is yielded."""
     while rounds is None or state.client.round_number < rounds:
         number = state.client.round_number + 1

@@ -57,10 +57,16 @@ class Fourier:
         if not isinstance(inputs, Tensor) or inputs.shape[1:].numel() != len(self.low):
             shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
             raise DataError(f"the space fourier takes vectors of {len(self.low)} numbers, not inputs of shape {shape}")
+        return lengthen(torch.cat([self._map(rows) for rows in torch.split(inputs, PIECE)]))
+
+    def at_once(self, inputs: Tensor) -> Tensor:
+        """Return the same, without the division into pieces: as one graph of any batch size."""
+        return lengthen(self._map(inputs))
+
+    def _map(self, inputs: Tensor) -> Tensor:
         low, high, frequencies, phases = (tensor.to(inputs.device) for tensor in self._constants)
         scaled = (inputs.flatten(1).float().clamp(low, high) - low) / (high - low) * 2 - 1
-        pieces = [torch.addmm(phases, rows, frequencies).cos_() for rows in torch.split(scaled, PIECE)]
-        return lengthen(torch.cat(pieces))
+        return torch.addmm(phases, scaled, frequencies).cos_()
 
     @cached_property
     def _constants(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -89,9 +95,10 @@ class Rotations:
 
     def __call__(self, vectors: Tensor) -> Tensor:
         """Map vectors (n, inputs) to (n, features), for the kernel exp(−‖x − y‖² / 2)."""
-        return torch.cat([self._map(rows) for rows in torch.split(vectors, PIECE)])
+        return torch.cat([self.at_once(rows) for rows in torch.split(vectors, PIECE)])
 
-    def _map(self, vectors: Tensor) -> Tensor:
+    def at_once(self, vectors: Tensor) -> Tensor:
+        """Return the same, without the division into pieces."""
         size = self.rows * self.columns
         left, right, signs = (tensor.to(vectors.device) for tensor in (self._left, self._right, self._signs))
         padded = torch.nn.functional.pad(vectors, (0, size - self.inputs))

@@ -107,10 +107,21 @@ class Patches:
             shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
             raise DataError(f"the space patches takes images of shape {self.shape}, not inputs of shape {shape}")
         vectors = torch.cat([self._pool(images.float()) for images in torch.split(inputs, BATCH)])
-        if self.components:
-            mean, directions = (each.to(vectors.device) for each in reduce(self))
-            vectors = (vectors - mean) @ directions
-        return lengthen(self._rotations(vectors / self.width) if self.fourier else vectors)
+        if self.fourier:
+            return lengthen(self._rotations(vectors / self.width))
+        return lengthen(self._reduce(vectors))
+
+    def at_once(self, inputs: Tensor) -> Tensor:
+        """Return the same, without the division into small batches: as one graph of any batch size."""
+        vectors = self._pool(inputs.float())
+        return lengthen(self._rotations.at_once(vectors / self.width) if self.fourier else self._reduce(vectors))
+
+    def _reduce(self, vectors: Tensor) -> Tensor:
+        """Map vectors (n, pooled) to their components, if these are wanted."""
+        if not self.components:
+            return vectors
+        mean, directions = (each.to(vectors.device) for each in reduce(self))
+        return (vectors - mean) @ directions
 
     def _pool(self, images: Tensor) -> Tensor:
         """Return vectors (n, pooled) of length 1."""

@@ -67,7 +67,7 @@ def _look(browser, relay, **window):
 def _join(relay, name):
     (relay.folder / f"{name}.token").write_text(relay.tokens[name])
     options = ("--token-file", f"{name}.token", "--state", f"state-{name}", "--pace", 0.3, "--threads", 1, "--report")
-    return Process("join", relay.url, "--task", f"{PARTY}:{name}", *options, cwd=relay.folder, name=name)
+    return Process("join", relay.url, "--party", f"{PARTY}:{name}", *options, cwd=relay.folder, name=name)
 
 
 def _tell(relay, name, **told):

@@ -261,8 +261,8 @@ def test_a_client_tells_nothing_of_its_training_unless_it_says_so(tmp_path):
     party = Path(__file__).parents[3] / "examples" / "party.py"
     with start_open_relay(tmp_path, "--dimension", 84) as relay:
         for rounds, *options in ((2,), (3, "--report")):
-            access = ("--name", "alice", "--task-name", "digits", "--rounds", rounds, "--threads", 1, *options)
-            repshare("join", relay.url, "--task", f"{party}:alice", *access, cwd=tmp_path)
+            access = ("--name", "alice", "--task", "digits", "--rounds", rounds, "--threads", 1, *options)
+            repshare("join", relay.url, "--party", f"{party}:alice", *access, cwd=tmp_path)
         told = eventually(
             lambda: (now := page(relay))["traffic"]["fedavg_bytes"] and now, "alice reported, and was seen"
         )

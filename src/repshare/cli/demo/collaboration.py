@@ -217,7 +217,7 @@ class Collaboration:
 
     def _join(self, name: str, function: str, variables: dict[str, str], work: list[str]) -> None:
         access = [
-            "--task",
+            "--party",
             f"{Path(__file__).with_name('party.py')}:{function}",
             "--token-file",
             str(self.folder / f"{name}.token"),

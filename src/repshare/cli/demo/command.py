@@ -27,7 +27,7 @@ The same among machines of your own (docs/relay.md, docs/joining.md):
   repshare relay tasks create TASK --input-shape 1 28 28 --class-names …
   repshare relay invite alice --task TASK --out alice.token
   repshare relay serve
-  repshare join URL --task party.py:alice --token-file alice.token
+  repshare join URL --party party.py:alice --token-file alice.token
 """
 
 

@@ -1,6 +1,6 @@
 """The parties of the demo: different networks, and real images of half of the classes each.
 
-`repshare join … --task …/party.py:party`: one of them, and `…:mallory` the one that sends noise.
+`repshare join … --party …/party.py:party`: one of them, and `…:mallory` the one that sends noise.
 `python -m repshare.cli.demo.party RECORDS`: the same parties without each other.
 """
 
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from repshare import LeNet5, Party, Policy, load
 from repshare.cli.demo.options import MALLORY, DemoOptions
-from repshare.cli.party_loop import WorkOptions, make_client
+from repshare.cli.party.client import WorkOptions, make_client
 from repshare.data import Dataset, Splits
 from repshare.errors import ConfigError
 from repshare.learning.models import MLP, ConvNet

@@ -39,6 +39,8 @@ OWN_MEANT = (
     "unseen: on the classes of which a client has no sample."
 )
 BOLD = " A row is bold if it is better than all others (CL apart) by more than their ±."
+TESTED = "Test accuracy after the last round, mean over clients"
+OWN = "Test accuracy after the last round. together: with the other clients; the other rows: without them."
 SHADED = "Lines are means over clients and seeds, shaded by the standard deviation over clients."
 NOT_DRAWN = "Not drawn: the run has not ended, or is of a single client."
 BOUND = " The bound is one for clients whose classes are about equally frequent."
@@ -103,10 +105,10 @@ def _comparison(run: Recorded) -> list[Section]:
     mixes = [field for field in MEASURES if _has(run.lines, field) and field in OWN_MIX and differ]
     rising = still_improving(run.lines) if not run.unfinished else []
     more = [f"Still improving at the end: more rounds would help {', '.join(rising)}."] if rising else []
-    explained = f"Test accuracy after the last round, mean over clients{over}{MEANT}{OWN_MEANT if differ else ''}{BOLD}"
+    explained = f"{TESTED}{over}{MEANT}{OWN_MEANT if differ else ''}{BOLD}"
     who = _picture(dealt.read_bytes(), "Samples by client and class", "png") if dealt.is_file() else NOT_DRAWN
     return [
-        Section("Results", [_results(run), *more], explained),
+        Section("Results", [_results(run), *more], OWN if run.measures is not None else explained),
         Section("Test accuracy by round", [_draw_measure(tested, "test_accuracy")] if tested else [], SHADED),
         Section("By clients' own classes", [_draw_measure(tested, field) for field in mixes], SHADED),
         Section("By client", _clients(tested), "Test accuracy after the last round [%], mean over seeds."),
@@ -119,7 +121,8 @@ def _comparison(run: Recorded) -> list[Section]:
         Section(
             "Training", [_draw_measure(run.lines, field) for field in told], SHADED + (BOUND if "bound" in told else "")
         ),
-        Section("Who has what", [who]),
+        Section("Measures of the last test", [HtmlTable(run.measures)] if run.measures else []),
+        Section("Who has what", [who] if run.measures is None else []),
     ]
 
 

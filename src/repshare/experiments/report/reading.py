@@ -10,8 +10,15 @@ from repshare.errors import ConfigError
 from repshare.experiments.table import ROWS, sizes
 from repshare.imports import is_reference
 from repshare.results.findings import clients_differ, name_partition
-from repshare.results.records import Journal, Line
+from repshare.results.records import Journal, Line, group
 
+TWINS = "twins.jsonl"  # the rounds of a client's twins: see `join --compare`
+MEASURES = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "auroc": "AUROC",
+    "calibration_error": "calibration error",
+}
 NEEDED = {"method", "seed", "round", "client", "test_accuracy", "bytes_up", "bytes_down", "seconds"}  # in a record
 
 
@@ -25,6 +32,7 @@ class Recorded:
     made_with: Mapping[str, Any]
     lines: Sequence[Line]
     unfinished: Sequence[str]  # what is missing, in words
+    measures: Sequence[Sequence[str]] | None = None  # of a client's own run: a table of its last test, headings first
 
     @property
     def clients_differ(self) -> bool:
@@ -34,6 +42,8 @@ class Recorded:
     @property
     def title(self) -> str:
         """Its title, in a few words."""
+        if self.measures is not None:
+            return f"client {self.setting['client']} in task {self.setting['task']}"
         dataset = str(self.setting.get("dataset", self.path.name))
         about = [self.experiment] if self.experiment else []
         about.append(Path(dataset).name if is_reference(dataset) else dataset)
@@ -50,15 +60,18 @@ def read_run(path: Path) -> Recorded:
     if not lines:
         raise ConfigError(f"{path} has no records: nothing was done there yet")
     made_with = described.pop("made_with", {})
+    measures = None
     if "client" in described and "task" in described:
-        described, lines = _as_comparison(described, lines)
+        twins = [{**line, "method": line.get("twin")} for line in Journal(path / TWINS).read()]
+        described, lines = _as_comparison(described, [*lines, *twins])
+        measures = _measures(lines)
     experiment = described.get("experiment")
     for number, line in enumerate(lines, start=1):
         if not isinstance(line, dict) or (experiment is None and NEEDED - line.keys()):
             what = f"has no {min(NEEDED - line.keys())}" if isinstance(line, dict) else "is no record"
             raise ConfigError(f"{path / 'records.jsonl'}: line {number} {what}")
     missing = _missing_rounds(path, described, lines) if experiment is None else _missing_cells(experiment, lines)
-    return Recorded(path, experiment, described.get("setting", {}), made_with, lines, missing)
+    return Recorded(path, experiment, described.get("setting", {}), made_with, lines, missing, measures)
 
 
 def _describe(path: Path) -> dict[str, Any]:
@@ -76,11 +89,24 @@ def _describe(path: Path) -> dict[str, Any]:
 
 
 def _as_comparison(described: Mapping[str, Any], lines: Sequence[Line]) -> tuple[dict[str, Any], list[Line]]:
-    """Return what `repshare join` leaves, as a comparison of one."""
-    name, seed = str(described["client"]), described.get("seed", 0)
-    setting = {"dataset": described["task"], **described}
-    marked = [{**line, "method": name, "seed": seed} for line in lines]
-    return {"methods": [name], "seeds": [seed], "setting": setting}, marked
+    """Return what `repshare join` leaves, as a comparison of the client with its twins, if it has any."""
+    seed, own = described.get("seed", 0), "alone" if described["task"] == "alone" else "together"
+    marked = [{"method": own, **line, "seed": seed} for line in lines]
+    return {"methods": list(group(marked, "method")), "seeds": [seed], "setting": dict(described)}, marked
+
+
+def _measures(lines: Sequence[Line]) -> list[list[str]]:
+    """Return a table of each model's last test: a row for each measure, the recalls by class."""
+    last = {line["method"]: line["metrics"] for line in lines if line.get("metrics")}
+    if not last:
+        return []
+    rows = [["", *last]]
+    for name, title in MEASURES.items():
+        rows.append([title, *("" if each[name] is None else f"{each[name]:.3f}" for each in last.values())])
+    for label in range(max(len(each["recalls"]) for each in last.values())):
+        recalls = [each["recalls"][label] for each in last.values()]
+        rows.append([f"recall of class {label}", *("" if each is None else f"{each:.3f}" for each in recalls)])
+    return rows
 
 
 def _missing_rounds(path: Path, described: Mapping[str, Any], lines: Sequence[Line]) -> list[str]:

@@ -172,7 +172,7 @@ function showNobody() {
   say("empty-text", `${view.common ? `${about()} ${space()}. ` : ""}Invite clients: this makes a token for one.`);
   say("empty-command", `repshare relay invite alice --task "${view.name}" > alice.token`);
   say("empty-then", "Alice then takes part from her machine, and appears here after her first round:");
-  say("empty-join-command", `repshare join ${location.origin} --task party.py:alice --token-file alice.token --report`);
+  say("empty-join-command", `repshare join ${location.origin} --party party.py:alice --token-file alice.token --report`);
   show("empty-join", true);
 }
 

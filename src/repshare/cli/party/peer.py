@@ -9,7 +9,9 @@ import tyro
 from rich.console import Console
 
 from repshare.cli.interrupts import pause
-from repshare.cli.party_loop import WorkOptions, default_folder, make_client, run_rounds, show_preview, show_warnings
+from repshare.cli.party.client import WorkOptions, default_folder, make_client, make_task
+from repshare.cli.party.preview import show_preview
+from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.config import Aggregation, Policy
 from repshare.errors import ConfigError
 from repshare.fields import check_within
@@ -28,7 +30,7 @@ class PeerOptions:
     """This client's name. Other peers know it by its key."""
     key: Path
     """Key that signs this client's releases, made by `repshare keys new`."""
-    task_name: str = "task"
+    task: str = "task"
     """Name of the collaboration, the same for all peers."""
     trust: Path | None = None
     """Trust file: which key belongs to which peer. See `repshare keys trust`."""
@@ -72,7 +74,7 @@ class PeerOptions:
 
 
 def peer(
-    task: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")],
+    party: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")],
     options: PeerOptions,
     work: WorkOptions,
     policy: Policy,
@@ -85,12 +87,12 @@ def peer(
 
     repshare keys new alice.key
 
-    repshare peer --task party.py:alice --name alice --key alice.key --trust peers.jsonl --listen tcp/0.0.0.0:7447
+    repshare peer --party party.py:alice --name alice --key alice.key --trust peers.jsonl --listen tcp/0.0.0.0:7447
 
-    repshare peer --task party.py:bob --name bob --key bob.key --trust peers.jsonl --connect tcp/alice.example.org:7447
+    repshare peer --party party.py:bob --name bob --key bob.key --trust peers.jsonl --connect tcp/alice.example.org:7447
 
     Args:
-        task: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
+        party: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
     """
     from repshare.exchange.keys import Key, Trust
     from repshare.exchange.network import Tls
@@ -102,21 +104,21 @@ def peer(
     if work.report:
         raise ConfigError("--report is for a relay's page; without a server there is none")
     console = Console(stderr=work.json)
-    client = make_client(task, options.name, work, policy)
+    client = make_client(party, options.name, work, policy)
     if work.dry_run:
         show_preview(client, console, as_json=work.json, also=["the signature, the public key and the names"])
         return
     agreed = _agree(client, options)
     client.learner.norm_bound = agreed.norm_bound
-    membership = Membership(options.task_name, options.name, agreed)
+    membership = Membership(options.task, options.name, agreed)
     key = Key.read(options.key)
     state = State(work.state or default_folder(membership), client, membership)
-    show_warnings(console, "repshare.peer")
+    show_log(console, "repshare.peer")
     with state.folder, closing(open_database(str(state.folder.path / "peers.db"))) as database:
         exchange = PeerExchange(
             agreed,
             options.name,
-            options.task_name,
+            options.task,
             key=key,
             trust=Trust(options.trust, first_use=options.first_use),
             listen=options.listen,
@@ -139,16 +141,12 @@ def peer(
 
 def _agree(client: "Client", options: PeerOptions) -> "Task":
     """Return the task that peers of this client have."""
-    from repshare.learning.common_learner import CommonLearner
-    from repshare.sharing.task import Task, usual_norm_bound
+    from repshare.sharing.task import usual_norm_bound
 
-    network = client.learner.network
-    if isinstance(client.learner, CommonLearner):
-        if options.aggregation != "mean" or options.memory:
-            raise ConfigError("a common classifier is the sum of all parts: leave --aggregation and --memory out")
-        return client.learner.common.task(network.classes)
-    bound = options.norm_bound or usual_norm_bound(network.dimension)
-    return Task(network.classes, network.dimension, norm_bound=bound, aggregation=options.aggregation)
+    if client.method.in_space and (options.aggregation != "mean" or options.memory):
+        raise ConfigError("a common classifier is the sum of all parts: leave --aggregation and --memory out")
+    bound = options.norm_bound or usual_norm_bound(client.learner.network.dimension)
+    return make_task(client, norm_bound=bound, aggregation=options.aggregation)
 
 
 def new(path: Annotated[Path, tyro.conf.Positional]) -> None:

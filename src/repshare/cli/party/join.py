@@ -1,5 +1,6 @@
 """`repshare join`: train with others through a relay."""
 
+import logging
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
-from repshare.cli.party_loop import WorkOptions, default_folder, make_client, run_rounds, show_preview, show_warnings
+from repshare.cli.party.client import WorkOptions, default_folder, make_client, make_task
+from repshare.cli.party.preview import show_preview
+from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.files import others_may_read
@@ -28,7 +31,7 @@ class ConnectionOptions:
     """File with the token that `repshare relay invite` made. The relay knows client and task by it."""
     name: str | None = None
     """This client's name, if the relay uses no tokens."""
-    task_name: str | None = None
+    task: str | None = None
     """The task to take part in, if the relay uses no tokens."""
     ca: Path | None = None
     """Certificates of the relay's authority, if it is not a public one (PEM)."""
@@ -68,57 +71,88 @@ class SecureSumOptions:
 
 
 def join(
-    url: Annotated[str, tyro.conf.Positional],
-    task: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")],
+    party: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")],
     connection: ConnectionOptions,
     work: WorkOptions,
     policy: Policy,
     secure: SecureSumOptions,
+    url: Annotated[str, tyro.conf.Positional] = "",
+    alone: bool = False,
 ) -> None:
     """Train with others through a relay, round after round; only averages leave this machine.
 
     Started again, it continues where it stopped, whatever the reason. While the relay is down, it keeps training.
     Options that differ from their default override the policy in the party's file.
 
-    repshare join https://relay.example.org --task party.py:alice --token-file alice.token
+    repshare join https://relay.example.org --party party.py:alice --token-file alice.token
 
-    repshare join https://relay.example.org --task party.py:alice --dry-run
+    repshare join https://relay.example.org --party party.py:alice --dry-run
 
-    repshare join https://relay.example.org --task party.py:alice --token-file alice.token --m-up 0 --group peers.jsonl
+    repshare join https://relay.example.org --party party.py:alice --token-file alice.token --m-up 0 --group peers.jsonl
     --signing-key alice.key
 
-    repshare join http://127.0.0.1:8000 --task party.py:alice --name alice --task-name digits --rounds 50
+    repshare join http://127.0.0.1:8000 --party party.py:alice --name alice --task digits --rounds 50
+
+    repshare join --alone --party party.py:alice --rounds 50
 
     Args:
+        party: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
         url: Address of the relay.
-        task: A function without parameters in a file, which returns repshare.Party(model=…, data=…, test=…).
+        alone: Learn without a relay, in a state folder of its own. Nothing is sent.
+            With --agreement, the common space is used alone. --name gives the same starting weights and batches as at
+            a relay. Default: the name of the party's function.
     """
-    from repshare.party.party import check_fit
+    from repshare.exchange.http import LOG
+    from repshare.party.party import check_fit, check_reference
     from repshare.party.state import State
 
+    check_reference(party)
     console = Console(stderr=work.json)
+    if alone:
+        _learn_alone(party, connection, work, policy, console)
+        return
     if connection.token_file is not None and connection.token_file.exists() and others_may_read(connection.token_file):
         token = f"the token file {connection.token_file} can be read by other users of this machine"
         say(console, f"warning: {token}: chmod 600 {connection.token_file}", "yellow")
     if work.dry_run:
-        _preview(make_client(task, connection.name or "client", work, policy), work, secure, console)
+        _preview(make_client(party, connection.name or "client", work, policy), work, secure, console)
         return
+    if not url:
+        raise ConfigError("give the relay's address, as in repshare join https://relay.example.org; or --alone")
+    show_log(console, LOG, level=logging.INFO)
     with closing(_connect(url, connection)) as exchange:
         membership = exchange.describe()
-        client = make_client(task, membership.client, work, policy, membership.agreed)
+        client = make_client(party, membership.client, work, policy, membership.agreed)
         group = _secure(exchange, membership, secure, client.policy) if secure.group else None
         client.exchange = group or exchange
         if group is not None and client.policy.noise_shares > 1:
             from repshare.privacy.sums import check_shares
 
             say(console, check_shares(client.policy, len(group.members), group.required))
-        show_warnings(console, "repshare.secure")
+        show_log(console, "repshare.secure")
         check_fit(client, membership)
         state = State(work.state or default_folder(membership), client, membership)
         if group is not None:
             group.keep_in(state.total)
         with state.folder:
             run_rounds(state, exchange, work, console, reconnected="the relay is back", group=group)
+
+
+def _learn_alone(
+    party: str, connection: ConnectionOptions, work: WorkOptions, policy: Policy, console: Console
+) -> None:
+    from repshare.exchange.relay import Membership
+    from repshare.party.state import State
+
+    for option, given in (("--dry-run", work.dry_run), ("--report", work.report), ("--compare", work.compare)):
+        if given:
+            raise ConfigError(f"{option} is for learning with others: leave it or --alone out")
+    name = connection.name or party.rpartition(":")[2]
+    client = make_client(party, name, work, policy, alone=True)
+    membership = Membership("alone", name, make_task(client))
+    state = State(work.state or default_folder(membership), client, membership)
+    with state.folder:
+        run_rounds(state, None, work, console)
 
 
 def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, console: Console) -> None:
@@ -165,11 +199,11 @@ def _connect(url: str, connection: ConnectionOptions) -> "RelayExchange":
 
     if (connection.cert is None) != (connection.key is None):
         raise ConfigError("--cert and --key belong together: give both")
-    if connection.token_file is None and (connection.name is None or connection.task_name is None):
-        raise ConfigError("give --token-file, or for a relay without tokens --name and --task-name")
+    if connection.token_file is None and (connection.name is None or connection.task is None):
+        raise ConfigError("give --token-file, or for a relay without tokens --name and --task")
     return RelayExchange(
         url,
-        connection.task_name,
+        connection.task,
         token=None if connection.token_file is None else _read_token(connection.token_file),
         client=connection.name,
         ca=connection.ca,

@@ -1,0 +1,144 @@
+"""The options of a party's work, and its client: made of its own file, a policy and a task."""
+
+import math
+import re
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repshare.config import Policy
+from repshare.errors import ConfigError
+from repshare.fields import check_least, check_within
+
+if TYPE_CHECKING:
+    from repshare.client import Client
+    from repshare.exchange.relay import Membership
+    from repshare.party.party import Party
+    from repshare.sharing.task import Task
+
+DEFAULT_MINIMUM_COUNT = 2  # samples in an average that leaves: one alone would be that sample's features
+
+
+@dataclass(frozen=True)
+class WorkOptions:
+    """The course of a party's work: rounds, state, output."""
+
+    rounds: int | None = None
+    """Stop after this round. Default: continue until Ctrl-C."""
+    state: Path | None = None
+    """Folder with the state, from which the same command continues. Default: repshare-TASK-CLIENT."""
+    restart: bool = False
+    """Delete the rounds in the state folder, withdraw what was shared, and start at round 1.
+    The privacy ledger is kept."""
+    dry_run: bool = False
+    """Only show what would leave this machine in a round. Nothing is sent or written."""
+    agreement: Path | None = None
+    """File with the agreement of a common classifier, as `repshare relay tasks describe` prints it.
+    A relay whose task states another one is refused. Peers and --dry-run need it, unless the party's file has it."""
+    compare: bool = False
+    """Train two more models beside this one, with the same samples but no other client, and tell all accuracies.
+    Nothing of them leaves. One learns alone, and one alone with short features (--lambda-length 10, unless given).
+    In a common space: one network alone, and the space alone."""
+    seed: int = 0
+    """Seed of the starting weights and of all random choices."""
+    eval_every: int = 1
+    """Number of rounds between tests, if the party has test data."""
+    pace: float = 0.0
+    """Minimum duration of a round, so that slower parties can keep up."""
+    device: str = "cpu"
+    """PyTorch device on which to train. auto: a GPU (cuda, mps) if there is one, else cpu."""
+    threads: int | None = None
+    """Number of threads. Default: PyTorch's choice."""
+    report: bool = False
+    """Send accuracies, losses, bytes, ε and the model's size and type to the relay's page after each round.
+    None of it is needed to take part, and no ε covers accuracies and losses."""
+    json: bool = False
+    """Print one JSON object for each round, and one at the end, on standard output, and nothing else there."""
+
+    def __post_init__(self) -> None:
+        check_least(self, rounds=1, eval_every=1, threads=1)
+        check_within(self, 0, 1_000_000, "pace")
+
+
+def default_folder(membership: "Membership") -> Path:
+    """Return the folder of a client's state: below the current folder, whatever names a relay gives."""
+    return Path(re.sub(r"[^\w.\-]+", "-", f"repshare-{membership.task}-{membership.client}"))
+
+
+def make_client(
+    reference: str, name: str, work: WorkOptions, policy: Policy, task: "Task | None" = None, *, alone: bool = False
+) -> "Client":
+    """Make the client of `file.py:function`. It shares no average of fewer samples than the task's or its own bound.
+
+    It learns from no vector that is longer than the task's bound. In a common space, its method is CS. `alone`: it
+    shares nothing.
+    """
+    import torch
+
+    from repshare.client import Client
+    from repshare.learning.randomness import derive
+    from repshare.methods import CA, CS, IL, RS
+    from repshare.party.party import agree, load_party
+    from repshare.party.twins import without_others
+    from repshare.spaces.agreement import read_common
+
+    if work.threads is not None:
+        torch.set_num_threads(work.threads)
+    party = load_party(reference, derive(work.seed, name, "model"))
+    if work.agreement is not None:
+        party = replace(party, common=read_common(_read(work.agreement), module=party.backbone))
+    common = party.common if task is None else agree(party, task)
+    policy = _merge_policies(party, policy, 1 if task is None else task.minimum_count)
+    together, by_itself = (RS, IL) if common is None else (CS, CA)
+    return Client(
+        party.model,
+        party.data,
+        name=name,
+        policy=without_others(policy) if alone else policy,
+        method=by_itself if alone else together,
+        common=common,
+        test=party.test,
+        seed=work.seed,
+        device=work.device,
+        head=party.head,
+        levels=None if alone else party.levels,
+        norm_bound=math.inf if task is None else task.norm_bound,
+    )
+
+
+def make_task(client: "Client", **values: Any) -> "Task":
+    """Return the task that this client, without a relay, takes part in."""
+    from repshare.learning.common_learner import CommonLearner
+    from repshare.sharing.task import Task
+
+    network = client.learner.network
+    if isinstance(client.learner, CommonLearner):
+        return client.learner.common.task(network.classes)
+    return Task(network.classes, network.dimension, **values)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the file {path} cannot be read: {getattr(error, 'strerror', 'not text')}") from error
+
+
+def _merge_policies(party: "Party", given: Policy, least: int) -> Policy:
+    """Return the party's policy with what the command line sets otherwise than the default.
+
+    Unless minimum_count says otherwise, no average of a single sample leaves, whatever the task allows.
+    """
+    default = Policy()
+    names = [field.name for field in fields(Policy)]
+    changed = {name: getattr(given, name) for name in names if getattr(given, name) != getattr(default, name)}
+    policy = replace(party.policy or default, **changed)
+    if policy.m_up and policy.n_avg < least:
+        raise ConfigError(f"the task takes no average of fewer than {least} samples, but n_avg is {policy.n_avg}")
+    own = DEFAULT_MINIMUM_COUNT if policy.minimum_count is None else policy.minimum_count
+    if policy.m_up and policy.n_avg == 1 and policy.minimum_count is None:
+        raise ConfigError(
+            "with n_avg = 1, every observation would be a single sample's features: raise --n-avg, or give "
+            "--minimum-count 1 if they may leave"
+        )
+    return replace(policy, minimum_count=max(own, least))

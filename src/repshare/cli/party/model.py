@@ -1,0 +1,192 @@
+"""`repshare export` and `repshare predict`: the use of what a party has learned."""
+
+import csv
+import io
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from repshare.errors import ConfigError
+from repshare.files import explain_errors, write_atomically
+from repshare.results.terminal import say
+
+if TYPE_CHECKING:
+    from repshare.party.learned import Learned
+
+Reference = Annotated[str | None, tyro.conf.arg(metavar="FILE.PY:FUNCTION")]
+What = Literal["model", "classifier"]
+KINDS = (".pt", ".onnx", ".safetensors")
+
+
+def export(
+    state: Annotated[Path, tyro.conf.Positional],
+    to: Path,
+    party: Reference = None,
+    what: What | None = None,
+) -> None:
+    """Write what a party has learned to a file that other programs read.
+
+    .pt and .safetensors hold the weights: the model's state_dict, or the common classifier's weights, centre and
+    offset in the common space. .onnx holds the computation, too, from inputs to scores, and needs --party: it is run
+    on some of the party's own samples, and refused if its outputs differ by more than rounding.
+
+    repshare export repshare-digits-alice --to model.pt
+
+    repshare export repshare-digits-alice --to model.onnx --party party.py:alice
+
+    Args:
+        state: The state folder of join or peer.
+        to: The file to write: .pt, .onnx or .safetensors.
+        party: The party's function, as for join.
+        what: The party's own model, or the common classifier. Default: the one that there is.
+    """
+    from repshare.party.learned import Learned
+
+    if to.suffix not in KINDS:
+        raise ConfigError(f"--to {to} says no format: its name must end in {', '.join(KINDS)}")
+    learned = Learned(state, party)
+    what = _choose(learned, what)
+    if to.suffix == ".onnx":
+        body, told = _as_onnx(learned, what)
+    else:
+        body, told = _as_weights(learned, what, to)
+    with explain_errors(f"{to} cannot be written"):
+        write_atomically(to, body)
+    say(Console(), f"{to} ({len(body) / 1e6:.2f} MB): {told}")
+
+
+def _choose(learned: "Learned", what: What | None) -> What:
+    there: dict[What, bool] = {"model": learned.has_model, "classifier": learned.has_classifier}
+    if what is None and all(there.values()):
+        raise ConfigError(f"{learned.folder} has a model and a common classifier: give --what model or classifier")
+    what = what or ("model" if learned.has_model else "classifier")
+    if not there[what]:
+        raise ConfigError(f"{learned.folder} has no {what}: leave --what out")
+    return what
+
+
+def _as_weights(learned: "Learned", what: What, to: Path) -> tuple[bytes, str]:
+    import safetensors.torch
+    import torch
+
+    if what == "model":
+        tensors = learned.weights if learned.party is None else learned.model.state_dict()
+        kind = str(learned.described.get("model", "the model"))
+        told = f"the state_dict of {kind}, {len(tensors)} tensors"
+        read = f"model.load_state_dict(torch.load({str(to)!r}, weights_only=True))"
+    else:
+        linear, common = learned.classifier.linear, learned.classifier.common
+        tensors = linear._asdict()
+        told = f"weights, centre and offset of the classifier in the space {common.space.name}"
+        told += f" of {common.space.dimension:,} dimensions, which is not in it"
+        read = f"torch.load({str(to)!r}, weights_only=True)"
+    if to.suffix == ".pt":
+        file = io.BytesIO()
+        torch.save({name: tensor.detach().clone() for name, tensor in tensors.items()}, file)
+        return file.getvalue(), f"{told}; {read}"
+    if what == "classifier":  # with the agreement in its header, from which the space is made
+        kept = learned.folder / "classifier.safetensors"
+        return kept.read_bytes(), "the classifier, and the description of its space; repshare.load_classifier reads it"
+    return safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()}), told
+
+
+def _as_onnx(learned: "Learned", what: What) -> tuple[bytes, str]:
+    from repshare.party.exporting import classifier_as_onnx, model_as_onnx
+
+    if learned.party is None:
+        raise ConfigError("ONNX holds the computation: give --party file.py:function, which has the model and samples")
+    samples = learned.samples()
+    if what == "model":
+        body, made = model_as_onnx(learned.model, samples), "the model, from inputs to logits"
+    else:
+        body, made = (
+            classifier_as_onnx(learned.classifier, samples),
+            "the space and the classifier, from inputs to scores",
+        )
+    return body, f"{made}; run in onnxruntime on your own samples, with the same outcome"
+
+
+def predict(
+    state: Annotated[Path, tyro.conf.Positional],
+    party: Reference = None,
+    input: Path | None = None,
+    output: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Predict classes with what a party has learned: its own model, the common classifier, or both as a pair.
+
+    A line has the sample's number, its label if the party's data say so, the class, its name if that is known, and its
+    probability. No other client and no relay is asked.
+
+    repshare predict repshare-digits-alice --party party.py:alice
+
+    repshare predict repshare-digits-alice --party party.py:alice --input new.npy --output predictions.csv
+
+    Args:
+        state: The state folder of join or peer.
+        party: The party's function, as for join.
+            It may be missing if the folder has a common classifier and --input is given.
+        input: Inputs to classify: .npy of shape (n, …), or .csv with a sample in each row.
+            Default: the party's test data.
+        output: The CSV file to write. Default: standard output.
+        json: Print one JSON object for each sample.
+    """
+    from repshare.learning.measures import count_hits
+    from repshare.party.learned import Learned, read_inputs
+
+    if json and output is not None:
+        raise ConfigError("--json goes to standard output: leave --output out")
+    learned = Learned(state, party)
+    if input is None:
+        if learned.party is None or learned.party.test is None:
+            raise ConfigError("there is nothing to classify: give --input, or a --party with test data")
+        samples, labels = learned.samples(), learned.samples().labels
+    else:
+        samples, labels = read_inputs(input, _example(learned)), None
+    probabilities = learned.probabilities(samples)
+    best = probabilities.max(dim=1)
+    names, rows = learned.class_names, []
+    for number, (chance, label) in enumerate(zip(best.values.tolist(), best.indices.tolist(), strict=True)):
+        row: dict[str, Any] = {"sample": number}
+        row |= {} if labels is None else {"label": int(labels[number])}
+        row |= {"class": label, **({"name": names[label]} if names else {}), "probability": round(chance, 6)}
+        rows.append(row)
+    _write(rows, output, as_json=json)
+    console = Console(stderr=True)
+    if labels is not None:
+        right = count_hits(best.indices, labels, probabilities.shape[1]).accuracy
+        say(console, f"{len(rows)} samples of the party's test data: accuracy {right:.2%}")
+    if output is not None:
+        say(console, f"{output}: {len(rows)} predictions")
+
+
+def _example(learned: "Learned") -> Any:
+    """Return a batch of one input, whose shape and type others must have."""
+    import torch
+
+    if learned.party is not None:
+        return learned.samples().batch(torch.arange(1))[0]
+    if not learned.has_classifier:
+        raise ConfigError("the folder has weights, and no code of the model: give --party file.py:function")
+    space: Any = learned.classifier.common.space
+    return torch.zeros(1, *getattr(space, "shape", (len(getattr(space, "low", ())),)))
+
+
+def _write(rows: list[dict[str, Any]], output: Path | None, *, as_json: bool) -> None:
+    from repshare.results.records import to_json
+
+    text = io.StringIO()
+    if as_json:
+        text.writelines(map(to_json, rows))
+    else:
+        table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+    if output is None:
+        sys.stdout.write(text.getvalue())
+        return
+    with explain_errors(f"{output} cannot be written"):
+        write_atomically(output, text.getvalue())

@@ -1,0 +1,73 @@
+"""A table of all that would leave a party's machine, and warnings before it does."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from repshare.cli.privacy import policy_warnings
+from repshare.results import terminal
+from repshare.results.terminal import say
+
+if TYPE_CHECKING:
+    from repshare.client import Client
+
+
+def show_preview(
+    client: "Client", console: Console, *, as_json: bool, also: Sequence[str], masked: bool = False
+) -> None:
+    """Show what would leave in a round, and what `also` would; `masked`, if it enters a secure sum."""
+    from repshare.party.preview import preview
+
+    shown = {**preview(client, masked=masked), "also": list(also)}
+    if as_json:
+        terminal.print_json(shown)
+        return
+    title = "what enters the sum in a round" if masked else "what leaves in a round"
+    heads, rows = "class|samples here|class mean|observations, each", list[Sequence[str]](_rows(shown["classes"]))
+    if "agreement" in shown:
+        names = shown["agreement"]["class_names"] or list(map(str, shown["classes"]))
+        heads = "class|samples here|weighted average"
+        rows = [(name, *row[1:3]) for name, row in zip(names, rows, strict=True)]
+    console.print(terminal.make_table(heads, rows, title))
+    vectors, size = f"{shown['vectors']} vectors of {shown['dimension']} numbers", f"{shown['bytes']:,} bytes a round"
+    if masked:
+        say(console, f"{vectors} are added to those of the others. What leaves, the same for all classes:")
+        say(console, f"{shown['masked']} whole numbers, masked: {size}. Only the group's total can be read")
+    else:
+        say(console, f"{vectors} ({shown['precision']}), their classes and counts: {size}")
+    say(console, f"Each is an average of representations: {shown['representation']}")
+    if "agreement" in shown:
+        told = ", ".join(f"{name} {value}" for name, value in shown["agreement"].items() if value not in (None, []))
+        say(console, f"The clients agree on: {told}")
+        say(console, f"{shown['held_out']} samples are held out: nothing of them leaves in any form.")
+    say(console, f"Nothing else leaves but {'; and '.join(also)}. Nothing has been sent now.")
+    for warning in list_warnings(client):
+        say(console, warning, "yellow")
+
+
+def list_warnings(client: "Client") -> list[str]:
+    """Return what a user should know before sharing this."""
+    from repshare.party.preview import single_samples
+
+    found = policy_warnings(client.policy, in_space=client.method.in_space)
+    if client.learner.made.shares_inputs:
+        found.append(f"warning: what leaves are averages of your data ({client.learner.made})")
+    labels = single_samples(client)
+    if labels and client.policy.epsilon is None:
+        named = f"class {labels[0]}" if len(labels) == 1 else f"classes {', '.join(map(str, labels))}"
+        alone = "an average of one sample leaves, which is that sample's features"
+        found.append(f"warning: of {named} {alone}: --minimum-count 2")
+    return found
+
+
+def _rows(classes: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
+    for label, counts in classes.items():
+        over = counts["observations_over"]
+        mean = f"1 over {_samples(counts['mean_over'])}" if counts["mean_over"] else "–"
+        observed = f"{len(over)} over {_samples(over[0])}" if over else "–"
+        yield str(label), f"{counts['samples']}", mean, observed
+
+
+def _samples(count: int) -> str:
+    return "1 sample: itself!" if count == 1 else f"{count} samples"

@@ -1,0 +1,128 @@
+"""The part that `repshare join` and `repshare peer` share: a party's rounds on the terminal."""
+
+import logging
+from collections.abc import Generator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from repshare.cli.interrupts import interruptible, pause
+from repshare.cli.party.client import WorkOptions
+from repshare.cli.party.lines import first_line, print_summary, round_line
+from repshare.cli.party.preview import list_warnings
+from repshare.errors import ExchangeError
+from repshare.results.terminal import say
+
+if TYPE_CHECKING:
+    from repshare.client import Client, Record
+    from repshare.exchange.peer import PeerExchange
+    from repshare.exchange.relay import RelayExchange
+    from repshare.party.state import OwnRecord, State
+    from repshare.secure import SecureExchange
+
+
+def run_rounds(
+    state: "State",
+    exchange: "RelayExchange | PeerExchange | None",
+    work: WorkOptions,
+    console: Console,
+    *,
+    reconnected: str = "",
+    group: "SecureExchange | None" = None,
+) -> None:
+    """Continue round after round from where the state is. `reconnected` is printed after trouble.
+
+    Without an exchange, the client learns alone.
+    """
+    from repshare.exchange.relay import RelayExchange
+    from repshare.party.twins import Twins
+    from repshare.results.records import to_json
+
+    client = state.client
+    with interruptible("the same command continues from here") as until_interrupted:
+        if work.restart:
+            if exchange is not None:
+                exchange.withdraw()
+            state.clear()
+        twins = Twins(state.folder.path, client) if work.compare else None
+        state.restore()
+        say(console, first_line(state))
+        _warn(client, console)
+        if twins is not None:
+            twins.restore()
+            twins.catch_up(eval_every=work.eval_every, last=work.rounds)
+        before = None
+        for record in until_interrupted(_rounds(state, exchange, group, work)):
+            if record is None:
+                continue
+            if work.json:
+                print(to_json(asdict(record)), end="", flush=True)
+            else:
+                say(console, round_line(record), "yellow" if record.trouble else "")
+            if before is not None and before.trouble and not record.trouble:
+                say(console, reconnected)
+            before = record
+            if work.report and isinstance(exchange, RelayExchange) and not isinstance(client.trouble, ExchangeError):
+                _report(exchange, client, record, console)
+            if twins is not None:
+                twins.catch_up(eval_every=work.eval_every, last=work.rounds)
+            if record.round != work.rounds:
+                pause(work.pace - record.seconds)
+        print_summary(state, twins, console, as_json=work.json)
+
+
+def _rounds(
+    state: "State",
+    exchange: "RelayExchange | PeerExchange | None",
+    group: "SecureExchange | None",
+    work: WorkOptions,
+) -> "Generator[OwnRecord | None]":
+    from repshare.party.common import take_part_in_group, take_part_in_space
+    from repshare.party.state import take_part
+
+    in_space = state.client.method.in_space
+    if in_space and group is not None:
+        return take_part_in_group(state, group, work.rounds, eval_every=work.eval_every)
+    if in_space and exchange is not None:
+        return take_part_in_space(state, exchange, work.rounds, eval_every=work.eval_every)
+    return take_part(state, work.rounds or (1 if in_space else None), eval_every=work.eval_every)
+
+
+def _warn(client: "Client", console: Console) -> None:
+    """Say what a user should know before the first round."""
+    for warning in list_warnings(client):
+        say(console, warning, "yellow")
+    if client.guard is not None and not client.guard.ledger.entries:
+        say(console, "a new privacy ledger begins: the ε of an earlier one, lost or not, adds to it")
+    if client.guard is not None and client.guard.pending.body is not None:
+        unsent = "a release that was charged and not acknowledged is sent first; --restart withdraws it"
+        say(console, unsent, "yellow")
+
+
+def _report(relay: "RelayExchange", client: "Client", record: "Record", console: Console) -> None:
+    from repshare.party.state import make_report
+
+    try:
+        relay.report(make_report(client, record))
+    except ExchangeError as error:  # a report is not worth a round
+        say(console, f"round {record.round} was not reported: {error}", "yellow")
+
+
+class _LogLines(logging.Handler):
+    """Log messages as lines on the terminal."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print it."""
+        say(self.console, record.getMessage(), "yellow")
+
+
+def show_log(console: Console, logger_name: str, *, level: int = logging.WARNING) -> None:
+    """Show what this logger has to say, from this level on, on the terminal."""
+    logger = logging.getLogger(logger_name)
+    logger.handlers, logger.propagate = [_LogLines(console)], False
+    logger.setLevel(level)

@@ -1,0 +1,121 @@
+"""A party's model or common classifier as ONNX: one graph, compared with the original on the party's own samples."""
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from repshare.errors import ConfigError
+from repshare.imports import in_one_line
+from repshare.learning.models import call_model
+from repshare.learning.samples import Samples
+from repshare.party.classifier import CommonClassifier
+
+COMPARED = 100  # samples
+ROUNDING = 1e-3  # of the largest score, by which outputs may differ: roots enlarge what fp32 rounds
+
+
+class _WholeModel(nn.Module):
+    """A model whose inputs are tensors, one after the other, and whose output are the logits."""
+
+    def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        given = dict(zip(self.names, inputs, strict=True)) if self.names else inputs[0]
+        return call_model(self.model, given)  # type: ignore[no-any-return]
+
+
+class _WholeClassifier(nn.Module):
+    """A common classifier with its space: from inputs to scores."""
+
+    def __init__(self, classifier: CommonClassifier) -> None:
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        linear, common = self.classifier.linear, self.classifier.common
+        return linear(common.space.at_once(common.prepare(inputs)))  # type: ignore[attr-defined]
+
+
+def model_as_onnx(model: nn.Module, samples: Samples) -> bytes:
+    """Return a model as ONNX: from a batch of inputs to `scores`, its logits (n, C)."""
+    inputs = _some(samples)
+    names = list(inputs) if isinstance(inputs, Mapping) else []
+    tensors = [inputs[name] for name in names] if names else [inputs]
+    whole = _WholeModel(model, names).eval()
+    return _export(whole, tensors, names or ["input"], lambda: whole(*tensors), type(model).__name__)
+
+
+def classifier_as_onnx(classifier: CommonClassifier, samples: Samples) -> bytes:
+    """Return a common classifier with its space as ONNX: from a batch of inputs to `scores` (n, C)."""
+    space, inputs = classifier.common.space, _some(samples)
+    if not hasattr(space, "at_once"):
+        raise ConfigError(
+            f"the space {space.name} is your own module, and no graph is made of it: export the linear map "
+            "with --to classifier.safetensors, and apply it to your module's output"
+        )
+    whole = _WholeClassifier(classifier).eval()
+    return _export(whole, [inputs], ["input"], lambda: classifier.scores(inputs), f"the space {space.name}")
+
+
+def _some(samples: Samples) -> Any:
+    rows = torch.arange(max(2, min(COMPARED, len(samples)))) % len(samples)  # a batch of one would fix its size
+    inputs, _ = samples.batch(rows)
+    if isinstance(inputs, Mapping):
+        return {name: each.contiguous() for name, each in inputs.items()}
+    return inputs.contiguous()
+
+
+def _export(
+    whole: nn.Module, tensors: list[Tensor], names: list[str], original: Callable[[], Tensor], kind: str
+) -> bytes:
+    import onnxruntime  # type: ignore[import-untyped]
+    import onnxscript  # noqa: F401 torch.onnx needs it, and would say so at length
+
+    size = {0: torch.export.Dim("n", min=1)}
+    several = isinstance(whole, _WholeModel)
+    shapes: Any = (tuple(size for _ in tensors),) if several else (size,)
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # the exporter's own
+            expected = original().float()
+            program = torch.onnx.export(
+                whole, tuple(tensors), input_names=names, output_names=["scores"],
+                dynamic_shapes=shapes, dynamo=True, verbose=False,
+            )  # fmt: skip
+        body: bytes = program.model_proto.SerializeToString()  # type: ignore[union-attr]
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(body, options, providers=["CPUExecutionProvider"])
+        arrays = {name: tensor.cpu().numpy() for name, tensor in zip(names, tensors, strict=True)}
+        together = session.run(["scores"], arrays)[0]
+        first = session.run(["scores"], {name: array[:1] for name, array in arrays.items()})[0]
+    except Exception as error:  # PyTorch's exporter and the runtime raise errors of many kinds
+        raise ConfigError(f"{kind} cannot be exported to ONNX: {in_one_line(error)[:300]}") from error
+    finally:
+        logger.setLevel(level)
+    _compare(expected.cpu().numpy(), together, first, kind)
+    return body
+
+
+def _compare(expected: Any, together: Any, first: Any, kind: str) -> None:
+    """Refuse a graph whose outputs differ by more than rounding, for a batch or for a single sample."""
+    largest = float(np.abs(expected).max())
+    for wanted, got in ((expected, together), (expected[:1], first)):
+        if wanted.shape != got.shape:
+            raise ConfigError(f"{kind} as ONNX gives {got.shape} in place of {wanted.shape}: it was not exported")
+        apart = float(np.abs(wanted - got).max())
+        if not apart <= ROUNDING * max(largest, 1e-6):
+            raise ConfigError(
+                f"{kind} as ONNX differs by {apart:.2g} on your own samples, whose largest score is {largest:.2g}: "
+                "it was not exported"
+            )

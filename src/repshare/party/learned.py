@@ -1,0 +1,172 @@
+"""A party's state folder, read for use: its model, a common classifier, or both; and predictions."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from repshare.errors import ConfigError
+from repshare.imports import in_one_line
+from repshare.learning.common_learner import as_probabilities
+from repshare.learning.models import split
+from repshare.learning.pairing import Mixture
+from repshare.learning.randomness import derive
+from repshare.learning.samples import EVALUATION_BATCH, Labelled, Samples
+from repshare.party import classifier
+from repshare.party.classifier import CommonClassifier, load_classifier
+from repshare.party.party import Party, load_party
+from repshare.party.state import CLIENT, MODEL
+
+
+class Learned:
+    """The state folder of `join` or `peer`, read for use: nothing in it is changed."""
+
+    def __init__(self, folder: Path, reference: str | None = None) -> None:
+        """`reference` names the party's function, file.py:function, as for `join`."""
+        self.folder, self.described = folder, _read_json(folder / "run.json")
+        if not {"client", "task", "seed"} <= self.described.keys():
+            raise ConfigError(f"{folder} is no state folder of join or peer: its run.json names no client and task")
+        if not self.has_model and not self.has_classifier:
+            raise ConfigError(f"{folder} has no model yet: no round was done there")
+        seed = derive(self.described["seed"], self.described["client"], "model")
+        self.party: Party | None = None if reference is None else load_party(reference, seed)
+
+    @property
+    def has_model(self) -> bool:
+        """Return whether a model of the party's own was trained."""
+        return (self.folder / MODEL).exists()
+
+    @property
+    def has_classifier(self) -> bool:
+        """Return whether there is a common classifier."""
+        return (self.folder / classifier.FILE).exists()
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """The names of the classes; none if they are not known."""
+        agreed = self.classifier.common.class_names if self.has_classifier else ()
+        return agreed or (() if self.party is None else self.party.class_names)
+
+    @cached_property
+    def weights(self) -> dict[str, Tensor]:
+        """The weights of the model, by their names in its state_dict."""
+        try:
+            return safetensors.torch.load_file(self.folder / MODEL)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise ConfigError(f"{self.folder / MODEL} cannot be read: {in_one_line(error)}") from error
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The party's model with its weights, in evaluation mode."""
+        if self.party is None:
+            raise ConfigError("the folder has weights, and no code of the model: give --party file.py:function")
+        try:
+            self.party.model.load_state_dict(self.weights)
+        except RuntimeError as error:
+            kind = type(self.party.model).__name__
+            raise ConfigError(f"the weights in {self.folder} are not of {kind}: {in_one_line(error)[:300]}") from error
+        return self.party.model.eval()
+
+    @cached_property
+    def classifier(self) -> CommonClassifier:
+        """The common classifier."""
+        return load_classifier(
+            self.folder / classifier.FILE, backbone="" if self.party is None else self.party.backbone
+        )
+
+    def samples(self) -> Samples:
+        """Return the party's test data; without any, its training data."""
+        if self.party is None:
+            raise ConfigError("give --party file.py:function, whose data are used")
+        data: Labelled = self.party.data if self.party.test is None else self.party.test
+        return Samples(data)
+
+    def probabilities(self, samples: Samples) -> Tensor:
+        """Return the probability of each class for each of these samples (n, C), by what the party is tested by."""
+        pair = _read_json(self.folder / "policy.json").get("pair", "no") if self.has_model else "no"
+        if self.has_classifier and pair == "no":
+            return as_probabilities(self._scores(samples), self.classifier.common.loss).double()
+        logits = self._logits(samples)
+        if self.has_classifier and pair == "pair":
+            state = torch.load(io.BytesIO((self.folder / CLIENT).read_bytes()[4:]), weights_only=True)
+            logits = Mixture(*state["mixture"])(logits, self._scores(samples))
+        return logits.double().softmax(dim=1)
+
+    def _scores(self, samples: Samples) -> Tensor:
+        return torch.cat([self.classifier.scores(inputs) for inputs, _ in samples.in_order(EVALUATION_BATCH)])
+
+    def _logits(self, samples: Samples) -> Tensor:
+        model, head = self.model, None if self.party is None else self.party.head
+        network = split(model, samples.batch(torch.arange(1))[0], head)
+        with torch.inference_mode():
+            return torch.cat([network(inputs)[1].float() for inputs, _ in samples.in_order(EVALUATION_BATCH)])
+
+
+def read_inputs(path: Path, example: Any) -> Samples:
+    """Return the inputs in an .npy or .csv file, in the form of the example: one sample of the party's data.
+
+    In a .csv, a row is a sample, all its numbers one after the other; a first row of names is skipped.
+    """
+    if not isinstance(example, Tensor):
+        raise ConfigError(f"the party's inputs are a {type(example).__name__}, which no file holds: leave --input out")
+    shape = tuple(example.shape[1:])
+    array = _read_csv(path) if path.suffix == ".csv" else _read_npy(path)
+    if path.suffix == ".csv" and array.shape[1] == math.prod(shape):
+        array = array.reshape(-1, *shape)
+    if array.shape[1:] != shape or not len(array):
+        raise ConfigError(f"{path} has inputs of shape {array.shape}, not (n, {', '.join(map(str, shape))})")
+    inputs = torch.from_numpy(array).to(example.dtype)
+    return Samples((inputs, torch.zeros(len(inputs), dtype=torch.int64)))
+
+
+def _read_npy(path: Path) -> Any:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as .npy: {in_one_line(error)}") from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+        raise ConfigError(f"{path} is no array of numbers")
+    return array
+
+
+def _read_csv(path: Path) -> Any:
+    try:
+        with path.open(newline="") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(f"{path} cannot be read as .csv: {in_one_line(error)}") from error
+    if rows and not any(map(_is_number, rows[0])):
+        rows = rows[1:]
+    for number, row in enumerate(rows):
+        if len(row) != len(rows[0]) or not all(map(_is_number, row)):
+            raise ConfigError(f"{path}: sample {number} is not {len(rows[0])} numbers")
+    return np.array(rows, np.float64).reshape(len(rows), -1)
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        read = json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path.parent} is no state folder of join or peer: there is no {path}") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    if not isinstance(read, dict):
+        raise ConfigError(f"{path} is damaged: it is no description")
+    return read
