@@ -180,7 +180,7 @@ def test_a_deleted_task_takes_its_notes_along(tmp_path):
         relay.publish("alice", release())
         report(relay, "alice")
         eventually(lambda: page(relay)["frames"], "it was noted down")
-    repshare("relay", "tasks", "delete", "digits", cwd=tmp_path)
+    repshare("relay", "tasks", "delete", "digits", "--yes", cwd=tmp_path)
     assert not [key for key in _kept(tmp_path) if key.startswith("notes:")]
 
 

@@ -18,7 +18,7 @@ from repshare.files import explain_errors
 if sys.platform != "win32":
     import fcntl
 
-Action = Literal["create", "delete", "import", "export", "invite", "revoke", "publish", "withdraw"]
+Action = Literal["create", "delete", "import", "export", "backup", "restore", "invite", "revoke", "publish", "withdraw"]
 
 STANDARD_OUTPUT = "-"
 MOST_BYTES = 50_000_000  # of a file; then it is renamed and another begun
