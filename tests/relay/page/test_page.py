@@ -192,18 +192,21 @@ def test_it_fits_a_phone_at_night(browser, relay):
     assert visit.errors == []
 
 
-def test_without_a_token_it_asks_for_one_and_takes_only_a_viewers(browser, relay):
+def test_without_a_token_it_asks_for_one_and_shows_a_client_only_itself(browser, relay):
     visit = Visit(browser)
     visit.page.goto(relay.url)
     visit.page.wait_for_selector("#token-form:not([hidden])", timeout=60_000)
     assert visit.errors == []
     assert visit.page.evaluate("document.activeElement.id") == "token"
+    visit.page.get_by_label("Token").fill("rs_00_wrong")
+    visit.page.keyboard.press("Enter")
+    visit.wait("document.getElementById('token-problem').textContent.includes('unknown')")
     visit.page.get_by_label("Token").fill(relay.tokens["alice"])
     visit.page.keyboard.press("Enter")
-    visit.wait("document.getElementById('token-problem').textContent.includes('client’s token')")
-    visit.page.get_by_label("Token").fill(relay.tokens["viewer"])
-    visit.page.keyboard.press("Enter")
-    visit.page.wait_for_selector("#board:not([hidden])", timeout=60_000)
+    visit.page.wait_for_selector(_row("alice"), timeout=60_000)
+    assert visit.page.locator("#members tr").count() == 1
+    assert "only your own row is shown" in visit.text("#summary")
+    assert not visit.page.is_visible("#map-section")
     visit.close()
 
 
