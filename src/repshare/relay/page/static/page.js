@@ -1,6 +1,6 @@
 // The page: which task, who may look, what has changed.
 
-import { choose as chooseOnMap, forgetMap, repaintMap, showMap } from "./map.js";
+import { choose as chooseOnMap, forgetMap, repaintMap, showMap, showNoMap } from "./map.js";
 import { repaintCurves, showCurves } from "./curves.js";
 import { showMembers, showRefusals, showTraffic } from "./clients.js";
 import { find, make, say, show } from "./elements.js";
@@ -120,6 +120,8 @@ function showAll() {
   show("space", Boolean(view.common));
   if (view.common) say("space", space());
   show("map-section", view.own === null);
+  if (!view.frames.length) showNoMap();
+  find("figures").classList.toggle("single", view.own !== null || !view.frames.length || !Object.keys(view.curves.all).length);
   say("map-title", view.common ? "Map of the class vectors" : "Map of the representations");
   say("shared", `${view.common ? SHARED_IN_SPACE : SHARED} What a client reports beyond that, it chose to.`);
   showSummary();
