@@ -150,7 +150,7 @@ def test_the_table_of_the_total_has_each_clients_share_and_counts_by_class(visit
 
 def test_the_map_has_the_classes_by_name_and_no_mark_for_the_centre(visit):
     visit.wait_text("#map-title", "class vectors")
-    labels = visit.page.locator("#map .annotation-text").all_inner_texts()
+    labels = [text.replace("\u00a0", " ") for text in visit.page.locator("#map .annotation-text").all_text_contents()]
     assert len(labels) >= 5
     assert set(labels) <= {*NAMES[:9], f"{HOSTILE[:13]}…"}
     assert visit.page.evaluate("document.getElementById('map').data[0].x.length") == 10, "the centre is no class"
