@@ -133,7 +133,8 @@ def test_each_command_leaves_one_line_and_one_that_fails_none(tmp_path, monkeypa
     run("tasks", "import", "digits.task", "--name", "copy", expect={"action": "import", "task": "copy"})
     run("tasks", "import", "digits.task", "--name", "copy")
     run("tasks", "list")
-    run("tasks", "delete", "copy", expect={"action": "delete", "task": "copy"})
+    run("tasks", "delete", "copy")
+    run("tasks", "delete", "copy", "--yes", expect={"action": "delete", "task": "copy"})
     run("tasks", "delete", "copy")
     assert mode("audit.jsonl") == 0o600
     token = capsys.readouterr().out.split()[0]
@@ -146,7 +147,7 @@ def test_it_may_go_to_standard_output_or_be_named_in_the_environment(tmp_path, m
     main(["relay", "tasks", "create", "digits", *map(str, DIGITS), "--audit-log", "-"])
     assert json.loads(capsys.readouterr().out)["action"] == "create"
     monkeypatch.setenv("REPSHARE_AUDIT_LOG", "audit.jsonl")
-    main(["relay", "tasks", "delete", "digits"])
+    main(["relay", "tasks", "delete", "digits", "--yes"])
     assert [line["action"] for line in lines(tmp_path)] == ["delete"]
     with pytest.raises(ConfigError, match="cannot be written"):
         AuditLog(str(tmp_path / "missing" / "audit.jsonl"))

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from repshare.errors import ConfigError
+from repshare.errors import ConfigError, Refused
 from repshare.relay.auth import REMEMBERED_SECONDS, Access, Grant, split
 from repshare.stores import open_database
 
@@ -73,7 +73,7 @@ def test_only_a_hash_of_the_secret_is_kept(tmp_path):
 def test_a_name_has_one_token_in_a_task(database):
     access = Access(database)
     first = access.invite(ALICE)
-    with pytest.raises(ConfigError, match="alice has a token in mnist already: revoke it, or --renew it"):
+    with pytest.raises(Refused, match="alice has a token in mnist already: revoke it, or --renew it"):
         access.invite(ALICE)
     second = access.invite(ALICE, renew=True)
     assert access.find_all([first])[0] is None

@@ -1,16 +1,24 @@
 """`repshare relay …` as an operator types it, beside a running relay and without one."""
 
 import json
+from contextlib import closing
+from io import StringIO
 
 import pytest
 
 from repshare.cli.main import main
-from support.relays import create_task, invite, release, repshare, start_relay
+from repshare.cli.relay.database import shown
+from repshare.relay.tasks import Tasks
+from repshare.stores import open_database
+from support.relays import create_task, invite, prepare, release, repshare, start_relay
 
 COMMANDS = [
     "serve",
     "invite",
     "revoke",
+    "withdraw",
+    "backup",
+    "restore",
     "check",
     "tasks create",
     "tasks list",
@@ -44,7 +52,6 @@ def test_a_token_is_printed_once_and_alone(tmp_path):
 
 
 def test_tasks_are_listed_for_people_and_for_programs(tmp_path):
-    assert repshare("relay", "tasks", "list", cwd=tmp_path) == ""
     create_task(tmp_path, "digits", "--classes", 10, "--dimension", 8, "--aggregation", "median", "--max-age", 60)
     invite(tmp_path, "alice", "--task", "digits")
     invite(tmp_path, "root", "--role", "admin")
@@ -77,7 +84,7 @@ def test_all_commands_work_while_the_relay_runs(tmp_path):
         repshare("relay", "tasks", "import", "digits.task", "--name", "copy", cwd=tmp_path)
         carol = invite(tmp_path, "carol", "--task", "copy")
         assert relay.teacher(carol, task="copy").content == relay.teacher(bob).content
-        repshare("relay", "tasks", "delete", "copy", cwd=tmp_path)
+        repshare("relay", "tasks", "delete", "copy", "--yes", cwd=tmp_path)
         assert "copy" not in repshare("relay", "tasks", "list", cwd=tmp_path)
 
 
@@ -92,7 +99,7 @@ def test_all_commands_work_while_the_relay_runs(tmp_path):
         (["tasks", "create", "x", "--classes", "1", "--dimension", "2"], "classes must be at least 2, not 1"),
         (["tasks", "create", "x", "--classes", "2", "--dimension", "2", "--named-peers", "2"], "0 or at least 3"),
         (["tasks", "create", "digits", "--classes", "10", "--dimension", "9"], "dimension 8 there, 9 wanted"),
-        (["tasks", "delete", "none"], "there is no task 'none'"),
+        (["tasks", "delete", "none", "--yes"], "there is no task 'none'"),
         (["tasks", "export", "none", "file"], "there is no task 'none'"),
         (["tasks", "export", "digits", "none/file"], "none/file cannot be written: No such file or directory"),
         (["tasks", "import", "none"], "none cannot be read"),
@@ -117,9 +124,12 @@ def test_an_address_with_a_password_comes_from_the_environment(tmp_path, redis_u
     monkeypatch.setenv("REPSHARE_REDIS", redis_url)
     main(["relay", "tasks", "create", "digits", "--classes", "10", "--dimension", "8"])
     assert not list(tmp_path.iterdir())
-    for where, there in (["--redis", redis_url], True), (["--db", "relay.db"], False), ([], True):
+    for where in (["--redis", redis_url], []):
         main(["relay", "tasks", "list", *where])
-        assert ("digits" in capsys.readouterr().out) is there
+        assert "digits" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["relay", "tasks", "list", "--db", "relay.db"])
+    assert f"there is no database {tmp_path / 'relay.db'}" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["relay", "tasks", "list", "--help"])
     assert redis_url not in capsys.readouterr().out
@@ -129,3 +139,96 @@ def test_an_address_with_a_password_comes_from_the_environment(tmp_path, redis_u
     told = capsys.readouterr().err
     assert "must begin with redis://" in told
     assert "s3cret" not in told
+
+
+READING = (
+    ["tasks", "list"],
+    ["tasks", "describe", "digits"],
+    ["tasks", "export", "digits", "digits.task"],
+    ["tasks", "delete", "digits", "--yes"],
+    ["invite", "alice", "--task", "digits"],
+    ["revoke", "alice", "--task", "digits"],
+    ["withdraw", "alice", "--task", "digits"],
+    ["backup", "copy.db"],
+    ["check"],
+)
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_a_command_that_needs_a_database_never_creates_one_and_names_where_it_looked(
+    tmp_path, monkeypatch, capsys, arguments
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as exit:
+        main(["relay", *arguments])
+    assert exit.value.code == 2
+    assert f"there is no database {tmp_path / 'relay.db'}" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_environment_names_the_database_and_messages_say_which_was_read(tmp_path, monkeypatch, capsys):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setenv("REPSHARE_DB", str(tmp_path / "mine.db"))
+    main(["relay", "tasks", "create", "digits", "--classes", "10", "--dimension", "8"])
+    capsys.readouterr()
+    main(["relay", "tasks", "list"])
+    told = capsys.readouterr()
+    assert (told.out.startswith("digits: "), told.err) == (True, f"in {tmp_path / 'mine.db'}\n")
+    for arguments, words in (
+        (["invite", "carol", "--task", "wards"], f"there is no task 'wards' in {tmp_path / 'mine.db'}"),
+        (["revoke", "carol", "--task", "digits"], f"carol has no token in digits ({tmp_path / 'mine.db'})"),
+        (["withdraw", "carol", "--task", "digits"], f"carol has published nothing in digits ({tmp_path / 'mine.db'})"),
+        (["tasks", "list", "--db", "other.db"], f"there is no database {tmp_path / 'elsewhere' / 'other.db'}"),
+        (["tasks", "list", "--db", "a.db", "--redis", "redis://:pw@h"], "--db and --redis are both given"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["relay", *arguments])
+        assert words in capsys.readouterr().err
+    monkeypatch.setenv("REPSHARE_REDIS", "redis://:s3cret@127.0.0.1:1/0")
+    with pytest.raises(SystemExit):
+        main(["relay", "tasks", "list"])
+    assert "REPSHARE_DB and REPSHARE_REDIS are both given" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["relay", "tasks", "list", "--help"])
+    assert "REPSHARE_DB" in capsys.readouterr().out
+    assert shown("redis://:s3cret@127.0.0.1:1/0?password=s3cret") == "redis://127.0.0.1:1/0"
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_deleting_a_task_asks_on_a_terminal_and_says_what_went(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    create_task(tmp_path)
+    for name in ("alice", "bob"):
+        invite(tmp_path, name, "--task", "digits")
+    with closing(open_database("relay.db")) as database:
+        Tasks(database).get("digits").board.accept("alice", release())
+    for answer, terminal in (("", False), ("n\n", True), ("\n", True)):
+        with pytest.raises(SystemExit) as exit:
+            monkeypatch.setattr("sys.stdin", TextIO(answer, terminal))
+            main(["relay", "tasks", "delete", "digits"])
+        assert exit.value.code == 2
+        assert ("--yes" in capsys.readouterr().err) is not terminal
+    monkeypatch.setattr("sys.stdin", TextIO("y\n", True))
+    main(["relay", "tasks", "delete", "digits"])
+    assert capsys.readouterr().err == "task digits deleted: 1 release, 2 tokens\n"
+    with closing(open_database("relay.db")) as database:
+        assert Tasks(database).entries() == []
+
+
+class TextIO(StringIO):
+    """What a user types; on a terminal, or not."""
+
+    def __init__(self, text, terminal):
+        super().__init__(text)
+        self.isatty = lambda: terminal
+
+
+def test_a_release_is_withdrawn_and_its_client_may_publish_again(tmp_path):
+    create_task(tmp_path)
+    alice = invite(tmp_path, "alice", "--task", "digits")
+    with start_relay(tmp_path) as relay:
+        assert relay.publish("alice", release(3), alice).status_code == 200
+        prepare("relay", "withdraw", "alice", "--task", "digits", cwd=tmp_path)
+        assert relay.ask("GET", "/v1/tasks/digits/status", alice).json()["clients"] == 0
+        assert relay.publish("alice", release(1), alice).status_code == 200

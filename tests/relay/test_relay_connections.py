@@ -168,7 +168,7 @@ def test_one_token_cannot_take_all_files_by_waiting(tmp_path):
 def test_few_requests_of_one_token_wait_at_the_same_time(tmp_path, path):
     create_task(tmp_path)
     tokens = {name: invite(tmp_path, name, "--role", "viewer") for name in ("eve", "frank")}
-    with start_relay(tmp_path) as relay, ExitStack() as stack:
+    with start_relay(tmp_path, "--public-metrics") as relay, ExitStack() as stack:
         head = f"GET /v1/tasks/digits/{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
         for _ in range(MOST_WAITS):
             connection = stack.enter_context(closing(connect(relay)))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from repshare.board import Wants
-from repshare.cli.relay_tasks import TaskValues
+from repshare.cli.relay.tasks import TaskValues
 from repshare.errors import ConfigError, Damaged, Malformed, Refused, RepshareError, StoreError
 from repshare.fields import field_helps
 from repshare.relay.auth import Access, Grant

@@ -1,8 +1,10 @@
 """Databases of earlier versions, without checksums, with dates instead of ages: they open, and everything goes on."""
 
 import json
+import shutil
 import sqlite3
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from repshare.board import Board
 from repshare.errors import StoreError
 from repshare.sharing.task import Task
+from repshare.sharing.wire import decode_teacher
 from repshare.stores import open_database
 from support.damage import Vandal
 from support.relays import release, repshare, start_relay
@@ -17,6 +20,7 @@ from support.relays import release, repshare, start_relay
 TASK = {"classes": 10, "dimension": 8, "norm_bound": 1000.0, "minimum_count": 2, "weighted": True}
 TASK |= {"aggregation": "mean", "max_age": 60.0, "space": None}
 DATE = 1_700_000_000.0
+WRITTEN = Path(__file__).with_name("databases")  # by earlier versions: see its make.py
 AHEAD = DATE + 365 * 86400
 
 
@@ -89,7 +93,8 @@ def test_a_file_of_a_later_version_is_refused_in_one_line(old_file):
     with sqlite3.connect(old_file / "relay.db") as file:
         file.execute("PRAGMA user_version = 2")
     file.close()
-    with pytest.raises(StoreError, match="was written by a later version of repshare: it has format 2"):
+    told = "was written by a later version of repshare: it has format 2, and this version reads formats up to 1. Update"
+    with pytest.raises(StoreError, match=told):
         open_database(str(old_file / "relay.db"))
     assert len(repshare("relay", "tasks", "list", cwd=old_file, expect=1).splitlines()) == 1
 
@@ -103,3 +108,20 @@ def test_a_release_of_the_version_before_that_is_damaged_costs_its_owner_that_re
     assert board.find_faults() == {}
     assert board.status().clients == 2
     database.close()
+
+
+@pytest.mark.parametrize("written", ["format-0", "format-1"])
+def test_a_file_that_an_earlier_version_wrote_keeps_its_tokens_and_totals(tmp_path, written):
+    for file in (WRITTEN / written).iterdir():
+        shutil.copy(file, tmp_path)
+    tokens = json.loads((tmp_path / "tokens.json").read_text())
+    with start_relay(tmp_path) as relay:
+        taught = relay.teacher(tokens["alice"], observations=1, seed=0).content
+        assert relay.teacher(tokens["mallory"]).status_code == 401, "revoked then, revoked now"
+        status = relay.ask("GET", "/v1/tasks/digits/status", tokens["root"]).json()
+        assert [(each["name"], each["round"]) for each in status["shown"]] == [("alice", 2), ("bob", 2)]
+        assert relay.publish("bob", release(3, dimension=4), tokens["bob"]).status_code == 200
+    before, now = (decode_teacher(body).means for body in ((tmp_path / "teacher.bin").read_bytes(), taught))
+    for one, other in zip(before, now, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert repshare("relay", "check", cwd=tmp_path) == ""

@@ -10,6 +10,7 @@ from playwright.sync_api import sync_playwright
 
 from support.processes import PATIENCE_SECONDS
 
+BAD = ("error", "warning", "trace")  # plotly warns of figures that it could not finish by "trace"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -39,7 +40,7 @@ class Visit:
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **window})
         self.page = self.context.new_page()
         self.errors, self.hosts = [], set()
-        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        self.page.on("console", lambda said: self.errors.append(said.text) if said.type in BAD else None)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on(
             "request", lambda request: self.hosts.add(request.url.split("/")[2]) if "//" in request.url else None

@@ -50,18 +50,21 @@ PRIVACY: Commands = {
     "audit": Command("Attack releases, to measure what they reveal.", "audit:audit"),
 }
 TASKS: Commands = {
-    "create": Command("Create a task.", "relay_tasks:create"),
-    "list": Command("List the tasks, and who has a token.", "relay_tasks:list_tasks"),
-    "describe": Command("Print the agreement of a task in a common space.", "relay_tasks:describe"),
-    "export": Command("Write a task and its releases to a file.", "relay_tasks:export"),
-    "import": Command("Create a task from an exported file.", "relay_tasks:import_task"),
-    "delete": Command("Delete a task, its releases and its tokens.", "relay_tasks:delete"),
+    "create": Command("Create a task.", "relay.tasks:create"),
+    "list": Command("List the tasks, and who has a token.", "relay.tasks:list_tasks"),
+    "describe": Command("Print the agreement of a task in a common space.", "relay.tasks:describe"),
+    "export": Command("Write a task and its releases to a file.", "relay.tasks:export"),
+    "import": Command("Create a task from an exported file.", "relay.tasks:import_task"),
+    "delete": Command("Delete a task, its releases and its tokens.", "relay.tasks:delete"),
 }
 RELAY: Commands = {
-    "serve": Command("Start a relay.", "relay:serve"),
-    "invite": Command("Make a token for a client, a viewer or an admin.", "relay:invite"),
-    "revoke": Command("End a token.", "relay:revoke"),
-    "check": Command("Look for damage in what a relay has stored, and repair it.", "relay:check"),
+    "serve": Command("Start a relay.", "relay.serve:serve"),
+    "invite": Command("Make a token for a client, a viewer or an admin.", "relay.people:invite"),
+    "revoke": Command("End a token.", "relay.people:revoke"),
+    "withdraw": Command("Take back a client's release.", "relay.people:withdraw"),
+    "backup": Command("Copy the database to a file, tokens included.", "relay.backup:backup"),
+    "restore": Command("Make a database from a backup.", "relay.backup:restore"),
+    "check": Command("Look for damage in what a relay has stored, and repair it.", "relay.backup:check"),
     "tasks": CommandGroup("Create, list, export, import and delete tasks.", TASKS),
 }
 COMMANDS: Commands = {
@@ -78,7 +81,7 @@ COMMANDS: Commands = {
     "export": Command("Write what join or peer has learned to a file, also as ONNX.", "party.model:export"),
     "keys": CommandGroup("Make keys, and choose which to trust (new, show, trust).", KEYS),
     "privacy": CommandGroup("Plan, account for and audit privacy (plan, ledger, audit).", PRIVACY),
-    "relay": CommandGroup("Run a relay (serve, invite, revoke, check, tasks).", RELAY),
+    "relay": CommandGroup("Run a relay (serve, invite, revoke, backup, tasks …).", RELAY),
 }
 
 TITLE = "Learn together by sharing representations: not data, not weights."

@@ -11,9 +11,9 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-from repshare.errors import ConfigError, Damaged
+from repshare.errors import ConfigError, Damaged, Refused
 from repshare.stores import Database, Transaction, decoding, get_each, sound
 
 PATTERN = r"^[\w .\-]{1,64}$"
@@ -47,6 +47,7 @@ def check_client_name(text: str) -> None:
 
 
 Role = Literal["client", "admin", "viewer"]
+ROLES: tuple[Role, ...] = get_args(Role)
 
 REMEMBERED_SECONDS = 1.0  # how long a revoked token may still work in a relay that has just seen it
 MOST_REMEMBERED = 100_000
@@ -85,10 +86,18 @@ class Access:
         self._store, self._clock, self._now = database.store("access"), clock, now
         self._remembered: dict[str, tuple[float, TokenEntry]] = {}  # by id, with the time until which it may be used
 
-    def invite(self, grant: Grant, *, renew: bool = False, days: float | None = None) -> str:
+    def invite(
+        self,
+        grant: Grant,
+        *,
+        renew: bool = False,
+        days: float | None = None,
+        instead_of: Sequence[Role] = ROLES,
+    ) -> str:
         """Return a new token, which is kept nowhere. A name has one token in a task: `renew` ends the one before.
 
-        It expires after this number of days; None: never.
+        It expires after this number of days; None: never. Raises Refused if the name has a token and should keep it:
+        without `renew`, or because its role is none of `instead_of`.
         """
         check_client_name(grant.name)
         if grant.task is not None:
@@ -102,32 +111,34 @@ class Access:
         expires = None if days is None else now + days * DAY_SECONDS
         entry = TokenEntry(token_id, grant, _digest(secret), now, expires)
 
-        def work(state: Transaction) -> None:
+        def work(state: Transaction) -> list[str]:
             before = _tokens_of(state, grant)
             if before and not renew:
                 where = f" in {grant.task}" if grant.task is not None else ""
-                raise ConfigError(f"{grant.name} has a token{where} already: revoke it, or --renew it")
+                raise Refused(f"{grant.name} has a token{where} already: revoke it, or --renew it")
+            _check_roles(state, before, instead_of)
             state.delete(before)
             state.set({f"token/{token_id}": _encode(entry), _holder(grant): token_id.encode()})
+            return before
 
-        self._store.transact(work)
+        self._forget(self._store.transact(work))
         return f"rs_{token_id}_{secret}"
 
-    def revoke(self, name: str, task: str | None) -> Grant:
-        """End the token that this name has in this task."""
+    def revoke(self, name: str, task: str | None, *, among: Sequence[Role] = ROLES) -> Grant:
+        """End the token that this name has in this task. Raises Refused if its role is none of these."""
 
         def work(state: Transaction) -> list[str]:
             grant = Grant("client", name, task)
             if not (ended := _tokens_of(state, grant)):
                 where = f" in {task}" if task is not None else " for all tasks"
-                raise ConfigError(f"{name} has no token{where}")
+                raise ConfigError(f"{name[:80]} has no token{where}")
+            _check_roles(state, ended, among)
             state.delete([_holder(grant), *ended])
             return ended
 
         roles = {f"token/{entry.id}": entry.grant for entry in self.entries()}
         ended = self._store.transact(work)
-        for key in ended:
-            self._remembered.pop(key.removeprefix("token/"), None)
+        self._forget(ended)
         return roles.get(ended[0], Grant("client", name, task))
 
     def revoke_all(self, task: str) -> None:
@@ -138,8 +149,7 @@ class Access:
             state.delete(keys)
             return keys
 
-        for key in self._store.transact(work):
-            self._remembered.pop(key.removeprefix("token/"), None)
+        self._forget(self._store.transact(work))
 
     def find_all(self, tokens: Sequence[str]) -> list[Grant | Damaged | None]:
         """Return what each of these tokens allows, or that what is kept of it is damaged.
@@ -193,6 +203,10 @@ class Access:
 
         return self._store.transact(work)
 
+    def _forget(self, ended: Sequence[str]) -> None:
+        for key in ended:
+            self._remembered.pop(key.removeprefix("token/"), None)
+
     def _remember(self, token_id: str, kept: bytes | None) -> TokenEntry | None:
         if kept is None:
             self._remembered.pop(token_id, None)
@@ -211,6 +225,14 @@ def _tokens_of(state: Transaction, grant: Grant) -> list[str]:
         return [f"token/{kept.decode()}"]
     found = [] if kept is None else [_decode(k[6:], v) for k, v in state.scan("token/") if isinstance(v, bytes)]
     return [f"token/{entry.id}" for entry in found if _holder(entry.grant) == _holder(grant)]
+
+
+def _check_roles(state: Transaction, keys: Sequence[str], roles: Sequence[Role]) -> None:
+    """Raise Refused if one of these tokens has none of these roles, or cannot be read so that nobody knows."""
+    for key, kept in zip(keys, get_each(state, keys) if roles != ROLES else (), strict=False):
+        role = _decode(key[6:], kept).grant.role if isinstance(kept, bytes) else None
+        if kept is not None and role not in roles:
+            raise Refused(f"a token of {role or 'an unknown role'} is renewed and revoked on the relay's machine only")
 
 
 def _task_of(key: str, kept: bytes | Damaged) -> str | None:

@@ -77,6 +77,8 @@ class RelayOptions:
     """Maximum number of open connections. Beyond it, the address with the most connections loses its oldest."""
     public_page: bool = False
     """Show the relay's page to everyone who can reach it, without a token."""
+    public_metrics: bool = False
+    """Show /metrics to everyone who can reach the relay. Otherwise it needs a viewer's or an admin's token."""
     away_seconds: float = 30.0
     """Silence after which the page shows a client as offline; at least three times its usual time between releases."""
 

@@ -22,6 +22,7 @@ KINDS = {
     "too-slow": (408, "The body came too slowly"),
     "outdated": (409, "A newer release exists already"),
     "exists": (409, "The task exists with other values"),
+    "has-token": (409, "This name has a token already"),
     "too-large": (413, "The body is too large"),
     "refused": (422, "The task does not allow this"),
     "invalid": (422, "A value is not valid"),

@@ -1,9 +1,10 @@
 """The shapes of the API's JSON, and the checks of values in requests."""
 
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from repshare.relay.auth import CLIENT_PATTERN, MOST_DAYS, Role
 from repshare.relay.problems import Problem
 from repshare.relay.tasks import LONGEST_AGE_SECONDS, MOST_CLASSES, MOST_NUMBERS
 from repshare.sharing.task import MOST_DESCRIPTION, describe_fields
@@ -151,6 +152,37 @@ class RoundReport(BaseModel):
     model: str | None = Field(None, max_length=100, description="what it is, in some words")
 
 
+InvitedRole = Literal["client", "viewer"]
+INVITED: tuple[Role, ...] = get_args(InvitedRole)
+
+
+class Invitation(BaseModel):
+    """A client or viewer to make a token for."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, allow_inf_nan=False, json_schema_extra={"examples": [{"name": "alice"}]}
+    )
+
+    name: str = Field(pattern=CLIENT_PATTERN)
+    role: InvitedRole = "client"
+    days: float | None = Field(None, gt=0, le=MOST_DAYS, description="after which the token ends; null: never")
+    renew: bool = Field(False, description="end the token that this name has")
+
+
+class EndedToken(BaseModel):
+    """A token that has ended."""
+
+    role: str
+    name: str
+    task: str
+
+
+class IssuedToken(EndedToken):
+    """A new token."""
+
+    token: str
+
+
 class Nothing(BaseModel):
     """An empty object."""
 
@@ -173,7 +205,20 @@ class Health(BaseModel):
 
 
 # In /openapi.json, with the models that they use.
-MODELS = (TaskVersion, TaskList, TaskStatus, Me, MeetingNumber, RoundReport, Nothing, Health, ProblemDetails)
+MODELS = (
+    TaskVersion,
+    TaskList,
+    TaskStatus,
+    Me,
+    MeetingNumber,
+    RoundReport,
+    Invitation,
+    IssuedToken,
+    EndedToken,
+    Nothing,
+    Health,
+    ProblemDetails,
+)
 
 
 def parse(model: type[Model], body: bytes) -> Model:

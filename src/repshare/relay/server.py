@@ -32,6 +32,7 @@ MOST_JOINED_BYTES = 65_536
 LAST_SECONDS = 0.5  # at a stop, for requests that are on their way over connections that look idle
 STOP_SECONDS = 40  # for requests under way; longer than a body may take
 BACKLOG = 2048
+TLS_HELLO = b"\x16\x03"  # how a client of TLS begins
 MOST_FILES = 65_536
 SPARE_FILES = 64  # for the store, the log and what is imported late
 SWITCH_SECONDS = 0.0005  # between threads: those with little to do need not wait for one that makes a large answer
@@ -113,6 +114,7 @@ class RelayProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Take what came."""
         self._head_bytes += len(data)
+        self._received = data
         super().data_received(data)
         if self._in_head and self._head_bytes > LONGEST_HEAD_BYTES:
             self._close()
@@ -147,6 +149,9 @@ class RelayProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """End the connection; with an answer, unless one to another request is under way."""
+        if self._received.startswith(TLS_HELLO):
+            msg = "TLS on a port without TLS: the client should use http, or this relay --certificate and --key"
+        self._service.log("invalid request", address=self._address, reason=msg)
         if self.cycle is None or self.cycle.response_complete:
             super().send_400_response(msg)
         else:

@@ -150,18 +150,20 @@ class Service:
         if not is_client_name(client):
             raise Problem("refused", f"{client[:80]!r} cannot name a client")
 
-    async def enter_page(self, request: Request) -> Grant:
-        """Authenticate a viewer: viewers, admins, and with --public-page everyone without a token."""
-        if not self.options.public_page or "authorization" in request.headers:
-            return await self.enter(request, "viewer", "admin")
+    async def enter_page(self, request: Request, *more: Role, public: bool | None = None) -> Grant:
+        """Authenticate a viewer: viewers, admins, these roles; if it is public, everyone without a token.
+
+        `public`: default --public-page.
+        """
+        if not (self.options.public_page if public is None else public) or "authorization" in request.headers:
+            return await self.enter(request, "viewer", "admin", *more)
         request.scope["who"] = ("visitor", request.client.host if request.client else "")
         self._slow_down(request.scope["who"])
         return VISITOR
 
-    async def enter_task_page(self, request: Request) -> OpenTask:
-        """Authenticate a viewer: return the task in its path."""
-        await self.enter_page(request)
-        return await self.open(request.path_params["task"])
+    async def enter_task_page(self, request: Request, *more: Role) -> tuple[Grant, OpenTask]:
+        """Authenticate a viewer: return its grant, and the task in its path."""
+        return await self.enter_page(request, *more), await self.open(request.path_params["task"])
 
     async def open(self, name: str) -> OpenTask:
         """Return the task of this name and its board."""

@@ -40,7 +40,7 @@ class SqliteDatabase(Database):
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            _make_private(path)
+            make_private(path)
             # Readers do not wait until what another thread writes is on the disk; and there are two, so that a short
             # read does not wait for a long one.
             self._writers, self._readers = _connect(path, 1), _connect(path, READERS)
@@ -63,7 +63,10 @@ class SqliteDatabase(Database):
         with self.begin("DEFERRED", reading=True) as connection:
             (format,) = connection.execute("PRAGMA user_version").fetchone()
         if format > FORMAT:
-            raise StoreError(f"{self.path} was written by a later version of repshare: it has format {format}")
+            raise StoreError(
+                f"{self.path} was written by a later version of repshare: it has format {format}, and this version "
+                f"reads formats up to {FORMAT}. Update repshare, or restore a backup that this version made"
+            )
         if format < FORMAT:
             with self.begin() as connection:  # another process may have done it meanwhile
                 if "checksum" not in [row[1] for row in connection.execute("PRAGMA table_info(kept)")]:
@@ -104,7 +107,7 @@ def _connect(path: Path, count: int) -> "SimpleQueue[sqlite3.Connection]":
     return pool
 
 
-def _make_private(path: Path) -> None:
+def make_private(path: Path) -> None:
     """Make the file, if it does not exist, for its owner alone. What SQLite makes next to it gets the same mode."""
     with suppress(OSError):  # it exists; or it cannot be made, which SQLite will report
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

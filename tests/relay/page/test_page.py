@@ -6,8 +6,11 @@ import signal
 from pathlib import Path
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 
+from repshare.sharing.representations import Release, Representations
+from repshare.sharing.wire import encode_release
 from support.browsers import Visit, start_browser
 from support.processes import Process
 from support.relays import create_task, invite, release, start_relay
@@ -22,6 +25,8 @@ WATCH = f"""() => {{
     const look = () => {{ window.pictures.add({MARKS}); requestAnimationFrame(look); }};
     look();
 }}"""
+BOX = "(one) => { const box = one.getBoundingClientRect(); return [box.left, box.top, box.right, box.bottom]; }"
+LABELS = f"[...document.querySelectorAll('#map .annotation-text')].map({BOX})"
 STATE = "document.getElementById('state').dataset.state"
 
 
@@ -45,6 +50,23 @@ def relay(tmp_path_factory):
         yield relay
         for party in relay.parties.values():
             party.stop()
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory):
+    """A relay where twenty classes lie close together in one task, and nobody reports anything in another."""
+    folder, rng = tmp_path_factory.mktemp("crowd"), np.random.default_rng(0)
+    for name in ("crowd", "quiet"):
+        create_task(folder, name, "--classes", 20, "--dimension", 8)
+    with start_relay(folder, "--insecure", "--rate", 0) as relay:
+        for task in ("crowd", "quiet"):
+            rows = Representations(rng.normal(size=(20, 8)).astype(np.float32) / 9, np.arange(20), np.full(20, 300))
+            body = encode_release(Release(1, rows, rows))
+            assert relay.publish("St. Mary's Hospital", body, task=task).status_code == 200
+        report = {"round": 1, "test_accuracy": 0.5, "ce": 2.0}
+        path = "/v1/tasks/crowd/clients/St. Mary's Hospital/report"
+        assert relay.ask("PUT", path, json=report).status_code == 200
+        yield relay
 
 
 @pytest.fixture
@@ -192,18 +214,50 @@ def test_it_fits_a_phone_at_night(browser, relay):
     assert visit.errors == []
 
 
-def test_without_a_token_it_asks_for_one_and_takes_only_a_viewers(browser, relay):
+@pytest.mark.parametrize("width", [320, 768, 1280])
+def test_nothing_sticks_out_and_labels_do_not_overlap_at_any_width(browser, crowd, width):
+    visit = Visit(browser, viewport={"width": width, "height": 800})
+    visit.page.goto(crowd.url)
+    visit.wait(f"{LABELS}.length >= 5 && document.getElementById('curves').data")
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    boxes, figure = visit.page.evaluate(LABELS), visit.page.evaluate(f"({BOX})(document.getElementById('map'))")
+    for n, one in enumerate(boxes):
+        assert not [other for other in boxes[:n] if _overlap(one, other)], (one, boxes)
+        assert figure[0] <= one[0] <= one[2] <= figure[2]
+        assert figure[1] <= one[1] <= one[3] <= figure[3]
+    visit.close()
+    assert visit.errors == []
+
+
+def _overlap(one, other):
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def test_what_is_not_there_yet_takes_one_line_that_says_what_will_be(browser, crowd):
+    visit = Visit(browser)
+    visit.page.goto(f"{crowd.url}/#task=quiet")
+    visit.wait_text("#curves-words", "appear here once a client reports them: repshare join")
+    assert not visit.page.is_visible("#curves")
+    assert visit.page.locator("section[aria-labelledby=learning-title]").bounding_box()["height"] < 100
+    visit.close()
+    assert visit.errors == []
+
+
+def test_without_a_token_it_asks_for_one_and_shows_a_client_only_itself(browser, relay):
     visit = Visit(browser)
     visit.page.goto(relay.url)
     visit.page.wait_for_selector("#token-form:not([hidden])", timeout=60_000)
     assert visit.errors == []
     assert visit.page.evaluate("document.activeElement.id") == "token"
+    visit.page.get_by_label("Token").fill("rs_00_wrong")
+    visit.page.keyboard.press("Enter")
+    visit.wait("document.getElementById('token-problem').textContent.includes('unknown')")
     visit.page.get_by_label("Token").fill(relay.tokens["alice"])
     visit.page.keyboard.press("Enter")
-    visit.wait("document.getElementById('token-problem').textContent.includes('client’s token')")
-    visit.page.get_by_label("Token").fill(relay.tokens["viewer"])
-    visit.page.keyboard.press("Enter")
-    visit.page.wait_for_selector("#board:not([hidden])", timeout=60_000)
+    visit.page.wait_for_selector(_row("alice"), timeout=60_000)
+    assert visit.page.locator("#members tr").count() == 1
+    assert "only your own row is shown" in visit.text("#summary")
+    assert not visit.page.is_visible("#map-section")
     visit.close()
 
 

@@ -53,10 +53,14 @@ def member(relay, name):
     return next((each for each in page(relay)["members"] if each["name"] == name), None)
 
 
-def test_looking_needs_a_viewers_or_admins_token(guarded):
+def test_looking_needs_a_token_and_the_map_a_viewers_or_admins(guarded):
     for path in (PAGE, "/v1/tasks/digits/map", "/v1/tasks/digits/events", "/v1/tasks"):
         assert guarded.ask("GET", path).status_code == 401
-        assert guarded.ask("GET", path, guarded.tokens["alice"]).status_code == 403
+    assert guarded.ask("GET", "/v1/tasks/digits/map", guarded.tokens["alice"]).status_code == 403
+    assert guarded.ask("GET", "/v1/tasks/other/page", guarded.tokens["alice"]).status_code == 403
+    assert [each["name"] for each in guarded.ask("GET", "/v1/tasks", guarded.tokens["alice"]).json()["tasks"]] == [
+        "digits"
+    ]
     for path in (PAGE, "/v1/tasks/digits/map"):
         assert guarded.ask("GET", path, guarded.tokens["stranger"]).status_code == 403
         for role in ("viewer", "admin"):
@@ -180,7 +184,7 @@ def test_a_deleted_task_takes_its_notes_along(tmp_path):
         relay.publish("alice", release())
         report(relay, "alice")
         eventually(lambda: page(relay)["frames"], "it was noted down")
-    repshare("relay", "tasks", "delete", "digits", cwd=tmp_path)
+    repshare("relay", "tasks", "delete", "digits", "--yes", cwd=tmp_path)
     assert not [key for key in _kept(tmp_path) if key.startswith("notes:")]
 
 

@@ -131,10 +131,15 @@ def test_a_client_is_nowhere_told_another_clients_name_round_or_samples(relay):
     assert telling(told, *SAMPLES.values(), ROUND, 0.8765) == set()
 
 
-def test_the_page_the_map_reports_and_refusals_are_not_for_clients(relay):
+def test_the_page_shows_a_client_its_own_row_and_how_many_there_are_but_no_map(relay):
     seen = crawl(relay, relay.tokens[EVE])
-    for where in ("/v1/tasks/{task}/page", "/v1/tasks/{task}/map", "/v1/tasks/digits/events"):
-        assert seen[where].status == 403
+    assert seen["/v1/tasks/{task}/map"].status == 403
+    none, own = (relay.ask("GET", "/v1/tasks/digits/page", relay.tokens[who]).json() for who in (EVE, SOUTH))
+    assert (none["members"], none["clients"], none["curves"]["own"], none["refusals"]) == ([], len(NAMES), {}, [])
+    assert [(row["name"], row["samples"][0]) for row in own["members"]] == [(SOUTH, SAMPLES[SOUTH])]
+    assert (list(own["curves"]["own"]), own["frames"]) == ([SOUTH], [])
+    assert own["traffic"]["up"] == own["members"][0]["bytes_up"], "its own, not all clients'"
+    assert not [name for name in NAMES if name != SOUTH and name in json.dumps(own)]
     assert "refusals" not in relay.ask("GET", "/v1/tasks/digits/status", relay.tokens[EVE]).json()
 
 
@@ -314,7 +319,8 @@ def test_with_a_public_page_everyone_sees_what_a_viewer_sees_but_no_status_and_n
 def test_without_a_token_nobody_learns_a_task_or_a_name(relay):
     seen = crawl(relay)
     open_to_all = {where for where, answer in seen.items() if answer.status == 200}
-    assert {"/", "/healthz", "/metrics"} <= open_to_all
+    assert {"/", "/healthz"} <= open_to_all
+    assert seen["/metrics"].status == 401
     assert not [where for where in open_to_all if where.startswith("/v1")]
     assert telling(seen, *NAMES, *relay.tokens.values()) == set()
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 import anyio.to_thread
 
 from repshare.board import Board
+from repshare.board.board import BoardStatus
 from repshare.board.state import BoardMember, read_members
 from repshare.relay.page.common import MOST_CLASSES, describe_common, measure, read_parts, read_total
 from repshare.relay.page.histories import CURVES, FIELDS, History, make_curves, read_histories
@@ -66,12 +67,17 @@ def _timed(make: Callable[[], Made]) -> tuple[Made, float]:
 
 
 def make_view(
-    name: str, board: Board, notes: Store, refusals: Iterable[Mapping[str, Any]], away_seconds: float
+    name: str,
+    board: Board,
+    notes: Store,
+    refusals: Iterable[Mapping[str, Any]],
+    away_seconds: float,
+    own: str | None = None,
 ) -> bytes:
-    """Return the document."""
-    status = board.status(SHOWN)
+    """Return the document; for the client `own`, with nothing about other clients but their number."""
+    status = board.status(SHOWN) if own is None else _show_only(board, own)
     members = status.shown
-    if status.clients > len(members):
+    if own is None and status.clients > len(members):
         members = board.store.read(lambda state: read_members(board.task, state, COUNTED))
     names = [member.name for member in members]
     histories, presences = read_histories(notes, names), read_presence(notes, names)
@@ -87,6 +93,7 @@ def make_view(
     index = notes.read(read_index)
     document = {
         "name": name,
+        "own": own,
         "task": {field: value for field, value in asdict(task).items() if field != "description"},  # which may be long
         "classes": measure(task)[0],
         "common": common,
@@ -99,12 +106,18 @@ def make_view(
         "round": usual_round(members),
         "members": shown,
         "curves": make_curves(histories),
-        "frames": index.rounds[-1:],
+        "frames": index.rounds[-1:] if own is None else [],  # of the map, which shows all clients
         "map": index.changes,
-        "traffic": _traffic(notes, members, histories, presences),
-        "refusals": list(refusals)[-REFUSALS:][::-1],
+        "traffic": _traffic(read_traffic(notes) if own is None else None, members, histories, presences),
+        "refusals": [each for each in refusals if own in (None, each["client"])][-REFUSALS:][::-1],
     }
     return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _show_only(board: Board, client: str) -> BoardStatus:
+    """Return the state of the board with one of its clients, if it has published, and without a judgement."""
+    status, member = board.status(limit=0), board.find(client)
+    return status._replace(shown=[] if member is None else [member], strangeness=[None] if member else [])
 
 
 def make_map(task: Task, notes: Store, before: Floats | None) -> tuple[bytes, Floats | None]:
@@ -161,10 +174,17 @@ def _online(presence: Presence | None, member: BoardMember, now: float, away_sec
 
 
 def _traffic(
-    notes: Store, members: list[BoardMember], histories: Mapping[str, History], presences: Mapping[str, Presence]
+    total: tuple[int, int] | None,
+    members: list[BoardMember],
+    histories: Mapping[str, History],
+    presences: Mapping[str, Presence],
 ) -> dict[str, Any]:
-    """Return bytes so far; and for clients that reported their models' size, what FedAvg would have cost."""
-    up, down = read_traffic(notes)
+    """Return bytes so far; and for clients that reported their models' size, what FedAvg would have cost.
+
+    `total`: bytes up and down in all. Default: those of the members.
+    """
+    there = [presences[member.name] for member in members if member.name in presences]
+    up, down = total or (sum(each.up for each in there), sum(each.down for each in there))
     sizes = {client: int(history.said.get("model_bytes", 0)) for client, history in histories.items()}
     sized = [
         (member, sizes[member.name], presences[member.name])

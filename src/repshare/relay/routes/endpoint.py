@@ -104,7 +104,7 @@ def describe_api(endpoints: Iterable[Endpoint], *, insecure: bool) -> Described:
         if (operation := endpoint.operation) is not None:
             if insecure:
                 operation = _require_client(operation)
-            elif endpoint.path.startswith("/v1/"):
+            elif "401" in operation["responses"]:
                 operation = {**operation, "security": [{"token": []}]}
             paths[endpoint.path][endpoint.methods[0].lower()] = operation
     _, shapes = models_json_schema([(model, "serialization") for model in MODELS], ref_template=REFERENCE)

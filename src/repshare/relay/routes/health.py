@@ -1,4 +1,4 @@
-"""Endpoints for operators, who need no token: is the relay well, and what happens in it. They tell no names."""
+"""Endpoints for operators: is the relay well, and what happens in it. They tell no names."""
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
@@ -35,7 +35,11 @@ async def healthz(service: Service, _: Request) -> Response:
     return Response(b'{"status": "ok"}', media_type="application/json")
 
 
-@endpoints.add("GET", "/metrics", METRICS, problems=None)
-async def metrics(service: Service, _: Request) -> Response:
-    """Counters for Prometheus."""
+@endpoints.add("GET", "/metrics", METRICS, problems=("unauthorised", "forbidden", "too-fast"))
+async def metrics(service: Service, request: Request) -> Response:
+    """Counters for Prometheus.
+
+    For viewers and admins; for everyone with --public-metrics.
+    """
+    await service.enter_page(request, public=service.options.public_metrics)
     return Response(service.metrics.show(), media_type=CONTENT_TYPE_LATEST)

@@ -76,13 +76,15 @@ async def report(service: Service, request: Request) -> Response:
 async def page(service: Service, request: Request) -> Response:
     """A task as the page shows it.
 
-    For viewers and admins; for everyone with --public-page. At most some seconds old.
+    For viewers and admins; for everyone with --public-page. A client is shown its own row, and the totals that it
+    learns from. At most some seconds old.
     """
-    opened = await service.enter_task_page(request)
+    grant, opened = await service.enter_task_page(request, "client")
+    own = grant.name if grant.role == "client" else None
     refusals, away_seconds = service.list_refusals(opened.entry.name), service.options.away_seconds
     made = await service.documents.get(
-        ("page", opened.entry.identity),
-        lambda: make_view(opened.entry.name, opened.board, opened.notes, refusals, away_seconds),
+        ("page" if own is None else f"page/{own}", opened.entry.identity),
+        lambda: make_view(opened.entry.name, opened.board, opened.notes, refusals, away_seconds, own),
     )
     return _document(service, request, made)
 
@@ -94,7 +96,7 @@ async def show_map(service: Service, request: Request) -> Response:
     For viewers and admins; for everyone with --public-page. points[frame][0] are the global means, points[frame][n]
     those of clients[n - 1], a point or null for each class.
     """
-    opened = await service.enter_task_page(request)
+    _, opened = await service.enter_task_page(request)
     identity, planes = opened.entry.identity, service.planes
 
     def make() -> bytes:
@@ -113,7 +115,7 @@ def _document(service: Service, request: Request, made: bytes) -> Response:
 @endpoints.add("GET", "/v1/tasks/{task}/events")  # it never ends: no description can be tried on it
 async def stream(service: Service, request: Request) -> Response:
     """Send an event whenever a task has changed."""
-    opened = await service.enter_task_page(request)
+    _, opened = await service.enter_task_page(request, "client")
     if service.open_streams >= MOST_STREAMS:
         later = {"Retry-After": "10"}
         raise Problem("too-fast", f"{MOST_STREAMS} viewers are connected already: poll instead", later)
@@ -128,7 +130,7 @@ async def _events(service: Service, request: Request, task: str) -> AsyncIterato
     version = -1
     try:
         while not service.versions.stopped:
-            await service.enter_page(request)  # the token may have ended
+            await service.enter_page(request, "client")  # the token may have ended
             now = await service.versions.wait(
                 f"page/{task}", version, KEEP_ALIVE_SECONDS, lambda: service.version(task)
             )

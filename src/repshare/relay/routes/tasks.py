@@ -51,7 +51,7 @@ async def create(service: Service, request: Request) -> Response:
 @endpoints.add("GET", "/v1/tasks", TaskList)
 async def list_tasks(service: Service, request: Request) -> Response:
     """List tasks."""
-    grant = await service.enter_page(request)
+    grant = await service.enter_page(request, "client")
     entries = await service.run(service.tasks.entries)
     visible = [entry for entry in entries if grant.task in (None, entry.name)]
     return _json({"tasks": [{"name": entry.name, **asdict(entry.task)} for entry in visible]})

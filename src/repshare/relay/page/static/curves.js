@@ -1,6 +1,6 @@
 // Learning curves: mean and range over clients, and the clients' own.
 
-import { calm, find, make, say } from "./elements.js";
+import { calm, find, make, say, show } from "./elements.js";
 import { ink } from "./palette.js";
 import { literal, percent, plural, short } from "./words.js";
 
@@ -21,9 +21,10 @@ export function showCurves(curves, chosen) {
   const there = Object.keys(MEASURES).filter((key) => curves.all[key]);
   if (!there.includes(measure)) measure = there[0] ?? null;
   showChoice(there);
+  show("curves", measure !== null);
   if (measure === null) {
     if (find("curves").data) Plotly.purge("curves");
-    say("curves-words", "No client has reported its progress yet: repshare join … --report does.");
+    say("curves-words", "Accuracies and losses over the rounds appear here once a client reports them: repshare join … --report.");
     return;
   }
   paint();
@@ -81,9 +82,10 @@ function hover(rounds, values, name) {
 const number = (value) => MEASURES[measure].share ? percent(value) : short(value);
 
 function layout(what, colours) {
-  const axis = { gridcolor: colours.grid, linecolor: colours.line, zeroline: false, fixedrange: true, tickfont: { color: colours.soft, size: 12 }, automargin: true };
+  const axis = { gridcolor: colours.grid, linecolor: colours.line, zeroline: false, fixedrange: true, tickfont: { color: colours.soft, size: 12 } };
   return {
-    margin: { l: 8, r: 12, t: 8, b: 8 },
+    // Fixed: margins that follow the labels may never settle, and plotly then gives up with a warning.
+    margin: { l: what.share ? 42 : what.unit ? 66 : 54, r: 14, t: 10, b: 42 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: colours.font, color: colours.ink, size: 13 },
     showlegend: false, dragmode: false, hovermode: "closest",

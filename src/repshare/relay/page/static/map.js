@@ -2,9 +2,11 @@
 
 import { calm, draw, find, make, say, show } from "./elements.js";
 import { classColour, classLabel, className, ink, isNamed, mark } from "./palette.js";
+import { forgetLabels, placeLabels } from "./labels.js";
 import { literal, plural } from "./words.js";
 
 const STEP_MILLISECONDS = 220; // a frame while playing
+const SOON = "A map of everyone’s classes appears here a second or two after the first release, and one for each later round.";
 
 let film = null; // the last answer of the relay
 let position = 0; // of the slider; between frames while playing
@@ -16,9 +18,10 @@ export function showMap(answer, inSpace) {
   const before = film, atEnd = !before || position >= before.points.length - 1;
   [film, ofParts] = [answer, inSpace];
   const last = film.points.length - 1;
-  find("player").hidden = last < 1;
   find("slider").max = Math.max(last, 0);
-  if (last < 0) { empty(); return; }
+  if (last < 0) { showNoMap(film.room < 0 ? `This task’s ${ofParts ? "class vectors" : "representations"} are too large to keep their history.` : SOON); return; }
+  show("player", last > 0);
+  show("map", true);
   if (!playing) position = atEnd ? last : Math.min(nearest(before.rounds[Math.round(position)]), last);
   showLegend();
   paint();
@@ -29,7 +32,7 @@ export function choose(client) { chosen = client; if (film?.points.length) paint
 
 export const repaintMap = () => { if (film?.points.length) { paint(); showLegend(); } };
 
-export function forgetMap() { stop(); film = null; position = 0; }
+export function forgetMap() { stop(); forgetLabels(); film = null; position = 0; }
 
 find("slider").addEventListener("input", () => { stop(); position = Number(find("slider").value); paint(); });
 find("play").addEventListener("click", () => playing ? stop() : play());
@@ -101,10 +104,9 @@ function clientTrace(client, n, colours) {
 function globalTrace(colours) {
   const there = places(0);
   return {
-    type: "scatter", mode: "markers+text", x: there.map(({ point }) => point[0]), y: there.map(({ point }) => point[1]),
+    type: "scatter", mode: "markers", x: there.map(({ point }) => point[0]), y: there.map(({ point }) => point[1]),
     marker: { symbol: "circle", size: 26, color: there.map(({ label }) => `${classColour(label)}59`), opacity: 1, line: { width: 2, color: there.map(({ label }) => classColour(label)) } },
-    text: there.map(({ label }) => literal(classLabel(label))), textposition: "top right", textfont: { color: colours.ink, size: 13, weight: 700 }, cliponaxis: false,
-    hoverinfo: "text", hovertext: there.map(({ label }) => `everyone, ${literal(className(label))}`),
+    cliponaxis: false, hoverinfo: "text", hovertext: there.map(({ label }) => `everyone, ${literal(className(label))}`),
   };
 }
 
@@ -114,11 +116,14 @@ function layout(colours) {
     return { visible: false, fixedrange: true, range: [low - margin, high + margin] };
   };
   const points = film.points.flat(2).filter(Boolean);
+  const xaxis = axis(points.map(([x]) => x)), yaxis = { ...axis(points.map(([, y]) => y)), scaleanchor: "x" };
+  const named = places(0).map(({ point: [x, y], label }) => ({ x, y, label, text: classLabel(label), shown: literal(classLabel(label)) }));
   return {
+    annotations: placeLabels(named, [xaxis.range, yaxis.range], find("map").getBoundingClientRect(), colours),
     margin: { l: 0, r: 0, t: 0, b: 0 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: colours.font }, showlegend: false, dragmode: false, hovermode: "closest",
     hoverlabel: { bgcolor: colours.raised, bordercolor: colours.line, font: { family: colours.font, color: colours.ink } },
-    xaxis: axis(points.map(([x]) => x)), yaxis: { ...axis(points.map(([, y]) => y)), scaleanchor: "x" },
+    xaxis, yaxis,
   };
 }
 
@@ -145,9 +150,10 @@ function explain() {
   say("map-words", `Colours are classes, shapes are ${plural(clients, "client")}; two directions (PCA) that keep ${Math.round(100 * film.kept)}\u00a0% of the ${ofParts ? "total’s " : ""}spread in the last round. ${meaning}`);
 }
 
-function empty() {
+// Instead of a map, what will be there: in one line, without an empty figure.
+export function showNoMap(words = SOON) {
   if (find("map").data) Plotly.purge("map");
   find("map-legend").replaceChildren();
-  show("map-classes", false);
-  say("map-words", film.room < 0 ? `This task’s ${ofParts ? "class vectors" : "representations"} are too large to keep their history.` : "The map begins with the first release.");
+  for (const id of ["map", "player", "map-classes"]) show(id, false);
+  say("map-words", words);
 }

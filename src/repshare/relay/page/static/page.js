@@ -1,6 +1,6 @@
 // The page: which task, who may look, what has changed.
 
-import { choose as chooseOnMap, forgetMap, repaintMap, showMap } from "./map.js";
+import { choose as chooseOnMap, forgetMap, repaintMap, showMap, showNoMap } from "./map.js";
 import { repaintCurves, showCurves } from "./curves.js";
 import { showMembers, showRefusals, showTraffic } from "./clients.js";
 import { find, make, say, show } from "./elements.js";
@@ -119,6 +119,9 @@ function showAll() {
   say("about", about());
   show("space", Boolean(view.common));
   if (view.common) say("space", space());
+  show("map-section", view.own === null);
+  if (!view.frames.length) showNoMap();
+  find("figures").classList.toggle("single", view.own !== null || !view.frames.length || !Object.keys(view.curves.all).length);
   say("map-title", view.common ? "Map of the class vectors" : "Map of the representations");
   say("shared", `${view.common ? SHARED_IN_SPACE : SHARED} What a client reports beyond that, it chose to.`);
   showSummary();
@@ -147,10 +150,10 @@ function space() {
 function showSummary() {
   const { traffic } = view, rounds = view.members.map(({ round }) => round);
   say("sum-clients", whole(view.clients));
-  say("sum-clients-note", view.counted < view.clients ? `${whole(view.online)} of ${whole(view.counted)} looked at are online` : view.online === view.clients ? "all online" : `${whole(view.online)} online, ${whole(view.clients - view.online)} away`);
-  say("sum-round", whole(view.round));
+  say("sum-clients-note", view.own !== null ? "only your own row is shown" : view.counted < view.clients ? `${whole(view.online)} of ${whole(view.counted)} looked at are online` : view.online === view.clients ? "all online" : `${whole(view.online)} online, ${whole(view.clients - view.online)} away`);
+  say("sum-round", rounds.length ? whole(view.round) : "–");
   const least = Math.min(...rounds), ahead = rounds.some((round) => round > view.round);
-  say("sum-round-note", least < view.round ? `median; the slowest is in round ${whole(least)}` : ahead ? "median; some are ahead" : "everyone");
+  say("sum-round-note", view.own !== null ? (rounds.length ? "yours" : "you have not published yet") : least < view.round ? `median; the slowest is in round ${whole(least)}` : ahead ? "median; some are ahead" : "everyone");
   const { held_out: held, held_out_alone: alone, test_accuracy: tested, train_accuracy: trained } = view.curves.all, curve = held ?? tested ?? trained;
   say("sum-accuracy-label", held || (!curve && view.common) ? "Held-out accuracy" : tested || !curve ? "Test accuracy" : "Training accuracy");
   const last = curve?.mean.findLastIndex((value) => value !== null) ?? -1, before = held ? alone?.mean[last] ?? null : null;
@@ -169,11 +172,17 @@ function choose(name) {
 
 function showNobody() {
   say("empty-title", `No client has published in ${view.name} yet`);
-  say("empty-text", `${view.common ? `${about()} ${space()}. ` : ""}Invite clients: this makes a token for one.`);
-  say("empty-command", `repshare relay invite alice --task "${view.name}" > alice.token`);
-  say("empty-then", "Alice then takes part from her machine, and appears here after her first round:");
+  show("empty-first", view.own === null);
   say("empty-join-command", `repshare join ${location.origin} --party party.py:alice --token-file alice.token --report`);
   show("empty-join", true);
+  if (view.own !== null) {
+    say("empty-text", "After your first round, your own row appears here, and the totals that you learn from.");
+    say("empty-then", "");
+    return;
+  }
+  say("empty-text", `${view.common ? `${about()} ${space()}. ` : ""}Invite clients: this makes a token for one.`);
+  say("empty-command", `repshare relay invite alice --task "${view.name}" --out alice.token`);
+  say("empty-then", "Alice then takes part from her machine, and appears here after her first round:");
 }
 
 function showNoTask() {
@@ -183,6 +192,7 @@ function showNoTask() {
   say("empty-text", "A task is what clients agree on: how many classes, and how long a representation is.");
   say("empty-command", "repshare relay tasks create digits --classes 10 --dimension 84");
   say("empty-then", "");
+  show("empty-first", true);
   show("empty-join", false);
 }
 
@@ -199,7 +209,7 @@ function askForToken(why) {
 function trouble(error) {
   if (error instanceof Denied) {
     keepToken(null);
-    askForToken(error.message.includes("role is client") ? "This is a client’s token: the page needs a viewer’s." : `${error.message}.`);
+    askForToken(`${error.message}.`);
   } else if (error instanceof Gone) {
     following?.abort();
     task = null;

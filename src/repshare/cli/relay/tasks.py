@@ -1,65 +1,25 @@
 """Create, list, export, import and delete tasks: the collaborations that go through a relay."""
 
-import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from json import loads as parse_json
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import tyro
 
 from repshare.cli.parsing.options import Json
+from repshare.cli.relay.database import DatabaseOptions, Stored
 from repshare.config import CommonLoss
 from repshare.errors import ConfigError
 from repshare.files import explain_errors, write_atomically
-from repshare.relay.auth import Access
-from repshare.relay.monitoring.audit_log import AuditLog
-from repshare.relay.tasks import Tasks, make_task
+from repshare.relay.tasks import make_task
 from repshare.results.terminal import print_json
 from repshare.sharing.task import describe_fields
-from repshare.stores import Database, open_database
 
-VARIABLE = "REPSHARE_REDIS"
-AUDIT_VARIABLE = "REPSHARE_AUDIT_LOG"
 Name = Annotated[str, tyro.conf.Positional]
-
-
-class Stored(NamedTuple):
-    """The stored state of a relay, and the log of accepted actions."""
-
-    database: Database
-    tasks: Tasks
-    access: Access
-    audit: AuditLog
-
-
-@dataclass(frozen=True)
-class DatabaseOptions:
-    """The database of a relay."""
-
-    db: str | None = None
-    """Database file, created if it does not exist; or `memory`, which ends with the process. Default: relay.db."""
-    redis: str | None = None
-    """Redis instead of a file, for several relays side by side, such as redis://host:port/0.
-    Other users can see command lines: to hide a password, set the environment variable REPSHARE_REDIS instead."""
-
-    audit_log: str | None = None
-    """Write accepted actions (created, invited, published …) to this file as JSON lines; `-` for standard output.
-    Default: the environment variable REPSHARE_AUDIT_LOG, else no log."""
-
-    @contextmanager
-    def open(self, *, audited: bool = True) -> Iterator[Stored]:
-        """Open the database for the length of a block; if something may be done in it, the audit log before."""
-        audit = AuditLog((self.audit_log or os.environ.get(AUDIT_VARIABLE) or None) if audited else None)
-        redis = self.redis or (os.environ.get(VARIABLE) if self.db is None else None)
-        if redis and not redis.startswith(("redis://", "rediss://")):
-            raise ConfigError(f"--redis and {VARIABLE} must begin with redis:// or rediss://")  # it may be a password
-        with closing(open_database(redis or self.db or "relay.db")) as database:
-            yield Stored(database, Tasks(database), Access(database), audit)
 
 
 def _options() -> Iterator[tuple[str, Any, Any]]:
@@ -113,7 +73,7 @@ def create(name: Name, storage: DatabaseOptions, values: TaskValues, common: Agr
         name: The task's name.
     """
     agreed = {} if common == AgreementOptions() else _agree(values, common)
-    with storage.open() as relay:
+    with storage.open(create=True) as relay:
         create_task(relay, name, values, **agreed)
 
 
@@ -153,7 +113,7 @@ def describe(name: Name, storage: DatabaseOptions) -> None:
         name: The task's name.
     """
     with storage.open(audited=False) as relay:
-        task = relay.tasks.get(name).entry.task
+        task = relay.get_task(name).entry.task
     if task.description is None:
         raise ConfigError(f"the task {name} has no common space: its clients share features of their own models")
     print_json(parse_json(task.description))
@@ -200,8 +160,13 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
         print(f"{row['name']}: {size}; {row['published']} published; invited: {invited}")
     if everywhere:
         print("for all tasks:", ", ".join(map(_show_token, everywhere)))
-    if not rows:
-        print("no tasks yet: repshare relay tasks create NAME --classes C --dimension D", file=sys.stderr)
+    if rows:
+        print(f"in {relay.place}", file=sys.stderr)
+    else:
+        print(
+            f"no tasks yet in {relay.place}: repshare relay tasks create NAME --classes C --dimension D",
+            file=sys.stderr,
+        )
 
 
 def export(name: Name, file: Annotated[Path, tyro.conf.Positional], storage: DatabaseOptions) -> None:
@@ -214,6 +179,7 @@ def export(name: Name, file: Annotated[Path, tyro.conf.Positional], storage: Dat
         file: The file to write.
     """
     with storage.open() as relay:
+        relay.get_task(name)
         with explain_errors(f"{file} cannot be written"):
             write_atomically(file, relay.tasks.export(name), private=True)
         relay.audit.note_operator("export", task=name)
@@ -230,23 +196,44 @@ def import_task(file: Annotated[Path, tyro.conf.Positional], storage: DatabaseOp
     """
     with explain_errors(f"{file} cannot be read"):
         exported = file.read_bytes()
-    with storage.open() as relay:
+    with storage.open(create=True) as relay:
         imported = relay.tasks.import_task(exported, name)
         relay.audit.note_operator("import", task=imported)
     print(f"imported {imported}", file=sys.stderr)
 
 
-def delete(name: Name, storage: DatabaseOptions) -> None:
-    """Delete a task, everything published in it, and its tokens.
+def delete(name: Name, storage: DatabaseOptions, yes: bool = False) -> None:
+    """Delete a task, everything published in it, and its tokens. On a terminal, it asks first.
 
     repshare relay tasks delete mnist
 
+    repshare relay tasks delete mnist --yes
+
     Args:
         name: The task's name.
+        yes: Delete without asking.
     """
     with storage.open() as relay:
+        releases = relay.get_task(name).board.status(limit=0).clients
+        tokens = sum(entry.grant.task == name for entry in relay.access.entries())
+        what = f"{_count(releases, 'release')}, {_count(tokens, 'token')}"
+        if not yes:
+            _confirm(f"delete the task {name} ({what}) in {relay.place}? There is no way back")
         relay.tasks.delete(name)
         relay.audit.note_operator("delete", task=name)
+    print(f"task {name} deleted: {what}", file=sys.stderr)
+
+
+def _confirm(question: str) -> None:
+    """Ask on the terminal. Raises ConfigError without one, and unless the answer is yes."""
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{question}: say so with --yes")
+    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+        raise ConfigError("nothing was deleted")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def create_task(relay: Stored, name: str, values: TaskValues, **agreed: Any) -> None:

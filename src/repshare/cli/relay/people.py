@@ -1,0 +1,156 @@
+"""`repshare relay invite`, `revoke` and `withdraw`: who takes part, on the relay's machine or over HTTPS."""
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Literal
+
+from repshare.cli.parsing.options import Json
+from repshare.cli.relay.database import DatabaseOptions, Stored
+from repshare.cli.relay.remote import RemoteOptions
+from repshare.cli.relay.tasks import Name
+from repshare.errors import ConfigError
+from repshare.files import write_atomically
+from repshare.relay.auth import REMEMBERED_SECONDS, Grant
+from repshare.results.terminal import print_json
+
+UNTIL_NOTICED_SECONDS = 2 * REMEMBERED_SECONDS  # that a token has ended: with it, it could publish again before
+
+
+def invite(
+    name: Name,
+    storage: DatabaseOptions,
+    remote: RemoteOptions,
+    task: str | None = None,
+    role: Literal["client", "viewer", "admin"] = "client",
+    url: str | None = None,
+    renew: bool = False,
+    days: float | None = None,
+    out: Path | None = None,
+    json: Json = False,
+) -> None:
+    """Make a token, and write it to a file that only you can read, or print it once. Only its hash is kept.
+
+    repshare relay invite alice --task mnist --out alice.token
+
+    repshare relay invite alice --task mnist --days 30 --out alice.token    (it ends by itself)
+
+    repshare relay invite alice --task mnist --renew    (the old token ends)
+
+    repshare relay invite me --role admin
+
+    From another machine, with an admin's token:
+
+    repshare relay invite alice --task mnist --at https://relay.example.org --token-file admin.token --out alice.token
+
+    Args:
+        name: Name of the client, viewer or admin.
+        task: The task. Viewers and admins without one see all tasks.
+        role: client: publishes and learns. viewer: sees the state of tasks.
+            admin: creates and deletes tasks, invites and withdraws, too; made on the relay's machine only.
+        url: Address of the relay, for the command that is shown. Default: --at.
+        renew: End the token that this name has, and make a new one.
+        days: Number of days after which the token ends. Default: never.
+        out: Write the token to this file, which only you can read, instead of printing it.
+    """
+    if out is not None and ((out.exists() and not renew) or not out.parent.is_dir()):
+        raise ConfigError(f"{out} already exists" if out.exists() else f"there is no folder {out.parent}")
+    if remote.at is not None:
+        if role == "admin":
+            raise ConfigError("an admin is invited on the relay's machine only: leave --at out there")
+        with remote.connect(storage, name, task) as clients:
+            token = clients.invite(name=name, role=role, days=days, renew=renew)
+    else:
+        with storage.open(create=task is None) as relay:
+            if task is not None:
+                relay.get_task(task)
+            token = relay.access.invite(Grant(role, name, task), renew=renew, days=days)
+            relay.audit.note_operator("invite", task=task, client=name, role=role, days=days, renewed=renew)
+    if out is not None:
+        write_atomically(out, f"{token}\n", private=True)
+    if json:
+        given = {"file": str(out)} if out is not None else {"token": token}
+        print_json({"role": role, "name": name, "task": task, **given})
+        return
+    if out is None:
+        print(token)
+    if role == "client":
+        file = shlex.quote(out.name if out else f"{name}.token")
+        print(
+            f"Send {name} this token in a file, over a channel you trust, and this line:\n"
+            f"  repshare join {url or remote.at or 'https://RELAY'} --party party.py:function --token-file {file}",
+            file=sys.stderr,
+        )
+
+
+def revoke(
+    name: Name, storage: DatabaseOptions, remote: RemoteOptions, task: str | None = None, withdraw: bool = False
+) -> None:
+    """End a token. Running relays notice within a second or two. What was published stays, unless with --withdraw.
+
+    repshare relay revoke alice --task mnist
+
+    repshare relay revoke alice --task mnist --withdraw    (its release goes, too)
+
+    repshare relay revoke me    (a token for all tasks)
+
+    repshare relay revoke alice --task mnist --at https://relay.example.org --token-file admin.token
+
+    Args:
+        name: Whose token to end.
+        task: The task that the token is for. Default: a token for all tasks.
+        withdraw: Also delete what the client has published.
+    """
+    if withdraw and task is None:
+        raise ConfigError("--withdraw withdraws a release from a task: give --task, too")
+    if remote.at is not None:
+        with remote.connect(storage, name, task) as clients:
+            print(f"the {clients.revoke(name)} token of {name} has ended", file=sys.stderr)
+            if withdraw:
+                time.sleep(UNTIL_NOTICED_SECONDS)
+                clients.withdraw(name)
+                print(f"the release of {name} is withdrawn", file=sys.stderr)
+        return
+    with storage.open() as relay:
+        try:
+            grant = relay.access.revoke(name, task)
+        except ConfigError as error:
+            raise ConfigError(f"{error} ({relay.place})") from error
+        relay.audit.note_operator("revoke", task=task, client=name, role=grant.role)
+        print(f"the {grant.role} token of {name} has ended", file=sys.stderr)
+        if withdraw and task is not None:
+            time.sleep(UNTIL_NOTICED_SECONDS)
+            _withdraw(relay, name, task)
+
+
+def withdraw(name: Name, storage: DatabaseOptions, remote: RemoteOptions, task: str) -> None:
+    """Take back what a client has published. Its token stays valid: it may publish again.
+
+    repshare relay withdraw alice --task mnist
+
+    repshare relay withdraw alice --task mnist --at https://relay.example.org --token-file admin.token
+
+    Args:
+        name: The client's name.
+        task: The task.
+    """
+    if remote.at is not None:
+        with remote.connect(storage, name, task) as clients:
+            clients.withdraw(name)
+        print(f"the release of {name} is withdrawn", file=sys.stderr)
+        return
+    with storage.open() as relay:
+        if relay.get_task(task).board.find(name) is None:
+            raise ConfigError(f"{name} has published nothing in {task} ({relay.place})")
+        _withdraw(relay, name, task)
+
+
+def _withdraw(relay: Stored, name: str, task: str) -> None:
+    from repshare.relay.background import forget
+
+    opened = relay.get_task(task)
+    opened.board.withdraw(name)
+    forget(opened, [name])
+    relay.audit.note_operator("withdraw", task=task, client=name)
+    print(f"the release of {name} is withdrawn", file=sys.stderr)

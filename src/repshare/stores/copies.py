@@ -1,0 +1,92 @@
+"""Copies of a SQLite file: made while it is in use, whole or not at all, and put in the place of another."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from repshare.errors import ConfigError, StoreError
+from repshare.files import PART, explain_errors, sync_folder
+from repshare.stores.sqlite import SqliteDatabase, make_private
+
+BESIDE = ("-wal", "-shm", "-journal")  # files that SQLite keeps next to a database
+
+
+def back_up(database: SqliteDatabase, copy: Path) -> None:
+    """Copy a database that may be in use, as it is at one moment, to a file of its own that only its owner may read."""
+
+    def write(target: sqlite3.Connection) -> None:
+        with database.begin("DEFERRED", reading=True) as source:
+            source.backup(target)
+
+    _write(copy, write, lambda _: None)
+
+
+def restore(backup: Path, path: Path, check: Callable[[SqliteDatabase], None], *, replace: bool) -> None:
+    """Make a database from a backup, once `check` has accepted the copy. The backup itself is only read.
+
+    Raises ConfigError if there is one already, unless `replace`; and if that one is in use.
+    """
+    if not backup.is_file():
+        raise ConfigError(f"there is no file {backup}")
+    if path.exists() and path.samefile(backup):
+        raise ConfigError(f"{backup} is the database itself")
+    if path.exists() and not replace:
+        raise ConfigError(f"{path} already exists: restore to another --db, or say --replace to lose what is in it")
+
+    def write(target: sqlite3.Connection) -> None:
+        try:
+            with closing(sqlite3.connect(f"{backup.absolute().as_uri()}?mode=rw", uri=True)) as source:
+                if not source.execute("SELECT name FROM sqlite_master WHERE name = 'kept'").fetchone():
+                    raise ConfigError(f"{backup} is not a relay's database")
+                source.backup(target)
+        except sqlite3.Error as error:
+            raise ConfigError(f"{backup} cannot be read: {error}") from error
+
+    def accept(temporary: Path) -> None:
+        try:
+            with closing(SqliteDatabase(temporary)) as database:  # which upgrades it, if it is older
+                check(database)
+        except StoreError as error:
+            raise StoreError(str(error).replace(str(temporary), str(backup))) from error
+        _release(path)
+
+    _write(path, write, accept)
+
+
+def _write(path: Path, write: Callable[[sqlite3.Connection], None], accept: Callable[[Path], None]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{PART}")
+    try:
+        with explain_errors(f"{path} cannot be written"):
+            temporary.unlink(missing_ok=True)
+            make_private(temporary)
+            with closing(sqlite3.connect(temporary)) as target:
+                write(target)
+                target.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read from anywhere
+            accept(temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            sync_folder(path.parent)
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} cannot be written: {error}") from error
+    finally:
+        for end in ("", *BESIDE):
+            temporary.with_name(temporary.name + end).unlink(missing_ok=True)
+
+
+def _release(path: Path) -> None:
+    """Make sure that nobody uses the database that is replaced, and remove what SQLite keeps next to it.
+
+    A log that is left there would be applied to the file that comes in its place.
+    """
+    if path.exists():
+        try:
+            with closing(sqlite3.connect(path, timeout=0)) as connection:
+                connection.execute("PRAGMA journal_mode = DELETE")  # fails while there are other connections
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                raise ConfigError(f"{path} is in use: stop the relay first") from error
+    for end in BESIDE:
+        path.with_name(path.name + end).unlink(missing_ok=True)
