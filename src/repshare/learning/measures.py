@@ -113,7 +113,7 @@ def count_hits(chosen: Tensor, labels: Tensor, classes: int) -> Score:
 
 @dataclass(frozen=True)
 class Measures:
-    """How good a client's classifier is on its test data. A class without test samples counts nowhere."""
+    """The quality of a client's classifier on its test data. A class without test samples counts nowhere."""
 
     accuracy: float
     """The share of samples whose class is right, from 0 to 1."""
