@@ -5,7 +5,6 @@ which calls are made, not what Windows does.
 """
 
 import ast
-import inspect
 import json
 import signal
 import socket
@@ -17,7 +16,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from repshare.cli.join import join
 from repshare.errors import ConfigError
 from repshare.files import lock
 from repshare.results.records import Folder
@@ -26,7 +24,6 @@ from support.warm import run_warm, start_warm
 
 ROOT = Path(__file__).parent.parent
 POSIX_MODULES = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty", "uvloop"}
-OPTION = "--party" if "party" in inspect.signature(join).parameters else "--task"
 LOCKER = "import sys; from repshare import files; f = open(sys.argv[1], 'a'); files.lock(f); print(flush=True); input()"
 
 
@@ -66,12 +63,12 @@ def test_nothing_imports_a_module_at_its_top_that_windows_lacks():
 ON_WINDOWS = str(ROOT / "tests/support/on_windows.py")
 SMALL = ["--dataset", "digits", "--clients", "2", "--rounds", "1", "--samples", "40"]
 TINY = [*SMALL, "--methods", "IL", "RS", "--inline", "--name", "x"]
-JOIN = ["join", "http://127.0.0.1:1", OPTION, f"{ROOT / 'examples/party.py'}:alice", "--dry-run"]
+JOIN = ["join", "http://127.0.0.1:1", "--party", f"{ROOT / 'examples/party.py'}:alice", "--dry-run"]
 COMMANDS = {  # and what they say
     "compare": (["compare", *TINY], "runs/x/records.jsonl"),
     "compare again": (["compare", *TINY], "already holds this run: continue it with --resume"),
     "resume": (["compare", *TINY, "--resume"], "runs/x/records.jsonl"),
-    "report": (["report", "runs/x"], "report.html (0.1 MB, opens offline)"),
+    "report": (["report", "runs/x"], "MB, opens offline)"),
     "join": (JOIN, "Nothing else leaves but the token"),
     "tasks create": (["relay", "tasks", "create", "digits", "--classes", "10", "--dimension", "84"], "digits created"),
     "invite": (["relay", "invite", "alice", "--task", "digits", "--audit-log", "a.jsonl", "--out", "t"], "Send alice"),

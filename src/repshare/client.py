@@ -17,9 +17,8 @@ from repshare.exchange import Counting, Exchange
 from repshare.learning import features
 from repshare.learning.common_learner import CommonLearner
 from repshare.learning.measures import Losses, Measures, Record, measure
-from repshare.learning.models import choose_device
 from repshare.learning.randomness import derive, numpy_stream
-from repshare.learning.samples import Labelled, Samples, without_labels
+from repshare.learning.samples import Labelled, Samples, choose_device, without_labels
 from repshare.learning.states import copy_state, find_broken
 from repshare.learning.training import Learner
 from repshare.methods import RS, Method

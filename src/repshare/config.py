@@ -154,7 +154,7 @@ class Setting:
     clients: int = 5
     """Number of clients that the data is divided among."""
     rounds: int | None = None
-    """Number of communication rounds. Default: the paper's; 60 for digits; 50 for built-in tables and text; else 20."""
+    """Number of communication rounds. Default: the paper's, or what suits the dataset."""
     model: tuple[str, ...] = ()
     """lenet5, convnet, resnet9, resnet18, mlp, bag (text), or your own as file.py:function.
     Several are assigned to clients in turn. Default: what suits the dataset."""

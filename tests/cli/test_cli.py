@@ -379,7 +379,7 @@ def test_defaults_are_shown_as_they_are_typed(capsys):
     )
     assert "file.py:NAME. Default: CL IL FL FD RS CA CS. --method-options" in words
     assert "--clients N Number of clients that the data is divided among. Default: 5." in words
-    assert "--rounds N Number of communication rounds. Default: the paper's; 60 for digits; 50 for built-in" in words
+    assert "--rounds N Number of communication rounds. Default: the paper's, or what suits the dataset." in words
 
 
 @pytest.mark.parametrize("name", ["compare", "run"])

@@ -1,12 +1,10 @@
 """`repshare new` makes a project whose commands and notebook run as they stand."""
 
-import inspect
 import re
 
 import nbformat
 from nbclient import NotebookClient
 
-from repshare.cli.join import join
 from support.processes import run
 from support.warm import run_warm
 
@@ -27,8 +25,6 @@ def test_a_new_project_runs_as_its_readme_says_and_nothing_is_overwritten(tmp_pa
     shown = commands(project / "README.md")
     assert len(shown) == 5
     for command in shown[:4]:  # the fifth needs a relay
-        if command[0] == "join" and "party" not in inspect.signature(join).parameters:
-            command[command.index("--party")] = "--task"
         done = run_warm(*command, *(SMALL if command[0] == "compare" else ()), cwd=project)
         assert done.returncode == 0, done.stderr
         expected = {"compare": "PROX", "report": "report.html", "join": "Nothing has been sent now"}[command[0]]

@@ -41,7 +41,7 @@ class Output:
     runs: Path = Path("runs")
     """Folder in which runs are saved."""
     resume: bool = False
-    """Continue the run with this --name, perhaps with more methods, seeds or rounds. What is there is not repeated."""
+    """Continue the run with this --name, perhaps with more methods, seeds or rounds."""
     keep_models: bool = False
     """Keep the final models in the run's folder, and the state from which --resume goes on to more --rounds."""
     tensorboard: Path | None = None

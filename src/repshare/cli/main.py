@@ -99,7 +99,9 @@ Tab completion: repshare --tyro-write-completion bash FILE (also zsh, fish)."""
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line, carry it out, and say in one line what went wrong if anything did."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # not every encoding of Windows has ▂ or ε
+    if (
+        isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8"
+    ):  # not every encoding of Windows has ▂ or ε
         sys.stdout.reconfigure(errors="replace")
     try:
         try:

@@ -347,18 +347,3 @@ def call_model(model: nn.Module, inputs: Any) -> Any:
     answer = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
     answer = getattr(answer, "logits", answer)
     return answer[0] if isinstance(answer, tuple) and answer else answer
-
-
-def choose_device(name: str) -> str:
-    """Return the device of this name; for `auto`, a GPU if there is one, else the CPU. Raises ConfigError if absent."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:  # a message that lists all of PyTorch's devices
-        raise ConfigError(f"unknown device {name!r}: use cpu, cuda, mps, or auto") from error
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ConfigError(f"device {name} is not available here: use cpu, or auto") from error
-    return name

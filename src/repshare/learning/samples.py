@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from repshare.data.batches import Indexed
-from repshare.errors import DataError
+from repshare.errors import ConfigError, DataError
 
 Labelled = Dataset[Any] | DataLoader[Any] | tuple[Any, Tensor] | tuple[Any, NDArray[Any]]
 EVALUATION_BATCH = 250  # samples: measured fastest for LeNet5 among 50, 100, 250 and 1,000
@@ -152,3 +152,18 @@ def _as_tensor(given: Any) -> Tensor:
         return torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"data must be tensors or arrays of numbers: {error}") from error
+
+
+def choose_device(name: str) -> str:
+    """Return the device of this name; for `auto`, a GPU if there is one, else the CPU. Raises ConfigError if absent."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:  # a message that lists all of PyTorch's devices
+        raise ConfigError(f"unknown device {name!r}: use cpu, cuda, mps, or auto") from error
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ConfigError(f"device {name} is not available here: use cpu, or auto") from error
+    return name

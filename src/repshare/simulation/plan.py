@@ -14,9 +14,9 @@ from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits, partition
 from repshare.data.arrays import Inputs, take
 from repshare.errors import ConfigError
-from repshare.learning.models import Network, build, choose_device, split
+from repshare.learning.models import Network, build, split
 from repshare.learning.randomness import derive, numpy_stream
-from repshare.learning.samples import change_tensors
+from repshare.learning.samples import change_tensors, choose_device
 from repshare.methods import find_method
 from repshare.sharing.task import Task
 from repshare.simulation.attacks import FACTORS, choose_attackers, spoil

@@ -71,7 +71,7 @@ def test_an_admin_invites_and_the_token_works_until_it_is_revoked(relay, run, tm
     said = run("invite", "bob", "--task", "digits", "--days", "30", "--out", str(file)).err
     token = file.read_text().strip()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert f"repshare join {relay.url} --party my.py:party --token-file bob.token" in said
+    assert f"repshare join {relay.url} --party party.py:function --token-file bob.token" in said
     assert relay.publish("bob", release(), token).status_code == 200
     assert token.split("_", 2)[2] not in str(stored_tokens(relay)), "only a hash of it is kept"
     assert "already" in run("invite", "bob", "--task", "digits", expect=2).err

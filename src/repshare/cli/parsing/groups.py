@@ -52,7 +52,7 @@ LAYOUTS: dict[str, Layout] = {
     ),
     "relay serve": (
         (COMMON, "host port db certificate key insecure task classes dimension"),
-        ("access", "client-ca behind-proxy public-page"),
+        ("access", "client-ca behind-proxy public-page public-metrics"),
         ("the task's other values", "norm-bound minimum-count weighted aggregation max-age named-peers"),
         ("limits", "rate max-bytes connections body-seconds head-seconds read-seconds"),
         ("storage and logs", "redis audit-log log-level away-seconds"),
