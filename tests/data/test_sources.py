@@ -505,7 +505,8 @@ def test_readers_beside_two_writers_only_ever_see_the_whole_file(tmp_path, monke
         writer.stdin.flush()
     files, reads = set(), 0
     while any(writer.poll() is None for writer in writers):
-        files.add(cache.location("mnist").stat().st_ino)
+        seen = cache.location("mnist").stat()
+        files.add((seen.st_ino, seen.st_mtime_ns))  # a number may be used again
         cache.read("mnist")
         reads += 1
     for writer in writers:

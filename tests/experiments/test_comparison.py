@@ -109,7 +109,7 @@ def test_pandas_reads_the_table_and_the_records(whole):
 def test_kept_models_are_those_that_were_tested_last(whole, splits):
     setting = resolve(Setting(dataset="digits", rounds=5, **SMALL), 1200)
     plan = make_plan(Run("RS", 0, setting), splits)
-    images, labels = torch.from_numpy(plan.test_images), torch.from_numpy(plan.test_labels)
+    images, labels = torch.from_numpy(plan.test_inputs), torch.from_numpy(plan.test_labels)
     last = {
         (line["method"], line["client"]): line["test_accuracy"]
         for line in lines(whole)
@@ -140,7 +140,7 @@ def test_the_one_model_of_fedavg_is_the_average_whoever_was_there_last(splits, i
         model = build("lenet5", channels=1, classes=10, dimension=None, seed=7)
         model.load_state_dict(safetensors.torch.load_file(tmp_path / f"models/FL-{seed}/model.safetensors"))
         with torch.no_grad():
-            chosen = model.eval()(torch.from_numpy(plan.test_images)).argmax(1).numpy()
+            chosen = model.eval()(torch.from_numpy(plan.test_inputs)).argmax(1).numpy()
         assert (chosen == plan.test_labels).mean() == pytest.approx(line["test_accuracy"])
 
 

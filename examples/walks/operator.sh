@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# An operator: a relay with TLS, invitations from afar, a backup, a client put out, a restore, an upgrade of an old file.
+# Run it in an empty folder, with `repshare` and openssl installed: bash operator.sh OLD-RELAY.DB PORT
+set -euo pipefail
+old=$1 port=$2
+export REPSHARE_DB=$PWD/relay.db
+
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 -keyout relay.key -out relay.pem \
+    -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 2> /dev/null
+serve() {
+    repshare relay serve --port "$port" --certificate relay.pem --key relay.key &
+    relay=$!
+    trap 'kill $relay' EXIT
+    until curl --silent --fail --cacert relay.pem "https://localhost:$port/healthz" > /dev/null; do sleep 0.1; done
+}
+at="--at https://localhost:$port --token-file olga.token --ca relay.pem"
+
+repshare relay tasks create scans --input-shape 1 8 8 --input-range 0 255 --class-names healthy ill
+repshare relay invite olga --role admin --out olga.token
+serve
+repshare relay invite alice --task scans $at --out alice.token  # from another machine
+repshare relay invite bob --task scans $at --out bob.token
+repshare relay revoke bob --task scans --withdraw $at
+repshare relay backup monday.db
+kill "$relay" && wait "$relay" || true
+
+repshare relay restore monday.db --replace
+repshare relay check
+serve
+repshare relay tasks list
+kill "$relay" && wait "$relay" || true
+trap - EXIT
+
+repshare relay restore "$old" --db upgraded.db  # what an earlier version wrote
+repshare relay tasks list --db upgraded.db
