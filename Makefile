@@ -4,11 +4,11 @@ INSTALLED := .venv/.installed
 
 PAGES := build/pages
 
-.PHONY: help run test soak check package audit bench docs format lock hashes clean
+.PHONY: help run test soak check package audit bench docs tutorials format lock hashes clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
 
 run: $(INSTALLED) ## Set up, compare all methods on MNIST, show the table and where the figure is
 	$(BIN)/repshare compare --name first --resume --fallback digits
@@ -48,8 +48,13 @@ bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; 
 docs: $(INSTALLED) ## Build the documents as a site in build/site; a link that leads nowhere is an error
 	@rm -rf $(PAGES) && mkdir -p $(PAGES)
 	@cp -R *.md LICENSE docs benchmarks examples deploy $(PAGES)
+	@$(BIN)/jupyter-nbconvert --log-level WARN --to markdown $(PAGES)/docs/tutorials/*.ipynb && rm $(PAGES)/docs/tutorials/*.ipynb
+	@sed -i.bak 's/\.ipynb)/.md)/g' $(PAGES)/README.md $(PAGES)/docs/*.md $(PAGES)/docs/tutorials/*.md && find $(PAGES) -name '*.bak' -delete
 	$(BIN)/mkdocs build --strict
 	@echo "open build/site/index.html"
+
+tutorials: $(INSTALLED) ## Run the tutorials, and keep what they show
+	$(BIN)/jupyter-nbconvert --to notebook --execute --inplace docs/tutorials/*.ipynb
 
 format: $(INSTALLED) ## Put the formatting right
 	$(BIN)/ruff format .

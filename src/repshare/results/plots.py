@@ -17,7 +17,6 @@ from repshare.results.records import Line, find, group, mean_std
 
 Band = tuple[float, float, float]  # a mean, and the edges of what is shaded around it
 
-matplotlib.use("Agg")
 matplotlib.rcParams["svg.hashsalt"] = "repshare"  # else every drawing gives other names to its parts
 
 NUMBERED_CELLS, NAMED_CLIENTS = 400, 40  # more than these would not be readable
