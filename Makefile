@@ -48,8 +48,6 @@ bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; 
 docs: $(INSTALLED) ## Build the documents as a site in build/site; a link that leads nowhere is an error
 	@rm -rf $(PAGES) && mkdir -p $(PAGES)
 	@cp -R *.md LICENSE docs benchmarks examples deploy $(PAGES)
-	@$(BIN)/jupyter-nbconvert --log-level WARN --to markdown $(PAGES)/docs/tutorials/*.ipynb && rm $(PAGES)/docs/tutorials/*.ipynb
-	@sed -i.bak 's/\.ipynb)/.md)/g' $(PAGES)/README.md $(PAGES)/docs/*.md $(PAGES)/docs/tutorials/*.md && find $(PAGES) -name '*.bak' -delete
 	$(BIN)/mkdocs build --strict
 	@echo "open build/site/index.html"
 

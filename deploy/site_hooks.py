@@ -1,4 +1,4 @@
-"""Hooks of MkDocs (mkdocs.yml): what its theme leaves broken without a server, or without scripts from elsewhere."""
+"""Hooks of MkDocs (mkdocs.yml): notebooks as pages, and what its theme leaves broken without a server."""
 
 import shutil
 from pathlib import Path
@@ -6,6 +6,24 @@ from typing import Any
 
 # The theme's choice of colours stops at the first of these that is not there, as without highlight.js.
 STYLES = '<meta id="hljs-light"><meta id="hljs-dark">'
+
+
+def on_pre_build(config: Any) -> None:
+    """Make a page of each tutorial, with its pictures next to it."""
+    from nbconvert import MarkdownExporter
+
+    for path in Path(config["docs_dir"], "docs", "tutorials").glob("*.ipynb"):
+        text, made = MarkdownExporter().from_filename(str(path))  # type: ignore[no-untyped-call]
+        for name, picture in made["outputs"].items():
+            path.with_name(f"{path.stem}-{name}").write_bytes(picture)
+            text = text.replace(f"({name})", f"({path.stem}-{name})")
+        path.with_suffix(".md").write_text(text, "utf-8")
+        path.unlink()
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Let links to tutorials lead to their pages."""
+    return markdown.replace(".ipynb)", ".md)")
 
 
 def on_post_page(output: str, **_: Any) -> str:

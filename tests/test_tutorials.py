@@ -41,7 +41,11 @@ def test_a_tutorial_runs_from_its_first_cell_to_its_last(name):
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     nbformat.validate(notebook)
     for cell in notebook.cells:
-        cell.source = cell.source.replace('"rounds": 60', '"rounds": 2').replace("--rounds 20", "--rounds 4")
+        cell.source = (
+            cell.source.replace('"rounds": 60', '"rounds": 2')
+            .replace("--rounds 20", "--rounds 4")
+            .replace("--rounds 21", "--rounds 5")
+        )
     NotebookClient(notebook, timeout=300).execute()
     for shown in SHOWN[name]:
         assert re.search(shown, text_of(notebook), re.MULTILINE), (shown, text_of(notebook))

@@ -3,7 +3,6 @@
 # Run it in an empty folder, with `repshare` installed: bash hospital.sh URL TOKEN-FILE PARTY.PY:FUNCTION
 set -euo pipefail
 url=$1 token=$2 party=$3
-export OMP_NUM_THREADS=1
 
 repshare join "$url" --party "$party" --token-file "$token" --dry-run --agreement agreement.json
 repshare join --alone --party "$party" --agreement agreement.json --rounds 2 --state alone
@@ -14,7 +13,7 @@ until [ -s mine/records.jsonl ]; do sleep 0.1; done
 kill -KILL "$joined"  # the machine goes down
 wait "$joined" || true
 done_before=$(wc -l < mine/records.jsonl)
-repshare join "$url" --party "$party" --token-file "$token" --state mine --compare --rounds $((done_before + 3))
+repshare join "$url" --party "$party" --token-file "$token" --state mine --compare --rounds $((done_before + 2))
 
 repshare report mine --output mine.html
 repshare export mine --to classifier.onnx --party "$party"

@@ -1,0 +1,83 @@
+"""Three first hours, as scripts: a researcher's, a hospital's, an operator's (examples/walks)."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.relays import create_task, invite, prepare, start_relay
+
+ROOT = Path(__file__).parent.parent
+NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+PARTY = f"{ROOT / 'examples' / 'common_party.py'}"
+AGREED = ["--input-shape", "1", "8", "8", "--input-range", "0", "16", "--class-names", *NAMES]
+
+
+@pytest.fixture
+def walk(tmp_path):
+    """Run a walk in an empty folder, with this environment's commands; return what it printed."""
+
+    def run(name, *arguments):
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        script = ["bash", str(ROOT / "examples" / "walks" / f"{name}.sh"), *map(str, arguments)]
+        given = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(script, cwd=tmp_path, env=given, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+def test_a_researcher_compares_her_table_and_her_method_and_has_a_report(walk, tmp_path):
+    shown = walk("researcher")
+    for method in ("IL", "FL", "PROX", "CA", "CS"):
+        assert re.search(rf"\b{method}\b.*±", shown), method
+    lines = [json.loads(line) for line in (tmp_path / "runs/first/records.jsonl").read_text().splitlines()]
+    assert {(line["method"], line["seed"]) for line in lines} == {
+        (method, seed) for method in ("IL", "FL", "PROX", "CA", "CS") for seed in (0, 1)
+    }
+    assert "own mix" in shown
+    assert "tumours.csv" in (tmp_path / "first.html").read_text()
+
+
+def test_a_hospital_joins_is_killed_goes_on_and_uses_its_classifier(walk, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    create_task(tmp_path / "elsewhere", "digits", *AGREED)
+    tokens = {name: invite(tmp_path / "elsewhere", name, "--task", "digits") for name in ("alice", "bob")}
+    for name, token in tokens.items():
+        (tmp_path / f"{name}.token").write_text(token)
+    described = prepare("relay", "tasks", "describe", "digits", cwd=tmp_path / "elsewhere")
+    (tmp_path / "agreement.json").write_text(described)
+    with start_relay(tmp_path / "elsewhere") as relay:
+        command = [sys.executable, "-m", "repshare", "join", relay.url, "--party", f"{PARTY}:bob", "--token-file"]
+        other = subprocess.Popen(
+            [*command, "bob.token", "--state", "bob", "--threads", "1"], cwd=tmp_path, stdout=subprocess.DEVNULL
+        )
+        try:
+            shown = walk("hospital", relay.url, "alice.token", f"{PARTY}:alice")
+        finally:
+            other.kill()
+            other.wait()
+    assert "Nothing has been sent now" in shown
+    assert re.search(r"together [\d.]+%, network alone [\d.]+% \(after \d+ epochs\), space alone [\d.]+%", shown)
+    assert "resuming after round" in shown
+    assert (tmp_path / "predictions.csv").read_text().startswith("sample,label,class,name,probability\n0,7,")
+    assert (tmp_path / "classifier.onnx").stat().st_size > 10_000
+    assert "client alice in task digits" in (tmp_path / "mine.html").read_text()
+
+
+def test_an_operator_invites_from_afar_backs_up_restores_and_upgrades(walk, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shown = walk("operator", ROOT / "tests/relay/databases/format-0/relay.db", port)
+    assert "the client token of bob has ended" in shown
+    assert re.search(r"tokens restored to \S*/relay\.db", shown)
+    assert "everything that is stored can be read and is consistent" in shown
+    assert re.search(r"^scans: 2 classes in the common space .*; 0 published; invited: alice\n", shown, re.MULTILINE)
+    assert re.search(r"restored to \S*upgraded\.db", shown)
+    assert (tmp_path / "alice.token").stat().st_mode & 0o777 == 0o600
