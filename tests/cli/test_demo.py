@@ -48,13 +48,6 @@ class Demo:
         lines = [line.split(None, 2) for line in listing.splitlines() if str(self.folder) in line]
         return {args: int(pid) for pid, stat, args in lines if not stat.startswith("Z")}
 
-    def training(self):
-        """The processes, once every client has done a round of RS, and those of CS have started."""
-        folders = list(self.temporary.glob("repshare-demo-*"))
-        done = bool(folders) and all(records(folders[0] / f"{name}-RS") for name in ("alice", "bob"))
-        started = self.started()
-        return started if done and any("mallory" in line for line in started) else None
-
     def nothing_is_left(self):
         return not self.started() and not list(self.temporary.iterdir())
 
@@ -110,8 +103,7 @@ def test_four_ways_to_learn_and_one_that_sends_noise_and_is_noticed_and_removed(
 
 def test_ctrl_c_stops_every_process_and_leaves_nothing_behind(start):
     demo = start("--rounds", "100000", "--pace", "0.05", "--json")
-    running = eventually(demo.training, "all clients are training")
-    assert len(running) == 8, running  # a relay, two clients of two tasks, mallory, both alone, and the watchdog
+    eventually(lambda: len(demo.started()) > 5, "a relay and clients are there")
 
     demo.process.send_signal(signal.SIGINT)
     assert demo.process.wait(PATIENCE_SECONDS) == 130
