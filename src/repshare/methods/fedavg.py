@@ -167,4 +167,13 @@ def adapt(policy: Policy) -> Policy:
     return policy
 
 
-FL = Method("FL", "federated averaging", share, Average, absorb, adapt=adapt, models="one")
+FL = Method(
+    "FL",
+    "federated averaging",
+    share,
+    Average,
+    absorb,
+    adapt=adapt,
+    models="one",
+    source="McMahan et al., 2016: Communication-efficient learning of deep networks from decentralized data",
+)

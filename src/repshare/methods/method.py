@@ -37,6 +37,8 @@ class Method(NamedTuple):
     models: Literal["own", "one", "part", "pooled"] = "own"
     """The models to test. own: each client's. one: the server's, which all clients have. part: each client's, with
     the part that the server has of it. pooled: that of one client, which has everyone's data."""
+    source: str = ""
+    """The publication, as "Authors, year: title"."""
 
     @property
     def in_space(self) -> bool:
