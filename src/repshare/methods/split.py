@@ -62,7 +62,7 @@ class SplitLearner(Learner):
 class HeadAverage(Average):
     """The average of the server's copies of the head. They are at the server all the time: no traffic."""
 
-    part = staticmethod(head_of)
+    part, one_architecture = staticmethod(head_of), False
 
 
 def adapt(policy: Policy) -> Policy:
