@@ -24,7 +24,7 @@ from repshare.sharing import wire
 from repshare.simulation import Checkpoint, Inline, Processes, simulate
 
 STEPPING = ["FEDADAGRAD", "FEDADAM", "FEDYOGI", "FEDNOVA", "SCAFFOLD"]
-FAMILY = [*STEPPING, "FEDPER", "FEDPROX", "FINETUNE", "LGFEDAVG", "VRLSGD"]
+FAMILY = [*STEPPING, "FEDPER", "FEDPROX", "FINETUNE", "GOSSIP", "LGFEDAVG", "VRLSGD"]
 SMALL = Setting(dataset="digits", samples=150, clients=3, rounds=3, model=("mlp",), partition="unequal", ratio=3)
 RATE = 0.2
 
@@ -299,3 +299,52 @@ def test_heads_of_different_networks_are_averaged_but_layers_are_not(splits, inl
 def test_a_server_that_steps_needs_weights_to_begin_with(method, splits, inline):
     with pytest.raises(ConfigError, match="leave --independent-starts out"):
         next(simulate(Run(method, 0, replace(SMALL, independent_starts=True)), splits, inline))
+
+
+def gossip(graph, values):
+    """Clients of one weight each on this graph, after all have sent theirs: what each mixes, and the server."""
+    method, model = METHODS["GOSSIP"], one_weight()
+    server = method.serve(Task(2, 1), split(model, torch.zeros(2, 1)))
+    server.meet(graph)
+    data, parties = (torch.zeros(4, 1), torch.tensor([0, 1, 0, 1])), {}
+    for name, value in values.items():
+        parties[name] = Client(one_weight(), data, name=name, method=method).learner
+        parties[name].network.model[1].weight.data.fill_(value)
+        server.accept(name, method.share(parties[name], 1))
+
+    def mix():
+        for name in 2 * list(parties):  # twice: a client may be tested with a mixture before it goes on from it
+            method.absorb(parties[name], server.teach(name, Wants(0, 0)))
+        return {name: party.network.model[1].weight.item() for name, party in parties.items()}
+
+    return mix, server, parties
+
+
+def test_gossip_mixes_neighbours_and_keeps_the_mean_whatever_the_graph():
+    star = {"a": ["b", "c", "d"], "b": ["a"], "c": ["a"], "d": ["a"]}
+    mix, _, _ = gossip(star, {"a": 8.0, "b": 4.0, "c": 0.0, "d": -4.0})
+    assert mix() == {"a": 8 / 4 + 4 / 4 + 0 - 4 / 4, "b": 8 / 4 + 4 * 3 / 4, "c": 8 / 4, "d": 8 / 4 - 4 * 3 / 4}
+    ring = {"a": ["b", "d"], "b": ["a", "c"], "c": ["b", "d"], "d": ["a", "c"]}
+    mixed = gossip(ring, {"a": 9.0, "b": 0.0, "c": 3.0, "d": -3.0})[0]()
+    assert mixed == pytest.approx({"a": 2, "b": 4, "c": 0, "d": 3})
+    assert sum(mixed.values()) == pytest.approx(9)
+
+
+def test_gossip_leaves_out_who_has_sent_nothing_and_what_is_older():
+    mix, server, parties = gossip({"a": ["b"], "b": ["a"], "c": []}, {"a": 2.0, "c": 5.0})
+    assert mix() == {"a": 2.0, "c": 5.0}
+    parties["a"].network.model[1].weight.data.fill_(7.0)
+    server.accept("a", METHODS["GOSSIP"].share(parties["a"], 0))
+    assert wire.decode_weights(server.sent["a"])[0]["1.weight"].item() == 2.0
+
+
+def test_gossip_uses_the_topology_and_counts_each_neighbours_bytes(splits, inline):
+    def down(topology):
+        run = Run("GOSSIP", 0, replace(SMALL, clients=5, rounds=2, topology=topology))
+        first, second = bits(run, splits, inline)
+        assert {record.bytes_up for record in first} == {record.bytes_up for record in second}
+        return [round(record.bytes_down / record.bytes_up) for record in second]
+
+    assert down(None) == down("ring") == [2] * 5
+    assert down("complete") == [4] * 5
+    assert down("star") == [4, 1, 1, 1, 1]

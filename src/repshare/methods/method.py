@@ -46,6 +46,11 @@ class Method(NamedTuple):
         return issubclass(self.learner, CommonLearner)
 
     @property
+    def shares_weights(self) -> bool:
+        """Return whether clients share weights of all their layers, or of those before the head: all need one model."""
+        return getattr(self.serve, "one_architecture", self.models == "one")
+
+    @property
     def add_up(self) -> Callable[[Mapping[str, bytes]], Any] | None:
         """The function that combines several clients' bytes for the server's `accept_sum`, if its class has one."""
         return getattr(self.serve, "add_up", None)
