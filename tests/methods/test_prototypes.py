@@ -105,6 +105,7 @@ def test_the_loss_and_the_decision_are_their_formulas(digits):
     features = client.features(tested).numpy()
     nearest = [np.linalg.norm(prototypes[:8] - row, axis=1).argmin() for row in features]
     assert client.predict(tested).tolist() == nearest
+    assert learner.scores(Samples((tested, truth)))[:, 8:].isneginf().all()  # nobody has these
     assert learner.evaluate(Samples((tested, truth))).accuracy > 0.15
 
 

@@ -1,8 +1,8 @@
 """FEDPROTO: clients share the mean feature vector of each class, and pull theirs towards everyone's.
 
 C̄_j = Σ_i n_ij/n_j · C_ij, the mean of clients' prototypes of class j. (The paper's formula divides it by the number of
-clients, too, which would only shrink it: that is left out.) Loss of a batch: CE + λ · Σ_j ‖φ̄_j − C̄_j‖² / d', where φ̄_j is
-the mean feature of the batch's samples of class j. The class of a sample is that of the nearest C̄_j. Models may differ.
+clients, too, which would only shrink it: that is left out.) Loss of a batch: CE + λ · Σ_j ‖φ̄_j − C̄_j‖² / d', with φ̄_j
+the mean feature of its samples of class j. The class of a sample is that of the nearest C̄_j. Models may differ.
 """
 
 import sys
