@@ -1,6 +1,6 @@
 """A method of your own: FedProx (Li et al., 2018), FedAvg in which clients stay close to where they started.
 
-repshare compare --methods IL FL examples/fedprox.py:FEDPROX --method-options FEDPROX.mu=0.1 --partition shards
+repshare compare --methods IL FL examples/fedprox.py:PROX --method-options PROX.mu=0.1 --partition shards
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from repshare.methods import FL, fedavg
 
 @dataclass(frozen=True)
 class Options:
-    """Set with --method-options FEDPROX.mu=0.1."""
+    """Set with --method-options PROX.mu=0.1."""
 
     mu: float = 0.01
     """How strongly weights are pulled back to the average that the round began with."""
@@ -33,4 +33,5 @@ def loss(learner: Learner, batch: Batch) -> Tensor:
     return mu / 2 * torch.stack([each.square().sum() for each in moved]).sum()
 
 
-FEDPROX = FL._replace(name="FEDPROX", title="FedAvg, kept close", absorb=absorb, loss=loss, options=Options())
+SOURCE = "Li et al., 2018: Federated optimization in heterogeneous networks"
+PROX = FL._replace(name="PROX", title="FedAvg, kept close", absorb=absorb, loss=loss, options=Options(), source=SOURCE)

@@ -67,7 +67,7 @@ def test_the_example_of_ones_own_data_and_model_runs(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("example", "most_lines"), [("fedprox.py:FEDPROX", 40), ("own_loss.py:CONTRAST", 45)])
+@pytest.mark.parametrize(("example", "most_lines"), [("fedprox.py:PROX", 40), ("own_loss.py:CONTRAST", 45)])
 def test_the_examples_of_ones_own_method_run_as_they_say(example, most_lines, tmp_path):
     path = ROOT / "examples" / example.partition(":")[0]
     assert len(path.read_text().splitlines()) <= most_lines

@@ -87,7 +87,7 @@ class Client:
         self.samples = samples
         self.learner = self._make_learner(model, samples, head, common)
         self.learner.norm_bound = norm_bound
-        if not self.policy.share_inputs and method.share is not None and method.models != "one":
+        if not self.policy.share_inputs and method.share is not None and not method.shares_weights:
             features.check(self.learner.made, type(model).__name__)
         self.test = Samples(test, device=device) if test is not None and not isinstance(test, Samples) else test
         if self.test is not None:

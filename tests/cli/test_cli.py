@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ import pytest
 from repshare.cli.main import COMMANDS, CommandGroup, main
 from repshare.cli.parsing.groups import LAYOUTS, grouped
 from repshare.cli.parsing.options import options_of
-from repshare.config import Setting
 from support.processes import REPSHARE, Process
 from support.warm import run_warm, start_warm
 
@@ -189,7 +187,10 @@ def test_own_data_and_own_model_work_from_the_command_line(tmp_path):
         (["--model", "lenet6"], "unknown model 'lenet6'"),
         (["--methods", "IL", "XX"], "unknown method 'XX'"),
         (["--methods"], "methods are missing"),
-        (["--methods", "own.py"], "unknown method 'own.py': choose CL, IL, FL, FD, RS, CA, CS, FC, SL, or your own as"),
+        (
+            ["--methods", "own.py"],
+            "unknown method 'own.py': choose CL, IL, FL, FD, RS, CA, CS, another of `repshare methods`, or your own as",
+        ),
         (["--methods", "IL", "none.py:MINE"], "none.py:MINE: there is no file none.py"),
         (["--methods", "own.py:MINE"], "there is no 'MINE'; the methods in this file are NOTHING, RS2, TAKEN"),
         (["--methods", "own.py:narrow"], "narrow is a function; the methods in this file are NOTHING"),
@@ -374,7 +375,7 @@ def test_defaults_are_shown_as_they_are_typed(capsys):
     _, shown, _ = call(capsys, "compare", "--help-all")
     words = " ".join(shown.split())
     assert (
-        "--methods METHOD ... Methods to compare: any of the list above, or your own as file.py:NAME. Default: "
+        "--methods METHOD ... Methods to compare: any of `repshare methods`, or your own as file.py:NAME. Default: "
         in words
     )
     assert "file.py:NAME. Default: CL IL FL FD RS CA CS. --method-options" in words
@@ -383,13 +384,38 @@ def test_defaults_are_shown_as_they_are_typed(capsys):
 
 
 @pytest.mark.parametrize("name", ["compare", "run"])
-def test_the_help_lists_every_method_by_itself(capsys, name):
+def test_the_help_lists_the_usual_methods_and_those_that_are_named(capsys, name):
+    named = ["--methods", "sl", "IL"] if name == "compare" else ["sl"]
+    listed = re.search(r"^methods:\n((?:  .*\n)+)", call(capsys, name, *named, "--help")[1], re.MULTILINE).group(1)
+    names = [line.split()[0] for line in listed.splitlines()]
+    assert names == ["CL", "IL", "FL", "FD", "RS", "CA", "CS", "SL", "more:"]
+    assert listed.endswith(" more: `repshare methods`\n")
+
+
+def test_the_list_of_methods_has_every_method_with_its_source(capsys):
     from repshare.methods import METHODS
 
-    listed = re.search(r"^methods:\n((?:  .*\n)+)", call(capsys, name, "--help")[1], re.MULTILINE).group(1)
-    assert [line.split(maxsplit=1) for line in listed.splitlines()] == [[m.name, m.title] for m in METHODS.values()]
-    settings = {field.name for field in fields(Setting)}  # what the help describes as options of the command
-    assert all({f.name for f in fields(m.options)} <= settings for m in METHODS.values() if m.options is not None)
+    main(["methods", "--json"])
+    assert json.loads(capsys.readouterr().out) == {
+        m.name: {"title": m.title, "source": m.source} for m in METHODS.values()
+    }
+    assert {name for name, method in METHODS.items() if not method.source} == {"CL", "IL"}
+    main(["methods"])
+    listed = capsys.readouterr().out
+    assert all(re.search(rf"^{name} +{re.escape(m.title)}$", listed, re.MULTILINE) for name, m in METHODS.items())
+
+
+def test_a_method_that_is_named_is_shown_with_its_options(tmp_path, monkeypatch, capsys):
+    (tmp_path / "own.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    main(["methods", "own.py:RS2", "fc", "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["RS2"]["options"] == {"RS2.width=1.0": "How wide it is."}
+    assert shown["FC"]["options"] == {}  # they are the command's
+    main(["methods", "own.py:RS2"])
+    assert "RS2.width=1.0  How wide it is.\n" in capsys.readouterr().out
+    code, _, error = call(capsys, "methods", "XX")
+    assert (code, error.count("\n"), "unknown method 'XX'" in error) == (2, 1, True)
 
 
 def test_the_help_shows_an_own_method_with_its_options(tmp_path, monkeypatch, capsys):
@@ -409,20 +435,20 @@ def test_the_help_shows_an_own_method_with_its_options(tmp_path, monkeypatch, ca
 def test_an_own_method_runs_from_the_command_line_and_goes_on_where_it_stopped(tmp_path):
     example = Path(__file__).parents[2] / "examples/fedprox.py"
     (tmp_path / "mine.py").write_text(example.read_text())
-    arguments = ["compare", *TINY, "--methods", "FL", "mine.py:FEDPROX", "--method-options", "FEDPROX.mu=0.5"]
+    arguments = ["compare", *TINY, "--methods", "FL", "mine.py:PROX", "--method-options", "PROX.mu=0.5"]
     seen = {}
     for name, where in (("inline", ["--inline"]), ("two", ["--workers", "2"])):
         done = repshare(*arguments, "--name", name, *where, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert "FEDPROX  FedAvg, kept close" in done.stdout
+        assert "PROX  FedAvg, kept close" in done.stdout
         seen[name] = records(tmp_path / "runs" / name)
     assert seen["inline"] == seen["two"]
-    assert {line["method"] for line in seen["two"]} == {"FL", "FEDPROX"}
+    assert {line["method"] for line in seen["two"]} == {"FL", "PROX"}
     described = json.loads((tmp_path / "runs/two/run.json").read_text())
-    assert described["methods"] == ["FL", "mine.py:FEDPROX"]
-    assert described["setting"]["method_options"] == ["FEDPROX.mu=0.5"]
-    other = repshare(*arguments[:-1], "FEDPROX.mu=0.6", "--name", "two", "--resume", cwd=tmp_path)
-    assert (other.returncode, "method_options ['FEDPROX.mu=0.5'] there" in other.stderr) == (2, True)
+    assert described["methods"] == ["FL", "mine.py:PROX"]
+    assert described["setting"]["method_options"] == ["PROX.mu=0.5"]
+    other = repshare(*arguments[:-1], "PROX.mu=0.6", "--name", "two", "--resume", cwd=tmp_path)
+    assert (other.returncode, "method_options ['PROX.mu=0.5'] there" in other.stderr) == (2, True)
     assert repshare(*arguments, "--name", "two", "--resume", cwd=tmp_path).returncode == 0
 
 
@@ -494,7 +520,11 @@ def test_help_needs_neither_pytorch_nor_numpy_nor_the_parser():
 
 WITHOUT_PYTORCH = """
 import sys
-sys.modules["torch"] = None  # importing it raises ModuleNotFoundError, as where it is not installed
+class Finder:  # importing PyTorch raises ModuleNotFoundError, as where it is not installed
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError(name=name)
+sys.meta_path.insert(0, Finder())
 from repshare.cli.main import main
 for arguments in ARGUMENTS:
     try:
@@ -507,7 +537,7 @@ for arguments in ARGUMENTS:
 def test_without_pytorch_every_help_works_and_commands_say_what_to_install():
     helps = [[*name.split(), "--help"] for name in [*GROUPS, *LEAVES]]
     needing = [["compare", "--dataset", "digits"], ["run", "RS"], ["join", "http://localhost:1", "--party", "a.py:b"]]
-    code = WITHOUT_PYTORCH.replace("ARGUMENTS", repr([*helps, *needing]))
+    code = WITHOUT_PYTORCH.replace("ARGUMENTS", repr([*helps, ["methods"], *needing]))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     how = "pip install -c constraints.txt '.[learn]' in a clone of repshare"
     install = f"repshare: this needs torch, which is not installed: {how}"

@@ -40,7 +40,7 @@ def test_two_nodes_give_the_same_bits_as_one_process(two_nodes, splits, tmp_path
     assert len([node for node in two_nodes.nodes() if node["Alive"]]) == 2
     with Inline() as inline, Cluster() as cluster:
         assert cluster.count == 2
-        for method in (f"{Path(__file__).parents[2]}/examples/fedprox.py:FEDPROX", "FL", "RS"):
+        for method in (f"{Path(__file__).parents[2]}/examples/fedprox.py:PROX", "FL", "RS"):
             run = Run(method, 0, SMALL)
             whole = plain(simulate(run, splits, inline))
             assert plain(simulate(run, splits, cluster)) == whole

@@ -1,7 +1,6 @@
 """`repshare compare` and `run`: learning, simulated on one machine or a cluster."""
 
 import os
-import re
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -18,8 +17,7 @@ from repshare.cli.parsing.options import Json
 from repshare.cli.privacy import policy_warnings
 from repshare.config import METHODS, Setting
 from repshare.errors import ConfigError, DataError
-from repshare.fields import check_least, field_helps
-from repshare.imports import is_reference
+from repshare.fields import check_least
 from repshare.results import terminal
 from repshare.results.records import Folder
 
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from repshare.experiments.comparison import Step
     from repshare.results.trackers import Tracker
     from repshare.simulation import Workers
-
-BUILT_IN = re.compile(r'^[A-Z]+ = Method\(\s*"(.+?)",\s*"(.+?)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -79,10 +75,10 @@ def compare(
 
     repshare compare --methods IL RS --partition dirichlet --alpha 0.5 --seeds 3
 
-    repshare compare --methods FL examples/fedprox.py:FEDPROX --method-options FEDPROX.mu=0.1
+    repshare compare --methods FL examples/fedprox.py:PROX --method-options PROX.mu=0.1
 
     Args:
-        methods: Methods to compare: any of the list above, or your own as file.py:NAME.
+        methods: Methods to compare: any of `repshare methods`, or your own as file.py:NAME.
         seeds: Number of seeds. Each has its own split and starting weights.
         fallback: Dataset to use, with a warning, if the first cannot be downloaded.
     """
@@ -97,32 +93,10 @@ def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: 
     repshare run FL --independent-starts
 
     Args:
-        method: One of the list above, or your own as file.py:NAME.
+        method: One of `repshare methods`, or your own as file.py:NAME.
         seeds: Number of seeds. Each has its own split and starting weights.
     """
     _compare(f"run-{method.rpartition(':')[2]}", setting, output, (method,), seeds, None)
-
-
-def list_methods(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield, for the help, all methods, the user's own that the arguments name, and the options of each.
-
-    Built-in ones are read from their files: importing them would import PyTorch, which takes seconds.
-    """
-    files = sorted((Path(__file__).parents[1] / "methods").glob("*.py"))
-    titles = dict(found for file in files for found in BUILT_IN.findall(file.read_text("utf-8")))
-    yield from ((name, titles[name]) for name in {**dict.fromkeys(METHODS), **titles})
-    named = True  # by position, for `run`
-    for argument in arguments:
-        if argument.startswith("-"):
-            named = argument == "--methods"
-        elif named and is_reference(argument):
-            from repshare.methods import find_method
-
-            method = find_method(argument)
-            yield method.name, method.title
-            helps = {} if method.options is None else field_helps(type(method.options))
-            for name, help in helps.items():
-                yield f"  {method.name}.{name}={getattr(method.options, name)}", help
 
 
 def _compare(

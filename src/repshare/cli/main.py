@@ -71,6 +71,7 @@ COMMANDS: Commands = {
     "demo": Command("Watch clients with different networks learn together.", "demo.command:demo"),
     "compare": Command("Compare methods on the same data: a table, a figure, all records.", "learning:compare"),
     "run": Command("Run one method.", "learning:run"),
+    "methods": Command("List the methods, with the publication of each.", "methods:methods"),
     "new": Command("Make a small project to start from.", "new.command:new"),
     "report": Command("Write one HTML file about recorded runs.", "report:report"),
     "reproduce": Command("Reproduce the paper's tables and figures, and further studies.", "reproduce:reproduce"),
@@ -162,7 +163,7 @@ def _call(program: str, chosen: Command, arguments: list[str]) -> None:
 
     command = chosen.load()
     if any(word in arguments for word in HELP):
-        from repshare.cli.learning import list_methods
+        from repshare.cli.methods import list_methods
 
         methods = list_methods(arguments) if program in ("repshare compare", "repshare run") else ()
         print(describe(program, command, methods, everything="--help-all" in arguments))

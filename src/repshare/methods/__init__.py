@@ -1,5 +1,6 @@
-"""The ways to learn together, and alone, by their letters. Every `Method` in a file of this folder is one of them."""
+"""The ways to learn together, and alone, by their letters. Every `Method` below this folder is one of them."""
 
+import difflib
 import pkgutil
 import re
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from repshare.config import METHODS as USUAL
 from repshare.config import Setting
 from repshare.errors import ConfigError
 from repshare.fields import parse_options
@@ -27,8 +29,8 @@ __all__ = ["CA", "CL", "CS", "FC", "FD", "FL", "IL", "METHODS", "RS", "SL", "Met
 
 def _discover() -> Iterator[Method]:
     yield from (CL, IL, FL, FD, RS, CA, CS)  # the paper's table begins like this, and so does the help
-    for file in pkgutil.iter_modules(__path__):
-        module = import_module(f"{__name__}.{file.name}")
+    for file in pkgutil.walk_packages(__path__, f"{__name__}."):
+        module = import_module(file.name)
         yield from (value for value in vars(module).values() if isinstance(value, Method))
 
 
@@ -49,7 +51,9 @@ def find_method(name: str, setting: Setting | None = None) -> Method:
     elif name.upper() in METHODS:
         method = METHODS[name.upper()]
     else:
-        raise ConfigError(f"unknown method {name!r}: choose {', '.join(METHODS)}, or your own as file.py:NAME")
+        near = difflib.get_close_matches(name.upper(), METHODS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(USUAL)}, another of `repshare methods`,"
+        raise ConfigError(f"unknown method {name!r}: {hint} or your own as file.py:NAME")
     return method if setting is None else method._replace(options=_settle(method, setting))
 
 

@@ -37,4 +37,11 @@ class CodeLearner(Learner):
         self.lesson = Lesson(torch.from_numpy(codes).to(like), ~nobody, observations, nobody)
 
 
-FC = Method("FC", "fixed codes (a control: no communication)", options=CodeOptions(), learner=CodeLearner, adapt=adapt)
+FC = Method(
+    "FC",
+    "fixed codes (a control: no communication)",
+    options=CodeOptions(),
+    learner=CodeLearner,
+    adapt=adapt,
+    source="new here",
+)

@@ -71,5 +71,21 @@ def _common(learner: Learner) -> CommonLearner:
     return learner
 
 
-CS = Method("CS", "sharing in a common space", share, serve, absorb, learner=CommonLearner, adapt=adapt, models="part")
-CA = Method("CA", "the common space alone (a control: nothing is shared)", learner=CommonLearner, adapt=adapt_alone)
+CS = Method(
+    "CS",
+    "sharing in a common space",
+    share,
+    serve,
+    absorb,
+    learner=CommonLearner,
+    adapt=adapt,
+    models="part",
+    source="new here",
+)
+CA = Method(
+    "CA",
+    "the common space alone (a control: nothing is shared)",
+    learner=CommonLearner,
+    adapt=adapt_alone,
+    source="new here",
+)

@@ -34,4 +34,13 @@ def adapt(policy: Policy) -> Policy:
     return replace(policy, lambda_disc=0.0, m_up=0, m_down=0)
 
 
-FD = Method("FD", "federated distillation (logits)", share, serve, absorb, learner=LogitLearner, adapt=adapt)
+FD = Method(
+    "FD",
+    "federated distillation (logits)",
+    share,
+    serve,
+    absorb,
+    learner=LogitLearner,
+    adapt=adapt,
+    source="Jeong et al., 2018: Federated distillation and augmentation under non-IID private data",
+)

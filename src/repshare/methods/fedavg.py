@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from repshare.board import Wants
 from repshare.config import Policy
@@ -19,7 +20,16 @@ from repshare.sharing import fixed_point, wire
 from repshare.sharing.task import Task
 
 Weights = Mapping[str, NDArray[Any]]
-Part = Callable[[Network], torch.nn.Module]  # what is averaged of a network
+
+
+class Stateful(Protocol):
+    """A module, or some tensors of one."""
+
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """Return tensors by name, which share memory with the module's."""
+
+
+Part = Callable[[Network], Stateful]  # what is averaged of a network
 
 model_of: Part = attrgetter("model")
 
@@ -42,20 +52,28 @@ def share(learner: Learner, round: int, part: Part = model_of) -> bytes:
 def absorb(learner: Learner, body: bytes, part: Part = model_of) -> None:
     """Continue from the average, if there is any."""
     weights, _, _ = wire.decode_weights(body)
-    own = part(learner.network).state_dict()
-    if not weights:
-        return  # no client has sent any yet
+    if weights:  # some client has sent its own
+        copy_into(part(learner.network).state_dict(), weights)
+
+
+def copy_into(own: Mapping[str, Tensor], weights: Weights) -> None:
+    """Copy an average into tensors of the same names and shapes."""
     if {name: array.shape for name, array in weights.items()} != {name: tensor.shape for name, tensor in own.items()}:
         raise Malformed("the average is of another architecture than this client's model")
     if not all(np.isfinite(array).all() for array in weights.values()):
         raise Malformed("a number of the average is not finite")
-    for name, tensor in own.items():  # shares memory with the model
+    for name, tensor in own.items():
         tensor.copy_(torch.from_numpy(weights[name]))
 
 
-def read_weights(model: torch.nn.Module) -> Weights:
+def read_weights(model: Stateful) -> Weights:
     """Return a model's tensors by name."""
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    return as_arrays(model.state_dict())
+
+
+def as_arrays(tensors: Mapping[str, Tensor]) -> Weights:
+    """Return the same tensors as NumPy's."""
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     half = (torch.bfloat16, torch.float16)  # NumPy has no bfloat16
     return {name: (tensor.float() if tensor.dtype in half else tensor).numpy() for name, tensor in weights.items()}
 
@@ -102,6 +120,7 @@ class Average:
     """The average of the newest round's weights; it grows with the clients that have sent theirs."""
 
     add_up, part = staticmethod(add_up), staticmethod(model_of)
+    one_architecture = True  # whether all clients must have the same model
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
         """Begin with the weights of this network, if any."""
@@ -131,10 +150,13 @@ class Average:
     def teach(self, client: str, wants: Wants) -> bytes:
         """Return the average so far; no tensors before anyone has sent any."""
         if self._body is None:
-            kept = self._sum
-            means = {n: fixed_point.mean(t, kept.samples).astype(kept.like[n].dtype) for n, t in kept.totals.items()}
-            self._body = wire.encode_weights(means, round=kept.round, samples=kept.samples)
+            self._body = wire.encode_weights(self.means(), round=self._sum.round, samples=self._sum.samples)
         return self._body
+
+    def means(self) -> Weights:
+        """Return the average of the newest round so far."""
+        kept = self._sum
+        return {n: fixed_point.mean(t, kept.samples).astype(kept.like[n].dtype) for n, t in kept.totals.items()}
 
     def save(self) -> bytes:
         """Return all that is needed to continue to the same bits."""
@@ -167,4 +189,13 @@ def adapt(policy: Policy) -> Policy:
     return policy
 
 
-FL = Method("FL", "federated averaging", share, Average, absorb, adapt=adapt, models="one")
+FL = Method(
+    "FL",
+    "federated averaging",
+    share,
+    Average,
+    absorb,
+    adapt=adapt,
+    models="one",
+    source="McMahan et al., 2016: Communication-efficient learning of deep networks from decentralized data",
+)

@@ -37,11 +37,18 @@ class Method(NamedTuple):
     models: Literal["own", "one", "part", "pooled"] = "own"
     """The models to test. own: each client's. one: the server's, which all clients have. part: each client's, with
     the part that the server has of it. pooled: that of one client, which has everyone's data."""
+    source: str = ""
+    """The publication, as "Authors, year: title"."""
 
     @property
     def in_space(self) -> bool:
         """Return whether clients learn dual variables in a common space, next to their networks."""
         return issubclass(self.learner, CommonLearner)
+
+    @property
+    def shares_weights(self) -> bool:
+        """Return whether clients share weights of all their layers, or of those before the head: all need one model."""
+        return getattr(self.serve, "one_architecture", self.models == "one")
 
     @property
     def add_up(self) -> Callable[[Mapping[str, bytes]], Any] | None:

@@ -29,4 +29,11 @@ def absorb(learner: Learner, body: bytes) -> None:
     learner.lesson = lay_out(wire.decode_teacher(body), learner)
 
 
-RS = Method("RS", "representation sharing (the paper)", share, serve, absorb)
+RS = Method(
+    "RS",
+    "representation sharing (the paper)",
+    share,
+    serve,
+    absorb,
+    source="Berdoz et al., 2022: Scalable collaborative learning via representation sharing",
+)

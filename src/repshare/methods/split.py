@@ -62,7 +62,7 @@ class SplitLearner(Learner):
 class HeadAverage(Average):
     """The average of the server's copies of the head. They are at the server all the time: no traffic."""
 
-    part = staticmethod(head_of)
+    part, one_architecture = staticmethod(head_of), False
 
 
 def adapt(policy: Policy) -> Policy:
@@ -72,4 +72,14 @@ def adapt(policy: Policy) -> Policy:
 
 
 send, receive = partial(share, part=head_of), partial(absorb, part=head_of)
-SL = Method("SL", "split learning", send, HeadAverage, receive, learner=SplitLearner, adapt=adapt, models="part")
+SL = Method(
+    "SL",
+    "split learning",
+    send,
+    HeadAverage,
+    receive,
+    learner=SplitLearner,
+    adapt=adapt,
+    models="part",
+    source="Gupta and Raskar, 2018: Distributed learning of deep neural network over multiple agents",
+)

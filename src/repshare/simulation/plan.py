@@ -243,7 +243,7 @@ def make_task(plan: Plan) -> Task:
         raise ConfigError(
             f"there is no peer {min(strangers)!r}: clients are called client 1 to client {setting.clients}"
         )
-    if method.models == "one" and len(set(names)) > 1:
+    if method.shares_weights and len(set(names)) > 1:
         raise ConfigError(f"{method.name} averages weights, so it needs one model, not {', '.join(setting.model)}")
     networks = {name: _network(plan, name, seed=0) for name in dict.fromkeys(names)}
     if method.in_space:

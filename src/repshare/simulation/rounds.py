@@ -184,13 +184,19 @@ class Simulation:
         return self.method.serve(task, common_start(self.plan) if common else None, self.method.options)
 
     def _connect(self) -> Graph | None:
-        """Return who is whose neighbour, if clients do without a server."""
+        """Return who is whose neighbour, if clients do without a server. One that stands for peers keeps it itself."""
         setting, seed = self.run.setting, self.run.seed
-        if setting.topology is None or not isinstance(self.server, Board):
+        meet = getattr(self.server, "meet", None)
+        topology = setting.topology or (None if meet is None else "ring")
+        if topology is None or not (meet or isinstance(self.server, Board)):
             return None
         rng = random.Random(derive(seed, "topology"))
         chance, degree = setting.link_chance, setting.degree
-        return make_graph(setting.topology, self.plan.clients, rng, degree=degree, chance=chance)
+        graph = make_graph(topology, self.plan.clients, rng, degree=degree, chance=chance)
+        if meet is None:
+            return graph
+        meet({self.plan.name(i): [self.plan.name(other) for other in others] for i, others in enumerate(graph)})
+        return None
 
     def _teach(self, client: int, number: int, wants: Wants | None) -> bytes | None:
         if self.server is None:

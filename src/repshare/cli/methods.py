@@ -1,0 +1,94 @@
+"""`repshare methods`: the methods, and where each was published; and their list in the help of other commands."""
+
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from repshare.cli.parsing.options import Json
+from repshare.config import METHODS as USUAL
+from repshare.config import Setting
+from repshare.fields import field_helps
+from repshare.imports import is_reference
+from repshare.results.terminal import print_json
+
+if TYPE_CHECKING:
+    from repshare.methods import Method
+
+FOLDER = Path(__file__).parents[1] / "methods"
+
+
+def methods(names: Annotated[tuple[str, ...], tyro.conf.Positional] = (), json: Json = False) -> None:
+    """List the methods, with the publication of each. Those that are named are shown with their options.
+
+    repshare methods
+
+    repshare methods FEDPROX examples/fedprox.py:PROX
+
+    Args:
+        names: Methods to show: any of the list, or your own as file.py:NAME. Default: all.
+    """
+    rows: dict[str, dict[str, Any]] = _show(names) if names else read_methods()
+    if json:
+        print_json(rows)
+        return
+    width = max(map(len, rows))
+    for name, row in rows.items():
+        print(f"{name:<{width}}  {row['title']}")
+        if row["source"]:
+            print(f"{'':<{width}}    {row['source']}")
+        for option, help in row.get("options", {}).items():
+            print(f"{'':<{width}}    {option}  {help}")
+
+
+def read_methods() -> dict[str, dict[str, Any]]:
+    """Return title and source of each built-in method by its name, those that are compared by default first.
+
+    They are read from their files: importing them would import PyTorch, which takes seconds.
+    """
+    found = dict[str, dict[str, Any]]()
+    for file in sorted(FOLDER.rglob("*.py")):
+        for node in ast.parse(file.read_text("utf-8")).body:
+            made = node.value if isinstance(node, ast.Assign) else None
+            if isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id == "Method":
+                name, title = (ast.literal_eval(argument) for argument in made.args[:2])
+                sources = [ast.literal_eval(each.value) for each in made.keywords if each.arg == "source"]
+                found[name] = {"title": title, "source": "".join(sources)}
+    return {name: found[name] for name in {**dict.fromkeys(USUAL), **found}}
+
+
+def list_methods(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield, for the help, the methods that are compared by default, and those named by the arguments with options."""
+    known = read_methods()
+    yield from ((name, known[name]["title"]) for name in USUAL)
+    named = True  # by position, for `run`
+    for argument in arguments:
+        if argument.startswith("-"):
+            named = argument == "--methods"
+        elif named and (is_reference(argument) or (argument.upper() in known and argument.upper() not in USUAL)):
+            for name, row in _show([argument]).items():
+                yield name, row["title"]
+                yield from ((f"  {option}", help) for option, help in row["options"].items())
+    yield "", "more: `repshare methods`"
+
+
+def _show(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return title, source and options of these methods, each option with its default."""
+    from repshare.methods import find_method
+
+    found = [find_method(name) for name in names]
+    return {each.name: {"title": each.title, "source": each.source, "options": _options(each)} for each in found}
+
+
+def _options(method: "Method") -> dict[str, str]:
+    """Return the description of each option as METHOD.option=default, but for those that are the setting's."""
+    from repshare.methods import METHODS
+
+    helps = {} if method.options is None else field_helps(type(method.options))
+    return {
+        f"{method.name}.{name}={getattr(method.options, name)}": help
+        for name, help in helps.items()
+        if method.name not in METHODS or not hasattr(Setting, name)
+    }
