@@ -1,5 +1,6 @@
 """Real data, loaded once: scikit-learn's handwritten digits, which need no network."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -16,7 +17,13 @@ hypothesis.settings.load_profile("patient")
 # A shell starts what it puts in the background deaf to Ctrl-C, and so would be every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Several test processes share a few cores: threads of PyTorch that wait for each other would take them from the others.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 SLOWEST = (  # longest first: where several processes share the files, none is left with a long one at the end
+    "simulation/test_cluster.py",
+    "test_walks.py",
+    "test_tutorials.py",
     "relay/test_relay_memory.py",
     "relay/test_relay_clocks.py",
     "relay/page/test_page.py",
@@ -25,7 +32,7 @@ SLOWEST = (  # longest first: where several processes share the files, none is l
     "exchange/test_peer.py",
     "cli/test_cli.py",
     "relay/test_relay_faults.py",
-    "simulation/test_cluster.py",
+    "party/test_ten_parties.py",
     "relay/test_relay_server.py",
     "stores/test_damage.py",
     "experiments/test_experiments.py",
