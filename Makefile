@@ -4,7 +4,7 @@ INSTALLED := .venv/.installed
 
 PAGES := build/pages
 
-.PHONY: help run test soak check package audit bench docs tutorials format lock hashes clean
+.PHONY: help run test walks soak check package audit bench docs tutorials format lock hashes clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -13,7 +13,7 @@ help: ## Show this
 run: $(INSTALLED) ## Set up, compare all methods on MNIST, show the table and where the figure is
 	$(BIN)/repshare compare --name first --resume --fallback digits
 
-test: $(INSTALLED) ## Set up, run all tests
+test: $(INSTALLED) ## Set up, run all tests but the walks
 	@command -v redis-server >/dev/null || { echo "installing redis-server, which tests of the relay need"; \
 		apt-get update -qq && apt-get install -y -qq redis-server; } || { \
 		echo "cannot: install it yourself (apt-get install redis-server, dnf install redis, brew install redis)"; exit 1; }
@@ -21,7 +21,10 @@ test: $(INSTALLED) ## Set up, run all tests
 		echo "installing chromium, which tests of the relay's page need"; \
 		apt-get update -qq && apt-get install -y -qq chromium; } || { \
 		echo "cannot: install it yourself (apt-get install chromium, dnf install chromium, brew install chromium)"; exit 1; }
-	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --ignore tests/walks
+
+walks: $(INSTALLED) ## Run the tutorials, and three first hours as scripts (examples/walks), from beginning to end
+	$(BIN)/pytest --numprocesses 2 tests/walks
 
 soak: $(INSTALLED) ## Kill, fuzz and abuse for up to an hour, or resume that (SOAK=--restart: start over); docs/results/soak.md
 	cd tests && ../$(BIN)/python -m soak $(SOAK)

@@ -22,8 +22,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 SLOWEST = (  # longest first: where several processes share the files, none is left with a long one at the end
     "simulation/test_cluster.py",
-    "test_walks.py",
-    "test_tutorials.py",
     "relay/test_relay_memory.py",
     "relay/test_relay_clocks.py",
     "relay/page/test_page.py",
