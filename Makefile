@@ -21,10 +21,10 @@ test: $(INSTALLED) ## Set up, run all tests but the walks
 		echo "installing chromium, which tests of the relay's page need"; \
 		apt-get update -qq && apt-get install -y -qq chromium; } || { \
 		echo "cannot: install it yourself (apt-get install chromium, dnf install chromium, brew install chromium)"; exit 1; }
-	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --ignore tests/walks
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --ignore tests/test_tutorials.py --ignore tests/test_walks.py
 
 walks: $(INSTALLED) ## Run the tutorials, and three first hours as scripts (examples/walks), from beginning to end
-	$(BIN)/pytest --numprocesses 2 tests/walks
+	$(BIN)/pytest --numprocesses 2 tests/test_tutorials.py tests/test_walks.py
 
 soak: $(INSTALLED) ## Kill, fuzz and abuse for up to an hour, or resume that (SOAK=--restart: start over); docs/results/soak.md
 	cd tests && ../$(BIN)/python -m soak $(SOAK)

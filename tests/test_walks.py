@@ -12,7 +12,7 @@ import pytest
 
 from support.relays import create_task, invite, prepare, start_relay
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parent.parent
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 PARTY = f"{ROOT / 'examples' / 'common_party.py'}"
 AGREED = ["--input-shape", "1", "8", "8", "--input-range", "0", "16", "--class-names", *NAMES]

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
+FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 SHOWN = {
     "research": [r"^CS +\d", r"^PROX +\d", r"partners with noise"],
