@@ -3,6 +3,8 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 PAGES := build/pages
+# Tests of whole stories, minutes long together: a target of their own.
+WALKS := tests/test_walks.py tests/test_tutorials.py tests/cli/test_demo.py tests/cli/test_new.py tests/party/test_ten_parties.py
 
 .PHONY: help run test walks soak check package audit bench docs tutorials format lock hashes clean
 .DEFAULT_GOAL := help
@@ -21,10 +23,10 @@ test: $(INSTALLED) ## Set up, run all tests but the walks
 		echo "installing chromium, which tests of the relay's page need"; \
 		apt-get update -qq && apt-get install -y -qq chromium; } || { \
 		echo "cannot: install it yourself (apt-get install chromium, dnf install chromium, brew install chromium)"; exit 1; }
-	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --ignore tests/test_tutorials.py --ignore tests/test_walks.py
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore ,$(WALKS))
 
-walks: $(INSTALLED) ## Run the tutorials, and three first hours as scripts (examples/walks), from beginning to end
-	$(BIN)/pytest --numprocesses 2 tests/test_tutorials.py tests/test_walks.py
+walks: $(INSTALLED) ## Run whole stories: the tutorials, examples/walks, the demo, a new project, ten parties
+	$(BIN)/pytest --numprocesses 2 --dist loadfile $(WALKS)
 
 soak: $(INSTALLED) ## Kill, fuzz and abuse for up to an hour, or resume that (SOAK=--restart: start over); docs/results/soak.md
 	cd tests && ../$(BIN)/python -m soak $(SOAK)
