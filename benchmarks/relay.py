@@ -2,20 +2,26 @@
 
 A round trip is a publish and a collect. The bare endpoint is asked the same two requests with the same number of bytes
 each way, and only reads and answers. Servers take turns, so that a slow minute of the machine slows all of them.
+
+    python benchmarks/relay.py                                              # all of it, half an hour
+    python benchmarks/relay.py --stores SQLite --keep part.json             # a part; then, of several parts:
+    python benchmarks/relay.py --parts part.json other.json
 """
 
 import argparse
+import json
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
 from relay_load import Load, Pair, answer_sizes, run
-from relay_report import Case, report
+from relay_report import Case, read_cases, report
 from relay_servers import MNIST, NAME, Server, Work, start_echo, start_redis, start_relay
 from watching import memory
 
@@ -33,14 +39,21 @@ def main() -> None:
     parser.add_argument("--concurrent", nargs="+", type=int, default=CONCURRENT)
     parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of one turn")
+    parser.add_argument("--keep", type=Path, help="write what was measured to this file, and no page")
+    parser.add_argument("--parts", nargs="+", type=Path, help="measure nothing: make the page of these files")
     arguments = parser.parse_args()
     registered = arguments.registered or ((10, 1_000) if arguments.quick else REGISTERED)
     turns, seconds = (2, 1.0) if arguments.quick else (arguments.turns, arguments.seconds)
     cases: list[Case] = []
-    for store in arguments.stores:
+    for part in arguments.parts or ():
+        cases += read_cases(json.loads(part.read_text()))
+    for store in arguments.stores if not arguments.parts else ():
         for case in measure(store, registered, arguments.concurrent, turns, seconds):
             print(case.line(), file=sys.stderr, flush=True)
             cases.append(case)
+    if arguments.keep:
+        arguments.keep.write_text(json.dumps([asdict(case) for case in cases]))
+        return
     text = report(cases)
     print(text)
     if not arguments.quick:

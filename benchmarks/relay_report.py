@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -89,6 +90,12 @@ class Case:
     def line(self) -> str:
         """The row for a terminal."""
         return "  ".join(f"{head} {cell}" for head, cell in zip(HEADINGS, self.cells(), strict=True))
+
+
+def read_cases(kept: list[dict[str, Any]]) -> list[Case]:
+    """Cases as they were kept."""
+    turns = ({name: [Load(**load) for load in case[name]] for name in ("relay", "bare")} for case in kept)
+    return [Case(**{**case, **loads}) for case, loads in zip(kept, turns, strict=True)]
 
 
 def report(cases: list[Case]) -> str:

@@ -53,6 +53,7 @@ ASKED = {
     "teacher": lambda relay, tokens: relay.teacher(tokens["alice"], observations=10),
     "another publishes": lambda relay, tokens: relay.publish("carol", release(2), tokens["carol"]),
 }
+REPLACED = ("publish", "withdraw", "the admin withdraws")  # by what the relay remembers: these do not read the release
 
 
 @pytest.mark.parametrize("asked", ASKED)
@@ -62,9 +63,13 @@ def test_a_flipped_bit_in_a_release_fails_nobodys_request(served, vandal, asked)
     answer = ASKED[asked](relay, tokens)
     assert answer.status_code == 200, answer.text
     assert relay.ask("GET", "/v1/tasks/digits/status?limit=10", tokens["root"]).json()["clients"] >= 2
-    told = relay.logged(event="stored values were damaged")
-    assert told["damaged"] == {"release/bob": "its checksum does not fit"}
-    assert relay.logged(event="a store was repaired")["lost"] == ["the release of bob"]
+    if asked in REPLACED:
+        assert not Tasks(vandal("task").database).get("digits").board.find_faults()
+        assert not [line for line in relay.log() if line["event"] == "stored values were damaged"]
+    else:
+        told = relay.logged(event="stored values were damaged")
+        assert told["damaged"] == {"release/bob": "its checksum does not fit"}
+        assert relay.logged(event="a store was repaired")["lost"] == ["the release of bob"]
     assert relay.publish("bob", release(9), tokens["bob"]).status_code == 200
     assert not [line for line in relay.log() if "traceback" in line]
 

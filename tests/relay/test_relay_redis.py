@@ -102,6 +102,26 @@ def test_what_an_earlier_version_kept_is_read_and_it_can_no_longer_write(redis_u
     database.close()
 
 
+def test_a_redis_that_lost_its_last_changes_is_noticed_in_the_midst_of_work(redis_url):
+    """After a failover or a crash, versions are counted again: the same number must not mean the same values."""
+    database = open_database(redis_url)
+    connection, name, store, seen = database.connection, "repshare:{t}", database.store("t"), []
+    store.transact(lambda state: state.set({"a": b"0", "b": b"0"}))
+    before = connection.dump(name)
+    store.transact(lambda state: state.set({"a": b"lost", "b": b"lost"}))
+
+    def work(state):
+        seen.extend(state.get(["a"]))
+        if len(seen) == 1:
+            connection.restore(name, 0, before, replace=True)
+            database.store("t").transact(lambda other: other.set({"a": b"new", "b": b"new"}))
+        return seen[-1], *state.get(["b"])
+
+    assert store.read(work) == (b"new", b"new")
+    assert seen == [b"lost", b"new"]
+    database.close()
+
+
 def test_a_board_is_repaired_while_several_relays_publish(redis_url):
     """Reading a whole board takes longer than it takes others to change it."""
     databases = [open_database(redis_url) for _ in range(4)]

@@ -11,7 +11,7 @@ from repshare.errors import ConfigError, Damaged, Malformed, Refused, RepshareEr
 from repshare.fields import field_helps
 from repshare.relay.auth import Access, Grant
 from repshare.relay.page import histories
-from repshare.relay.schemas import TaskFields
+from repshare.relay.routes.schemas import TaskFields
 from repshare.relay.tasks import REMEMBERED_SECONDS, Tasks
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, Representations

@@ -32,7 +32,8 @@ def audit(place, name="digits"):
 
 def describe(items, task):
     """What a board keeps, apart from the order and the time at which it came."""
-    head = np.frombuffer(items["head"], np.int64) if "head" in items else np.zeros(4 + 2 * task.classes, np.int64)
+    size = 4 + 2 * task.classes  # a stamp may follow
+    head = np.frombuffer(items["head"], np.int64, size) if "head" in items else np.zeros(size, np.int64)
     rows = Counter()
     for key, value in items.items():
         if key.startswith("row/"):

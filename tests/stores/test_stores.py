@@ -12,13 +12,13 @@ from repshare.stores import MemoryDatabase, SqliteDatabase, open_database
 from repshare.stores.redis import RedisDatabase
 from repshare.stores.sqlite import SqliteStore
 
-DATABASES = ["memory", "sqlite", "redis"]
+DATABASES = ["memory", "sqlite", "redis", "cluster"]
 
 
 @pytest.fixture(params=DATABASES)
 def database(request, tmp_path):
-    if request.param == "redis":
-        place = request.getfixturevalue("redis_url")
+    if request.param in ("redis", "cluster"):
+        place = request.getfixturevalue(f"{request.param}_url")
     else:
         place = "memory" if request.param == "memory" else str(tmp_path / "relay.db")
     opened = open_database(place)
@@ -132,9 +132,9 @@ def test_a_check_of_a_sound_database_passes(database):
     database.check()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+@pytest.mark.parametrize("kind", ["sqlite", "redis", "cluster"])
 def test_two_that_have_the_same_place_open_lose_no_update_and_read_no_half_done_work(kind, tmp_path, request):
-    place = request.getfixturevalue("redis_url") if kind == "redis" else str(tmp_path / "relay.db")
+    place = str(tmp_path / "relay.db") if kind == "sqlite" else request.getfixturevalue(f"{kind}_url")
     databases = [open_database(place) for _ in range(2)]
     stores = [database.store("t") for database in databases]
     put(stores[0], a="0", b="0")
@@ -225,6 +225,9 @@ def test_a_redis_address_that_makes_no_sense_is_an_error_of_ours():
         ("redis://me:s3?cret@host:6379", "redis://host:6379 cannot"),
         ("redis://host?password=s3cret&timeout=x", "redis://host cannot"),
         ("redis://:s3cret", "redis://… cannot"),
+        ("redis://:s3cret@host:6379/0?replicas=some", "redis://host:6379 cannot"),
+        ("redis://:s3cret@host:6379/0?replicas=1&replicas=2", "redis://host:6379 cannot"),
+        ("redis+cluster://:s3cret@host:port,other:6379", "redis+cluster://host:port,other:6379 cannot"),
     ],
 )
 def test_a_password_is_not_told_to_anyone(url, told):

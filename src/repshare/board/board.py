@@ -5,32 +5,20 @@ A board never trains and never waits. Accepting a release or making a teacher co
 aggregate is made from all clients' means of a class, or of many drawn at random: see `robust`.
 """
 
-import hashlib
-import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
-
-import numpy as np
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 from repshare.board import buffers, outliers, repairs
-from repshare.board.aggregation import aggregate
+from repshare.board.clock import KEY as TIME
 from repshare.board.clock import StoreClock
+from repshare.board.members import BoardMember, find_member, read_members
+from repshare.board.memory import MOST_ANSWERS, BoardMemory
 from repshare.board.robust import RobustMeans, read_means
-from repshare.board.state import (
-    SLACK,
-    BoardMember,
-    BoardState,
-    decode_rows,
-    find_member,
-    forget,
-    keys_of,
-    read_head,
-    read_members,
-    read_releases,
-)
-from repshare.board.totals import read_totals
-from repshare.errors import Damaged, Outdated, Refused, RepshareError
+from repshare.board.state import SLACK, BoardState, Core, forget, read_head, release_key
+from repshare.board.teaching import Wants, draw, make_teacher, taught_classes
+from repshare.errors import Damaged, Outdated, Refused, RepshareError, StoreError
 from repshare.sharing import wire
 from repshare.sharing.representations import Floats, Release, Representations, Teacher, stack
 from repshare.sharing.task import MOST_OBSERVATIONS, Task
@@ -39,24 +27,6 @@ from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction
 EXPIRED_AT_ONCE = 10  # releases, in one transaction: others come in between
 STRANGE = 4.0  # times the usual distance from the others: an outlier
 MOST_COMPARED = 2**22  # numbers that outliers are found by: where there are more, by the first classes and clients
-
-
-class Wants(NamedTuple):
-    """A client's request to a board. The seed makes the draw repeatable, wherever the board is."""
-
-    observations: int
-    """M↓: number of observations of each class."""
-    seed: int
-    """The seed of the draw."""
-    peers: tuple[str, ...] | None = None
-    """Names of the clients to learn from. Default: all."""
-    classes: tuple[int, ...] | None = None
-    """Classes to learn. Default: all."""
-    precision: str = "fp32"
-    """Number format of the answer."""
-
-
-Made = TypeVar("Made")
 
 
 class BoardStatus(NamedTuple):
@@ -79,7 +49,13 @@ class Board:
     """The server's half of Algorithm 1 for one task: accepts releases, and hands out teachers. It never trains."""
 
     def __init__(
-        self, task: Task, store: Store | None = None, clock: Callable[[], float] | None = None, *, key: bytes = b""
+        self,
+        task: Task,
+        store: Store | None = None,
+        clock: Callable[[], float] | None = None,
+        *,
+        key: bytes = b"",
+        memory: BoardMemory | None = None,
     ) -> None:
         """Create a board.
 
@@ -89,9 +65,11 @@ class Board:
             clock: Gives both the age of releases and their dates, which otherwise come from different clocks.
             key: A secret of the board's keeper, so that clients cannot predict what is drawn. Without one, as in
                 simulations, what is drawn follows from seeds and versions alone.
+            memory: What the process remembers of its boards. Only those with a key are remembered.
         """
         self.task, self.clock, self.date, self.key = task, StoreClock(clock or time.monotonic), clock or time.time, key
         self.store = Healing(store or MemoryStore(), self._heal)
+        self._memory = memory or BoardMemory()
         self._robust = RobustMeans(task, self.store, repeatable=not key)
 
     def accept(self, client: str, body: bytes) -> int:
@@ -104,47 +82,77 @@ class Board:
             raise outcome
         return outcome
 
-    def accept_all(self, bodies: Sequence[tuple[str, bytes]]) -> list[int | RepshareError]:
-        """Accept each client's release, all in one transaction: the version after it, or why it was not accepted."""
+    def accept_all(self, bodies: Sequence[tuple[str, bytes]], *, joined: bool = False) -> list[int | RepshareError]:
+        """Accept each client's release, all in one transaction: the version after it, or why it was not accepted.
+
+        `joined`: these clients are relays, and may share their clients' totals.
+        """
         outcomes: list[int | RepshareError] = [0] * len(bodies)
         good: dict[int, Release] = {}
         for number, (client, body) in enumerate(bodies):
             try:
-                good[number] = self._checked(client, body)
+                good[number] = self._checked(client, body, joined=joined)
             except RepshareError as error:
                 outcomes[number] = error
 
-        def work(state: Transaction) -> None:
-            if len(good) > 1:  # read at once what each will need
-                state.get([key for number in good for key in keys_of(bodies[number][0])])
+        def work(state: Transaction) -> tuple[Core, list[int]]:
+            core, entered = self._open(state, [bodies[number][0] for number in good]), list[int]()
             for number, release in good.items():
+                before = core.head.version
                 try:
-                    outcomes[number] = self._enter(state, *bodies[number], release)
+                    outcomes[number] = self._enter(core, *bodies[number], release)
                 except Refused as error:  # before it has changed anything
                     outcomes[number] = error
+                if core.head.version != before:
+                    entered.append(number)
+            if entered:
+                core.keep(stamped=bool(self.key))
+            return core, entered
 
         if good:
-            self.store.transact(work)
+            core, entered = self.store.transact(work)
+            for number in entered if self.key else ():
+                core.releases.put(*bodies[number], good[number])
+            self._memory.keep(self, core.remember())
         return outcomes
 
-    def _checked(self, client: str, body: bytes) -> Release:
+    def _open(self, state: Transaction, clients: Sequence[str], *, reading: bool = False) -> Core:
+        """Return the board's head and totals, and read at the same time what is not remembered of these clients."""
+        known = self._memory.find(self)
+        keys = ["head", *map(buffers.index_key, clients)]
+        if not reading:
+            keys += [release_key(client) for client in clients if not (known and known.releases.get(client))]
+        if self.task.max_age and not reading:
+            keys.append(TIME)
+        state.get(keys if known else [*keys, "totals"])
+        return Core(self.task, state, known, reading=reading)
+
+    def _checked(self, client: str, body: bytes, *, joined: bool) -> Release:
         if not isinstance(client, str) or not client or "\n" in client:
             raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
         release = wire.decode_release(body)
-        self.task.check(release)
+        self.task.check(release, joined=joined)
         return release
 
-    def _enter(self, state: Transaction, client: str, body: bytes, release: Release) -> int:
-        there = BoardState(self.task, state, client)
+    def _enter(self, core: Core, client: str, body: bytes, release: Release) -> int:
+        there = BoardState(core, client)
         if there.body == body:
             return there.head.version
         if there.release and there.release.round > release.round:
             raise Outdated(f"{client} published round {there.release.round} already: {release.round} is older")
-        return there.enter(release, body, self.clock.now(state) if self.task.max_age else 0.0, self.date())
+        return there.enter(release, body, self.clock.now(core.state) if self.task.max_age else 0.0, self.date())
 
     def withdraw(self, client: str) -> int:
         """Forget the client's release, and return the board's version."""
-        return self.store.transact(lambda state: BoardState(self.task, state, client).leave())
+
+        def work(state: Transaction) -> int:
+            core = self._open(state, [client])
+            before, version = core.head.version, BoardState(core, client).leave()
+            if version != before:
+                core.keep(stamped=bool(self.key))
+            return version
+
+        return self.store.transact(work)
 
     def teach(self, client: str, wants: Wants) -> bytes:
         """Return a teacher for this client, as bytes: what the others shared, and nothing where only itself did."""
@@ -155,48 +163,67 @@ class Board:
         """Return each client's teacher, all from one state of the board, with that state's version."""
         for client, wants in questions:
             self.task.check_peers(client, wants.peers or ())
+        if self.task.aggregation == "mean":
+            return self.store.read(lambda state: self._answer(state, questions))
+        version, teachers = self.store.read(lambda state: self._make(state, questions))
+        made = zip(self._made_robust(version, teachers, questions), questions, strict=True)
+        return [(version, self._encode(teacher, wants)) for teacher, (_, wants) in made]
 
-        def encode(teachers: Iterable[Teacher]) -> list[bytes]:
-            bodies, before = list[bytes](), None
-            for teacher, (_, wants) in zip(teachers, questions, strict=True):
-                if before is None or before[0] is not teacher or before[1] != wants.precision:
-                    body = wire.encode_teacher(teacher._replace(space=self.task.space), wants.precision)
-                    before = teacher, wants.precision
-                bodies.append(body)
-            return bodies
+    def glance(self, client: str, wants: Wants) -> tuple[int, bytes] | None:
+        """Return the same for one client without waiting; None where `teach_all` must be asked.
 
-        if self.task.aggregation == "mean":  # encoded one by one: only one teacher at a time besides the bytes
-            version, bodies = self.store.read(lambda state: self._make(state, questions, encode))
-        else:
-            version, teachers = self.store.read(lambda state: self._make(state, questions, list))
-            bodies = encode(self._made_robust(version, teachers, questions))
-        return [(version, body) for body in bodies]
+        That is where the aggregate is robust, the store cannot answer at once, or something must be repaired first.
+        """
+        if self.task.aggregation != "mean":
+            return None
+        self.task.check_peers(client, wants.peers or ())
+        with suppress(Damaged, StoreError):
+            (answer,) = self.store.glance(lambda state: self._answer(state, [(client, wants)]))
+            return answer
+        return None
 
-    def _make(
-        self, state: Transaction, questions: Sequence[tuple[str, Wants]], finish: Callable[[Iterable[Teacher]], Made]
-    ) -> tuple[int, Made]:
-        """Return the board's version, and the teachers that these clients get, finished one by one."""
-        if len(questions) > 1:  # read at once what each will need
-            state.get([key for client, _ in questions for key in keys_of(client)[:3]])
-        views = [BoardState(self.task, state, client, reading=True) for client, _ in questions]
-        drawn = [self._draw(view, wants) for view, (_, wants) in zip(views, questions, strict=True)]
-        if len(questions) > 1:
-            state.get(buffers.row_keys(slot for slots in drawn for slot in slots))
-        return views[0].head.version, finish(self._teachers(views, drawn, questions))
+    def _answer(self, state: Transaction, questions: Sequence[tuple[str, Wants]]) -> list[tuple[int, bytes]]:
+        """Return the version, and each client's teacher as bytes: only one teacher at a time besides those.
 
-    def _teachers(
-        self, views: list[BoardState], drawn: list[list[tuple[int, int]]], questions: Sequence[tuple[str, Wants]]
-    ) -> Iterator[Teacher]:
-        """Yield each client's teacher: the one before again where it is equal, as it mostly is in a common space."""
-        before: tuple[list[int], list[tuple[int, int]], Teacher] | None = None
+        Without observations it depends on the totals and on few things more, and so may have been made before.
+        """
+        core, views, drawn = self._draw_all(state, questions)
+        bodies = list[bytes]()
         for view, slots, (_, wants) in zip(views, drawn, questions, strict=True):
-            if wants.peers is not None:
-                yield self._from_peers(view, wants)
+            if slots or wants.peers is not None:
+                bodies.append(self._encode(make_teacher(view, slots, wants, self.key), wants))
                 continue
-            taught = self._taught(view, wants)
-            if before is None or before[:2] != (taught, slots):
-                before = taught, slots, self._from_everyone(view, taught, slots)
-            yield before[2]
+            taught = tuple(taught_classes(view, wants))
+            body = core.answers.get((taught, wants.precision))
+            if body is None:
+                body = self._encode(make_teacher(view, slots, wants, self.key), wants)
+                if len(core.answers) >= MOST_ANSWERS:
+                    core.answers.clear()
+                core.answers[taught, wants.precision] = body
+            bodies.append(body)
+        return [(core.head.version, body) for body in bodies]
+
+    def _make(self, state: Transaction, questions: Sequence[tuple[str, Wants]]) -> tuple[int, list[Teacher]]:
+        """Return the board's version, and the teachers that these clients get."""
+        core, views, drawn = self._draw_all(state, questions)
+        each = zip(views, drawn, questions, strict=True)
+        return core.head.version, [make_teacher(view, slots, wants, self.key) for view, slots, (_, wants) in each]
+
+    def _draw_all(
+        self, state: Transaction, questions: Sequence[tuple[str, Wants]]
+    ) -> tuple[Core, list[BoardState], list[list[tuple[int, int]]]]:
+        """Return the board's core, these clients' parts in it, and the observations that each will see."""
+        core = self._open(state, [client for client, _ in questions], reading=True)
+        views = [BoardState(core, client, reading=True) for client, _ in questions]
+        drawn = [draw(view, wants, self.key) for view, (_, wants) in zip(views, questions, strict=True)]
+        if len(questions) > 1:  # read at once what each will need
+            state.get(buffers.row_keys(slot for slots in drawn for slot in slots))
+        if not core.known:
+            self._memory.keep(self, core.remember())
+        return core, views, drawn
+
+    def _encode(self, teacher: Teacher, wants: Wants) -> bytes:
+        return wire.encode_teacher(teacher._replace(space=self.task.space), wants.precision)
 
     def version(self) -> int:
         """Return a number that grows with every change."""
@@ -212,7 +239,7 @@ class Board:
             nonlocal limit
             wanted, limit = limit, max(1, limit // 2)  # fewer if it begins again, since another came in between
             state.get(["time", "head"])  # both at once
-            return forget(self.task, state, self.clock.keep(state, interval), wanted)
+            return forget(self.task, state, self.clock.keep(state, interval), wanted, stamped=bool(self.key))
 
         while more and not gone:
             gone, more = self.store.transact(work)
@@ -249,30 +276,6 @@ class Board:
     def _heal(self, state: Transaction, _: Damaged) -> Healed:
         return repairs.repair(self.task, state, self.clock.repair(state), self.date())
 
-    def _draw(self, view: BoardState, wants: Wants) -> list[tuple[int, int]]:
-        """Return the observations that a client will see: their classes, and their slots in the classes' buffers."""
-        sizes = view.head.sizes[: self.task.classes].tolist()
-        if wants.peers is not None or not any(sizes):  # in a common space, nobody shares observations
-            return []
-        rng = self._random(view, wants)
-        return [
-            (label, slot)
-            for label in _chosen(range(self.task.classes), wants)
-            for slot in buffers.draw(view.index, label, sizes[label], wants.observations, rng)
-        ]
-
-    def _taught(self, view: BoardState, wants: Wants) -> list[int]:
-        """Return the classes that a client asks for and that others have shared."""
-        others = view.totals.clients.tolist()
-        for label in view.index.classes:
-            others[label] -= 1
-        return _chosen((label for label, clients in enumerate(others) if clients), wants)
-
-    def _from_everyone(self, view: BoardState, taught: list[int], slots: list[tuple[int, int]]) -> Teacher:
-        drawn = [row for _, row in buffers.read(view.state, slots)]
-        means = view.totals.means(taught)  # `_made_robust` replaces them where the task says so
-        return Teacher(means, decode_rows(drawn, [label for label, _ in slots], self.task.dimension))
-
     def _made_robust(
         self, version: int, teachers: list[Teacher], questions: Sequence[tuple[str, Wants]]
     ) -> list[Teacher]:
@@ -285,43 +288,10 @@ class Board:
             for teacher, of_everyone in pairs
         ]
 
-    def _random(self, view: BoardState, wants: Wants) -> random.Random:
-        """Return randomness for one question about one version: always the same, and unpredictable without the key."""
-        if not self.key:
-            return random.Random(wants.seed)
-        asked = f"{view.head.version}\n{view.client}\n{wants.seed}".encode()
-        return random.Random(hashlib.blake2b(asked, key=self.key, digest_size=32).digest())
-
-    def _from_peers(self, view: BoardState, wants: Wants) -> Teacher:
-        rng = self._random(view, wants)
-        releases = read_releases(view.state, sorted(set(wants.peers or ()) - {view.client}))
-        totals, least = read_totals(None, self.task), max(1, self.task.named_peers)
-        for release in releases:
-            totals.add(release.means, +1, weighted=self.task.counts_samples)
-        taught, drawn = _chosen(np.flatnonzero(totals.clients >= least).tolist(), wants), []
-        for label in _chosen(range(self.task.classes), wants):
-            observed = [list(zip(*r.observations.of(label), strict=True)) for r in releases]
-            rows = [row for each in observed for row in each]
-            if sum(map(bool, observed)) >= least:
-                drawn += rng.sample(rows, min(wants.observations, len(rows)))
-        means = totals.means(taught)
-        if self.task.aggregation != "mean":
-            each = [np.concatenate([r.means.of(label).vectors for r in releases]) for label in taught]
-            centres = [aggregate(vectors, self.task.aggregation) for vectors in each]
-            means = stack(list(zip(centres, taught, means.counts.tolist(), strict=True)), self.task.dimension)
-        return Teacher(means, stack(drawn, self.task.dimension))
-
 
 def longest_release(task: Task) -> int:
     """Return the bytes that a release of this task can have."""
     return wire.LONGEST_HEADER_BYTES + task.classes * (1 + MOST_OBSERVATIONS) * (4 * task.dimension + 12)
-
-
-def _chosen(classes: Iterable[int], wants: Wants) -> list[int]:
-    if wants.classes is None:
-        return list(classes)
-    wanted = set(wants.classes)
-    return [label for label in classes if label in wanted]
 
 
 def _in_place(means: Representations, found: Mapping[int, Floats]) -> Representations:

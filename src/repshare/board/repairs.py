@@ -11,12 +11,13 @@ import numpy as np
 
 from repshare.board import buffers, clock
 from repshare.board.buffers import ClientIndex, index_key, row_key, row_keys
+from repshare.board.members import decode_member
 from repshare.board.state import (
     BoardState,
+    Core,
     Head,
     count_buffers,
     decode_head,
-    decode_member,
     decode_queued,
     decode_release,
     decode_rows,
@@ -190,11 +191,13 @@ def repair(task: Task, state: Transaction, now: float, date: float) -> Healed:
     if not found.faults:
         return Healed({}, [])
     _gather(task, state, found, date)
+    core = Core(task, state)
     for client in found.scattered:
         (body,) = state.get([release_key(client)])
         state.delete([release_key(client)])
         if body is not None:
-            BoardState(task, state, client).enter(decode_release(client, body), body, now, date)
+            BoardState(core, client).enter(decode_release(client, body), body, now, date)
+    core.keep()
     return Healed(found.faults, [f"the release of {client}" for client in found.lost])
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from repshare.board import buffers
 from repshare.board.aggregation import aggregate
-from repshare.board.state import BoardMember, decode_rows, means_buffer, read_head, read_index, read_releases
+from repshare.board.members import BoardMember
+from repshare.board.state import decode_rows, means_buffer, read_head, read_index, read_releases
 from repshare.sharing.representations import Floats, Representations
 from repshare.sharing.task import Task
 from repshare.stores import Store, Transaction

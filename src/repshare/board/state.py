@@ -1,7 +1,8 @@
 """The state that a board keeps, and its keys.
 
 time             how old the board is, see `clock`
-head             version, the queue's ends, and the sizes of all buffers, as int64
+head             version, the queue's ends, and the sizes of all buffers, as int64; at a relay also the stamp of the
+                 totals, see `memory`
 totals           sums over clients, see `totals`
 release/CLIENT   its last release, as it came
 place/CLIENT     its index: the slots it owns, see `buffers`
@@ -13,6 +14,7 @@ All else can be made again from the releases: see `repairs`.
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
@@ -21,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.board import buffers, clock
+from repshare.board.memory import Answers, Releases, Remembered
 from repshare.board.totals import read_totals
 from repshare.errors import Damaged, Refused
 from repshare.sharing import wire
@@ -31,13 +34,14 @@ from repshare.stores import Transaction, decoding
 SLACK = 1 / 8  # of max_age: how much longer than that a release may be kept
 LOOKED_AT = 100  # of the queue, in one transaction
 MOST_FREED = 50_000  # rows of clients that are forgotten in one transaction, or one client's
-MOST_COUNTS = 200_000  # of samples by class that are read at once, of all members together
+STAMP_BYTES = 16
 
 
 class Head(NamedTuple):
     """Numbers that change with nearly everything."""
 
     numbers: NDArray[np.int64]
+    stamp: bytes = b""  # of the totals; none where they are not remembered
 
     @property
     def version(self) -> int:
@@ -61,57 +65,81 @@ class Head(NamedTuple):
 
     def encode(self) -> bytes:
         """Encode as bytes."""
-        return self.numbers.tobytes()
+        return self.numbers.tobytes() + self.stamp
 
 
 def decode_head(task: Task, kept: bytes) -> Head:
     """Return the head from bytes."""
     with decoding("head"):
-        numbers = np.frombuffer(kept, np.int64).copy()
-        if len(numbers) != 3 + count_buffers(task) or not 0 <= numbers[1] <= numbers[2]:
-            raise ValueError(f"{len(numbers)} numbers that make no sense")
-        return Head(numbers)
+        size = 8 * (3 + count_buffers(task))
+        numbers, stamp = np.frombuffer(kept[:size], np.int64).copy(), kept[size:]
+        if len(kept) not in (size, size + STAMP_BYTES) or not 0 <= numbers[1] <= numbers[2]:
+            raise ValueError(f"{len(kept)} bytes that make no sense")
+        return Head(numbers, stamp)
 
 
-class BoardMember(NamedTuple):
-    """A board's knowledge of a client."""
+class Core:
+    """A board's head and totals, open for one transaction: read once, and written once."""
 
-    name: str
-    round: int
-    published: float  # seconds since 1970
-    bytes: int
-    samples: dict[int, int]  # by class, behind its means
+    def __init__(
+        self, task: Task, state: Transaction, known: Remembered | None = None, *, reading: bool = False
+    ) -> None:
+        """`known`: what the process remembers of the board. `reading`: nothing is changed, and so nothing copied."""
+        self.task, self.state = task, state
+        self.head = read_head(task, state)
+        self.known = known is not None and known.stamp == self.head.stamp
+        if known and self.known:
+            self.totals = known.totals if reading else known.totals.copy()
+            self.answers, self.releases = known.answers, known.releases
+            return
+        (kept,) = state.get(["totals"])
+        if self.head.members and kept is None:
+            raise Damaged("totals", "they are missing")
+        self.totals, self.answers, self.releases = read_totals(kept, task), Answers(), Releases()
+
+    def remember(self) -> Remembered:
+        """Return what may be remembered of it, once it is kept."""
+        return Remembered(self.head.stamp, self.totals, self.answers, self.releases)
+
+    def keep(self, *, stamped: bool = False) -> None:
+        """Write both, with a new stamp if the board is one to be remembered."""
+        self.head = self.head._replace(stamp=os.urandom(STAMP_BYTES) if stamped else b"")
+        self.answers = Answers()
+        self.state.set({"head": self.head.encode(), "totals": self.totals.encode()})
 
 
 class BoardState:
-    """A board's state and one client's part in it, open for one transaction."""
+    """One client's part in a board's state, open for one transaction. `Core.keep` writes what changes in the core."""
 
-    def __init__(self, task: Task, state: Transaction, client: str, *, reading: bool = False) -> None:
+    def __init__(self, core: Core, client: str, *, reading: bool = False) -> None:
         """`reading`: without the client's last release, which is long, and needed only to change something."""
-        self.task, self.state, self.client = task, state, client
-        _, totals, index, *others = state.get(keys_of(client)[: 3 if reading else 5])
-        self.head, self.totals = read_head(task, state), read_totals(totals, task)
+        self.task, self.state, self.client = core.task, core.state, client
+        self.head, self.totals = core.head, core.totals
+        (index,) = self.state.get([buffers.index_key(client)])
         with decoding(buffers.index_key(client)):
             self.index = self._index_before = buffers.decode_index(index)
-        self.body = others[0] if others else None
-        self.release = None if self.body is None else decode_release(client, self.body)
-        if self.head.members and totals is None:
-            raise Damaged("totals", "they are missing")
+        self.body, self.release = (None, None) if reading else self._read_release(core)
         if index is not None and not self.head.members:
             raise Damaged("head", "it says that there are no clients")
         if not reading and (index is None) != (self.body is None):
             raise Damaged(buffers.index_key(client), "there is a release without an index, or the other way round")
 
+    def _read_release(self, core: Core) -> tuple[bytes | None, Release | None]:
+        if known := core.releases.get(self.client):
+            return known
+        (body,) = self.state.get([release_key(self.client)])
+        return body, None if body is None else decode_release(self.client, body)
+
     def enter(self, release: Release, body: bytes, now: float, date: float) -> int:
         """Replace the client's last release by this one: now, by the board's clock, and on this date."""
-        if self.release:
-            self.totals.add(self.release.means, -1, weighted=self.task.counts_samples)
-        self.totals.add(release.means, +1, weighted=self.task.counts_samples)
+        self._count(release, self.release)
+        if self.totals.overflow(self.task.norm_bound):
+            full = self.totals.weights.max()
+            self._count(self.release, release)
+            raise Refused(f"the task is full: {full} samples of one class")
         classes = release.means.labels.tolist()
         if classes != self.index.classes:
             self.index = self.index._replace(classes=classes)
-        if self.totals.overflow(self.task.norm_bound):
-            raise Refused(f"the task is full: {self.totals.weights.max()} samples of one class")
         if self.task.max_age and clock.over(self.index.queued, SLACK * self.task.max_age, now):
             self._join_queue(now)
         return self._write(self._make_rows(release, len(body), date), {release_key(self.client): body})
@@ -120,17 +148,21 @@ class BoardState:
         """Forget the client."""
         if self.body is None:
             return self.head.version
-        if self.release:
-            self.totals.add(self.release.means, -1, weighted=self.task.counts_samples)
+        self._count(None, self.release)
         self._leave_queue()
         version = self._write({}, {})
         self.state.delete([release_key(self.client), buffers.index_key(self.client)])
         return version
 
+    def _count(self, new: Release | None, old: Release | None) -> None:
+        for release, sign in ((old, -1), (new, +1)):
+            if release:
+                self.totals.add(release.means, sign, weighted=self.task.counts_samples)
+
     def queue_again(self, now: float) -> None:
         """Join the queue as if the client had just published."""
         self._join_queue(now)
-        self.state.set({"head": self.head.encode(), buffers.index_key(self.client): self.index.encode()})
+        self.state.set({buffers.index_key(self.client): self.index.encode()})
 
     def _make_rows(self, release: Release, size: int, date: float) -> dict[int, list[bytes]]:
         rows: dict[int, list[bytes]] = {}
@@ -166,11 +198,11 @@ class BoardState:
         self.head.numbers[0] += 1
         if moved or self.index is not self._index_before:
             items[buffers.index_key(self.client)] = self.index.encode()
-        self.state.set({"head": self.head.encode(), "totals": self.totals.encode(), **items})
+        self.state.set(items)
         return self.head.version
 
 
-def forget(task: Task, state: Transaction, now: float, limit: int) -> tuple[list[str], bool]:
+def forget(task: Task, state: Transaction, now: float, limit: int, *, stamped: bool = False) -> tuple[list[str], bool]:
     """Remove clients that have published nothing for longer than max_age. Return which, and whether to continue.
 
     What is needed is read at once, whatever the number of classes: over a network, one by one takes so long that
@@ -195,16 +227,16 @@ def forget(task: Task, state: Transaction, now: float, limit: int) -> tuple[list
                 rows += sum(map(len, index.slots.values()))
     if not silent and not early and passed < LOOKED_AT // 2:
         return [], False
-    state.get([key for client in silent for key in keys_of(client)])
+    state.get(["totals", *(key for client in silent for key in keys_of(client))])
     buffers.read_ahead(state, silent.values(), head.sizes)
+    core = Core(task, state)
     for client in silent:
-        BoardState(task, state, client).leave()
+        BoardState(core, client).leave()
     for client in early:
-        BoardState(task, state, client).queue_again(now)
-    left = read_head(task, state)
+        BoardState(core, client).queue_again(now)
     state.delete(keys[:passed])
-    left.numbers[1] = min(head.queue.start + passed, left.queue.stop)
-    state.set({"head": left.encode()})
+    core.head.numbers[1] = min(head.queue.start + passed, core.head.queue.stop)
+    core.keep(stamped=stamped)
     return list(silent), True
 
 
@@ -250,31 +282,6 @@ def read_index(state: Transaction, client: str) -> buffers.ClientIndex:
         return buffers.decode_index(kept)
 
 
-def read_members(task: Task, state: Transaction, limit: int) -> list[BoardMember]:
-    """Return up to `limit` clients; fewer, where the number of classes makes that too much."""
-    shown = min(read_head(task, state).members, limit, max(1, MOST_COUNTS // task.classes))
-    return _read_members(task, state, range(shown))
-
-
-def find_member(task: Task, state: Transaction, client: str) -> BoardMember | None:
-    """Return this client, if it has published anything."""
-    slots = read_index(state, client).slots.get(members_buffer(task), ())
-    return next(iter(_read_members(task, state, slots)), None)
-
-
-def _read_members(task: Task, state: Transaction, numbers: Iterable[int]) -> list[BoardMember]:
-    slots = [(members_buffer(task), number) for number in numbers]
-    found = zip(buffers.row_keys(slots), buffers.read(state, slots), strict=True)
-    return [decode_member(key, name, row) for key, (name, row) in found]
-
-
-def decode_member(key: str, name: bytes, row: bytes) -> BoardMember:
-    """Return what a board knows of a client, from the client's row."""
-    with decoding(key):
-        round, published, size, samples = json.loads(row)
-        return BoardMember(name.decode(), int(round), float(published), int(size), dict(samples))
-
-
 def read_releases(state: Transaction, clients: Sequence[str], *, members: bool = False) -> list[Release]:
     """Return the last releases of these clients, where they have any; `members` all have one."""
     bodies = state.get([release_key(client) for client in clients])
@@ -308,8 +315,8 @@ def _encode_rows(given: Representations) -> Iterator[tuple[int, bytes]]:
 
 
 def keys_of(client: str) -> list[str]:
-    """Return the keys that a change for a client reads first."""
-    return ["head", "totals", buffers.index_key(client), release_key(client), clock.KEY]
+    """Return the keys that a change for a client reads."""
+    return [buffers.index_key(client), release_key(client)]
 
 
 def release_key(client: str) -> str:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.sharing import fixed_point
+from repshare.sharing.joined import Summed
 from repshare.sharing.representations import Representations
 from repshare.sharing.task import Task
 from repshare.stores import decoding
@@ -40,7 +41,10 @@ class Totals(NamedTuple):
         return self.numbers[:, -1]  # (C,)
 
     def add(self, means: Representations, sign: int, *, weighted: bool) -> None:
-        """Count a client's class means in (+1) or out (−1)."""
+        """Count a client's class means in (+1) or out (−1); where they are of a relay's clients, all of these."""
+        if isinstance(means, Summed):
+            self.numbers[means.labels] += sign * means.sums
+            return
         counts = sign * means.counts
         rows = np.empty((len(counts), self.numbers.shape[1]), np.int64)
         rows[:, -3], rows[:, -2], rows[:, -1] = counts if weighted else sign, counts, sign
@@ -57,6 +61,10 @@ class Totals(NamedTuple):
         rows = self.numbers if len(among) == len(self.numbers) else self.numbers[labels]
         vectors = fixed_point.mean(rows[:, :-3], rows[:, -3:-2])
         return Representations(vectors.astype(np.float32), labels, rows[:, -2])
+
+    def copy(self) -> "Totals":
+        """Return totals that can be changed apart from these."""
+        return Totals(self.numbers.copy())
 
     def encode(self) -> bytes:
         """Encode as bytes."""

@@ -46,7 +46,7 @@ def check_client_name(text: str) -> None:
         raise ConfigError(f"{text[:80]!r} cannot name a client: {allowed}")
 
 
-Role = Literal["client", "admin", "viewer"]
+Role = Literal["client", "admin", "viewer", "relay"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 REMEMBERED_SECONDS = 1.0  # how long a revoked token may still work in a relay that has just seen it
@@ -56,7 +56,10 @@ DAY_SECONDS = 86_400.0
 
 
 class Grant(NamedTuple):
-    """A token's permission: to publish as `name` in `task`, to look at it, or to look after it (None: all tasks)."""
+    """A token's permission: to publish as `name` in `task`, to look at it, or to look after it (None: all tasks).
+
+    A relay publishes the total of its own clients.
+    """
 
     role: Role
     name: str
@@ -102,8 +105,8 @@ class Access:
         check_client_name(grant.name)
         if grant.task is not None:
             check_name(grant.task)
-        elif grant.role == "client":
-            raise ConfigError(f"a client belongs to a task: invite {grant.name} with --task")
+        elif grant.role in ("client", "relay"):
+            raise ConfigError(f"a {grant.role} belongs to a task: invite {grant.name} with --task")
         if days is not None and not 0 < days <= MOST_DAYS:
             raise ConfigError(f"a token can be valid for up to {MOST_DAYS:,} days, not for {days:g}")
         token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
@@ -151,13 +154,14 @@ class Access:
 
         self._forget(self._store.transact(work))
 
-    def find_all(self, tokens: Sequence[str]) -> list[Grant | Damaged | None]:
+    def find_all(self, tokens: Sequence[str], *, at_once: bool = False) -> list[Grant | Damaged | None]:
         """Return what each of these tokens allows, or that what is kept of it is damaged.
 
-        None of one that is not ours, or not any more.
+        None of one that is not ours, or not any more. `at_once`: raise StoreError rather than wait.
         """
         parts = [split(token) for token in tokens]
-        kept = self._store.read(lambda state: get_each(state, [f"token/{token_id}" for token_id, _ in parts]))
+        read = self._store.glance if at_once else self._store.read
+        kept = read(lambda state: get_each(state, [f"token/{token_id}" for token_id, _ in parts]))
         found: list[Grant | Damaged | None] = []
         for (token_id, secret), each in zip(parts, kept, strict=True):
             if isinstance(each, Damaged):

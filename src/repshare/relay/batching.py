@@ -45,9 +45,18 @@ class Batcher:
     def _begin(self, thread: ThreadPoolExecutor) -> None:
         self._busy = bool(self._waiting)
         if self._busy:
-            batch = self._take_batch()
-            done = thread.submit(batch[0].function, [work.item for work in batch])
-            asyncio.wrap_future(done).add_done_callback(lambda outcomes: self._end(thread, batch, outcomes))
+            batch, loop = self._take_batch(), asyncio.get_running_loop()
+
+            def work() -> None:
+                """Tell the loop without a future in between, which would take as long as waking the thread."""
+                outcomes: Sequence[Any]
+                try:
+                    outcomes = batch[0].function([each.item for each in batch])
+                except BaseException as error:  # whatever it is, everyone who waits for the batch must hear of it
+                    outcomes = [error] * len(batch)
+                loop.call_soon_threadsafe(self._end, thread, batch, outcomes)
+
+            thread.submit(work)
 
     def _take_batch(self) -> list[_Work]:
         """Remove and return the next items for one function: as many as fit into a batch, always one."""
@@ -59,11 +68,9 @@ class Batcher:
         self._waiting = left
         return batch
 
-    def _end(self, thread: ThreadPoolExecutor, batch: list[_Work], outcomes: asyncio.Future[Sequence[Any]]) -> None:
+    def _end(self, thread: ThreadPoolExecutor, batch: list[_Work], outcomes: Sequence[Any]) -> None:
         self._begin(thread)
-        error = outcomes.exception()  # whatever it is, everyone who waits for the batch must hear of it
-        results = outcomes.result() if error is None else [error] * len(batch)
-        for work, outcome in zip(batch, results, strict=True):
+        for work, outcome in zip(batch, outcomes, strict=True):
             if work.outcome.done():  # the client that asked is gone
                 continue
             if isinstance(outcome, BaseException):

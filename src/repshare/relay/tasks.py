@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from repshare.board import Board
+from repshare.board.memory import BoardMemory
 from repshare.board.robust import LONGEST
 from repshare.board.state import release_key
 from repshare.errors import ConfigError, Damaged, Malformed, Refused
@@ -54,6 +55,11 @@ class TaskEntry(NamedTuple):
     created: float  # seconds since 1970
     secret: str  # what is drawn for clients depends on it, so that it cannot be predicted
 
+    @property
+    def number(self) -> int:
+        """The identity as a number, which stands for this relay's clients where relays are joined."""
+        return int(self.identity, 16)
+
 
 @dataclass
 class OpenTask:
@@ -73,6 +79,7 @@ class Tasks:
         self._database, self._clock = database, clock
         self._registry, self._deleted = Healing(database.store("tasks"), _heal), database.store("deleted")
         self._open: dict[str, OpenTask] = {}
+        self._memory = BoardMemory()
 
     def create(self, name: str, task: Task) -> bool:
         """Create a task; False if there is one with the same values already. Raises Refused if with others."""
@@ -111,7 +118,7 @@ class Tasks:
             self._registry.transact(lambda state: _copy(state, name))
             opened = self._open[name] = OpenTask(
                 entry,
-                Board(entry.task, self._store(entry), key=entry.secret.encode()),
+                Board(entry.task, self._store(entry), key=entry.secret.encode(), memory=self._memory),
                 Meetings(self._meetings(entry)),
                 self._notes(entry),
                 0.0,
@@ -258,7 +265,7 @@ def _read_exported(exported: bytes) -> tuple[str, Task, dict[str, bytes]]:
     for key, body in kept.items():
         if key.startswith(release_key("")):
             check_client_name(key.removeprefix(release_key("")))
-            task.check(wire.decode_release(body))
+            task.check(wire.decode_release(body), joined=True)
     board = Board(task, MemoryStore())
     board.store.transact(lambda state: state.set(kept))
     for key, reason in board.find_faults().items():

@@ -100,6 +100,17 @@ def observe(
     return stack(rows, vectors.shape[1])
 
 
+def may_share(labels: Integers, policy: Policy) -> NDArray[np.bool_]:
+    """Return which of a client's samples its policy lets take part (n,)."""
+    allowed = np.ones(len(labels), bool)
+    if policy.share_samples is not None:
+        allowed[:] = False
+        allowed[np.asarray(policy.share_samples, int)] = True
+    if policy.share_classes is not None:
+        allowed &= np.isin(labels, policy.share_classes)
+    return allowed
+
+
 def make_release(
     vectors: Floats,  # (n, d)  one representation a sample
     labels: Integers,  # (n,)
@@ -112,12 +123,7 @@ def make_release(
 
     With a guard, the averages are made by it, differentially private.
     """
-    allowed = np.ones(len(labels), bool)
-    if policy.share_samples is not None:
-        allowed[:] = False
-        allowed[np.asarray(policy.share_samples, int)] = True
-    if policy.share_classes is not None:
-        allowed &= np.isin(labels, policy.share_classes)
+    allowed = may_share(labels, policy)
     vectors, labels = vectors[allowed], labels[allowed]
     if guard is not None:
         return guard.release(vectors, labels, np.flatnonzero(allowed), round)

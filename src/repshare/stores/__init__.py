@@ -10,6 +10,7 @@ from repshare.stores.sqlite import SqliteDatabase
 from repshare.stores.store import Database, Kept, Store, Transaction, get_each, sound
 
 __all__ = [
+    "REDIS",
     "Database",
     "Healed",
     "Healing",
@@ -27,15 +28,18 @@ __all__ = [
     "sound",
 ]
 
+REDIS = ("redis://", "rediss://", "redis+cluster://", "rediss+cluster://")  # how an address of a Redis begins
+
 
 def open_database(place: str) -> Database:
-    """Open `memory`, `redis://…` (or `rediss://…`), or a file's path."""
+    """Open `memory`, `redis://…`, `redis+cluster://…` (over TLS `rediss…`), or a file's path."""
     if place == "memory":
         return MemoryDatabase()
-    if place.startswith(("redis://", "rediss://")):
+    if place.startswith(REDIS):
         try:
+            from repshare.stores.cluster import ClusterDatabase
             from repshare.stores.redis import RedisDatabase
         except ModuleNotFoundError as error:
             raise missing(error) from error
-        return RedisDatabase(place)
+        return ClusterDatabase(place) if "+cluster://" in place else RedisDatabase(place)
     return SqliteDatabase(Path(place))

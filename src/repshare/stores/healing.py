@@ -31,6 +31,10 @@ class Healing(Store):
         """Do work that only reads."""
         return self._healed(lambda: self.store.read(work))
 
+    def glance(self, work: Callable[[Transaction], Result]) -> Result:
+        """Do work that reads a little, without waiting. Raises Damaged: a repair takes its time."""
+        return self.store.glance(work)
+
     def clear(self) -> None:
         """Forget everything."""
         self.store.clear()

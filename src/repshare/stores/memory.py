@@ -57,7 +57,7 @@ class MemoryStore(Store):
 class MemoryDatabase(Database):
     """Stores by name, in this process."""
 
-    slow = False
+    slow, near = False, True
 
     def __init__(self) -> None:
         self._stores: dict[str, MemoryStore] = {}

@@ -3,14 +3,17 @@
 A store has a version that every change adds to. A transaction reads what it needs, then hands its changes to a script
 on the server, which makes them only if the version is still the one that was read; otherwise the work begins again.
 Work that had to begin again too often locks the store: then only the holder of the lock can change it.
-A store is one Redis hash, so that it lives on one node of a cluster; the name in its key is a hash tag.
+A store is one Redis hash, so that it lives on one node of a cluster (see `cluster`); the name in its key is a hash tag.
 
-#       the store's version. Earlier versions of repshare kept a plain number, and fail to count up from this one: they
-        would not keep checksums
+#       the store's version: v, a number, and random letters. A Redis that lost its last changes counts the same numbers
+        again, and readers must notice. Earlier versions of repshare kept a plain number, and fail to count up from this
+        one: they would not keep checksums
 .KEY    a value
 ~KEY    its checksum; none, if an earlier version wrote the value
 """
 
+import hashlib
+import os
 import random
 import re
 import time
@@ -20,7 +23,7 @@ from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import LockError
+from redis.exceptions import LockError, MovedError, NoScriptError, RedisClusterException
 from redis.lock import Lock
 from redis.retry import Retry
 
@@ -31,66 +34,116 @@ from repshare.stores.store import Database, Kept, Result, Store, Transaction
 
 SECONDS = 5.0  # to connect, to wait for an answer, and to keep trying while others change the same store
 TRIES_BEFORE_LOCK = 10
+REPLICA_SECONDS = 2.0  # for replicas to have a change
 LOCK_SECONDS = 30.0  # after which a lock ends by itself, should the process that holds it die
 VERSION = "#"
 AT_ONCE = 500  # keys, where all are read one after the other
 
-# KEYS: the hash, its lock. ARGV: the version read, the token of the lock, how many to set, each with its value and
-# checksum, then those to delete.
+LETTERS = str.maketrans("0123456789", "ghijklmnop")
+
+# KEYS: the hash, its lock. ARGV: the version read, letters for the next one, the token of the lock, how many to set,
+# each with its value and checksum, then those to delete. Without any of these, the version is written as it is, so that
+# replicas can be asked whether they have it.
 CHANGE = """
 if (redis.call('HGET', KEYS[1], '#') or '0') ~= ARGV[1] then return 0 end
 local holder = redis.call('GET', KEYS[2])
-if holder and holder ~= ARGV[2] then return 0 end
-redis.call('HSET', KEYS[1], '#', string.format('v%.0f', tonumber((string.gsub(ARGV[1], '%D', ''))) + 1))
-local last = 3 + 3 * tonumber(ARGV[3])
-for i = 4, last, 3 do
+if holder and holder ~= ARGV[3] then return 0 end
+if #ARGV == 4 then redis.call('HSET', KEYS[1], '#', ARGV[1]) return 1 end
+local number = tonumber((string.gsub(ARGV[1], '%D', ''))) + 1
+redis.call('HSET', KEYS[1], '#', string.format('v%.0f', number) .. ARGV[2])
+local last = 4 + 3 * tonumber(ARGV[4])
+for i = 5, last, 3 do
   redis.call('HSET', KEYS[1], '.' .. ARGV[i], ARGV[i + 1], '~' .. ARGV[i], ARGV[i + 2])
 end
 for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], '.' .. ARGV[i], '~' .. ARGV[i]) end
 return 1
 """
 
-# The version continues: a reader from before it was cleared must notice.
+# KEYS: the hash. ARGV: letters for the next version, which continues: a reader from before must notice.
 CLEAR = """
 local version = redis.call('HGET', KEYS[1], '#')
 redis.call('UNLINK', KEYS[1])
 if version then
-  redis.call('HSET', KEYS[1], '#', string.format('v%.0f', tonumber((string.gsub(version, '%D', ''))) + 1))
+  redis.call('HSET', KEYS[1], '#', string.format('v%.0f', tonumber((string.gsub(version, '%D', ''))) + 1) .. ARGV[1])
 end
+return 1
 """
 
 
 class RedisDatabase(Database):
-    """One Redis server, or cluster node, as `redis://host:port/number`. Durable as far as that server is (AOF)."""
+    """One Redis server, as `redis://host:port/number`. Durable as far as that server is (AOF).
 
-    slow = True
+    With `?replicas=1` a change is durable when this number of replicas has it, too; otherwise it is a StoreError.
+    """
+
+    slow, near = True, False
 
     def __init__(self, url: str, prefix: str = "repshare") -> None:
         self.prefix = prefix
         try:
-            self.connection = redis.Redis.from_url(
-                url,
-                socket_timeout=SECONDS,
-                socket_connect_timeout=SECONDS,
-                # A connection that Redis closed is opened again, once. A change that was made before its connection
-                # broke is refused the second time, and the work, begun again, finds it made.
-                retry=Retry(NoBackoff(), 1),
-            )
-        except (redis.RedisError, ValueError):  # whose words may have a part of the password in them
+            address, self.replicas = _split(url)
+            self.connect(address)
+        except (redis.RedisError, RedisClusterException, ValueError) as error:  # its words may have part of a password
+            if isinstance(error, RedisClusterException | redis.ConnectionError):
+                raise StoreError(f"{_where(url)} does not answer as a Redis Cluster") from None
             raise StoreError(
                 f"{_where(url)} cannot be the address of a Redis: it looks like redis://:password@host:6379/0, "
                 "with special characters of the password written as %XX"
             ) from None
-        self.change = self.connection.register_script(CHANGE)
-        self.clear = self.connection.register_script(CLEAR)
+
+    def connect(self, url: str) -> None:
+        """Prepare the connections."""
+        self.connection = redis.Redis.from_url(
+            url,
+            socket_timeout=SECONDS,
+            socket_connect_timeout=SECONDS,
+            # A connection that Redis closed is opened again, once. A change that was made before its connection
+            # broke is refused the second time, and the work, begun again, finds it made.
+            retry=Retry(NoBackoff(), 1),
+        )
+
+    def at(self, key: str) -> "redis.Redis":
+        """Return the connections to the server that has this key."""
+        return self.connection
+
+    def refresh(self) -> None:
+        """Find out again which server has which keys, after a failure."""
 
     def store(self, name: str) -> "RedisStore":
         """Return the store of this name."""
         return RedisStore(self, name)
 
+    def run(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> bool:
+        """Run a script that changes something, and return whether it did; not before replicas have it."""
+        name = hashlib.sha1(script.encode()).hexdigest()  # as Redis names scripts
+        done, *there = self._send("EVALSHA", name, len(keys), *keys, *args)
+        if isinstance(done, NoScriptError):
+            done, *there = self._send("EVAL", script, len(keys), *keys, *args)
+        for answer in (done, *there):
+            if isinstance(answer, Exception):
+                raise answer
+        if done and there and there[0] < self.replicas:
+            raise StoreError(f"Redis: {there[0]} of {self.replicas} replicas have a change after {REPLICA_SECONDS:g} s")
+        return bool(done)
+
+    def _send(self, command: str, script: str, count: int, *keys_and_args: Any) -> list[Any]:
+        """Return the answers to a script and, over the same connection, of WAIT: which is about that connection."""
+        with self.at(str(keys_and_args[0])).pipeline(transaction=False) as pipe:
+            send: Any = pipe.execute_command
+            send(command, script, count, *keys_and_args)
+            if self.replicas:
+                send("WAIT", self.replicas, int(1000 * REPLICA_SECONDS))
+            return list(pipe.execute(raise_on_error=False))
+
     def inspect(self) -> list[str]:
         """Check that this Redis keeps what it is given. Raises ConfigError if it may drop any of it."""
-        setting, info = self.connection.config_get, self.connection.info  # fewer users may ask for settings
+        if _ask(self.connection.info, "cluster", "cluster_enabled") == "1":
+            raise ConfigError("this Redis is a node of a cluster: its address begins with redis+cluster://")
+        return self.inspect_server(self.connection)
+
+    def inspect_server(self, server: "redis.Redis") -> list[str]:
+        """Check one server."""
+        setting, info = server.config_get, server.info  # fewer users may ask for settings
         policy = _ask(setting, "maxmemory-policy") or _ask(info, "memory", "maxmemory_policy")
         log = _ask(setting, "appendonly") or {"0": "no", "1": "yes"}.get(_ask(info, "persistence", "aof_enabled"), "")
         sync = _ask(setting, "appendfsync")
@@ -126,14 +179,23 @@ class RedisStore(Store):
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Do this work alone, all of it or nothing; again, if another changed the store in between."""
-        end, tries, lock = time.monotonic() + SECONDS, 0, self.make_lock()
-        with _errors():
+        return self._repeat(work, writing=True)
+
+    def read(self, work: Callable[[Transaction], Result]) -> Result:
+        """Do work that only reads; again, if another changed the store in between."""
+        return self._repeat(work, writing=False)
+
+    def _repeat(self, work: Callable[[Transaction], Result], *, writing: bool) -> Result:
+        with _errors(self.database):
+            end, tries, lock = time.monotonic() + SECONDS, 0, self.make_lock()
             try:
                 while True:
                     try:
-                        return self._transact(work, lock)
-                    except _Conflict:
+                        return self._transact(work, lock, writing=writing)
+                    except (_Conflict, MovedError) as error:
                         tries += 1
+                        if isinstance(error, MovedError):
+                            self.database.refresh()
                         if time.monotonic() > end:
                             raise StoreError(f"Redis: too many changes at once, gave up after {tries} tries") from None
                         if tries >= TRIES_BEFORE_LOCK and not lock.local.token and lock.acquire():
@@ -144,10 +206,6 @@ class RedisStore(Store):
                     with suppress(LockError):  # it has ended by itself
                         lock.release()
 
-    def read(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do work that only reads; again, if another changed the store in between."""
-        return self.transact(work)
-
     def verified(self, key: str, value: bytes, kept: bytes | None) -> bytes | Damaged:
         """Return the value, if it fits what is kept as its checksum."""
         if kept is not None and not (kept.isascii() and kept.isdigit()):
@@ -156,23 +214,24 @@ class RedisStore(Store):
 
     def clear(self) -> None:
         """Forget everything."""
-        with _errors():
-            self.database.clear(keys=[self.hash])
+        with _errors(self.database):
+            self.database.run(CLEAR, [self.hash], [_letters()])
 
     def make_lock(self) -> Lock:
         """Return the lock that makes all others wait."""
-        connection = self.database.connection
+        connection = self.database.at(self.hash)
         return Lock(connection, f"{self.hash}:door", timeout=LOCK_SECONDS, blocking=False, thread_local=False)
 
-    def _transact(self, work: Callable[[Transaction], Result], lock: Lock) -> Result:
+    def _transact(self, work: Callable[[Transaction], Result], lock: Lock, *, writing: bool) -> Result:
         reading = _RedisReading(self)
         changes = Changes(reading.read, reading.scan)
         result = work(changes)
-        if changes.made:
+        # What work found made already must be at the replicas, too: a try before this one may have failed at that.
+        if changes.made or (writing and self.database.replicas):
             kept = changes.written(self.name)
             parts = [part for each in kept for part in each]
-            args = [reading.version(), lock.local.token or b"", len(kept), *parts, *changes.deleted()]
-            if not self.database.change(keys=[self.hash, lock.name], args=args):
+            args = [reading.version(), _letters(), lock.local.token or b"", len(kept), *parts, *changes.deleted()]
+            if not self.database.run(CHANGE, [self.hash, str(lock.name)], args):
                 raise _Conflict
         return result
 
@@ -181,7 +240,7 @@ class _RedisReading:
     """The reads of one transaction: all of one version."""
 
     def __init__(self, store: RedisStore) -> None:
-        self._store, self._connection = store, store.database.connection
+        self._store, self._connection = store, store.database.at(store.hash)
         self._version = b""  # not known yet
 
     def version(self) -> bytes:
@@ -217,7 +276,7 @@ class _RedisReading:
 
 def _ask(command: Callable[[str], Any], about: str, name: str = "") -> str:
     """Return a value from a command's answer; nothing where this user may not ask."""
-    with _errors(), suppress(redis.ResponseError):
+    with _errors(None), suppress(redis.ResponseError):
         return str(command(about).get(name or about, ""))
     return ""
 
@@ -237,9 +296,29 @@ def _checksum(key: str) -> bytes:
     return f"~{key}".encode()
 
 
+def _letters() -> str:
+    """Return random letters, also in processes that are copies of each other."""
+    return os.urandom(4).hex().translate(LETTERS)
+
+
+def _split(url: str) -> tuple[str, int]:
+    """Return an address without its option `replicas`, and the value of that. Raises ValueError."""
+    address, mark, query = url.rpartition("?")
+    options = query.split("&") if mark else []
+    given = [option.partition("=")[2] for option in options if option.startswith("replicas=")]
+    if not given:
+        return url, 0
+    if len(given) > 1 or not (given[0].isascii() and given[0].isdigit()):
+        raise ValueError(given)
+    left = "&".join(option for option in options if not option.startswith("replicas="))
+    return f"{address}?{left}" if left else address, int(given[0])
+
+
 @contextmanager
-def _errors() -> Iterator[None]:
+def _errors(database: RedisDatabase | None) -> Iterator[None]:
     try:
         yield
-    except redis.RedisError as error:
+    except (redis.RedisError, RedisClusterException) as error:
+        if database is not None:
+            database.refresh()
         raise StoreError(f"Redis: {error}") from error

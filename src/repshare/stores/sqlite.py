@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Literal
 
 from repshare.errors import Damaged, StoreError
 from repshare.stores.damage import verify
@@ -14,7 +15,13 @@ from repshare.stores.store import Database, Kept, Result, Store, Transaction
 
 BUSY_SECONDS = 10.0
 AT_ONCE = 500  # keys in one query
-READERS = 2  # connections
+Purpose = Literal["write", "read", "glance"]
+CONNECTIONS: dict[Purpose, tuple[int, float]] = {
+    "write": (1, BUSY_SECONDS),
+    "read": (2, BUSY_SECONDS),
+    "glance": (1, 0),
+}
+"""How many there are, and the seconds that each waits for another process."""
 
 SETUP = """
 PRAGMA journal_mode = WAL;
@@ -35,7 +42,7 @@ LONG_BYTES = 4096  # of a value that gets a statement of its own: one with sever
 class SqliteDatabase(Database):
     """One file. A transaction is on the disk when it ends, and survives a crash and a power cut."""
 
-    slow = True
+    slow, near = True, True
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,7 +50,8 @@ class SqliteDatabase(Database):
             make_private(path)
             # Readers do not wait until what another thread writes is on the disk; and there are two, so that a short
             # read does not wait for a long one.
-            self._writers, self._readers = _connect(path, 1), _connect(path, READERS)
+            # One is for those who must not wait at all.
+            self._pools = {each: _connect(path, *how) for each, how in CONNECTIONS.items()}
         except sqlite3.Error as error:
             raise StoreError(f"{path}: {error}") from error
         self._upgrade()
@@ -54,13 +62,13 @@ class SqliteDatabase(Database):
 
     def close(self) -> None:
         """Close the file, once no thread uses it."""
-        for pool, size in ((self._writers, 1), (self._readers, READERS)):
-            for connection in [pool.get() for _ in range(size)]:
+        for kind, pool in self._pools.items():
+            for connection in [pool.get() for _ in range(CONNECTIONS[kind][0])]:
                 connection.close()
                 pool.put(connection)  # later users get SQLite's error that it is closed
 
     def _upgrade(self) -> None:
-        with self.begin("DEFERRED", reading=True) as connection:
+        with self.begin("DEFERRED", "read") as connection:
             (format,) = connection.execute("PRAGMA user_version").fetchone()
         if format > FORMAT:
             raise StoreError(
@@ -74,9 +82,9 @@ class SqliteDatabase(Database):
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
 
     @contextmanager
-    def begin(self, how: str = "IMMEDIATE", *, reading: bool = False) -> Iterator[sqlite3.Connection]:
+    def begin(self, how: str = "IMMEDIATE", to: Purpose = "write") -> Iterator[sqlite3.Connection]:
         """Yield a transaction of SQLite's: kept if the block ends without an error."""
-        pool = self._readers if reading else self._writers
+        pool = self._pools[to]
         connection = pool.get()  # no other thread has it now
         try:
             connection.execute(f"BEGIN {how}")
@@ -85,7 +93,7 @@ class SqliteDatabase(Database):
         except sqlite3.Error as error:
             _roll_back(connection)
             busy = getattr(error, "sqlite_errorname", "").startswith("SQLITE_BUSY")
-            if busy and how == "DEFERRED" and not reading:
+            if busy and how == "DEFERRED" and to == "write":
                 raise _Busy from error
             raise StoreError(f"{self.path}: {error}") from error
         except BaseException:
@@ -95,12 +103,12 @@ class SqliteDatabase(Database):
             pool.put(connection)
 
 
-def _connect(path: Path, count: int) -> "SimpleQueue[sqlite3.Connection]":
+def _connect(path: Path, count: int, seconds: float) -> "SimpleQueue[sqlite3.Connection]":
     """Return this many connections to the file."""
     pool = SimpleQueue[sqlite3.Connection]()
     for _ in range(count):
         connection = sqlite3.connect(
-            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=1000
+            path, timeout=seconds, isolation_level=None, check_same_thread=False, cached_statements=1000
         )
         connection.executescript(SETUP)
         pool.put(connection)
@@ -137,7 +145,12 @@ class SqliteStore(Store):
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads, while another may write."""
-        with self.database.begin("DEFERRED", reading=True) as connection:
+        with self.database.begin("DEFERRED", "read") as connection:
+            return only_read(work, self._changes(connection))
+
+    def glance(self, work: Callable[[Transaction], Result]) -> Result:
+        """Do work that reads a little, without waiting for others."""
+        with self.database.begin("DEFERRED", "glance") as connection:
             return only_read(work, self._changes(connection))
 
     def clear(self) -> None:

@@ -39,6 +39,10 @@ class Store(Protocol):
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads: on one state, and, where possible, without waiting for others that write."""
 
+    def glance(self, work: Callable[[Transaction], Result]) -> Result:
+        """Do work that reads a little, without waiting for others. Raises StoreError where that is impossible now."""
+        return self.read(work)
+
     def items(self) -> dict[str, bytes]:
         """Return everything kept. Raises Damaged if one of the values is not what was written."""
         return self.read(lambda state: {key: sound(kept) for key, kept in state.scan("")})
@@ -55,6 +59,9 @@ class Database(Protocol):
 
     slow: bool
     """It waits for more than this processor: better asked in batches, from a separate thread."""
+
+    near: bool
+    """A short read takes less time than asking a thread to do it."""
 
     def store(self, name: str) -> Store:
         """Return the store of this name; it need not exist before."""

@@ -7,13 +7,13 @@ from typing import Annotated
 import tyro
 
 from repshare.cli.parsing.options import Json
-from repshare.cli.relay.database import MEMORY, REDIS, DatabaseOptions, shown
+from repshare.cli.relay.database import MEMORY, DatabaseOptions, shown
 from repshare.errors import ConfigError, StoreError
 from repshare.relay.auth import Access
 from repshare.relay.checking import check_all
 from repshare.relay.tasks import Tasks
 from repshare.results.terminal import print_json
-from repshare.stores import Database, SqliteDatabase
+from repshare.stores import REDIS, Database, SqliteDatabase
 from repshare.stores.copies import back_up
 from repshare.stores.copies import restore as restore_file
 

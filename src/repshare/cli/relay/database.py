@@ -11,11 +11,10 @@ from repshare.errors import ConfigError
 from repshare.relay.auth import Access
 from repshare.relay.monitoring.audit_log import AuditLog
 from repshare.relay.tasks import OpenTask, Tasks
-from repshare.stores import Database, open_database
+from repshare.stores import REDIS, Database, open_database
 
 FILE_VARIABLE, REDIS_VARIABLE, AUDIT_VARIABLE = "REPSHARE_DB", "REPSHARE_REDIS", "REPSHARE_AUDIT_LOG"
 MEMORY, USUAL_FILE = "memory", "relay.db"
-REDIS = ("redis://", "rediss://")
 
 
 class Stored(NamedTuple):
@@ -43,7 +42,8 @@ class DatabaseOptions:
     """Database file; or `memory`, which ends with the process. Commands that only read or delete never create one.
     Default: the environment variable REPSHARE_DB, else relay.db."""
     redis: str | None = None
-    """Redis instead of a file, for several relays side by side, such as redis://host:port/0.
+    """Redis instead of a file, for several relays side by side, such as redis://host:port/0. A cluster:
+    redis+cluster://host:port,host:port?replicas=1, which acknowledges nothing that one replica does not have, too.
     Other users can see command lines: to hide a password, set the environment variable REPSHARE_REDIS instead."""
 
     audit_log: str | None = None
@@ -81,7 +81,7 @@ class DatabaseOptions:
         redis = self.redis or (os.environ.get(REDIS_VARIABLE) if self.db is None else None)
         if redis and not redis.startswith(REDIS):
             raise ConfigError(
-                f"--redis and {REDIS_VARIABLE} must begin with redis:// or rediss://"
+                f"--redis and {REDIS_VARIABLE} must begin with redis:// or rediss:// (a cluster: redis+cluster://)"
             )  # may be a password
         return chosen[0] if chosen else USUAL_FILE
 

@@ -26,7 +26,7 @@ class AuditLog:
 
     def __init__(self, place: str | None = None, clock: Callable[[], float] = time.time) -> None:
         """`place`: a file's path; `-` for standard output; None for nowhere."""
-        self._place, self._clock = place, clock
+        self._place, self._clock, self.kept = place, clock, place is not None
         if place not in (None, STANDARD_OUTPUT):
             with explain_errors(f"the audit log {place} cannot be written"):
                 _append(Path(str(place)), b"")

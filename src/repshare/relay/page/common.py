@@ -4,7 +4,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from repshare.board.state import BoardMember, read_releases
+from repshare.board.members import BoardMember
+from repshare.board.state import read_releases
 from repshare.board.totals import read_totals
 from repshare.sharing import parts, sums
 from repshare.sharing.parts import BESIDE

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from repshare.board import Board
 from repshare.board.board import BoardStatus
-from repshare.board.state import BoardMember, read_members
+from repshare.board.members import BoardMember, read_members
 from repshare.relay.page.common import MOST_CLASSES, describe_common, measure, read_parts, read_total
 from repshare.relay.page.histories import CURVES, FIELDS, History, make_curves, read_histories
 from repshare.relay.page.presence import Presence, read_presence, read_traffic

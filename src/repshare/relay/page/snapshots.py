@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.board import Board
+from repshare.board.members import BoardMember, read_members
 from repshare.board.robust import read_means
-from repshare.board.state import BoardMember, read_members
 from repshare.board.totals import read_totals
 from repshare.relay.page.common import measure
 from repshare.relay.page.histories import most_crowded, read_many

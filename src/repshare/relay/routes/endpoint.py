@@ -15,7 +15,7 @@ from starlette.routing import compile_path
 import repshare
 from repshare.relay.auth import CLIENT_PATTERN, PATTERN
 from repshare.relay.problems import KINDS, MEDIA_TYPE
-from repshare.relay.schemas import MODELS
+from repshare.relay.routes.schemas import MODELS
 from repshare.relay.service import Service
 
 Described = dict[str, Any]  # a part of /openapi.json

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from repshare.errors import StoreError
 from repshare.relay.routes.endpoint import TEXT, Endpoints
-from repshare.relay.schemas import Health
+from repshare.relay.routes.schemas import Health
 from repshare.relay.service import Service
 
 METRICS = {200: {"description": "In Prometheus' text format", "content": {"text/plain": TEXT}}}

@@ -7,7 +7,7 @@ from repshare.errors import ConfigError, Refused
 from repshare.relay.auth import Grant
 from repshare.relay.problems import Problem
 from repshare.relay.routes.endpoint import Endpoints, describe_body, describe_json
-from repshare.relay.schemas import INVITED, EndedToken, Invitation, IssuedToken, parse
+from repshare.relay.routes.schemas import INVITED, EndedToken, Invitation, IssuedToken, parse
 from repshare.relay.service import Service
 from repshare.relay.tasks import OpenTask
 

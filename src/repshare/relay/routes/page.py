@@ -13,7 +13,7 @@ from repshare.relay.page import histories, site
 from repshare.relay.page.document import make_map, make_view
 from repshare.relay.problems import Problem
 from repshare.relay.routes.endpoint import Endpoints, describe_body, describe_json
-from repshare.relay.schemas import Nothing, RoundReport, parse
+from repshare.relay.routes.schemas import Nothing, RoundReport, parse
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 

@@ -8,7 +8,7 @@ from repshare.relay.problems import Problem
 from repshare.relay.routes import endpoint
 from repshare.relay.routes.clients import BODY_PROBLEMS
 from repshare.relay.routes.endpoint import BINARY, BODY, BYTES, CLIENT, SUCCESS, Endpoints, parameter, several
-from repshare.relay.schemas import MeetingNumber, Nothing, parse_seconds, parse_whole
+from repshare.relay.routes.schemas import MeetingNumber, Nothing, parse_seconds, parse_whole
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 from repshare.secure import MOST_MEMBERS, STEPS

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from repshare.board.state import BoardMember
+from repshare.board.members import BoardMember
 from repshare.errors import Refused
 from repshare.relay.limits import read_body
 from repshare.relay.problems import Problem
 from repshare.relay.routes.endpoint import SUCCESS, Endpoints, describe_body, describe_json, number, parameter
-from repshare.relay.schemas import Me, NamedTask, TaskFields, TaskList, TaskStatus, parse, parse_whole
+from repshare.relay.routes.schemas import Me, NamedTask, TaskFields, TaskList, TaskStatus, parse, parse_whole
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 from repshare.relay.tasks import OpenTask, make_task
@@ -60,7 +60,7 @@ async def list_tasks(service: Service, request: Request) -> Response:
 @endpoints.add("GET", "/v1/tasks/{task}", NamedTask)
 async def describe(service: Service, request: Request) -> Response:
     """Describe a task."""
-    _, opened = await service.enter_task(request, "client", "viewer", "admin")
+    _, opened = await service.enter_task(request, "client", "viewer", "admin", "relay")
     return _json({"name": opened.entry.name, **asdict(opened.entry.task)})
 
 
@@ -107,7 +107,7 @@ async def status(service: Service, request: Request) -> Response:
 @endpoints.add("GET", "/v1/me", Me)
 async def me(service: Service, request: Request) -> Response:
     """Describe the token and its task."""
-    grant = await service.enter(request, "client", "viewer", "admin")
+    grant = await service.enter(request, "client", "viewer", "admin", "relay")
     answer: dict[str, Any] = {"role": grant.role, "client": grant.name, "task": grant.task}
     if service.options.insecure:
         answer["client"] = None
