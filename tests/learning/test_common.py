@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from repshare.errors import ConfigError
-from repshare.learning import common
-from repshare.learning.common import Dual, _elect
+from repshare.learning.common import dual as common
+from repshare.learning.common.dual import Dual, _elect
 from repshare.sharing.parts import SHRINKAGES, Part
 from repshare.spaces import Patches
 
@@ -149,6 +149,14 @@ def test_with_balanced_classes_logistic_loss_equals_scikit_learns(data):
         client.loss = "logistic"
     go(clients, EVERYONE["logistic"])
     assert own_scores(clients[0], vectors) == pytest.approx(expected, abs=2e-3)
+
+
+def test_inner_products_of_many_samples_are_those_of_one_large_product_to_the_bit(monkeypatch):
+    vectors = torch.randn(700, 5000, generator=torch.Generator().manual_seed(0))
+    at_once = sum((part @ part.T).double() for part in torch.split(vectors, common.PIECE, dim=1))
+    for rows in (700, 512, 233):
+        monkeypatch.setattr(common, "ROWS", rows)
+        assert torch.equal(common._square(vectors), at_once)
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])

@@ -101,7 +101,7 @@ def test_gradients_are_clipped_one_by_one(data):
     policy = Policy(epsilon=8.0, end_to_end=True, seeded_noise=True, optimizer="sgd", learning_rate=1.0, grad_clip=0.01)
     one = client(data, policy)
     one.learner._private.noise_multiplier = 0.0
-    one.learner.rate, one.learner.steps = 1.0, 1
+    one.learner.rate, one.learner.epoch_steps = 1.0, 1
     before = torch.cat([p.detach().flatten().clone() for p in one.learner.network.model.parameters()])
     one.learner.train()
     after = torch.cat([p.detach().flatten() for p in one.learner.network.model.parameters()])

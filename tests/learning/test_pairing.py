@@ -9,8 +9,8 @@ from repshare.client import Client
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.exchange import LocalExchange
+from repshare.learning.common.pairing import Mixture
 from repshare.learning.models import LeNet5
-from repshare.learning.pairing import Mixture
 from repshare.learning.samples import Samples
 from repshare.learning.training import Learner
 from repshare.methods import CS

@@ -621,3 +621,11 @@ def test_the_oldest_batches_are_forgotten_when_there_are_too_many():
     assert memory.spared > 0
     memory.embed(SOME, images[0])
     assert memory.spared == 0
+
+
+def test_without_a_second_layer_an_images_vector_does_not_depend_on_the_batch():
+    images = torch.rand(97, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    space = Patches((1, 28, 28), filters=16)
+    together = space(images)
+    for rows in (slice(0, 1), slice(3, 10), slice(40, 81), slice(96, 97)):
+        assert torch.equal(space(images[rows]), together[rows])

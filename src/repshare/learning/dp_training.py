@@ -47,7 +47,7 @@ class PrivateLearner(Learner):
             noise_seed = derive(seed, self.name, "dp-sgd noise") if self.seeded else secrets.randbits(64)
             self.noising = torch.Generator(device).manual_seed(noise_seed)
         self.rate = min(1.0, policy.batch_size / len(self.samples))
-        self.steps = -(-len(self.samples) // policy.batch_size)  # in an epoch
+        self.epoch_steps = -(-len(self.samples) // policy.batch_size)
         self._observed: GradSampleModule | None = GradSampleModule(self.network.model, loss_reduction="sum")
 
     def train(self) -> Losses:
@@ -66,7 +66,7 @@ class PrivateLearner(Learner):
         buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         model.train()
         with self._own_noise():
-            for _ in range(self.policy.epochs * self.steps):
+            for _ in range(self.policy.epochs * self.epoch_steps):
                 guard.count(self.rate, descent.noise_multiplier)
                 drawn = (torch.rand(len(self.samples), generator=self.secret) < self.rate).nonzero().squeeze(1)
                 descent.zero_grad()

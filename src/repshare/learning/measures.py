@@ -56,7 +56,7 @@ class Record:
     bytes_down: int
     """Bytes that it received."""
     seconds: float
-    """Of this client's own work, testing apart."""
+    """Of this client's own work, testing apart. Of training side by side, its share by samples."""
     trouble: str | None = None
     """Why not everything was exchanged: the exchange was unavailable, refused, or sent something that does not fit, or
     the privacy budget is spent; training continued. Or which part of the training was not finite and so left out."""

@@ -80,10 +80,7 @@ class Samples:
 
     def shuffled(self, size: int, generator: torch.Generator) -> Iterator[tuple[Any, Tensor]]:
         """Yield all samples once in random order, `size` at a time."""
-        parts = list(torch.split(torch.randperm(len(self), generator=generator), size))
-        if len(parts) > 1 and len(parts[-1]) == 1:  # batch normalisation cannot train on a single sample
-            parts[-2:] = [torch.cat(parts[-2:])]
-        yield from self._stream(parts)
+        yield from self._stream(shuffle(len(self), size, generator))
 
     def check_labels(self, classes: int) -> None:
         """Refuse labels that are not one of 0 … classes − 1."""
@@ -106,6 +103,14 @@ class Samples:
         if tensor.ndim == 4:  # images: convolutions are faster with the channels last
             return tensor.to(self.device, memory_format=torch.channels_last)
         return tensor.to(self.device)
+
+
+def shuffle(count: int, size: int, generator: torch.Generator) -> list[Tensor]:
+    """Return the indices of all samples in random order, `size` at a time; no single one at the end."""
+    parts = list(torch.split(torch.randperm(count, generator=generator), size))
+    if len(parts) > 1 and len(parts[-1]) == 1:  # batch normalisation cannot train on a single sample
+        parts[-2:] = [torch.cat(parts[-2:])]
+    return parts
 
 
 def without_labels(inputs: Any, device: str) -> Samples:

@@ -17,15 +17,11 @@ from repshare.learning import features, objective
 from repshare.learning.measures import Averages, Losses, Score, View, count_hits
 from repshare.learning.models import Network, split
 from repshare.learning.objective import Lesson, Terms
+from repshare.learning.optimizers import OPTIMIZERS
+from repshare.learning.precision import choose_compute, is_large
 from repshare.learning.randomness import derive, numpy_stream, torch_stream
 from repshare.learning.samples import EVALUATION_BATCH, Samples
 from repshare.sharing.representations import Floats, Integers, Protection
-
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-}
 
 
 class Batch(NamedTuple):
@@ -69,10 +65,12 @@ class Learner:
             if parameter.ndim == 4:  # as the images: convolutions are faster with the channels last
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         self.samples, self.policy, self.name, self.loss, self.options = samples, policy, name, loss, options
+        self.compute = choose_compute(policy, samples.device.type, large=is_large(model))
         self.remembered: dict[str, Tensor] = {}  # what a method keeps from round to round
         self.guard: Protection | None = None  # what makes releases instead, if anything
         self.lesson: Lesson | None = None
         self.norm_bound = math.inf  # what others agreed no vector is longer than
+        self.steps = 0  # of the last training
         self.left_out = Counter[str]()  # what was not finite in this round's training, and changed nothing
         self.preparation = 0.0  # seconds of work before the first round that are its own
         self.discriminator = self._make_discriminator(seed)
@@ -100,13 +98,18 @@ class Learner:
         A method may add a term of its own.
         """
         averages = Averages()
+        with self._own_noise():
+            for inputs, labels in self.begin_training():
+                averages.add(*self._step(inputs, labels), labels)
+        return averages.result()
+
+    def begin_training(self) -> Iterator[tuple[Any, Tensor]]:
+        """Yield the batches of a training: local epochs, each in an order of its own."""
+        self.steps = 0
         self.network.model.train()
         self.optimizer.zero_grad()  # the model's maker may have left some
-        with self._own_noise():
-            for _ in range(self.policy.epochs):
-                for inputs, labels in self.samples.shuffled(self.policy.batch_size, self.batches):
-                    averages.add(*self._step(inputs, labels), labels)
-        return averages.result()
+        for _ in range(self.policy.epochs):
+            yield from self.samples.shuffled(self.policy.batch_size, self.batches)
 
     def _step(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
         """Make one step. Return the terms and the logits of the batch."""
@@ -120,6 +123,12 @@ class Learner:
 
     def _backward(self, batch: Batch) -> tuple[Terms, Tensor, Tensor]:
         """Leave the gradients of a batch with the weights; its terms, its loss and its logits."""
+        terms, loss = self.find_loss(batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return terms, loss, batch.logits
+
+    def find_loss(self, batch: Batch) -> tuple[Terms, Tensor]:
+        """Return the terms of a batch, and what they add up to."""
         terms = self.terms(batch.features, batch.logits, batch.labels)
         loss = self._weigh(terms)
         if self.loss is not None:
@@ -127,20 +136,24 @@ class Learner:
             if not isinstance(own, Tensor) or own.numel() != 1:
                 raise ConfigError(f"a method's own loss must be one number, not {getattr(own, 'shape', own)!r}")
             loss = loss + own.squeeze()
-        loss.backward()  # type: ignore[no-untyped-call]
-        return terms, loss, batch.logits
+        return terms, loss
 
     def _descend(self, loss: Tensor) -> None:
-        """Make one step, and drop the gradients. Make none where the loss or a gradient is not finite.
+        """Make one step, if it may be made, and drop the gradients."""
+        if self.count_step(loss):
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def count_step(self, loss: Tensor) -> bool:
+        """Return whether a step may be made: not where the loss or a gradient is not finite.
 
         A gradient whose length overflows counts as not finite: Adam would remember its square for good.
         """
         gradients = [parameter.grad for parameter in self.trained if parameter.grad is not None]
-        if (loss.detach() + get_total_norm(gradients).float().square()).isfinite():
-            self.optimizer.step()
-        else:
-            self.left_out["steps"] += 1
-        self.optimizer.zero_grad()
+        finite = bool((loss.detach() + get_total_norm(gradients).float().square()).isfinite())
+        self.steps += finite
+        self.left_out["steps"] += not finite
+        return finite
 
     def _weigh(self, terms: Terms) -> Tensor:
         policy, loss = self.policy, terms.ce
@@ -235,6 +248,7 @@ class Learner:
             "noise": self.noise.get_state(),
             **({} if self.discriminator is None else {"discriminator": self.discriminator.state_dict()}),
             **({"remembered": self.remembered} if self.remembered else {}),
+            **({"compute": self.compute} if self.policy.compute == "auto" else {}),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -249,6 +263,7 @@ class Learner:
         if self.discriminator is not None:
             self.discriminator.load_state_dict(state.get("discriminator", {}))
         self.remembered = dict(state.get("remembered", {}))
+        self.compute = state.get("compute", self.compute)  # on another machine, too
 
     def _check(self, lesson: Lesson) -> Lesson:
         """Refuse a lesson of another model."""
@@ -272,7 +287,7 @@ class Learner:
 
     def _forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
         """Return features and logits in fp32, whatever the network computes with."""
-        if self.policy.compute == "fp32":
+        if self.compute == "fp32":
             return self.network(inputs)
         with torch.autocast(self.samples.device.type, torch.bfloat16):
             features, logits = self.network(inputs)

@@ -2,29 +2,43 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, get_args, get_origin, get_type_hints
-
-from torch import Tensor
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from repshare.errors import ConfigError
 from repshare.fields import parse_options
 from repshare.imports import is_reference
-from repshare.spaces.backbone import Backbone, hash_weights, measure
+from repshare.spaces.algebra import is_array
 from repshare.spaces.fourier import Fourier
-from repshare.spaces.patches import Patches
 from repshare.spaces.space import Space, compare, describe, fingerprint
 
+if TYPE_CHECKING:
+    from repshare.spaces.backbone import Backbone, hash_weights, measure
+    from repshare.spaces.patches import Patches
+
 __all__ = [
-    "SPACES", "Backbone", "Fourier", "Patches", "Space",
+    "Backbone", "Fourier", "Patches", "Space",
     "choose", "compare", "describe", "fingerprint", "hash_weights", "measure", "read",
 ]  # fmt: skip
 
-SPACES: dict[str, type[Any]] = {"patches": Patches, "fourier": Fourier, "backbone": Backbone}
+SPACES = {"patches": "Patches", "fourier": "Fourier", "backbone": "Backbone"}
+_WITH_PYTORCH = {"Patches": "patches", "Backbone": "backbone", "hash_weights": "backbone", "measure": "backbone"}
 GIVEN = ("shape", "low", "high", "module", "sha256")  # fields that follow from the data or the module
 SMALLEST = 6  # pixels along an edge: anything smaller is a table
 SMALL = 16  # pixels: below, images are too small for the larger filters
 BOUND = 4.0  # standard deviations: columns that were normalised before
 MOST_DIMENSIONS, MOST_PIXELS = 1 << 18, 1 << 24  # of a space that a task describes
+
+
+def __getattr__(name: str) -> Any:
+    # Looked up when first used: a table's party has no PyTorch.
+    if name in _WITH_PYTORCH:
+        return getattr(import_module(f"{__name__}.{_WITH_PYTORCH[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _kind(name: str) -> type[Any]:
+    return Fourier if name == "fourier" else __getattr__(SPACES[name])
 
 
 def choose(words: Sequence[str], example: Any, seed: int) -> Space:
@@ -40,8 +54,8 @@ def choose(words: Sequence[str], example: Any, seed: int) -> Space:
     if is_reference(name):
         if options:
             raise ConfigError(f"a backbone has no options: leave {' '.join(options)} out")
-        return measure(name, example)
-    shape = tuple(example.shape[1:]) if isinstance(example, Tensor) else ()
+        return __getattr__("measure")(name, example)  # type: ignore[no-any-return]
+    shape = tuple(example.shape[1:]) if is_array(example) else ()
     images = len(shape) == 3 and min(shape[1:]) >= SMALLEST
     name = name or ("patches" if images else "fourier" if shape else "")
     if name not in ("patches", "fourier"):
@@ -56,7 +70,7 @@ def choose(words: Sequence[str], example: Any, seed: int) -> Space:
         usual: dict[str, Any] = {"low": (-BOUND,) * columns, "high": (BOUND,) * columns}
     else:
         usual = {"shape": shape, **_usual(*shape)}
-    return SPACES[name](**{**usual, "seed": seed, **parse_options(name, SPACES[name], options, GIVEN)})  # type: ignore[no-any-return]
+    return _kind(name)(**{**usual, "seed": seed, **parse_options(name, _kind(name), options, GIVEN)})  # type: ignore[no-any-return]
 
 
 def read(description: dict[str, Any], *, module: str = "") -> Space:
@@ -67,18 +81,18 @@ def read(description: dict[str, Any], *, module: str = "") -> Space:
         module: For a backbone, the client's own module as file.py:function.
     """
     told = dict(description)
-    kind = SPACES.get(str(told.pop("space", None)))
-    if kind is None:
+    if (name := str(told.pop("space", None))) not in SPACES:
         raise ConfigError(f"unknown space {description.get('space')!r}: there are {', '.join(SPACES)}")
+    kind = _kind(name)
     hints = get_type_hints(kind)
-    for name, value in told.items():
-        if name in hints and not _fits(value, hints[name]):
+    for field, value in told.items():
+        if field in hints and not _fits(value, hints[field]):
             raise ConfigError(
-                f"the description of {description['space']} has {name} {str(value)[:80]}, of another kind"
+                f"the description of {description['space']} has {field} {str(value)[:80]}, of another kind"
             )
     try:
-        made = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
-        space: Space = kind(**made, **({"module": module} if kind is Backbone else {}))
+        made = {field: tuple(value) if isinstance(value, list) else value for field, value in told.items()}
+        space: Space = kind(**made, **({"module": module} if name == "backbone" else {}))
         largest = max(space.dimension, getattr(space, "pooled", 0))
         pixels = math.prod(getattr(space, "shape", ()))
     except TypeError as error:

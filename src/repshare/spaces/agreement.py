@@ -7,16 +7,16 @@ import hashlib
 import json
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from repshare.config import CommonLoss, Policy
 from repshare.errors import ConfigError, DataError
 from repshare.sharing.task import Task, make_common_task
 from repshare.spaces import read
-from repshare.spaces.backbone import Backbone
-from repshare.spaces.fourier import Fourier
-from repshare.spaces.memory import Memory
 from repshare.spaces.space import Space, describe, fingerprint
+
+if TYPE_CHECKING:
+    from repshare.spaces.memory import Memory
 
 ROUNDED = 0.001  # of a range: what rounding may add to it
 WIDTH = 4.0  # of the range that pixels are brought to: normalised photographs are about as wide
@@ -32,7 +32,7 @@ class Common(NamedTuple):
     """Loss of the common classifier: "squared" or "logistic"."""
     shrinkage: float | None = None
     """ρ / n, how strongly the classifier is regularised. Default: by clients' votes."""
-    memory: Memory | None = None
+    memory: "Memory | None" = None
     """Remembers vectors where the same samples come again: in a simulation."""
     class_names: tuple[str, ...] = ()
     """The names of the classes, in the order of their labels. Default: not agreed on."""
@@ -96,7 +96,7 @@ class Common(NamedTuple):
         Args:
             inputs: A batch of inputs.
         """
-        if self.inputs is None or isinstance(self.space, Backbone | Fourier):
+        if self.inputs is None or self.space.name != "patches":
             return inputs
         low, high = self.inputs
         return (inputs.float() - low) * (WIDTH / (high - low)) - WIDTH / 2

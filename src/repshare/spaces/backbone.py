@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from repshare.errors import ConfigError, DataError, ModelError
 from repshare.imports import find_function, in_one_line
-from repshare.spaces.space import lengthen
+from repshare.spaces.algebra import lengthen
 
 BATCH = 50
 

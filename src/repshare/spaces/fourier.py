@@ -9,12 +9,11 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from repshare.errors import ConfigError, DataError
-from repshare.spaces import numbers
-from repshare.spaces.space import lengthen
+from repshare.spaces import algebra, numbers
+from repshare.spaces.algebra import Array
 
 PIECE = 500  # rows at a time
 
@@ -52,69 +51,29 @@ class Fourier:
         """d, the number of cosines."""
         return self.features
 
-    def __call__(self, inputs: Tensor) -> Tensor:
+    def __call__(self, inputs: Array) -> Array:
         """Map rows (n, k), or anything of k numbers a sample, to (n, d), each √d long."""
-        if not isinstance(inputs, Tensor) or inputs.shape[1:].numel() != len(self.low):
-            shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
+        shape = tuple(inputs.shape[1:]) if algebra.is_array(inputs) else type(inputs).__name__
+        if isinstance(shape, str) or math.prod(shape) != len(self.low):
             raise DataError(f"the space fourier takes vectors of {len(self.low)} numbers, not inputs of shape {shape}")
-        return lengthen(torch.cat([self._map(rows) for rows in torch.split(inputs, PIECE)]))
+        pieces = [self._map(inputs[start : start + PIECE]) for start in range(0, max(len(inputs), 1), PIECE)]
+        return algebra.lengthen(algebra.join(pieces))
 
-    def at_once(self, inputs: Tensor) -> Tensor:
+    def at_once(self, inputs: Array) -> Array:
         """Return the same, without the division into pieces: as one graph of any batch size."""
-        return lengthen(self._map(inputs))
+        return algebra.lengthen(self._map(inputs))
 
-    def _map(self, inputs: Tensor) -> Tensor:
-        low, high, frequencies, phases = (tensor.to(inputs.device) for tensor in self._constants)
-        scaled = (inputs.flatten(1).float().clamp(low, high) - low) / (high - low) * 2 - 1
-        return torch.addmm(phases, scaled, frequencies).cos_()
+    def _map(self, inputs: Array) -> Array:
+        rows = algebra.flatten(inputs)
+        low, high, frequencies, phases = (algebra.like(each, rows) for each in self._constants)
+        scaled = (rows.clip(low, high) - low) / (high - low) * 2 - 1
+        return algebra.cosines(phases, scaled, frequencies)
 
     @cached_property
-    def _constants(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _constants(self) -> tuple[NDArray[np.float32], ...]:
         """Bounds (k,) each, frequencies (k, d) of the kernel exp(−‖x − y‖² / (2 · width²)), and phases (d,)."""
         distance = math.sqrt(2 * len(self.low) / 3)  # of two points drawn from the cube −1 … 1
         frequencies = numbers.normal((len(self.low), self.features), self.seed, "frequencies")
         phases = numbers.uniform((self.features,), self.seed, "phases") * np.float32(2 * math.pi)
-        scaled = torch.from_numpy(frequencies / np.float32(self.width * distance))
-        return torch.tensor(self.low), torch.tensor(self.high), scaled, torch.from_numpy(phases)
-
-
-class Rotations:
-    """Cosines and sines of random rotations, a Gaussian kernel for long vectors (Yu et al., 2016).
-
-    A rotation is three times random signs and a Hadamard matrix, which takes no more than two small products.
-    """
-
-    def __init__(self, inputs: int, features: int, seed: int) -> None:
-        self.inputs, self.half = inputs, features // 2
-        bits = max(2, (inputs - 1).bit_length())
-        self.rows, self.columns = 1 << bits // 2, 1 << bits - bits // 2
-        size = self.rows * self.columns
-        drawn = numbers.uniform((-(-self.half // size), 3, size), seed, "signs")
-        self._signs = torch.from_numpy(np.where(drawn < 0.5, np.float32(-1), np.float32(1)))
-        self._left, self._right = _hadamard(self.rows), _hadamard(self.columns)
-
-    def __call__(self, vectors: Tensor) -> Tensor:
-        """Map vectors (n, inputs) to (n, features), for the kernel exp(−‖x − y‖² / 2)."""
-        return torch.cat([self.at_once(rows) for rows in torch.split(vectors, PIECE)])
-
-    def at_once(self, vectors: Tensor) -> Tensor:
-        """Return the same, without the division into pieces."""
-        size = self.rows * self.columns
-        left, right, signs = (tensor.to(vectors.device) for tensor in (self._left, self._right, self._signs))
-        padded = torch.nn.functional.pad(vectors, (0, size - self.inputs))
-        turned = []
-        for three in signs:
-            rows = padded
-            for each in three:
-                rows = (left @ (rows * each).view(-1, self.rows, self.columns) @ right).reshape(-1, size)
-            turned.append(rows)
-        angles = torch.cat(turned, dim=1)[:, : self.half] * math.sqrt(size)
-        return torch.cat([angles.cos(), angles.sin()], dim=1)
-
-
-def _hadamard(size: int) -> Tensor:
-    """Return the orthogonal matrix of ±1/√size (Sylvester's)."""
-    matrix = torch.ones(1, 1)
-    while len(matrix) < size:
-        matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
-    return matrix / math.sqrt(size)
+        low, high = (np.array(each, np.float32) for each in (self.low, self.high))
+        return low, high, frequencies / np.float32(self.width * distance), phases

@@ -18,12 +18,14 @@ from torch.nn import functional as F
 
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least, check_positive
+from repshare.spaces.algebra import lengthen
 from repshare.spaces.banks import Bank, as_filters, draw_filters, make_bank, rectify, spectral
-from repshare.spaces.fourier import Rotations
 from repshare.spaces.leaves import draw_leaves
-from repshare.spaces.space import LATER, lengthen
+from repshare.spaces.rotations import Rotations
+from repshare.spaces.space import LATER
 
-BATCH = 10  # images: what the filters make of them stays in the processor's cache
+BATCH = 10  # images: what a second layer makes of them stays in the processor's cache, and its bits depend on it
+FLAT_BATCH = 40  # without one
 PHOTOGRAPHS = 300
 FIRST_EDGE, SECOND_EDGE = 5, 3  # of the filters of the two layers of `deep`
 FIRST, MIXED = 64, 64  # filters of its first layer, and channels that its second layer sees
@@ -106,7 +108,8 @@ class Patches:
         if not isinstance(inputs, Tensor) or tuple(inputs.shape[1:]) != self.shape:
             shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
             raise DataError(f"the space patches takes images of shape {self.shape}, not inputs of shape {shape}")
-        vectors = torch.cat([self._pool(images.float()) for images in torch.split(inputs, BATCH)])
+        batches = torch.split(inputs, BATCH if self.deep else FLAT_BATCH)
+        vectors = torch.cat([self._pool(images.float()) for images in batches])
         if self.fourier:
             return lengthen(self._rotations(vectors / self.width))
         return lengthen(self._reduce(vectors))
@@ -171,8 +174,8 @@ class Deep(NamedTuple):
     shift: Tensor  # (MIXED,)
     second: Tensor  # (count, MIXED, edge, edge)
 
-    def answer(self, images: Tensor) -> Tensor:
-        """Map images (n, channels, h, w) to (n, 2 · count, h', w')."""
+    def answer(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Map images (n, channels, h, w) to likeness to filters (n, count, h', w'), and to their negatives."""
         mixed = F.conv2d(_halve(self.first.answer(images)), self.mixing.to(images.device), self.shift.to(images.device))
         power = F.avg_pool2d(mixed.square().mean(dim=1, keepdim=True), SECOND_EDGE, 1)
         return rectify(F.conv2d(mixed, self.second.to(images.device)).div_(power.add_(0.05).sqrt_()), HALF)
@@ -209,8 +212,8 @@ def reduce(space: Patches) -> tuple[Tensor, Tensor]:
     return mean.float().clone(), reduced.float().clone()  # ordinary tensors again
 
 
-def _halve(answers: Tensor) -> Tensor:
-    return F.avg_pool2d(answers, 3, 2).sqrt_()
+def _halve(answers: tuple[Tensor, Tensor]) -> Tensor:
+    return torch.cat([F.avg_pool2d(signed, 3, 2) for signed in answers], dim=1).sqrt_()
 
 
 def _deep_places(edge: int) -> int:
@@ -218,5 +221,5 @@ def _deep_places(edge: int) -> int:
     return (edge - FIRST_EDGE + 1 - 3) // 2 + 1 - SECOND_EDGE + 1
 
 
-def _average(answers: Tensor, grid: int) -> Tensor:
-    return F.adaptive_avg_pool2d(answers, grid).flatten(1)
+def _average(answers: tuple[Tensor, Tensor], grid: int) -> Tensor:
+    return torch.cat([F.adaptive_avg_pool2d(signed, grid).flatten(1) for signed in answers], dim=1)

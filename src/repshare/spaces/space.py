@@ -6,14 +6,13 @@ learnt, and none of it comes from any client's data or from the relay.
 
 import hashlib
 import json
-import math
 from dataclasses import fields
-from typing import Any, ClassVar, Protocol
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from repshare.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LATER = {"later": True}  # of a field that spaces had not at first: its default is not told, so that their names stay
 
@@ -27,14 +26,8 @@ class Space(Protocol):
     def dimension(self) -> int:
         """d, the length of a vector in numbers."""
 
-    def __call__(self, inputs: Any) -> Tensor:
+    def __call__(self, inputs: Any) -> "Tensor":
         """Map a batch (n, …) to vectors (n, d) in fp32, on its device. Raises DataError where it does not fit."""
-
-
-def lengthen(vectors: Tensor) -> Tensor:
-    """Return each of the rows with length √d; what is all zero stays so."""
-    lengths = vectors.norm(dim=1, keepdim=True).clamp_min(1e-12)
-    return torch.mul(vectors, math.sqrt(vectors.shape[1]) / lengths)
 
 
 def describe(space: Space) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from repshare.errors import ConfigError
-from repshare.learning.common_learner import CommonLearner
+from repshare.learning.common.learner import CommonLearner
 from repshare.learning.measures import Losses, Score
 from repshare.learning.samples import Samples
 from repshare.learning.training import Learner

@@ -18,16 +18,19 @@ turns, each of which sees what the others have just done, would otherwise oversh
 
 import math
 from copy import copy
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from repshare.config import CommonLoss
 from repshare.errors import ConfigError, Malformed
 from repshare.sharing.parts import MOST_WEIGHT, SHRINKAGES, Part, make_part
+from repshare.spaces import algebra
+from repshare.spaces.algebra import Array, Values
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 START = 1e-4  # ρ / n before anyone knows n: close to what votes come to with a thousand samples
 CURVATURE: dict[CommonLoss, float] = {"squared": 1.0, "logistic": 0.5}
@@ -38,16 +41,17 @@ GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Sma
 VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
 FEWEST = 0.01  # of d: τ is at least so much, also where all vectors are alike
 PIECE = 4096  # columns of vectors that are multiplied at a time
+ROWS = 512  # of a matrix times itself, at most, that are multiplied at a time
 
 
 class Linear(NamedTuple):
-    """A linear classifier in a space."""
+    """A linear classifier in a space: of tensors, or of arrays where there is no PyTorch."""
 
-    weights: Tensor  # (C, d)
-    centre: Tensor  # (d,)
-    offset: Tensor  # (C,)
+    weights: "Tensor"  # (C, d)
+    centre: "Tensor"  # (d,)
+    offset: "Tensor"  # (C,)
 
-    def __call__(self, vectors: Tensor) -> Tensor:
+    def __call__(self, vectors: "Tensor") -> "Tensor":
         """Map vectors (n, d) to scores (n, C)."""
         return vectors @ self.weights.T + (self.offset - self.weights @ self.centre)
 
@@ -55,8 +59,8 @@ class Linear(NamedTuple):
 class Variables(NamedTuple):
     """The dual variables of a client's samples, and what Nesterov's extrapolation needs."""
 
-    alpha: Tensor  # (n, C)
-    reached: Tensor  # (n, C)  the same before it was extrapolated
+    alpha: Array  # (n, C)
+    reached: Array  # (n, C)  the same before it was extrapolated
     shrinkage: float | None = None  # ρ that they were made for; None: they were made before any vote
     momentum: float = 1.0
     gap: float = math.inf  # of this client's samples, when they were made
@@ -66,14 +70,14 @@ class _View(NamedTuple):
     """A client's knowledge of all samples: from the total, or from its own samples alone."""
 
     total: Part
-    centre: Tensor  # (d,)  μ
+    centre: Array  # (d,)  μ
     samples: int  # n, with this client's
     shrinkage: float | None  # ρ by vote; None: there has been none
     wanted: float  # ρ, by vote or not
     unit: float  # ρ that weights are shared for: that of the total in hand, so that nobody's part loses its meaning
     scale: float  # ρ τ
     used: float  # the same for the total in hand, which may have been made for another ρ
-    offset: Tensor  # (C,)  b
+    offset: Array  # (C,)  b
 
 
 class Dual:
@@ -81,8 +85,8 @@ class Dual:
 
     def __init__(
         self,
-        vectors: Tensor,  # (n, d)  fp32, none longer than √d
-        labels: Tensor,  # (n,)
+        vectors: Array,  # (n, d)  fp32, none longer than √d
+        labels: Array,  # (n,)
         classes: int,
         *,
         loss: CommonLoss = "squared",
@@ -93,19 +97,20 @@ class Dual:
         if shrinkage is not None and not 0 < shrinkage < math.inf:
             raise ConfigError(f"shrinkage must be above 0 and finite, not {shrinkage}")
         self.vectors, self.labels, self.loss, self.fixed, self.alone = vectors, labels, loss, shrinkage, alone
-        self.targets = torch.nn.functional.one_hot(labels, classes).double()  # (n, C)
-        zeros = torch.zeros_like(self.targets)
+        self.targets = algebra.one_hot(labels, classes)  # (n, C)
+        zeros = algebra.zeros(self.targets.shape, self.targets)
         self.published = Variables(zeros, zeros)  # what totals count: every step begins here
         self.improved = self.published  # what would be published next
         self.total: Part | None = None
-        self._gram = _multiply(vectors, vectors)  # (n, n)
-        self._hits = self._vote()  # (n, len(SHRINKAGES))
-        self._factor: tuple[tuple[float, float], Tensor] | None = None
+        gram = _square(vectors)  # (n, n)
+        self._hits = self._vote(gram[:VOTERS, :VOTERS])  # (n, len(SHRINKAGES))
+        self._gram: Array | None = gram
+        self._factor: tuple[tuple[float, float], Array] | None = None
 
     def absorb(self, total: Part | None) -> None:
         """Use this total from now on; None: no other client has shared any. Refuses one that makes no classifier."""
         before, self.total = self.total, total
-        if total is not None and not all(tensor.isfinite().all() for tensor in self.linear()):
+        if total is not None and not all(map(algebra.is_finite, self.linear())):
             self.total = before
             raise Malformed("the total makes a classifier that is not finite")
 
@@ -118,11 +123,11 @@ class Dual:
         view = self._view(self.published)
         alpha, before, _, momentum, last = self.published
         alpha, before = (each * (view.scale / view.used) for each in (alpha, before))  # the same part of W
-        scores = self._linear(view)(self.vectors).double()
+        scores = algebra.double(self._linear(view)(self.vectors))
         try:
             reached = self._solve(view, scores, alpha)
-        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-            reached = torch.full_like(alpha, math.nan)
+        except algebra.Singular:
+            reached = alpha + math.nan
         following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         speed = (momentum - 1) / following * (1 - len(self.labels) / view.samples)  # see the head of this file
         gap = self._gap(scores, alpha)
@@ -132,8 +137,8 @@ class Dual:
         as_read = view.unit / view.wanted  # 1, unless some have parts for another ρ than the one that is wanted now
         extrapolated, reached = (each * as_read for each in (extrapolated, reached))
         if self.loss == "squared":
-            extrapolated = extrapolated.clamp(-MOST_WEIGHT, MOST_WEIGHT)
-        if not (extrapolated.isfinite().all() and math.isfinite(gap)):
+            extrapolated = extrapolated.clip(-MOST_WEIGHT, MOST_WEIGHT)
+        if not (algebra.is_finite(extrapolated) and math.isfinite(gap)):
             self.improved = self.published
             return math.inf
         self.improved = Variables(extrapolated, reached, view.unit if view.shrinkage else None, following, gap)
@@ -153,7 +158,7 @@ class Dual:
 
     def by_itself(self) -> Linear:
         """Return the classifier of this client's samples alone, whatever others have shared."""
-        alone, zeros = copy(self), torch.zeros_like(self.targets)  # the Gram matrix is the same
+        alone, zeros = copy(self), algebra.zeros(self.targets.shape, self.targets)  # the Gram matrix is the same
         alone.alone, alone.total, alone.published = True, None, Variables(zeros, zeros)
         alone.improve()
         return alone.linear()
@@ -162,7 +167,7 @@ class Dual:
         """Return what another of the same samples needs to continue to the same bits."""
         total = None
         if self.total is not None:
-            total = [*(torch.from_numpy(np.array(array)) for array in self.total[:5]), *self.total[5:]]
+            total = [*(algebra.from_numpy(np.array(each), self.vectors) for each in self.total[:5]), *self.total[5:]]
         return {"published": tuple(self.published), "improved": tuple(self.improved), "total": total}
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -170,20 +175,20 @@ class Dual:
         self.published, self.improved = (Variables(*state[name]) for name in ("published", "improved"))
         self.total = None
         if state["total"] is not None:
-            vectors, weights, shares, hits, centre = (tensor.numpy() for tensor in state["total"][:5])
+            vectors, weights, shares, hits, centre = (algebra.to_numpy(each) for each in state["total"][:5])
             self.total = Part(vectors, weights, shares, hits, centre, *state["total"][5:])
 
     def _average(self, variables: Variables) -> Part:
         tensors = self.vectors, variables.alpha, self.labels, self._hits
-        vectors, alpha, labels, hits = (each.cpu().numpy() for each in tensors)
+        vectors, alpha, labels, hits = (algebra.to_numpy(each) for each in tensors)
         return make_part(vectors, alpha, labels, hits, variables.shrinkage, min(len(labels), VOTERS))
 
     def _view(self, variables: Variables, *, reading: bool = False) -> _View:
         own = self.total is None
         total = self._average(variables) if self.total is None else self.total
         dimension = self.vectors.shape[1]
-        centre = torch.from_numpy(total.centre).to(self.vectors, copy=True)  # products depend on how memory is aligned
-        spread = max(dimension - float(centre.double().square().sum()), FEWEST * dimension)  # τ: all are √d long
+        centre = algebra.like(total.centre, self.vectors, copy=True)  # products depend on how memory is aligned
+        spread = max(dimension - _square_length(centre), FEWEST * dimension)  # τ: all are √d long
         counted = own or bool(self.published.alpha.any())
         samples = total.samples + (0 if counted else len(self.labels))
         vote = variables.shrinkage
@@ -197,77 +202,87 @@ class Dual:
             unit = wanted  # logistic loss: no weight may be above 1
             if self.loss == "squared":
                 unit = min(wanted, MOST_UNIT) if total.shrinkage is None else _made_for(total, wanted)
-        shares = torch.from_numpy(total.shares).to(self.targets)
-        offset = shares if self.loss == "squared" else shares.clamp_min(0.5 / total.samples).log()
+        shares = algebra.like(total.shares, self.targets)
+        offset = shares if self.loss == "squared" else algebra.log(shares.clip(0.5 / total.samples, None))
         return _View(total, centre, samples, vote, wanted, unit, wanted * spread, used * spread, offset)
 
     def _linear(self, view: _View) -> Linear:
         total = view.total
-        sums = torch.from_numpy(total.vectors).to(self.vectors).double()
-        weights = sums - torch.from_numpy(total.weights).to(sums)[:, None] * view.centre.double()
+        sums = algebra.double(algebra.like(total.vectors, self.vectors))
+        weights = sums - algebra.like(total.weights, sums)[:, None] * algebra.double(view.centre)
         weights *= total.samples / view.used
-        return Linear(weights.to(self.vectors), view.centre, view.offset.to(self.vectors))
+        return Linear(algebra.like(weights, self.vectors), view.centre, algebra.like(view.offset, self.vectors))
 
-    def _solve(self, view: _View, scores: Tensor, start: Tensor) -> Tensor:
+    def _solve(self, view: _View, scores: Array, start: Array) -> Array:
         """Return the α that this client's samples would have, if all clients stepped alike."""
-        gram = self._centred(view) * (view.samples / len(self.labels) / view.scale)
-        alpha, curvature = start, CURVATURE[self.loss]
-        for _ in range(1 if self.loss == "squared" else STEPS):
+        factor = self._factorise(view)
+        alpha = start + algebra.cholesky_solve(self._residual(scores) - start, factor)
+        if self.loss == "squared":
+            return alpha
+        gram = self._centred(view)
+        for _ in range(STEPS - 1):
             residual = self._residual(scores + gram @ (alpha - start)) - alpha
-            alpha = alpha + torch.cholesky_solve(residual, self._factorise(view, gram, curvature))
+            alpha = alpha + algebra.cholesky_solve(residual, factor)
         return alpha
 
-    def _factorise(self, view: _View, gram: Tensor, curvature: float) -> Tensor:
+    def _factorise(self, view: _View) -> Array:
         """Return the Cholesky factor of I + curvature · gram. It changes when clients join, leave or change data."""
-        key = view.scale / view.samples, float(view.centre.double().square().sum())
+        key = view.scale / view.samples, _square_length(view.centre)
         if self._factor is None or self._factor[0] != key:
-            matrix = curvature * gram
-            matrix.diagonal().add_(1.0)
-            self._factor = key, torch.linalg.cholesky(matrix)
+            matrix = self._centred(view)
+            matrix *= CURVATURE[self.loss]
+            factor = algebra.cholesky(algebra.add_to_diagonal(matrix, 1.0))
+            if self.alone:  # one step is all: leave the memory to other clients
+                self._gram = None
+                return factor
+            self._factor = key, factor
         return self._factor[1]
 
-    def _centred(self, view: _View) -> Tensor:
-        """Return inner products of this client's vectors, less the common centre (n, n)."""
+    def _centred(self, view: _View) -> Array:
+        """Return inner products of this client's vectors, less the common centre, as they count in a step (n, n)."""
         beside = _multiply(self.vectors, view.centre[None])
-        return self._gram - beside - beside.T + float(view.centre.double().square().sum())
+        centred = (_square(self.vectors) if self._gram is None else self._gram) - beside
+        centred -= beside.T
+        centred += _square_length(view.centre)
+        centred *= view.samples / len(self.labels) / view.scale
+        return centred
 
-    def _residual(self, scores: Tensor) -> Tensor:
+    def _residual(self, scores: Array) -> Array:
         """Return the best α of each sample, if its scores did not depend on it."""
-        predicted = scores if self.loss == "squared" else scores.softmax(dim=1)
+        predicted = scores if self.loss == "squared" else algebra.softmax(scores)
         return self.targets[: len(scores)] - predicted
 
-    def _within_bounds(self, alpha: Tensor) -> Tensor:
+    def _within_bounds(self, alpha: Array) -> Array:
         """Bound α. Squared loss: no weight is above the most that may leave. Logistic loss: y − α is a distribution."""
         if self.loss == "squared":
-            return alpha.clamp(-MOST_WEIGHT, MOST_WEIGHT)
-        likely = (self.targets - alpha).clamp_min(0)
-        return self.targets - likely / likely.sum(dim=1, keepdim=True)
+            return alpha.clip(-MOST_WEIGHT, MOST_WEIGHT)
+        likely = (self.targets - alpha).clip(0, None)
+        return self.targets - likely / likely.sum(axis=1, keepdims=True)
 
-    def _gap(self, scores: Tensor, alpha: Tensor) -> float:
+    def _gap(self, scores: Array, alpha: Array) -> float:
         """Return the gap of Fenchel and Young: 0 where each α is the best for its scores."""
         if self.loss == "squared":
-            return float((self._residual(scores) - alpha).square().sum() / 2 / len(scores))
-        likely = (self.targets - alpha).clamp_min(1e-300)
-        return float((likely * (likely.log() - scores.log_softmax(dim=1))).sum() / len(scores))
+            return float(algebra.square(self._residual(scores) - alpha).sum() / 2 / len(scores))
+        likely = (self.targets - alpha).clip(1e-300, None)
+        return float((likely * (algebra.log(likely) - algebra.log_softmax(scores))).sum() / len(scores))
 
-    def _vote(self) -> Tensor:
+    def _vote(self, gram: Array) -> Array:
         """Return which samples a classifier of the others gets right, by candidate of shrinkage: (n, candidates).
 
         Of more than VOTERS samples, the first VOTERS vote; the others repeat them in turn.
         """
-        gram = self._gram[:VOTERS, :VOTERS]
         count = len(gram)
-        spread = float((gram.diagonal().mean() - gram.mean()).clamp_min(1e-9))
-        values, vectors = torch.linalg.eigh(gram)
-        hits = torch.zeros(count, len(SHRINKAGES), dtype=torch.bool, device=gram.device)
+        spread = max(float(gram.diagonal().mean() - gram.mean()), 1e-9)
+        values, vectors = algebra.eigh(gram)
+        hits = algebra.zeros((count, len(SHRINKAGES)), gram, kind="bool")
         for place, shrinkage in enumerate(SHRINKAGES if count > 1 else ()):
-            inverse = (vectors / (values.clamp_min(0) + shrinkage * spread)) @ vectors.T
-            ones = inverse.sum(dim=1, keepdim=True)
+            inverse = (vectors / (values.clip(0, None) + shrinkage * spread)) @ vectors.T
+            ones = inverse.sum(axis=1, keepdims=True)
             inverse -= ones @ ones.T / ones.sum()  # the intercept is not shrunk
             alpha = inverse @ self.targets[:count]
-            scores = self.targets[:count] - alpha / inverse.diagonal()[:, None].clamp_min(1e-12)
-            hits[:, place] = scores.argmax(dim=1) == self.labels[:count]
-        return hits[torch.arange(len(self.labels)) % count]
+            scores = self.targets[:count] - alpha / inverse.diagonal()[:, None].clip(1e-12, None)
+            hits[:, place] = scores.argmax(axis=1) == self.labels[:count]
+        return hits[np.arange(len(self.labels)) % count]
 
 
 def _reconcile(total: Part, wanted: float, *, reading: bool) -> float:
@@ -296,9 +311,35 @@ def _elect(shares: NDArray[np.floating], voters: float) -> int:
     return int(np.flatnonzero(shares >= most - error)[-1])
 
 
-def _multiply(a: Tensor, b: Tensor) -> Tensor:
-    """Return a bᵀ in fp64, by pieces of columns in fp32: exact enough, and half the time."""
-    product = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
-    for left, right in zip(torch.split(a, PIECE, dim=1), torch.split(b, PIECE, dim=1), strict=True):
-        product += left @ right.T
+def _square(a: Array) -> Array:
+    """Return a aᵀ in fp64. Of many rows, each product is computed once: to the same bits, in little more than half."""
+    pieces = -(-len(a) // ROWS)
+    if pieces == 1:
+        return _multiply(a, a)
+    product, start = algebra.zeros((len(a), len(a)), a), 0
+    for place in range(1, pieces + 1):
+        stop = start + len(a) // pieces + (place <= len(a) % pieces)
+        product[start:stop, :stop] = _multiply(a[start:stop], a[:stop])
+        product[:start, start:stop] = product[start:stop, :start].T
+        start = stop
     return product
+
+
+def _multiply(a: Array, b: Array) -> Array:
+    """Return a bᵀ in fp64, by pieces of columns in fp32: exact enough, and half the time."""
+    product = algebra.zeros((len(a), len(b)), a)
+    for start in range(0, a.shape[1], PIECE):
+        product += a[:, start : start + PIECE] @ b[:, start : start + PIECE].T
+    return product
+
+
+def _square_length(vector: Array) -> float:
+    return float(algebra.square(algebra.double(vector)).sum())
+
+
+def as_probabilities(scores: Values, loss: CommonLoss) -> Values:
+    """Return probabilities (n, C). With squared loss they are rough: scores, cut off below 0, that add up to 1."""
+    given: Any = scores
+    positive = algebra.softmax(given) if loss == "logistic" else given.clip(1e-6, None)
+    shares: Values = positive if loss == "logistic" else positive / positive.sum(axis=1, keepdims=True)
+    return shares

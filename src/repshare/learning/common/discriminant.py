@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from repshare.errors import Malformed
-from repshare.learning.common import Linear
+from repshare.learning.common.dual import Linear
 from repshare.sharing.representations import Floats
 from repshare.sharing.sums import Sums, add_up, lift, scales
 

@@ -12,15 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from repshare.config import CommonLoss, Policy
+from repshare.config import Policy
 from repshare.errors import ConfigError, DataError
-from repshare.learning.common import Dual, Linear
-from repshare.learning.discriminant import Discriminant
+from repshare.learning.common.discriminant import Discriminant
+from repshare.learning.common.dual import Dual, Linear, as_probabilities
 from repshare.learning.features import ROWS, Made, passes_on
 from repshare.learning.measures import Losses, Score, View, count_hits
 from repshare.learning.randomness import numpy_stream
 from repshare.learning.samples import EVALUATION_BATCH, Samples
 from repshare.learning.training import Learner
+from repshare.sharing.representations import may_share
 from repshare.spaces import Backbone, Space, fingerprint
 from repshare.spaces.agreement import Common
 
@@ -58,22 +59,24 @@ class CommonLearner(Learner):
         started = time.perf_counter()
         _check_range(common, samples, self.name)
         self.common, self.made = common, _examine(common.space, samples)
-        classes = self.network.classes
         vectors, spared = embed(common, samples)
         labels = samples.labels.to(samples.device)
         used, held = _divide(self, labels.cpu().numpy(), seed)
 
-        self.dual: Dual | Discriminant
-        if common.loss == "discriminant" and not alone:
-            self.dual = Discriminant(vectors[used], labels[used], classes, personal=not policy.common_only)
-        else:
-            loss, shrinkage = "squared" if common.loss == "discriminant" else common.loss, common.shrinkage
-            self.dual = Dual(vectors[used], labels[used], classes, loss=loss, shrinkage=shrinkage, alone=alone)
+        self.dual = self._begin(vectors[used], labels[used], alone=alone)
         self.held, self.held_rows, self.used_rows = (vectors[held], labels[held]), held, used
         self.by_itself: Linear | None = None  # the classifier of this client's samples alone, where there is a choice
         if not alone and len(held):
             self.by_itself = self.dual.by_itself()
         self.preparation = time.perf_counter() - started + spared
+
+    def _begin(self, vectors: Tensor, labels: Tensor, *, alone: bool) -> Dual | Discriminant:
+        """Return what learns from these samples."""
+        loss, classes = self.common.loss, self.network.classes
+        if loss == "discriminant" and not alone:
+            return Discriminant(vectors, labels, classes, personal=not self.policy.common_only)
+        loss = "squared" if loss == "discriminant" else loss
+        return Dual(vectors, labels, classes, loss=loss, shrinkage=self.common.shrinkage, alone=alone)
 
     @property
     def dimension(self) -> int:
@@ -166,14 +169,6 @@ class CommonLearner(Learner):
         return together, alone
 
 
-def as_probabilities(scores: Tensor, loss: CommonLoss) -> Tensor:
-    """Return probabilities (n, C). With squared loss they are rough: scores, cut off below 0, that add up to 1."""
-    if loss == "logistic":
-        return scores.softmax(dim=1)
-    positive = scores.clamp_min(1e-6)
-    return positive / positive.sum(dim=1, keepdim=True)
-
-
 def _examine(space: Space, samples: Samples) -> Made:
     """Describe what a vector of the space is made of. A backbone is the user's; other maps are this package's."""
     if not isinstance(space, Backbone):
@@ -216,12 +211,7 @@ def _divide(learner: Learner, labels: "np.ndarray[Any, Any]", seed: int) -> tupl
     held = order[: int(policy.held_out * count)]
     if len(held) < FEWEST_HELD:
         held = held[:0]
-    allowed = np.ones(count, bool)
-    if policy.share_samples is not None:
-        allowed[:] = False
-        allowed[np.asarray(policy.share_samples, int)] = True
-    if policy.share_classes is not None:
-        allowed &= np.isin(labels, policy.share_classes)
+    allowed = may_share(labels, policy)
     allowed[held] = False
     used = np.flatnonzero(allowed)
     if not len(used):
