@@ -5,12 +5,14 @@ Policy      what a client chooses: how it learns, what it lets others see
 Board       what is between clients; it never trains
 Task        what the clients of a collaboration agree on
 Party       what `repshare join` trains
+CommonSpaceClassifier  a client of CS in scikit-learn's manner, for tables, without PyTorch
 Common      what the clients of a common classifier (method CS) agree on: a space, a loss
 spaces      feature maps that all clients compute alike: Patches, Fourier, Backbone, choose
 load        real data sets by name
 compare     methods on the same splits and seeds, simulated: a table
 load_classifier       the common classifier that `repshare join` kept, for use on its own
 LeNet5, ResNet9, ResNet18, split      the paper's models; any other classifier as features and head
+make_client_app, make_server_app, FlowerRun       the same inside Flower
 errors      everything raised on purpose
 """
 
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
     from repshare.experiments.comparison import compare
     from repshare.learning.models import LeNet5, ResNet9, ResNet18, split
     from repshare.party.classifier import load_classifier
+    from repshare.party.estimator import CommonSpaceClassifier
     from repshare.party.party import Party
     from repshare.sharing.task import Task
+    from repshare.simulation.flower import FlowerRun, make_client_app, make_server_app
     from repshare.spaces.agreement import Common
     from repshare.stores import MemoryStore
 
@@ -41,7 +45,9 @@ __all__ = [
     "Board",
     "Client",
     "Common",
+    "CommonSpaceClassifier",
     "Exchange",
+    "FlowerRun",
     "LeNet5",
     "LocalExchange",
     "MemoryStore",
@@ -58,6 +64,8 @@ __all__ = [
     "errors",
     "load",
     "load_classifier",
+    "make_client_app",
+    "make_server_app",
     "spaces",
     "split",
 ]
@@ -73,10 +81,12 @@ _HOMES = {
     "repshare.exchange.relay": ("RelayExchange",),
     "repshare.experiments.comparison": ("compare",),
     "repshare.party.classifier": ("load_classifier",),
+    "repshare.party.estimator": ("CommonSpaceClassifier",),
     "repshare.party.party": ("Party",),
     "repshare.learning.models": ("LeNet5", "ResNet9", "ResNet18", "split"),
     "repshare.stores": ("MemoryStore",),
     "repshare.sharing.task": ("Task",),
+    "repshare.simulation.flower": ("FlowerRun", "make_client_app", "make_server_app"),
 }
 
 

@@ -26,7 +26,7 @@ from repshare.exchange.relay import Membership
 from repshare.learning.randomness import derive
 from repshare.party.party import load_party
 from repshare.party.state import State, make_report, take_part
-from repshare.relay.schemas import RoundReport
+from repshare.relay.routes.schemas import RoundReport
 from repshare.relay.tasks import Tasks
 from repshare.secure.masking import Group, Member
 from repshare.sharing import wire

@@ -16,7 +16,7 @@ from repshare import Client, Policy, load_classifier
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
-from repshare.learning.pairing import Mixture
+from repshare.learning.common.pairing import Mixture
 from repshare.learning.samples import Samples
 from repshare.methods import CS
 from repshare.party.exporting import classifier_as_onnx, model_as_onnx

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from repshare.errors import ConfigError, Malformed
-from repshare.learning.common import Linear
-from repshare.learning.common_learner import CommonLearner, as_probabilities, embed
+from repshare.learning.common.dual import Linear, as_probabilities
+from repshare.learning.common.learner import CommonLearner, embed
 from repshare.learning.samples import Samples
 from repshare.sharing import wire
 from repshare.spaces import Backbone

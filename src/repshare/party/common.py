@@ -5,8 +5,8 @@ from collections.abc import Generator, Iterator
 from typing import Protocol
 
 from repshare.errors import ExchangeError
-from repshare.learning.common_learner import CommonLearner
-from repshare.learning.discriminant import Discriminant
+from repshare.learning.common.discriminant import Discriminant
+from repshare.learning.common.learner import CommonLearner
 from repshare.party.state import OwnRecord, State
 
 ROUNDS = 20  # after a change of who takes part: enough to come close to the classifier of all samples together

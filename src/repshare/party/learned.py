@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from repshare.errors import ConfigError
 from repshare.imports import in_one_line
-from repshare.learning.common_learner import as_probabilities
+from repshare.learning.common.dual import as_probabilities
+from repshare.learning.common.pairing import Mixture
 from repshare.learning.models import split
-from repshare.learning.pairing import Mixture
 from repshare.learning.randomness import derive
 from repshare.learning.samples import EVALUATION_BATCH, Labelled, Samples
 from repshare.party import classifier

@@ -7,7 +7,7 @@ import torch
 
 from repshare.board.totals import read_totals
 from repshare.client import Client
-from repshare.learning.common_learner import CommonLearner
+from repshare.learning.common.learner import CommonLearner
 from repshare.sharing import wire
 from repshare.sharing.representations import Release
 from repshare.sharing.task import Task

@@ -20,7 +20,7 @@ from repshare.exchange import Counting, Exchange, KnowsOthers
 from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
-from repshare.learning.common_learner import CommonLearner
+from repshare.learning.common.learner import CommonLearner
 from repshare.learning.measures import Measures
 from repshare.party import classifier
 from repshare.privacy.ledger import read_ledger

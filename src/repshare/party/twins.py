@@ -14,7 +14,7 @@ import torch
 from repshare.client import Client
 from repshare.config import Policy
 from repshare.errors import CheckpointError, ConfigError
-from repshare.learning.common_learner import CommonLearner
+from repshare.learning.common.learner import CommonLearner
 from repshare.learning.samples import Samples
 from repshare.methods import CA, IL
 from repshare.party.state import TWIN, TWINS, load, play_round, save
