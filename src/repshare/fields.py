@@ -17,10 +17,14 @@ from repshare.errors import ConfigError
 
 
 def field_helps(made: type) -> dict[str, str]:
-    """Return the text below each field of a dataclass. A class without its source has none."""
+    """Return the text below each field of a dataclass, those of its parents first. A class without source has none."""
+    return {name: help for parent in reversed(made.__mro__[:-1]) for name, help in _own_helps(parent).items()}
+
+
+def _own_helps(made: type) -> dict[str, str]:
     try:
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(made))).body
-    except OSError:
+    except (OSError, TypeError):  # a built-in parent
         return {}
     helps, last = {}, ""
     for node in definition.body if isinstance(definition, ast.ClassDef) else ():

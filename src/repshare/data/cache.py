@@ -15,10 +15,15 @@ from repshare.files import PART, write_atomically
 ORPHAN_SECONDS = 3600.0  # a part this old belongs to a process that was killed while writing
 
 
+def root() -> Path:
+    """Return the folder of all that is kept. A relative $XDG_CACHE_HOME is void by its specification."""
+    told = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (told if told.is_absolute() else Path.home() / ".cache") / "repshare"
+
+
 def location(name: str) -> Path:
-    """Return the file of the data set. A relative $XDG_CACHE_HOME is void by its specification."""
-    root = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (root if root.is_absolute() else Path.home() / ".cache") / "repshare" / f"{name}.safetensors"
+    """Return the file of the data set."""
+    return root() / f"{name}.safetensors"
 
 
 def read(name: str) -> Arrays:
@@ -42,12 +47,13 @@ def write(name: str, arrays: Arrays) -> None:
     """Keep the arrays. Readers and other writers see the old file or the whole new one, never a part."""
     path = location(name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_orphans(path.parent)
+    remove_orphans(path.parent)
     content = save({field: np.ascontiguousarray(array) for field, array in arrays._asdict().items()})
     write_atomically(path, content)
 
 
-def _remove_orphans(folder: Path) -> None:
+def remove_orphans(folder: Path) -> None:
+    """Remove what killed processes have left half-written."""
     for part in folder.glob(f"*{PART}"):
         try:
             if time.time() - part.stat().st_mtime > ORPHAN_SECONDS:

@@ -54,6 +54,8 @@ class Splits:
     """Whether a simulation standardises the inputs: those of built-in images and tables."""
     notes: tuple[str, ...] = ()
     """What was done to the samples when they were read."""
+    builtin: bool = False
+    """Whether anyone may have the samples, as those of built-in data sets: then a simulation keeps features on disk."""
 
     def __iter__(self) -> Iterator[Any]:
         yield from (self.train, self.test, self.classes)
@@ -124,7 +126,7 @@ def load(
         arrays = read_bundled(name) if name in BUNDLED else fetch(name, folder=folder, progress=progress)
         train, test = Dataset(*arrays[:2]), Dataset(*arrays[2:])
         names = content.class_names
-        splits = Splits(train, test, content.classes, names, content.kind != "text", _tell_names(names))
+        splits = Splits(train, test, content.classes, names, content.kind != "text", _tell_names(names), builtin=True)
     elif is_reference(name):
         splits = _read_own(name)
     elif is_table:
@@ -146,7 +148,7 @@ def check(splits: Splits) -> None:
         if any(len(array) != len(labels) for array in _arrays(inputs)):
             raise DataError(f"{part} has {count(inputs)} inputs but {len(labels)} labels")
         if not count(inputs) or any(array.size == 0 for array in _arrays(inputs)):
-            raise DataError(f"{part} is empty: inputs have shape {_shapes(inputs, 0)}")
+            raise DataError(f"{part} is empty: inputs have shape {describe_shapes(inputs, 0)}")
         wrong = np.flatnonzero((labels < 0) | (labels >= splits.classes))
         if wrong.size:
             allowed = f"0…{splits.classes - 1} ({splits.classes} classes)"
@@ -155,7 +157,7 @@ def check(splits: Splits) -> None:
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 place = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
                 raise DataError(f"{part} inputs have the value {array[place]} at {place}")
-    train, test = (_shapes(each.inputs, 1) for each in (splits.train, splits.test))
+    train, test = (describe_shapes(each.inputs, 1) for each in (splits.train, splits.test))
     if train != test:
         raise DataError(f"train inputs are {train} but test inputs {test}")
 
@@ -164,7 +166,8 @@ def _arrays(inputs: Inputs) -> list[Array]:
     return [*inputs.values()] if isinstance(inputs, dict) else [inputs]
 
 
-def _shapes(inputs: Inputs, skipped: int) -> str:
+def describe_shapes(inputs: Inputs, skipped: int) -> str:
+    """Return type and shape of the inputs, without their first dimensions."""
     told = change_arrays(inputs, lambda array: f"{array.dtype} {array.shape[skipped:]}")  # type: ignore[arg-type,return-value]
     return ", ".join(f"{name}: {each}" for name, each in told.items()) if isinstance(told, dict) else str(told)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from repshare.config import Policy
 from repshare.errors import ConfigError
-from repshare.learning.common_learner import CommonLearner
-from repshare.learning.discriminant import Discriminant
+from repshare.learning.common.discriminant import Discriminant
+from repshare.learning.common.learner import CommonLearner
 from repshare.learning.training import Learner
 from repshare.methods.method import Method
 from repshare.methods.sharing import serve

@@ -133,7 +133,7 @@ class Average:
 
     def accept(self, client: str, body: bytes) -> None:
         """Add one client's weights. The first of a new round starts a new sum; an older round is refused."""
-        one = add_up({client: body})
+        one = self.add_up({client: body})
         if (client, one.round) not in self._counted:
             self.accept_sum(one, client)
             self._counted = {(name, round) for name, round in self._counted if round == one.round}

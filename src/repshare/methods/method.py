@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
+from repshare.board import Wants
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.exchange.local import Server
-from repshare.learning.common_learner import CommonLearner
+from repshare.learning.common.learner import CommonLearner
+from repshare.learning.common.pairing import PairedLearner
 from repshare.learning.models import Network
-from repshare.learning.pairing import PairedLearner
+from repshare.learning.randomness import derive
 from repshare.learning.training import Learner, Loss
 from repshare.sharing.task import Task
 
@@ -46,9 +48,24 @@ class Method(NamedTuple):
         return issubclass(self.learner, CommonLearner)
 
     @property
+    def shares_once(self) -> bool:
+        """Return whether one release of each client is all that it ever shares."""
+        return self.adapt(Policy()).releases == 1
+
+    @property
     def shares_weights(self) -> bool:
         """Return whether clients share weights of all their layers, or of those before the head: all need one model."""
         return getattr(self.serve, "one_architecture", self.models == "one")
+
+    @property
+    def uses_public(self) -> bool:
+        """Return whether clients or the server learn from public samples, which no client owns."""
+        return any(getattr(each, "uses_public", False) for each in (self.learner, self.serve))
+
+    @property
+    def keeps_features_short(self) -> bool:
+        """Return whether clients train networks by a loss that can have a penalty on long features (λ_length)."""
+        return not self.in_space and self.adapt(Policy(lambda_length=1.0)).lambda_length > 0
 
     @property
     def add_up(self) -> Callable[[Mapping[str, bytes]], Any] | None:
@@ -69,3 +86,9 @@ class Method(NamedTuple):
         if self.loss is not None and chosen.no_loss:
             raise ConfigError(f"{self.name} adds a loss of its own, but {chosen.no_loss}")
         return chosen
+
+
+def make_wants(method: Method, policy: Policy, seed: int, name: str, round: int) -> Wants:
+    """Return what a client asks for in a round: a function of its seed, so that a simulator can ask in its place."""
+    precision = policy.common_precision if method.in_space else "fp32"
+    return Wants(policy.m_down, derive(seed, name, "collect", round), policy.peers, precision=precision)

@@ -3,11 +3,10 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from repshare.config import Policy
 from repshare.fields import check_positive
-from repshare.learning.measures import Losses
 from repshare.learning.samples import Samples
 from repshare.learning.training import Learner
 
@@ -26,22 +25,10 @@ class SGDOptions:
 
 
 class PlainSGD(Learner):
-    """A learner that trains by SGD, and counts its steps."""
-
-    steps = 0  # of the last training
+    """A learner that trains by SGD."""
 
     def __init__(self, model: nn.Module, samples: Samples, policy: Policy, *, options: Any, **given: Any) -> None:
         usual = policy.learning_rate if policy.optimizer == "sgd" else USUAL_RATE
         rate = usual if options.learning_rate is None else options.learning_rate
         policy = replace(policy, optimizer="sgd", learning_rate=rate)
         super().__init__(model, samples, policy, options=options, **given)
-
-    def train(self) -> Losses:
-        """Train as the policy says."""
-        self.steps = 0
-        return super().train()
-
-    def _descend(self, loss: Tensor) -> None:
-        left_out = self.left_out["steps"]
-        super()._descend(loss)
-        self.steps += 1 - (self.left_out["steps"] - left_out)

@@ -1,0 +1,1 @@
+"""Methods that learn from public samples, which no client owns: clients share what they say about them."""

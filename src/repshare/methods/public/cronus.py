@@ -1,0 +1,105 @@
+"""CRONUS: soft labels of public samples, combined by a robust mean, and learned together with a client's own samples.
+
+Of the clients' probabilities of one public sample, those far off along the direction v of largest variance λ are
+removed until λ ≤ 9 σ²: |⟨v, y − mean⟩| ≥ Z · max |⟨v, y − mean⟩|, with Z of density 2z on [0, 1]; the rest is averaged.
+Each client trains on its samples and the public ones with these labels, in turns of one batch each. Models may differ.
+
+This is the filter of Diakonikolas et al. (2017: Being robust (in high dimensions) can be practical, under bounded
+second moments), which the paper relies on. σ² bounds the variance among honest clients; the filter takes it as known.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from repshare.fields import check_positive
+from repshare.learning.measures import Averages, Losses
+from repshare.learning.randomness import numpy_stream
+from repshare.learning.samples import shuffle
+from repshare.methods.gathering import Message
+from repshare.methods.method import Method
+from repshare.methods.public import soft_labels
+
+TINY = 1e-9
+
+
+@dataclass(frozen=True)
+class RobustOptions(soft_labels.SoftLabelOptions):
+    """The soft labels', and the filter's."""
+
+    spread: float = 0.1
+    """σ: standard deviation, in any direction, that honest clients' probabilities of one sample may have."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "spread")
+
+
+class RobustLearner(soft_labels.PublicLearner):
+    """A learner whose epochs are over its own samples and the public ones."""
+
+    def train(self) -> Losses:
+        """Train on both, in batches of one kind, in random order."""
+        if (taught := self.taught()) is None:
+            return super().train()
+        (rows, targets), averages, public = taught, Averages(), list[float]()
+        self.network.model.train()
+        with self._own_noise():
+            parts = [(True, part) for _ in range(self.policy.epochs) for part in self._parts(len(self.samples))]
+            parts += [(False, part) for _ in range(self.options.public_epochs) for part in self._parts(len(rows))]
+            for place in torch.randperm(len(parts), generator=self.batches).tolist():
+                own, part = parts[place]
+                if own:
+                    inputs, labels = self.samples.batch(part)
+                    averages.add(*self._step(inputs, labels), labels)
+                else:
+                    public.append(self.public_step(rows[part], targets[part]))
+        return averages.result()._replace(kd=float(np.mean(public)))
+
+    def _parts(self, count: int) -> list[torch.Tensor]:
+        return shuffle(count, self.policy.batch_size, self.batches)
+
+
+def robust_mean(vectors: NDArray[np.float64], spread: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return the mean of those vectors (m, C) that the filter leaves: at least the nearest one.
+
+    Where all are as far off as the others, none is removed.
+    """
+    while True:
+        mean = np.asarray(vectors.mean(axis=0))
+        away = vectors - mean
+        variances, directions = np.linalg.eigh(away.T @ away / len(vectors))
+        along = np.abs(away @ directions[:, -1])
+        if variances[-1] <= 9 * spread**2 or along.min() > (1 - TINY) * along.max():
+            return mean
+        vectors = vectors[(along < np.sqrt(rng.random()) * along.max()) | (along == along.min())]
+
+
+class Filtered(soft_labels.SoftLabels):
+    """The robust mean of soft labels."""
+
+    seed = 0
+
+    def equip(self, seed: int, public: object) -> None:
+        """Draw from this seed."""
+        self.seed = seed
+
+    def combine(self, messages: Mapping[str, Message], samples: Mapping[str, int]) -> Message:
+        """Return the robust mean for each public sample."""
+        rng = numpy_stream(self.seed, "server", "filter", self.round)
+        together = np.stack([each["labels"].astype(np.float64) for each in messages.values()], axis=1)  # (n, m, C)
+        return {
+            "labels": np.stack([robust_mean(each, self.options.spread, rng) for each in together], dtype=np.float32)
+        }
+
+
+CRONUS = Method(
+    "CRONUS", "robust mean of soft labels of public samples (Cronus)", soft_labels.share_probabilities, Filtered,
+    soft_labels.absorb, options=RobustOptions(), learner=RobustLearner,
+    adapt=partial(soft_labels.adapt, "CRONUS"),
+    source="Chang et al., 2019: Cronus: robust and heterogeneous collaborative learning",
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Methods in which a second model, small or large, carries knowledge between clients."""

@@ -1,0 +1,124 @@
+"""FEDGKT: clients train small networks, the server a larger one on their features; both learn from the other's logits.
+
+Client: CE(y, z_k) + α KL(softmax(z_s/T), softmax(z_k/T)); server: CE(y, z_s) + β KL(softmax(z_k/T), softmax(z_s/T)),
+z_k the logits of the client's head, z_s those of the server for the same features. After a round, features, logits and
+labels *of every sample* go up, and the server's logits for them come back. The class of a new sample is the server's,
+for the client's features. KL is multiplied by T², as in the authors' code. The server's layers are dense ones on the d'
+features that enter a client's head; in the paper, later blocks of a large ResNet. Clients' networks may differ.
+"""
+
+import sys
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from repshare.config import Policy
+from repshare.errors import ConfigError, Malformed
+from repshare.fields import check_positive, check_whole, check_within
+from repshare.learning.measures import Averages, Losses
+from repshare.learning.samples import Samples, shuffle
+from repshare.learning.training import Batch, Learner
+from repshare.methods import fedavg
+from repshare.methods.method import Method
+from repshare.methods.transfer.larger import LargerServer, make_layers, softened
+from repshare.sharing import wire
+
+
+@dataclass(frozen=True)
+class TransferOptions:
+    """Both sides' training."""
+
+    alpha: float = 1.0
+    """α: how strongly clients learn from the server's logits."""
+    beta: float = 1.0
+    """β: how strongly the server learns from clients' logits."""
+    temperature: float = 3.0
+    """T: larger values make logits softer for the other side."""
+    hidden: int = 512
+    """Width of the server's two hidden layers."""
+    server_epochs: int = 5
+    """Passes of the server over all clients' features in a round."""
+    server_rate: float = 1e-3
+    """Learning rate of the server's Adam. Its state is kept between rounds."""
+
+    def __post_init__(self) -> None:
+        check_within(self, 0, sys.float_info.max, "alpha", "beta")
+        check_positive(self, "temperature", "server_rate")
+        check_whole(self, 1, "hidden", "server_epochs")
+
+
+class TransferLearner(Learner):
+    """A learner with the server's logits for its samples, and for tests with the server's layers."""
+
+    _rows: Tensor | None = None  # of the current batch
+
+    def train(self) -> Losses:
+        """Train as all do, knowing which samples are in a batch."""
+        averages = Averages()
+        self.network.model.train()
+        with self._own_noise():
+            for _ in range(self.policy.epochs):
+                for rows in shuffle(len(self.samples), self.policy.batch_size, self.batches):
+                    self._rows = rows
+                    inputs, labels = self.samples.batch(rows)
+                    averages.add(*self._step(inputs, labels), labels)
+        return averages.result()
+
+    def scores(self, samples: Samples) -> Tensor:
+        """Return the server's logits for these samples' features (n, C); the client's own before it has any."""
+        layers = {name.removeprefix("server "): x for name, x in self.remembered.items() if name.startswith("server ")}
+        if not layers:
+            return super().scores(samples)
+        model = make_layers(self.dimension, self.network.classes, len(layers["0.bias"]), 0)
+        model.load_state_dict(layers)
+        features = torch.cat([features for (features, _), _ in self._outputs(samples)]).cpu()
+        with torch.inference_mode():
+            return model(features)  # type: ignore[no-any-return]
+
+
+def share(learner: Learner, round: int) -> bytes:
+    """Return features, logits and label of every sample."""
+    outputs = [outputs for outputs, _ in learner._outputs(learner.samples)]
+    features, logits = (torch.cat(each).float().cpu().numpy() for each in zip(*outputs, strict=True))
+    labels = learner.samples.labels.numpy().astype(np.int32)
+    return wire.encode_weights(
+        {"features": features, "logits": logits, "labels": labels}, round=round, samples=len(labels)
+    )
+
+
+def absorb(learner: Learner, body: bytes) -> None:
+    """Remember the server's logits for this client's samples; before a test, the server's layers."""
+    received = {name: torch.from_numpy(array) for name, array in wire.decode_weights(body)[0].items()}
+    if not all(tensor.isfinite().all() for tensor in received.values()):
+        raise Malformed("a number of the server's is not finite")
+    if "logits" in received and received["logits"].shape != (len(learner.samples), learner.network.classes):
+        raise Malformed(f"the server's logits are not those of {len(learner.samples)} samples")
+    learner.remembered |= received
+
+
+def loss(learner: Any, batch: Batch) -> Tensor:
+    """Return α KL with the server's logits, once there are any."""
+    if "logits" not in learner.remembered:
+        return batch.logits.new_zeros(())
+    taught = learner.remembered["logits"][learner._rows].to(batch.logits)
+    return float(learner.options.alpha) * softened(batch.logits, taught, learner.options.temperature)
+
+
+def adapt(policy: Policy) -> Policy:
+    """Use no other terms than its own, and no choice of what is shared: a row of features of every sample is."""
+    if policy.fewest > 1 or policy.share_classes is not None or policy.share_samples is not None:
+        raise ConfigError(
+            "FEDGKT shares features of every single sample: leave minimum_count and share_… or FEDGKT out"
+        )
+    policy = fedavg.refuse_privacy("FEDGKT", policy)
+    return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
+
+
+FEDGKT = Method(
+    "FEDGKT", "features to a larger network at the server (FedGKT)", share, LargerServer, absorb, loss,
+    TransferOptions(), TransferLearner, adapt, models="part",
+    source="He et al., 2020: Group knowledge transfer: federated learning of large CNNs at the edge",
+)  # fmt: skip
