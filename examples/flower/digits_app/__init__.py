@@ -1,0 +1,1 @@
+"""RS, CS and other methods between Flower's SuperNodes."""

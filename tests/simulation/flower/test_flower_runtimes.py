@@ -1,0 +1,98 @@
+"""The example in Flower's two runtimes, with real processes on loopback: the simulator's bits, and no call outside."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+from repshare.board import Wants
+from repshare.simulation import Inline, simulate
+from repshare.simulation.flower import runs
+from repshare.simulation.flower.messages import NodeQuestion
+from support.flower_nodes import SMALL, LocalNodes, context, same_run
+from support.flower_processes import BIN, QUIET, ROOT, flower
+from support.processes import eventually
+
+SUPPORT = ROOT / "tests" / "support"
+
+
+def check_same_bits(config, folder, splits, there):
+    """Each node has written what the simulator's client has learned, to the bit."""
+    with Inline() as inline:
+        *_, records = simulate(same_run(config, splits), splits, inline, models=there)
+    expected = {path.name: path.read_bytes() for path in there.iterdir()}
+    assert len(expected) == 2
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == expected
+    return ", ".join(f"{record.client} {record.test_accuracy:.2%}" for record in records)
+
+
+def check_methods(link, outside, folder, splits, *options):
+    for method in ("RS", "CS"):
+        learned, simulated = folder / f"learned {method}", folder / f"simulated {method}"
+        config = SMALL | {"method": method, "folder": str(learned)}
+        shown = link.run(config, *options)
+        assert "test accuracy after round 2" in shown, (shown, link.logs())
+        assert check_same_bits(config, learned, splits, simulated) in shown.replace("\n", " ")
+    assert outside.hosts() == []
+
+
+OWN = """
+from repshare import LeNet5, load
+
+def my_model():
+    return LeNet5(classes=10, channels=1)
+
+def my_samples():
+    train, _, _ = load("digits").normalised()
+    return train.images[:60], train.labels[:60]
+"""
+
+
+def write_own_app(folder):
+    """The app that docs/flower.md describes, with a model and samples, and fewer rounds."""
+    shutil.copytree(ROOT / "examples" / "flower", folder)
+    client, server = re.findall(r"```python\n(.*?)```", (ROOT / "docs/flower.md").read_text(), re.DOTALL)
+    (folder / "digits_app" / "client.py").write_text(OWN + client)
+    assert "rounds=20" in server
+    (folder / "digits_app" / "server.py").write_text(server.replace("rounds=20", "rounds=3"))
+    return folder
+
+
+def test_superlink_and_supernodes_give_the_same_bits_as_the_simulator(splits, tmp_path):
+    with flower(tmp_path) as (link, outside):
+        for node in range(2):
+            link.add_node(f"partition-id={node}")
+        check_methods(link, outside, tmp_path, splits)
+
+
+def test_the_simulation_runtime_gives_the_same_bits_as_the_simulator(splits, tmp_path):
+    with flower(tmp_path, "--simulation") as (link, outside):
+        nodes = ("--federation-config", "num-supernodes=2")
+        check_methods(link, outside, tmp_path, splits, *nodes)
+        shown = link.run({}, *nodes, app=write_own_app(tmp_path / "own"))
+        assert shown.count("2 clients, 2 releases accepted") == 3, (shown, link.logs())
+
+
+def test_a_message_has_the_release_and_the_wants_and_no_error_tells_its_reason():
+    config = SMALL | {"method": "RS"}
+    command = [BIN / "python", SUPPORT / "flower_apps.py", json.dumps(config)]
+    done = subprocess.run(command, env=os.environ | QUIET, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    query, train, evaluate, error = json.loads(done.stdout.splitlines()[-1])
+    assert all(each["records"] == ["repshare"] for each in (query, train, evaluate))
+    wants = {"name", "observations", "seed", "precision"}
+    assert [set(each["fields"]) for each in (query, train, evaluate)] == [wants, wants | {"release"}, wants]
+    nodes = LocalNodes(config)
+    board = runs.describe(context(config)).server
+    released = nodes.answer("train", 0, NodeQuestion(1, board.teach("client 1", Wants(1, 0))))["release"]
+    assert train["fields"]["release"] == released.hex()
+    assert train["bytes"] < len(released) + 1000  # Flower's own words about a message
+    assert error["text"] == "RuntimeError: the client failed: see the log of its node"
+    assert "the patient is called Ada" not in done.stdout
+
+
+def test_a_call_outside_would_be_heard(tmp_path):
+    with flower(tmp_path, quiet=False) as (_, outside):
+        eventually(outside.hosts, "Flower calls home, as it does unless told not to")
+        assert any("flower.ai" in call for call in outside.hosts())
