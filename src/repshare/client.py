@@ -3,25 +3,26 @@
 import io
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from repshare.board import Wants
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Counting, Exchange
 from repshare.learning import features
-from repshare.learning.common_learner import CommonLearner
+from repshare.learning.common.learner import CommonLearner
 from repshare.learning.measures import Losses, Measures, Record, measure
-from repshare.learning.randomness import derive, numpy_stream
+from repshare.learning.randomness import numpy_stream
 from repshare.learning.samples import Labelled, Samples, choose_device, without_labels
 from repshare.learning.states import copy_state, find_broken
 from repshare.learning.training import Learner
 from repshare.methods import RS, Method
+from repshare.methods.method import make_wants
 from repshare.spaces import choose
 from repshare.spaces.agreement import Common
 
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from repshare.privacy.guard import Guard
 
 
-__all__ = ["Client", "Record", "make_wants"]
+__all__ = ["Client", "Record", "make_wants", "play_together"]
+
+Trained = tuple[Losses, float]  # a learner's training, and its seconds
 
 
 class Client:
@@ -57,6 +60,7 @@ class Client:
         ledger: Path | None = None,
         common: Common | None = None,
         norm_bound: float = math.inf,
+        public: Labelled | Samples | None = None,
     ) -> None:
         """Create a client.
 
@@ -76,6 +80,7 @@ class Client:
                 this client.
             common: What clients of CS agree on. Default: the space that suits the data, from seed 0.
             norm_bound: The longest vector that clients agreed on. A longer one that comes back is refused.
+            public: Samples that all clients have, in the same form as `data`, for a method that learns from them.
         """
         self.name, self.exchange, self.method, self.seed = name, exchange, method, seed
         self.policy = method.adapt(policy or Policy())
@@ -85,7 +90,8 @@ class Client:
             common = common or Common(choose((), samples.batch(torch.arange(1))[0], 0))
             self.policy = common.adapt(self.policy)
         self.samples = samples
-        self.learner = self._make_learner(model, samples, head, common)
+        public = Samples(public, device=device) if public is not None and not isinstance(public, Samples) else public
+        self.learner = self._make_learner(model, samples, head, common, public)
         self.learner.norm_bound = norm_bound
         if not self.policy.share_inputs and method.share is not None and not method.shares_weights:
             features.check(self.learner.made, type(model).__name__)
@@ -122,18 +128,28 @@ class Client:
         Args:
             test: Whether to test after the round, if there are test data.
         """
+        (record,) = play_together([self], lambda learners: [learner.train() for learner in learners])
+        return replace(record, test_accuracy=self.evaluate()) if test and self.test else record
+
+    def begin_round(self) -> Generator[Learner, Trained, Record]:
+        """Collect; yield the learner, for somebody to train; release, publish, return the record, without a test."""
         started = time.perf_counter()
         self.round_number += 1
         self.trouble = None
         counting: Counting | None = self.exchange if isinstance(self.exchange, Counting) else None
         sent, received = (counting.sent, counting.received) if counting else (0, 0)
         down = self._collect()
-        losses = self._train()
+        before = copy_state(self.learner.state())
+        self.learner.left_out.clear()
+        own = time.perf_counter() - started
+        losses, training = yield self.learner
+        started = time.perf_counter()
+        self._take_back(before)
         up = self._publish()
         if counting is not None:
             up, down = counting.sent - sent, counting.received - received
         up, down = self.learner.crossed() or (up, down)
-        seconds = time.perf_counter() - started + self.learner.preparation
+        seconds = own + training + time.perf_counter() - started + self.learner.preparation
         self.learner.preparation = 0.0
         return Record(
             round=self.round_number,
@@ -143,7 +159,7 @@ class Client:
             disc=losses.disc,
             bound=losses.bound,
             train_accuracy=losses.accuracy,
-            test_accuracy=self.evaluate() if test and self.test else None,
+            test_accuracy=None,
             bytes_up=up,
             bytes_down=down,
             seconds=seconds,
@@ -259,21 +275,17 @@ class Client:
         self.learner.publish()
         return len(body)
 
-    def _train(self) -> Losses:
-        """Train. What leaves the model with numbers that are not finite, and were before, is undone."""
-        learner, before = self.learner, copy_state(self.learner.state())
-        learner.left_out.clear()
-        losses = learner.train()
-        self._undone = bool((broken := find_broken(learner.state())) and broken - find_broken(before))
+    def _take_back(self, before: dict[str, Any]) -> None:
+        """Undo training that left the model with numbers that are not finite, and were before."""
+        broken = find_broken(self.learner.state())
+        self._undone = bool(broken and broken - find_broken(before))
         if self._undone:
-            learner.load_state(before)
-        return losses
+            self.learner.load_state(before)
 
     def _tell_trouble(self) -> str | None:
         told = [] if self.trouble is None else [str(self.trouble)]
-        told += [
-            f"{count} {what} were not finite and left out" for what, count in self.learner.left_out.items() if count
-        ]
+        left_out = self.learner.left_out.items()
+        told += [f"{count} {what} were not finite and left out" for what, count in left_out if count]
         if self._undone:
             told.append("training made numbers of the model that are not finite, and was undone")
         if isinstance(self.trouble, ExchangeError) and self.guard is not None and self.guard.pending.body:
@@ -285,11 +297,15 @@ class Client:
         most = self.policy.releases
         return self.round_number % self.policy.release_every == 0 and (most is None or self.released < most)
 
-    def _make_learner(self, model: nn.Module, samples: Samples, head: str | None, common: Common | None) -> Learner:
+    def _make_learner(
+        self, model: nn.Module, samples: Samples, head: str | None, common: Common | None, public: Samples | None
+    ) -> Learner:
         given: dict[str, Any] = {"name": self.name, "seed": self.seed, "head": head}
         given |= {"loss": self.method.loss, "options": self.method.options}
         if self.method.in_space:
             given |= {"common": common, "alone": self.method.share is None}
+        if getattr(self.method.learner, "uses_public", False):
+            given["public"] = public
         return self.method.choose_learner(self.policy)(model, samples, self.policy, **given)
 
     def _make_guard(self, levels: Sequence[Level] | None) -> "Guard | None":
@@ -315,7 +331,20 @@ class Client:
         )
 
 
-def make_wants(method: Method, policy: Policy, seed: int, name: str, round: int) -> Wants:
-    """Return what a client asks for in a round: a function of its seed, so that a simulator can ask in its place."""
-    precision = policy.common_precision if method.in_space else "fp32"
-    return Wants(policy.m_down, derive(seed, name, "collect", round), policy.peers, precision=precision)
+def play_together(clients: Sequence[Client], train: Callable[[Sequence[Learner]], list[Losses]]) -> list[Record]:
+    """Carry out a round of these clients, without a test. All collect, then they train, then all publish."""
+    rounds = [client.begin_round() for client in clients]
+    learners = [next(each) for each in rounds]
+    started = time.perf_counter()
+    losses = train(learners)
+    each_sample = (time.perf_counter() - started) / sum(len(learner.samples) for learner in learners)
+    shares = [each_sample * len(learner.samples) for learner in learners]
+    return [_finish(each, trained) for each, trained in zip(rounds, zip(losses, shares, strict=True), strict=True)]
+
+
+def _finish(round: Generator[Learner, Trained, Record], trained: Trained) -> Record:
+    try:
+        round.send(trained)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise RuntimeError("a round trains once")

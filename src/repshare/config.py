@@ -3,6 +3,7 @@
 A line of a description is a sentence, or several. The help adds the default, unless the description says it.
 """
 
+import re
 import sys
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
@@ -14,8 +15,9 @@ CommonLoss = Literal["squared", "logistic", "discriminant"]
 Aggregation = Literal["mean", "median", "trimmed", "geometric"]
 Topology = Literal["complete", "ring", "regular", "random", "star", "small_world"]
 Attack = Literal["flip", "scale", "noise", "permuted"]
-Compute = Literal["fp32", "bf16"]
+Compute = Literal["fp32", "bf16", "auto"]
 Precision = Literal["fp32", "fp16", "int8"]
+Kernels = Literal["auto", "single", "stacked"]
 Level = float | Literal["public", "never"]  # a sample's own privacy budget: ε, none needed, or nothing of it leaves
 
 
@@ -77,7 +79,8 @@ class Policy:
     """Learning rate of the local optimizer."""
     compute: Compute = "fp32"
     """Number format that the network computes with. bf16 is about twice as fast on processors with AVX-512 BF16.
-    Weights, losses and everything shared stay fp32."""
+    Weights, losses and everything shared stay fp32.
+    auto: bf16 for large networks where the processor has AVX-512 BF16 or AMX, else fp32. A resumed run keeps it."""
     release_every: int = 1
     """Number of rounds between releases. Each release costs privacy and traffic."""
     epsilon: float | None = None
@@ -121,7 +124,7 @@ class Policy:
         check_fits(self, ["delta", "training_share"], "above 0 and below 1", lambda value: 0 < value < 1)
         if self.end_to_end and self.epsilon is None:
             raise ConfigError("end_to_end needs a budget: set epsilon")
-        if self.end_to_end and self.compute != "fp32":
+        if self.end_to_end and self.compute == "bf16":
             raise ConfigError("end_to_end clips each sample's exact gradient: use compute fp32")
         if self.end_to_end and self.discriminator == "external":
             raise ConfigError("end_to_end trains no external discriminator: use discriminator classifier")
@@ -149,6 +152,9 @@ class Setting:
     Built-in images and tables always are."""
     data_folder: str | None = None
     """Folder that already holds the dataset, as torchvision lays it out."""
+    public_data: str | None = None
+    """Unlabelled samples that no client owns, as NAME:NUMBER, for methods that learn from them (`repshare methods`).
+    rest:2000 are training samples of the dataset beyond --samples; fashion_mnist:2000 are of another data set."""
     samples: int | None = None
     """Number of training samples to use. Default: the paper's number for the dataset, else all."""
     clients: int = 5
@@ -210,7 +216,7 @@ class Setting:
     """Probability that a client needs one to three rounds longer for a round.
     Its release arrives late (FL continues without it), and it is busy until then."""
     topology: Topology | None = None
-    """Share without a server (RS, FD and GOSSIP only).
+    """Share without a server (RS, FD, GOSSIP and CODIST only).
     In each round a client learns from M↓ neighbours, chosen at random; the global means are the average of theirs.
     complete: all clients are connected. ring: every client has two neighbours.
     regular: every client has --degree neighbours, chosen at random.
@@ -227,6 +233,10 @@ class Setting:
     Default: 20 to 40 tests in all, the first after round 1."""
     device: str = "cpu"
     """PyTorch device on which models are trained. auto: a GPU (cuda, mps) if there is one, else cpu."""
+    kernels: Kernels = "auto"
+    """How clients train in a worker. single: one after the other.
+    stacked: those with the same small network (lenet5) side by side, which is faster, on a CPU with compute fp32.
+    The two differ by rounding. Default: stacked; a run that is resumed keeps its own."""
     method_options: tuple[str, ...] = ()
     """Options of methods, as METHOD.option=value. The list of methods above shows those of the methods given."""
     policy: Policy = field(default_factory=Policy)
@@ -235,7 +245,7 @@ class Setting:
     def __post_init__(self) -> None:
         check_whole(self, 1, "clients", "degree")
         check_positive(self, "shrinkage")
-        check_one_of(self, "partition", "aggregation", "attack", "loss", "topology")
+        check_one_of(self, "partition", "aggregation", "attack", "loss", "topology", "kernels")
         if self.topology in ("regular", "small_world"):
             if self.degree >= self.clients:
                 raise ConfigError(f"degree must be below the number of clients, {self.clients}, not {self.degree}")
@@ -246,6 +256,8 @@ class Setting:
         check_fits(self, ["dropout"], "at least 0 and below 1", lambda value: 0 <= value < 1)
         check_fits(self, ["participation"], "above 0 and at most 1", lambda value: 0 < value <= 1)
         check_whole(self, 1, "samples", "rounds", "dimension", "common_rounds", "eval_every")
+        wanted = "NAME:NUMBER, such as rest:2000 or fashion_mnist:2000"
+        check_fits(self, ["public_data"], wanted, lambda value: bool(re.fullmatch(r".+:[1-9]\d*", value)))
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,17 @@ from numpy.typing import NDArray
 from torch import nn
 
 from repshare.config import ResolvedSetting, Run, Setting
-from repshare.data import Splits, partition
+from repshare.data import Dataset, Splits, partition
 from repshare.data.arrays import Inputs, take
+from repshare.data.public import choose_public
 from repshare.errors import ConfigError
+from repshare.exchange.local import Server
 from repshare.learning.models import Network, build, split
+from repshare.learning.precision import choose_compute
 from repshare.learning.randomness import derive, numpy_stream
-from repshare.learning.samples import change_tensors, choose_device
+from repshare.learning.samples import Samples, change_tensors, choose_device
 from repshare.methods import find_method
+from repshare.methods.gathering import Gathering
 from repshare.sharing.task import Task
 from repshare.simulation.attacks import FACTORS, choose_attackers, spoil
 from repshare.spaces import choose
@@ -49,9 +53,12 @@ PAPER = {
 USUAL = PAPER | {name: PaperProtocol(0, 50, "") for name in ("breast_cancer", "wine", "colour_names")}
 USUAL["digits"] = PaperProtocol(0, 60, "")  # after 20 rounds, curves still rise
 OTHER_DATA = PaperProtocol(0, 20, "")
+LARGE = ("resnet9", "resnet18")  # networks that gain by bf16
 
 
-ARRAYS = ("train_inputs", "train_labels", "test_inputs", "test_labels", "dealt", "starts")  # of a plan
+ARRAYS = (  # of a plan
+    "train_inputs", "train_labels", "test_inputs", "test_labels", "dealt", "starts", "public_inputs", "public_labels",
+)  # fmt: skip
 
 
 class Plan(NamedTuple):
@@ -66,6 +73,16 @@ class Plan(NamedTuple):
     dealt: NDArray[np.int64]  # sample indices, client after client
     starts: NDArray[np.int64]  # (clients + 1,)  where each client's begin in `dealt`
     sizes: dict[str, int]  # of the data, which a model is built for
+    builtin: bool = False  # whether anyone may have the data
+    public_inputs: Inputs | None = None  # (p, …), where the method learns from public samples
+    public_labels: NDArray[np.int64] | None = None
+
+    @property
+    def public(self) -> Samples | None:
+        """The public samples, if there are any."""
+        if self.public_inputs is None or self.public_labels is None:
+            return None
+        return Samples((self.public_inputs, self.public_labels), device=self.run.setting.device)
 
     @property
     def clients(self) -> int:
@@ -98,13 +115,16 @@ def resolve(setting: Setting, data: Splits | int) -> ResolvedSetting:
     samples = setting.samples or usual.samples or available
     if samples > available:
         raise ConfigError(f"{setting.dataset} has {available} training samples: {samples} are too many")
+    model, device = setting.model or (usual.model or _suggest_model(data),), choose_device(setting.device)
     filled = {
         "samples": samples,
         "rounds": setting.rounds or usual.rounds,
-        "model": setting.model or (usual.model or _suggest_model(data),),
-        "device": choose_device(setting.device),
+        "model": model,
+        "device": device,
+        "kernels": "stacked" if setting.kernels == "auto" else setting.kernels,
         "policy": replace(
             setting.policy,
+            compute=choose_compute(setting.policy, device, large=set(model) <= set(LARGE)),
             minimum_count=setting.policy.fewest,
             common_precision="fp32" if setting.loss == "discriminant" else setting.policy.common_precision,
             seeded_noise=setting.policy.epsilon is not None or setting.policy.seeded_noise,
@@ -137,9 +157,11 @@ def measure(splits: Splits) -> dict[str, int]:
 
 def make_run(method: str, seed: int, setting: ResolvedSetting) -> Run[ResolvedSetting]:
     """Return a run of this method. In a common space it is over after fewer rounds, each of which can be tested."""
-    if not find_method(method).in_space:
+    found = find_method(method)
+    if not found.in_space:
         return Run(method, seed, setting)
-    rounds = 1 if find_method(method).share is None else common_rounds(setting)
+    rounds = 1 if found.share is None else common_rounds(setting)
+    rounds = 2 if found.shares_once else rounds  # share, then collect
     rounds = min(rounds, setting.rounds)
     every = 1 if (setting.eval_every or 1) < setting.rounds else rounds  # all, unless only the last is wanted
     return Run(method, seed, replace(setting, rounds=rounds, eval_every=every))
@@ -178,13 +200,14 @@ def as_tensors(inputs: Inputs, *, copied: bool = False) -> Any:
 
 def make_plan(run: Run[ResolvedSetting], splits: Splits) -> Plan:
     """Take the first samples, standardise what is to be by training samples alone, deal them out."""
-    sizes = measure(splits)
+    sizes, public = measure(splits), _choose_public(run, splits)
     splits = splits.first(run.setting.samples).prepared(standardise=run.setting.standardise)
     parts = deal(run.setting, splits.train.labels, numpy_stream(run.seed, "partition"))
     if find_method(run.method).models == "pooled":
         parts = [np.sort(np.concatenate(parts))]
     starts = np.cumsum([0, *map(len, parts)])
-    plan = Plan(run, splits.classes, *splits.train, *splits.test, np.concatenate(parts), starts, sizes)
+    data = *splits.train, *splits.test, np.concatenate(parts), starts
+    plan = Plan(run, splits.classes, *data, sizes, splits.builtin, *public)
     attackers = choose_attackers(run.setting, run.seed, plan.clients)
     if not attackers or run.setting.attack in FACTORS:
         return plan
@@ -193,11 +216,26 @@ def make_plan(run: Run[ResolvedSetting], splits: Splits) -> Plan:
     return plan._replace(train_inputs=inputs, train_labels=labels)
 
 
+def _choose_public(run: Run[ResolvedSetting], splits: Splits) -> Dataset | tuple[()]:
+    """Return the public samples, if the method learns from any."""
+    setting, method = run.setting, find_method(run.method)
+    if not method.uses_public:
+        return ()
+    if setting.public_data is None:
+        raise ConfigError(
+            f"{method.name} learns from public samples: give them with --public-data, as in rest:2000 (training "
+            "samples beyond --samples) or fashion_mnist:2000 (samples of another data set), or leave it out"
+        )
+    given = setting.public_data, setting.dataset, splits, setting.samples
+    return choose_public(*given, standardise=setting.standardise)
+
+
 def write_plan(plan: Plan, folder: Path) -> None:
     """Put the plan's arrays into files, for other processes to map into their memory."""
-    described: dict[str, Any] = {"sizes": plan.sizes}
+    described: dict[str, Any] = {"sizes": plan.sizes, "builtin": plan.builtin}
     for name in ARRAYS:
-        value = getattr(plan, name)
+        if (value := getattr(plan, name)) is None:
+            continue
         described[name] = [*value] if isinstance(value, dict) else None
         for place, array in enumerate(value.values() if isinstance(value, dict) else [value]):
             np.save(folder / f"{name}.{place}.npy", array)
@@ -214,9 +252,9 @@ def map_plan(run: Run[ResolvedSetting], classes: int, folder: Path) -> Plan:
     arrays: dict[str, Any] = {
         name: read(name) if keys is None else {key: read(name, place) for place, key in enumerate(keys)}
         for name, keys in described.items()
-        if name != "sizes"
+        if name in ARRAYS
     }
-    return Plan(run, classes, **arrays, sizes=described["sizes"])
+    return Plan(run, classes, **arrays, sizes=described["sizes"], builtin=described["builtin"])
 
 
 def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
@@ -251,12 +289,15 @@ def make_task(plan: Plan) -> Task:
             raise ConfigError(
                 "a common classifier is the weighted total at a relay: leave topology and aggregation, or CS, out"
             )
+        if setting.attackers and method.shares_once and setting.attack in FACTORS:
+            raise ConfigError(f"attackers change parts of a common classifier: {method.name} has none, leave it out")
         return make_common(plan.run, take(plan.train_inputs, slice(1))).task(plan.classes)
     widths = {name: method.learner.width(network) for name, network in networks.items()}
     if len(set(widths.values())) > 1:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
         raise ConfigError(f"clients' representations have different lengths: {listed}; give one with --dimension")
-    if setting.attackers and method.models in ("one", "part") and setting.attack in FACTORS:
+    gathers = isinstance(method.serve, type) and issubclass(method.serve, Gathering)
+    if setting.attackers and (method.models in ("one", "part") or gathers) and setting.attack in FACTORS:
         raise ConfigError(f"attackers change representations: {method.name} shares none, leave it out")
     return Task(
         plan.classes,
@@ -276,6 +317,18 @@ def common_start(plan: Plan) -> Network:
     from repshare.learning.dp_training import make_private
 
     return Network(make_private(start.model), start.head_name)  # as the clients' are
+
+
+def open_server(plan: Plan) -> Server | None:
+    """Return what is between the run's clients; None if the method shares nothing. Raises as `make_task` does."""
+    task, method = make_task(plan), find_method(plan.run.method, plan.run.setting)
+    if method.serve is None:
+        return None
+    common = method.models == "part" or (method.models == "one" and not plan.run.setting.independent_starts)
+    server = method.serve(task, common_start(plan) if common else None, method.options)
+    if (equip := getattr(server, "equip", None)) is not None:  # one that trains itself
+        equip(plan.run.seed, plan.public)
+    return server
 
 
 def build_model(plan: Plan, name: str, seed: int) -> nn.Module:

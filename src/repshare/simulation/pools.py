@@ -224,7 +224,7 @@ def _choose_start() -> "SpawnContext | ForkServerContext":
     if sys.platform != "linux":
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "torch._dynamo"])  # an optimizer's first step imports the latter
+    context.set_forkserver_preload([__name__])
     return context
 
 

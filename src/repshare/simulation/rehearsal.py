@@ -17,9 +17,9 @@ from torch import Tensor
 from repshare.config import Policy
 from repshare.data.datasets import Dataset
 from repshare.errors import ConfigError
-from repshare.learning.common import Linear
-from repshare.learning.common_learner import embed
-from repshare.learning.discriminant import Discriminant
+from repshare.learning.common.discriminant import Discriminant
+from repshare.learning.common.dual import Linear
+from repshare.learning.common.learner import embed
 from repshare.learning.randomness import numpy_stream
 from repshare.learning.samples import Samples
 from repshare.privacy.sums import SumsGuard

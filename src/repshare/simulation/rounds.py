@@ -14,18 +14,18 @@ import numpy as np
 from repshare.board import Board, Wants
 from repshare.board.state import release_key
 from repshare.client import Record, make_wants
-from repshare.config import ResolvedSetting, Run, Setting
+from repshare.config import ResolvedSetting, Run, Setting, Topology
 from repshare.data import Splits
 from repshare.errors import Refused
-from repshare.exchange.local import Server
 from repshare.files import write_atomically
 from repshare.learning.measures import Score
 from repshare.learning.randomness import derive
+from repshare.learning.threads import one_thread
 from repshare.methods import find_method
 from repshare.sharing import wire
 from repshare.simulation.attacks import FACTORS, choose_attackers, poison
 from repshare.simulation.checkpoint import Checkpoint
-from repshare.simulation.plan import common_start, make_plan, make_task, resolve
+from repshare.simulation.plan import make_plan, open_server, resolve
 from repshare.simulation.pools import Workers
 from repshare.simulation.schedule import Attendance, attend, test_is_due
 from repshare.simulation.topology import Graph, make_graph
@@ -102,7 +102,7 @@ class Simulation:
         run = Run(wanted.method, wanted.seed, resolve(wanted.setting, splits))
         self.run, self.workers, self.checkpoint = run, workers, checkpoint
         self.method, self.plan = find_method(run.method, run.setting), make_plan(run, splits)
-        self.server = self._open()
+        self.server = open_server(self.plan)
         # One client with everyone's data is always there: it is what the others are measured against.
         always = ResolvedSetting(samples=run.setting.samples, rounds=run.setting.rounds)
         self.attended = always if self.method.models == "pooled" else run.setting
@@ -118,6 +118,7 @@ class Simulation:
                 self._load(checkpoint.states.read("server", server))
             workers.begin(self.plan, checkpoint.folder, clients)
 
+    @one_thread()
     def play(self, attendance: Attendance) -> list[Record]:
         """Carry out the next round."""
         number, (present, delays) = self.done + 1, attendance
@@ -150,6 +151,7 @@ class Simulation:
             server = b"" if self.server is None else self.server.save()
             self.checkpoint.commit(self.done, wire.encode_items({"": server, **self._held}), self.workers.save())
 
+    @one_thread()
     def keep_models(self, folder: Path) -> None:
         """Write each client's model into the folder; where all have the same, one."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -166,6 +168,8 @@ class Simulation:
         """Return the server's part of what a client is tested with, if it has any."""
         if self.server is None or self.method.models not in ("one", "part"):
             return None
+        if (lend := getattr(self.server, "lend", None)) is not None:  # layers that only a test gets
+            return lend()  # type: ignore[no-any-return]
         wants = Wants(0, 0) if self.method.models == "one" else self._wants(client, 0)
         return self.server.teach(self.plan.name(client), wants)
 
@@ -175,19 +179,12 @@ class Simulation:
         if self.server is not None:
             self.server.load(server)
 
-    def _open(self) -> Server | None:
-        task = make_task(self.plan)
-        if self.method.serve is None:
-            return None
-        models, apart = self.method.models, self.run.setting.independent_starts
-        common = models == "part" or (models == "one" and not apart)
-        return self.method.serve(task, common_start(self.plan) if common else None, self.method.options)
-
     def _connect(self) -> Graph | None:
         """Return who is whose neighbour, if clients do without a server. One that stands for peers keeps it itself."""
         setting, seed = self.run.setting, self.run.seed
         meet = getattr(self.server, "meet", None)
-        topology = setting.topology or (None if meet is None else "ring")
+        usual: Topology | None = None if meet is None else getattr(self.server, "usual_topology", "ring")
+        topology = setting.topology or usual
         if topology is None or not (meet or isinstance(self.server, Board)):
             return None
         rng = random.Random(derive(seed, "topology"))

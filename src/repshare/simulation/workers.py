@@ -10,9 +10,9 @@ import safetensors.torch
 import torch
 
 from repshare.board import Wants
-from repshare.client import Client, Record
+from repshare.client import Client, Record, play_together
 from repshare.data.arrays import take
-from repshare.learning.common_learner import CommonLearner
+from repshare.learning.common.learner import CommonLearner
 from repshare.learning.measures import Score, View
 from repshare.learning.randomness import derive
 from repshare.learning.samples import Samples
@@ -20,10 +20,13 @@ from repshare.methods import find_method
 from repshare.party.classifier import FILE, encode_classifier
 from repshare.simulation.checkpoint import SavedState, States
 from repshare.simulation.plan import Plan, as_tensors, build_model, make_common
+from repshare.simulation.stacked import describe, train_together
 from repshare.spaces.agreement import Common
+from repshare.spaces.disk import usual_disk
 from repshare.spaces.memory import Memory
 
 MEMORY = Memory()  # of this process: runs of one seed have their samples in common
+TOGETHER = 10  # clients side by side: more are no faster
 RESIDENT = 1000  # clients that a worker keeps in memory: about half a gigabyte of LeNet5s
 
 Bodies = Mapping[int, bytes | None]
@@ -62,9 +65,11 @@ class Worker:
         self.plan, self.method, self.resident = plan, find_method(plan.run.method, plan.run.setting), resident
         self.train = (as_tensors(plan.train_inputs), torch.from_numpy(plan.train_labels))
         self.test = Samples((plan.test_inputs, plan.test_labels), device=plan.run.setting.device)
+        self.public = plan.public
         self.common: Common | None = None
         if self.method.in_space:
             memory = None if isinstance(plan.train_inputs, dict) else MEMORY
+            MEMORY.disk = usual_disk() if plan.builtin else None
             self.common = make_common(plan.run, take(plan.train_inputs, slice(1)))._replace(memory=memory)
         self.states = States(folder)
         self._clients: OrderedDict[int, Client] = OrderedDict()  # in memory, least recently used first
@@ -74,11 +79,14 @@ class Worker:
 
     def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> RoundResult:
         """Carry out this round of these clients."""
-        records, releases = {}, {}
-        for index, teacher in teachers.items():
-            records[index], body = self._one_round(index, number, teacher)
-            if body is not None:
-                releases[index] = body
+        records, releases = dict[int, Record](), dict[int, bytes]()
+        present, size = [*teachers], min(TOGETHER, self.resident)
+        for first in range(0, len(present), size):
+            played = self._play({index: teachers[index] for index in present[first : first + size]}, number)
+            for index, (record, body) in played.items():
+                records[index] = record
+                if body is not None:
+                    releases[index] = body
         if self.method.add_up is None:
             return RoundResult(records, releases, [])
         together = {self.plan.name(i): body for i, body in releases.items() if i not in apart}
@@ -91,53 +99,13 @@ class Worker:
 
     def models(self, bodies: Bodies) -> dict[int, dict[str, bytes]]:
         """Return the files of each of these clients' models, by how their names end."""
-        return {index: self._model(index, body) for index, body in bodies.items()}
+        return {index: encode_model(self._complete(index, body)) for index, body in bodies.items()}
 
     def look(self, indices: Iterable[int]) -> dict[int, View]:
         """Return each of these clients' view of the test samples."""
-        return {index: self._client(index).learner.look(self.test) for index in indices}
+        return {index: self.client(index).learner.look(self.test) for index in indices}
 
-    def save(self) -> dict[int, SavedState]:
-        """Write the state of every client that has changed since the last time."""
-        for index in sorted(self._changed):
-            self._write(index, self._clients[index])
-        written = {i: version for i, version in self._versions.items() if self._committed.get(i) != version}
-        self._committed = dict(self._versions)
-        return written
-
-    def _one_round(self, index: int, number: int, teacher: bytes | None) -> tuple[Record, bytes | None]:
-        client, box = self._client(index), Mailbox(teacher or b"")  # a method without a server collects nothing
-        client.exchange = box
-        client.round_number = number - 1  # the run's round, also for one who has missed some
-        self._changed.add(index)
-        return client.round(test=False), box.outbox
-
-    def _test(self, index: int, body: bytes | None) -> Score:
-        return self._complete(index, body).learner.evaluate(self.test)
-
-    def _complete(self, index: int, body: bytes | None) -> Client:
-        """Return the client, after it has absorbed what it downloads, if anything."""
-        client = self._client(index)
-        if body is not None and self.method.absorb is not None:
-            self.method.absorb(client.learner, body)
-            self._changed.add(index)
-        return client
-
-    def _model(self, index: int, body: bytes | None) -> dict[str, bytes]:
-        client, files = self._complete(index, body), dict[str, bytes]()
-        if isinstance(client.learner, CommonLearner):
-            files[f".{FILE}"] = encode_classifier(client.learner, client.round_number)
-        if not self.method.in_space or client.policy.pair != "no":
-            weights = client.learner.network.model.state_dict()
-            files[".safetensors"] = safetensors.torch.save(
-                {
-                    name: each.detach().cpu().clone(memory_format=torch.contiguous_format)
-                    for name, each in weights.items()
-                }
-            )
-        return files
-
-    def _client(self, index: int) -> Client:
+    def client(self, index: int) -> Client:
         """Return the client, out of memory, or from its state on disk, or new."""
         if index not in self._clients:
             client = self._build(index)
@@ -150,6 +118,42 @@ class Worker:
             if oldest in self._changed:
                 self._write(oldest, client)
         return self._clients[index]
+
+    def save(self) -> dict[int, SavedState]:
+        """Write the state of every client that has changed since the last time."""
+        for index in sorted(self._changed):
+            self._write(index, self._clients[index])
+        written = {i: version for i, version in self._versions.items() if self._committed.get(i) != version}
+        self._committed = dict(self._versions)
+        return written
+
+    def _play(self, teachers: Bodies, number: int) -> dict[int, tuple[Record, bytes | None]]:
+        """Carry out this round of clients that are in memory together: those of one kind side by side."""
+        boxes, kinds = dict[int, Mailbox](), dict[Any, list[int]]()
+        for index, teacher in teachers.items():
+            client, boxes[index] = self.client(index), Mailbox(teacher or b"")  # without a server, collects nothing
+            client.exchange = boxes[index]
+            client.round_number = number - 1  # the run's round, also for one who has missed some
+            self._changed.add(index)
+            kind = describe(client.learner) if self.plan.run.setting.kernels == "stacked" else None
+            kinds.setdefault(kind or index, []).append(index)
+        records = dict[int, Record]()
+        for kind, indices in kinds.items():
+            clients = [self._clients[index] for index in indices]
+            played = [clients[0].round(test=False)] if kind == indices[0] else play_together(clients, train_together)
+            records.update(zip(indices, played, strict=True))
+        return {index: (records[index], boxes[index].outbox) for index in teachers}
+
+    def _test(self, index: int, body: bytes | None) -> Score:
+        return self._complete(index, body).learner.evaluate(self.test)
+
+    def _complete(self, index: int, body: bytes | None) -> Client:
+        """Return the client, after it has absorbed what it downloads, if anything."""
+        client = self.client(index)
+        if body is not None and self.method.absorb is not None:
+            self.method.absorb(client.learner, body)
+            self._changed.add(index)
+        return client
 
     def _write(self, index: int, client: Client) -> None:
         before = self._versions.get(index)
@@ -170,4 +174,18 @@ class Worker:
             seed=run.seed,
             head=run.setting.head,
             common=self.common,
+            public=self.public,
         )
+
+
+def encode_model(client: Client) -> dict[str, bytes]:
+    """Return the files of what a client has learned, by how their names end."""
+    files = dict[str, bytes]()
+    if isinstance(client.learner, CommonLearner):
+        files[f".{FILE}"] = encode_classifier(client.learner, client.round_number)
+    if not client.method.in_space or client.policy.pair != "no":
+        weights = client.learner.network.model.state_dict()
+        files[".safetensors"] = safetensors.torch.save(
+            {name: each.detach().cpu().clone(memory_format=torch.contiguous_format) for name, each in weights.items()}
+        )
+    return files
