@@ -27,7 +27,7 @@ SMALL = Study(
 def test_every_study_has_the_others_beside_sharing_and_no_run_twice(name):
     cells = EXPERIMENTS[name].plan(MNIST, 3)
     more = {"CL", "FD"} if name == "length" else set()
-    usual = set() if name == "space" else {"IL", "FL", "RS"}
+    usual = {"space": set(), "compute": {"FL"}}.get(name, {"IL", "FL", "RS"})
     assert {cell.run.method for cell in cells} - {"FC", "CA", "CS"} == usual | more
     assert ("CA" in {cell.run.method for cell in cells}) == ("CS" in {cell.run.method for cell in cells})
     assert {cell.run.seed for cell in cells} == {0, 1, 2}

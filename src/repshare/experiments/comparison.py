@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from repshare.imports import describe_code, is_reference
 from repshare.learning.randomness import numpy_stream
 from repshare.methods import METHODS, Method, find_method
 from repshare.results.findings import clients_differ, summarise_own
-from repshare.results.records import Folder, Journal, Line, Summary, group, summarise
+from repshare.results.records import Folder, Journal, Line, Summary, group, read_setting, summarise
 from repshare.results.trackers import Tracker, mean_measures
 from repshare.simulation import Checkpoint, Inline, Processes, Workers, following, resolve, simulate
 from repshare.simulation.checkpoint import States, lengthen
@@ -61,6 +61,12 @@ def choose_methods(methods: Sequence[str], setting: Setting) -> dict[str, Method
     return found
 
 
+def keep_kernels(setting: Setting, path: Path) -> Setting:
+    """Return the setting with the kernels of the comparison that a folder holds, if it leaves them open."""
+    held = read_setting(path, "kernels") if setting.kernels == "auto" else None
+    return replace(setting, kernels=held) if held else setting
+
+
 def name_of(run: Run[Setting]) -> str:
     """Return the name of the run's method in records, tables and figures."""
     return find_method(run.method).name
@@ -77,7 +83,8 @@ def describe(runs: Sequence[Run[Setting]], setting: ResolvedSetting) -> dict[str
     """Return the contents of run.json."""
     methods = list(dict.fromkeys(run.method for run in runs))
     described = {"methods": methods, "seeds": sorted({run.seed for run in runs}), "setting": asdict(setting)}
-    return described | describe_code([*methods, setting.dataset, *setting.model, *setting.space])
+    public = (setting.public_data or "").rpartition(":")[0]
+    return described | describe_code([*methods, setting.dataset, public, *setting.model, *setting.space])
 
 
 def carry_out(
@@ -197,14 +204,23 @@ def summaries(lines: Sequence[Line]) -> dict[str, Summary]:
     return {method: summarise(own) for method, own in group(lines, "method").items()}
 
 
-def list_results(lines: Sequence[Line], setting: Setting) -> list[Line]:
-    """Return a row for each method: its summary, and, where clients' classes differ, its accuracies by own mix."""
+def find_public(runs: Sequence[Run[Setting]]) -> set[str]:
+    """Return the names of the methods that learn from public samples."""
+    return {name_of(run) for run in runs if find_method(run.method).uses_public}
+
+
+def list_results(lines: Sequence[Line], setting: Setting, public: Collection[str] = ()) -> list[Line]:
+    """Return a row for each method: its summary, and, where clients' classes differ, its accuracies by own mix.
+
+    Rows of methods in `public` say which public samples they used.
+    """
     differ, rows = clients_differ(asdict(setting), lines), []
     for method, own in group(lines, "method").items():
         summary = summarise(own)
         std = summary.std_over_clients if summary.std_over_seeds is None else summary.std_over_seeds
         rows.append({"method": method, "std": std, **summary._asdict()})
         rows[-1] |= summarise_own(own).means() if differ else {}
+        rows[-1] |= {"public_data": setting.public_data} if method in public else {}
     return rows
 
 
@@ -257,7 +273,8 @@ def compare(
         raise ConfigError("resume and keep_models need a folder")
     where = options.get("data_folder")
     found = splits or load(dataset, folder=None if where is None else Path(where))
-    setting = resolve(Setting(dataset=dataset, **options), found)
+    wanted = Setting(dataset=dataset, **options)
+    setting = resolve(wanted if folder is None else keep_kernels(wanted, Path(folder)), found)
     runs = plan_comparison(setting, methods, seeds, found)
     with ExitStack() as stack:
         path = stack.enter_context(TemporaryDirectory()) if folder is None else folder
@@ -268,7 +285,9 @@ def compare(
         for _ in carry_out(runs, found, held, chosen, keep_models=keep_models):
             pass
         lines = held.records.read()
-    return Comparison(list_results(lines, setting), lines, setting, None if folder is None else Path(folder))
+    return Comparison(
+        list_results(lines, setting, find_public(runs)), lines, setting, None if folder is None else Path(folder)
+    )
 
 
 def _choose_workers(wanted: Workers | int | None, clients: int) -> AbstractContextManager[Workers]:

@@ -11,9 +11,10 @@ from repshare.errors import ConfigError
 from repshare.experiments.comparison import Step, checkpoints, resume_run
 from repshare.imports import describe_code
 from repshare.learning.measures import View
+from repshare.learning.precision import choose_compute
 from repshare.results.records import Folder, Journal, Line, summarise
 from repshare.simulation import Workers, following
-from repshare.simulation.plan import OTHER_DATA, PAPER, make_run, resolve
+from repshare.simulation.plan import LARGE, OTHER_DATA, PAPER, make_run, resolve
 
 
 class Cell(NamedTuple):
@@ -26,9 +27,17 @@ class Cell(NamedTuple):
     """Rounds after which its clients are looked at."""
 
     def computed_in(self, compute: Compute) -> "Cell":
-        """Return the same cell with networks of this precision. Its key stays: it is done once, in either."""
-        policy = replace(self.run.setting.policy, compute=compute)
-        return self._replace(run=replace(self.run, setting=replace(self.run.setting, policy=policy)))
+        """Return the same cell with networks of this precision. Its key stays: it is done once, in either.
+
+        A cell that says its own precision keeps it.
+        """
+        if self.run.setting.policy.compute != "fp32":
+            return self
+        setting = self.run.setting
+        policy = replace(setting.policy, compute=compute)
+        chosen = choose_compute(policy, setting.device, large=set(setting.model) <= set(LARGE))
+        setting = replace(setting, policy=replace(policy, compute=chosen))
+        return self._replace(run=replace(self.run, setting=setting))
 
     @property
     def title(self) -> str:
@@ -85,6 +94,10 @@ class Experiment(NamedTuple):
     """The number of seeds, unless given."""
     datasets: tuple[str, ...] | None = None
     """Data sets that make sense. Default: any. None at all: the experiment chooses its own."""
+    rounds: int | None = None
+    """The number of rounds, unless given. Default: the paper's."""
+    select: Callable[[Splits], Splits] = lambda splits: splits
+    """Return the samples that are used, for training and as tests. Default: all."""
     tests: int | None = None
     """Test samples that are used. Default: all."""
 
@@ -107,7 +120,8 @@ def usual_setting(
 ) -> ResolvedSetting:
     """Return the setting that experiments change. Their folders hold it: it stays, whatever defaults become."""
     rounds = rounds or PAPER.get(dataset, OTHER_DATA).rounds
-    return resolve(Setting(dataset=dataset, rounds=rounds, data_folder=data_folder, eval_every=10), available)
+    usual = Setting(dataset=dataset, rounds=rounds, data_folder=data_folder, eval_every=10, kernels="single")
+    return resolve(usual, available)
 
 
 def fill(

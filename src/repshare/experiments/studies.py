@@ -40,6 +40,18 @@ PRECISION = Study(
     [Panel("representations written with fewer bits", "numbers of a release", BITS)],
 )
 
+FEW = {"clients": 2, "samples": 1200, "rounds": 6, "eval_every": 6, "model": ("resnet9",)}
+COMPUTE = Study(
+    "compute",
+    [Variant(kind, FEW, {"compute": kind}, methods=("FL",)) for kind in ("fp32", "bf16")],
+    [
+        Panel(
+            "a ResNet9 that computes with fewer bits", "numbers of training and test", {"fp32": "fp32", "bf16": "bf16"}
+        )
+    ],
+    ordered=False,
+)
+
 HELD = {f"{held} of 10 classes": {"partition": "shards", "classes_per_client": held, **LONGER} for held in (5, 8)}
 CLASSES = {label: label.partition(" ")[0] for label in HELD}
 UNSEEN = Study(
@@ -187,5 +199,18 @@ COMMON = Study(
 
 STUDIES = tuple(
     study.experiment()
-    for study in (SKEW, ABSENCE, PRECISION, UNSEEN, DISCRIMINATOR, AVERAGES, CONTROL, LENGTH, MODELS, CLIENTS, COMMON)
+    for study in (
+        SKEW,
+        ABSENCE,
+        PRECISION,
+        UNSEEN,
+        DISCRIMINATOR,
+        AVERAGES,
+        CONTROL,
+        LENGTH,
+        MODELS,
+        CLIENTS,
+        COMMON,
+        COMPUTE,
+    )
 )

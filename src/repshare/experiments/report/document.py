@@ -190,7 +190,7 @@ def _rows(run: Recorded, *, differ: bool) -> list[list[str]]:
     """Return the cells of each method, in the order of `_heads`."""
     rows = []
     for method, lines in group(run.lines, "method").items():
-        title, own = METHODS[method].title if method in METHODS else "", _in_step(lines, run)
+        title, own = _title(method, run), _in_step(lines, run)
         summary = _summarise(lines, run)
         if summary is None:
             rows.append([method, title, "not tested yet", *[""] * (6 if differ else 3)])
@@ -203,6 +203,14 @@ def _rows(run: Recorded, *, differ: bool) -> list[list[str]]:
         moved = in_units((summary.bytes_up + summary.bytes_down) / summary.client_rounds)
         rows.append([method, title, *shown, moved, f"{summary.seconds:.0f} s"])
     return rows
+
+
+def _title(method: str, run: Recorded) -> str:
+    """Return what a method's letters stand for, and which public samples it used, if any."""
+    if method not in METHODS:
+        return ""
+    public = run.setting.get("public_data") if METHODS[method].uses_public else None
+    return METHODS[method].title + (f" (public data: {public})" if public else "")
 
 
 def _summarise(lines: Sequence[Line], run: Recorded) -> Summary | None:

@@ -1,0 +1,45 @@
+"""The methods of the field, from the registry, and what each of them can take part in."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from repshare.methods import Method
+
+MODEL = ("mlp",)
+ROUNDS = 50  # of one local epoch each, for every method that trains networks
+LENGTH = 10.0  # λ_length, where features are kept short
+PUBLIC = 2000  # samples that no client has, for methods that learn from public ones
+KINDS = ("lenet5", "convnet", "mlp")
+
+
+class Division(NamedTuple):
+    """One way to divide samples, and networks, among the clients."""
+
+    label: str
+    setting: Mapping[str, Any] = {}
+    """The differences from the field's setting."""
+    penalised: bool = False
+    """Run methods a second time, with short features."""
+    rates: str = "uniform"
+    """The division on which rates were chosen."""
+
+
+UNIFORM = Division("uniform", penalised=True)
+SKEWED = Division("Dirichlet 0.1", {"partition": "dirichlet", "alpha": 0.1}, True, "Dirichlet 0.1")
+LESS = Division("Dirichlet 0.5", {"partition": "dirichlet", "alpha": 0.5}, rates=SKEWED.label)
+HALF = Division("5 of 10 classes", {"partition": "shards", "classes_per_client": 5}, rates=SKEWED.label)
+NETWORKS = Division("three networks", {"clients": 9, "samples": 1080, "model": KINDS, "dimension": 84})
+BLOCKS = (UNIFORM, SKEWED), (LESS, HALF, NETWORKS)  # all seeds of the first come before the second
+DIVISIONS = tuple(division for block in BLOCKS for division in block)
+
+
+def fits(method: Method, division: Division) -> bool:
+    """Return whether a method can be run there, and depends on it: CL has everyone's data, however they are divided."""
+    if method.models == "pooled":
+        return division is UNIFORM
+    return division is not NETWORKS or not method.shares_weights
+
+
+def needs(method: Method) -> dict[str, Any]:
+    """Return what a setting must have for a method: public samples, where it learns from any."""
+    return {"public_data": f"rest:{PUBLIC}"} if method.uses_public else {}
