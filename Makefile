@@ -1,12 +1,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+FLOWER := build/flower/.installed
 
 PAGES := build/pages
 # Tests of whole stories, minutes long together: a target of their own.
-WALKS := tests/test_walks.py tests/test_tutorials.py tests/cli/test_demo.py tests/cli/test_new.py tests/party/test_ten_parties.py
+WALKS := tests/test_walks.py tests/test_tutorials.py tests/cli/test_demo.py tests/cli/test_new.py tests/party/test_ten_parties.py \
+	tests/simulation/flower/test_flower_runtimes.py tests/simulation/test_cluster.py tests/relay/test_relay_failover.py tests/relay/test_relay_tree.py \
+	tests/relay/test_relay_cluster.py tests/cli/test_peering.py tests/party/test_common_party.py tests/party/test_common_group.py tests/party/test_joining_page.py
 
-.PHONY: help run test walks soak check package audit bench docs tutorials format lock hashes clean
+.PHONY: help run test walks services soak check package audit bench docs tutorials format lock hashes clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -15,7 +18,14 @@ help: ## Show this
 run: $(INSTALLED) ## Set up, compare all methods on MNIST, show the table and where the figure is
 	$(BIN)/repshare compare --name first --resume --fallback digits
 
-test: $(INSTALLED) ## Set up, run all tests but the walks
+test: $(INSTALLED) services ## Set up, run all tests but the walks
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore ,$(WALKS))
+
+walks: $(INSTALLED) $(FLOWER) services ## Run whole stories: tutorials, examples/walks, the demo, parties that join, leave and die, Flower, Ray's nodes, a Redis Cluster, a tree of relays
+	$(BIN)/pytest --numprocesses 2 --dist loadfile $(WALKS)
+
+# A Redis and a browser, which tests use.
+services:
 	@command -v redis-server >/dev/null || { echo "installing redis-server, which tests of the relay need"; \
 		apt-get update -qq && apt-get install -y -qq redis-server; } || { \
 		echo "cannot: install it yourself (apt-get install redis-server, dnf install redis, brew install redis)"; exit 1; }
@@ -23,10 +33,6 @@ test: $(INSTALLED) ## Set up, run all tests but the walks
 		echo "installing chromium, which tests of the relay's page need"; \
 		apt-get update -qq && apt-get install -y -qq chromium; } || { \
 		echo "cannot: install it yourself (apt-get install chromium, dnf install chromium, brew install chromium)"; exit 1; }
-	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore ,$(WALKS))
-
-walks: $(INSTALLED) ## Run whole stories: the tutorials, examples/walks, the demo, a new project, ten parties
-	$(BIN)/pytest --numprocesses 2 --dist loadfile $(WALKS)
 
 soak: $(INSTALLED) ## Kill, fuzz and abuse for up to an hour, or resume that (SOAK=--restart: start over); docs/results/soak.md
 	cd tests && ../$(BIN)/python -m soak $(SOAK)
@@ -37,7 +43,7 @@ check: $(INSTALLED) ## Formatting, lint, types, and whether versions fit their b
 	$(BIN)/mypy
 	$(BIN)/python deploy/audit.py
 
-package: $(INSTALLED) ## Wheel and source archive, and each extra alone with them (EXTRAS="base learn"; DOWNLOAD=--download: from an index)
+package: $(INSTALLED) $(FLOWER) ## Wheel and source archive, and each extra alone with them (EXTRAS="base learn"; DOWNLOAD=--download: from an index)
 	$(BIN)/python deploy/package.py $(EXTRAS) $(DOWNLOAD)
 
 audit: $(INSTALLED) ## The same versions against a service of known holes; exit code 3 from it: not available, nothing was audited
@@ -45,10 +51,11 @@ audit: $(INSTALLED) ## The same versions against a service of known holes; exit 
 		&& build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit; } || true
 	$(BIN)/python deploy/audit.py --service build/audit/bin/pip-audit
 
-bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; writes simulation.md, relay.md and common_relay.md
+bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; writes simulation.md, relay.md, common_relay.md and tree.md
 	$(BIN)/python benchmarks/simulation.py
 	$(BIN)/python benchmarks/relay.py
 	$(BIN)/python benchmarks/common_relay.py
+	$(BIN)/python benchmarks/tree.py
 
 docs: $(INSTALLED) ## Build the documents as a site in build/site; a link that leads nowhere is an error
 	@rm -rf $(PAGES) && mkdir -p $(PAGES)
@@ -63,8 +70,9 @@ format: $(INSTALLED) ## Put the formatting right
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lock: $(INSTALLED) ## Write the installed versions into constraints.txt; then: make hashes
+lock: $(INSTALLED) $(FLOWER) ## Write the installed versions into constraints.txt, and into examples/flower's; then: make hashes
 	$(BIN)/pip freeze --exclude-editable | sed 's/+cpu$$//' > constraints.txt
+	build/flower/bin/pip freeze --exclude-editable | sed 's/+cpu$$//' > examples/flower/constraints.txt
 
 hashes: ## Write what the container installs, with hashes, into deploy/requirements.txt (needs uv)
 	@command -v uv >/dev/null || { echo "uv is missing: pip install uv"; exit 1; }
@@ -82,4 +90,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 		apt-get update -qq && apt-get install -y -qq python3-venv; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# Flower needs other versions than constraints.txt has of what it shares with the rest: an environment of its own.
+$(FLOWER): pyproject.toml examples/flower/constraints.txt $(INSTALLED)
+	test -x build/flower/bin/python || $(PYTHON) -m venv build/flower
+	build/flower/bin/pip install --quiet --disable-pip-version-check -c examples/flower/constraints.txt -e '.[learn,flower]'
 	@touch $@

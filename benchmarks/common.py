@@ -19,7 +19,7 @@ import torch
 
 from repshare.config import ResolvedSetting, Setting
 from repshare.data import Splits, load
-from repshare.learning.common import Dual
+from repshare.learning.common.dual import Dual
 from repshare.simulation import Inline, resolve, simulate
 from repshare.simulation.plan import make_run
 

@@ -21,6 +21,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
 EXTRAS = ("relay", "redis")  # of repshare, that the container installs
+APART = {"flower": "examples/flower/constraints.txt"}  # extras that need an environment, and so pins, of their own
 CONTAINER = {"python_version": "3.12", "python_full_version": "3.12.0", "sys_platform": "linux", "os_name": "posix",
              "platform_system": "Linux", "platform_machine": "x86_64", "implementation_name": "cpython"}  # fmt: skip
 NOT_AVAILABLE = 3
@@ -49,18 +50,26 @@ def find_faults(root: Path) -> Iterator[str]:
     """What does not fit, in a line each."""
     bounds, pins = read_bounds(root), read_pins((root / "constraints.txt").read_text())
     hashed = (root / "deploy/requirements.txt").read_text()
-    for extra, asked in bounds.items():
-        for each in asked if extra != "build" else ():
-            pin = pins.get(canonicalize_name(each.name))
-            if pin is None:
-                yield f"{each.name}: asked for in pyproject.toml, but not in constraints.txt: make lock"
-            elif pin not in each.specifier:
-                yield f"{each.name}: constraints.txt has {pin}, pyproject.toml asks for {each.specifier}"
+    together = [each for extra, asked in bounds.items() if extra not in ("build", *APART) for each in asked]
+    yield from find_faults_of_pins("constraints.txt", pins, together)
+    for extra, file in APART.items():
+        beside = [each for one in ("", "learn", extra) for each in bounds[one]]
+        yield from find_faults_of_pins(file, read_pins((root / file).read_text()), beside)
     for name, pin in pins.items():
         there = find_installed(name)
         if there is not None and there != pin:
             yield f"{name}: {there} is installed, constraints.txt has {pin}"
     yield from find_faults_of_hashes(hashed, bounds, pins)
+
+
+def find_faults_of_pins(file: str, pins: Pins, asked: list[Requirement]) -> Iterator[str]:
+    """What is asked for and not pinned, or pinned to a version that is not asked for."""
+    for each in asked:
+        pin = pins.get(canonicalize_name(each.name))
+        if pin is None:
+            yield f"{each.name}: asked for in pyproject.toml, but not in {file}: make lock"
+        elif pin not in each.specifier:
+            yield f"{each.name}: {file} has {pin}, pyproject.toml asks for {each.specifier}"
 
 
 def find_faults_of_hashes(hashed: str, bounds: dict[str, list[Requirement]], pins: Pins) -> Iterator[str]:
@@ -107,8 +116,9 @@ def find_installed(name: str) -> Version | None:
         return None
 
 
-def ask_service(tool: str, constraints: Path) -> int:
+def ask_service(tool: str, constraints: list[Path]) -> int:
     """Ask about every pin, and say what came of it."""
+    files = [word for path in constraints for word in ("-r", str(path))]
     command = [
         tool,
         "--format",
@@ -117,8 +127,7 @@ def ask_service(tool: str, constraints: Path) -> int:
         "off",
         "--no-deps",
         "--disable-pip",
-        "-r",
-        str(constraints),
+        *files,
     ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
@@ -158,7 +167,8 @@ def main() -> int:
     if faults:
         return 1
     print("bounds, pins, hashes and what is installed fit together")
-    return ask_service(options.service, options.root / "constraints.txt") if options.service else 0
+    pinned = [options.root / file for file in ("constraints.txt", *APART.values())]
+    return ask_service(options.service, pinned) if options.service else 0
 
 
 if __name__ == "__main__":

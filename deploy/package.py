@@ -15,7 +15,7 @@ import venv
 import zipfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import Distribution, distribution, distributions
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parent.parent
 PATIENCE_SECONDS = 120.0
 AT_ONCE = 2
+APART = {"flower": (ROOT / "build" / "flower", ROOT / "examples" / "flower" / "constraints.txt")}  # environment, pins
 SMALL = "--dataset digits --clients 2 --rounds 1 --samples 40 --methods IL RS --inline"
 TASK = "relay tasks create digits --classes 10 --dimension 84"
 IN_THE_WHEEL = ("py.typed", "relay/page/static/page.html", "experiments/report/static/report.html", "cli/new/templates")
@@ -51,11 +52,13 @@ EXTRAS = {
     "relay": Extra((TASK, "relay check"), {f"compare {SMALL}": "learn", "relay check --redis redis://x": "redis"},
                    "repshare.relay.server", "torch"),
     "learn": Extra((f"compare {SMALL} --name x", "report runs/x"), {"relay serve": "relay", "keys new a.key": "peer"}),
+    "sklearn": Extra(("--version",), {f"compare {SMALL}": "learn"}, "repshare.party.estimator", "torch"),
     "peer": Extra(("keys new a.key", "keys show a.key"), {f"compare {SMALL}": "learn"}, "zenoh", "torch"),
     "privacy": Extra((), {"relay serve": "relay"}, "repshare.privacy.accounting, repshare.learning.dp_training"),
     "redis": Extra(("--version",), {"relay serve": "relay"}, "repshare.stores.redis", "torch"),
     "ray": Extra(("--version",), {f"compare {SMALL}": "learn"}, "ray", "torch"),
     "onnx": Extra(("--version",), {f"compare {SMALL}": "learn"}, "onnx, onnxscript, onnxruntime", "torch"),
+    "flower": Extra(("--version",), {f"compare {SMALL}": "learn"}, "flwr.app, flwr.clientapp, flwr.serverapp", "torch"),
     "trackers": Extra(("--version",), {f"compare {SMALL}": "learn"}, "tensorboard.compat.proto, mlflow", "torch"),
 }  # fmt: skip
 
@@ -112,7 +115,8 @@ def make_environment(home: Path, wheel: Path, extra: str, *, download: bool) -> 
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check"]
     if download:
         asked = f"{wheel}[{extra}]" if extra else str(wheel)
-        run([*install, "-c", str(ROOT / "constraints.txt"), asked], home)
+        _, pins = APART.get(extra, (None, ROOT / "constraints.txt"))
+        run([*install, "-c", str(pins), asked], home)
     else:
         run([*install, "--no-deps", "--no-index", str(wheel)], home)
         (packages,) = (home / "lib").glob("python*/site-packages")
@@ -121,11 +125,16 @@ def make_environment(home: Path, wheel: Path, extra: str, *, download: bool) -> 
 
 
 def link_needed(packages: Path, extra: str) -> None:
-    """Link all that the wheel in this folder asks for, with one extra, from the environment in which this runs."""
+    """Link all that the wheel in this folder asks for, with one extra, from where this runs, or the extra's own."""
     (wheel,) = distributions(name="repshare", path=[str(packages)])
+    apart = [str(place) for place in (APART[extra][0] / "lib").glob("python*/site-packages")] if extra in APART else []
+    there = [*distributions(path=apart or sys.path)]
+    installed: dict[str, Distribution] = {
+        canonicalize_name(one.name): one for one in reversed(there)
+    }  # the first counts
     needed: dict[str, Distribution] = {}
-    collect(wheel, {extra}, needed, set())
-    roots = Counter(root for one in distributions() for root in {path.parts[0] for path in one.files or ()})
+    collect(wheel, {extra}, installed, needed, set())
+    roots = Counter(root for one in installed.values() for root in {path.parts[0] for path in one.files or ()})
     for one in needed.values():
         for path in {Path(file) if roots[file.parts[0]] > 1 else Path(file.parts[0]) for file in one.files or ()}:
             if ".." not in path.parts and not (link := packages / path).exists():
@@ -133,16 +142,23 @@ def link_needed(packages: Path, extra: str) -> None:
                 link.symlink_to(Path(str(one.locate_file(str(path)))))
 
 
-def collect(asking: Distribution, extras: set[str], found: dict[str, Distribution], seen: set[tuple[str, str]]) -> None:
+def collect(
+    asking: Distribution,
+    extras: set[str],
+    installed: dict[str, Distribution],
+    found: dict[str, Distribution],
+    seen: set[tuple[str, str]],
+) -> None:
     """Add what a distribution asks for, and what that asks for, as pip would."""
     for each in map(Requirement, asking.requires or ()):
         if each.marker is not None and not any(each.marker.evaluate({"extra": extra}) for extra in extras or {""}):
             continue
         name = canonicalize_name(each.name)
-        found[name] = distribution(name)
+        check(name in installed, f"{name} is not installed: make package sets up what it needs")
+        found[name] = installed[name]
         if new := {(name, extra) for extra in {"", *each.extras}} - seen:
             seen |= new
-            collect(found[name], {extra for _, extra in new}, found, seen)
+            collect(found[name], {extra for _, extra in new}, installed, found, seen)
 
 
 def try_alone(python: str, extra: Extra, home: Path) -> None:

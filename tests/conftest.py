@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from repshare.data import load
+from support.redis_clusters import Cluster
 from support.redis_servers import Redis, find_port
 
 hypothesis.settings.register_profile("patient", deadline=None)  # a busy machine is no failure
@@ -19,6 +20,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Several test processes share a few cores: threads of PyTorch that wait for each other would take them from the others.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# No test may depend on the features that an earlier one has left in the user's cache.
+os.environ["REPSHARE_FEATURES_GB"] = "0"
 
 SLOWEST = (  # longest first: where several processes share the files, none is left with a long one at the end
     "simulation/test_cluster.py",
@@ -91,3 +95,18 @@ def redis_url(redis_server):
     """Its address, with nothing in it."""
     redis_server.empty()
     return redis_server.url
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(tmp_path_factory):
+    """A real Redis Cluster: three primaries with a replica each."""
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def cluster_url(redis_cluster):
+    """Its address, with nothing in it; a change is made when a replica has it, too."""
+    redis_cluster.empty()
+    return f"{redis_cluster.url}?replicas=1"

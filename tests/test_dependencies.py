@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from repshare.imports import EXTRAS
 
 ROOT = Path(__file__).parent.parent
-FILES = ("pyproject.toml", "constraints.txt", "deploy/requirements.txt")
+FILES = ("pyproject.toml", "constraints.txt", "deploy/requirements.txt", "examples/flower/constraints.txt")
 HOLES = {  # the last version with the hole, by package
     "torch": "2.9.1",  # CVE-2026-24747, and CVE-2025-32434 in 2.5
     "pillow": "12.2.0",  # CVE-2026-55379, and CVE-2024-28219 in 10.2
@@ -38,9 +38,9 @@ def audit(root=ROOT, *options):
 
 @pytest.fixture
 def copy(tmp_path):
-    """The three files, to be tampered with."""
-    (tmp_path / "deploy").mkdir()
+    """The files, to be tampered with."""
     for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
@@ -77,6 +77,8 @@ WRONG = {
     "a package too few": (FILES[2], r"^idna==\S+ \\\n(    .*\n)+", "", "idna: not in"),
     "no hash": (FILES[2], r"^idna==(\S+) \\\n(    .*\n)+", r"idna==\1\n", ": no hash in deploy"),
     "a short hash": (FILES[2], r"^idna==(\S+) \\\n(    .*\n)+", r"idna==\1 --hash=sha256:0\n", ": no hash in deploy"),
+    "an old Flower": (FILES[3], r"^flwr==.*", "flwr==1.0.0", "flwr: examples/flower/constraints.txt has 1.0.0"),
+    "no pin of Flower's": (FILES[3], r"^torch==.*\n", "", "but not in examples/flower/constraints.txt"),
     "another place": (FILES[2], r"\A", "--index-url https://example.org/simple\n", "names a place"),
 }  # fmt: skip
 

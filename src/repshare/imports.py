@@ -64,6 +64,7 @@ def in_one_line(error: BaseException) -> str:
 
 # The packages that each extra of pyproject.toml brings, by the names under which they are imported.
 EXTRAS = {
+    "sklearn": ("sklearn",),
     "learn": ("torch", "sklearn", "jinja2", "PIL", "matplotlib"),
     "relay": ("pydantic", "starlette", "uvicorn", "httptools", "prometheus_client", "plotly"),
     "redis": ("redis",),
@@ -72,12 +73,15 @@ EXTRAS = {
     "privacy": ("dp_accounting", "opacus", "scipy"),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "trackers": ("tensorboard", "mlflow"),
+    "flower": ("flwr",),
 }
+PINS = {"flower": "examples/flower/constraints.txt"}  # of an extra that needs other versions than the rest
 
 
 def how_to_install(extra: str) -> str:
     """Return the command that installs an extra today: from a clone, since no index has the package."""
-    return f"pip install -c constraints.txt '.[{extra}]' in a clone of repshare"
+    pins = PINS.get(extra, "constraints.txt")
+    return f"pip install -c {pins} '.[{extra}]' in a clone of repshare"
 
 
 def missing(error: ModuleNotFoundError) -> ConfigError:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from repshare.learning.common import Dual
+from repshare.learning.common.dual import Dual
 from repshare.sharing.parts import Part
 from repshare.spaces import Patches
 

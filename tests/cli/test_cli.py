@@ -397,12 +397,12 @@ def test_the_list_of_methods_has_every_method_with_its_source(capsys):
 
     main(["methods", "--json"])
     assert json.loads(capsys.readouterr().out) == {
-        m.name: {"title": m.title, "source": m.source} for m in METHODS.values()
+        m.name: {"title": m.title, "source": m.source, "public": m.uses_public} for m in METHODS.values()
     }
     assert {name for name, method in METHODS.items() if not method.source} == {"CL", "IL"}
     main(["methods"])
     listed = capsys.readouterr().out
-    assert all(re.search(rf"^{name} +{re.escape(m.title)}$", listed, re.MULTILINE) for name, m in METHODS.items())
+    assert all(re.search(rf"^{name} +{re.escape(m.title)}", listed, re.MULTILINE) for name, m in METHODS.items())
 
 
 def test_a_method_that_is_named_is_shown_with_its_options(tmp_path, monkeypatch, capsys):

@@ -17,7 +17,7 @@ from repshare.board import Board, Wants
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError, Refused, Unreachable
 from repshare.exchange.keys import Key
 from repshare.exchange.local import LocalExchange
-from repshare.learning.discriminant import Discriminant
+from repshare.learning.common.discriminant import Discriminant
 from repshare.methods import CA, CS
 from repshare.party.state import make_report
 from repshare.privacy import accounting

@@ -102,6 +102,7 @@ def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: 
 def _compare(
     command: str, setting: Setting, output: Output, methods: Sequence[str], seeds: int, fallback: str | None
 ) -> None:
+    from repshare.data.public import describe_public
     from repshare.experiments import comparison
     from repshare.methods import find_method
     from repshare.results import findings, plots
@@ -116,7 +117,7 @@ def _compare(
     chosen = comparison.choose_methods(methods, setting).values()
     titles = {method.name: method.title for method in chosen}
     splits, given = load(setting, fallback, console)
-    setting = resolve(given, splits)
+    setting = resolve(comparison.keep_kernels(given, _folder(output, command, given)), splits)
     if tuple(methods) == METHODS and not has_space(setting, splits.train.inputs):
         methods = [each for each in METHODS if not find_method(each).in_space]
         terminal.say(console, "CA and CS are left out: no common space suits these inputs (see --space)", "yellow")
@@ -137,17 +138,20 @@ def _compare(
     lines = folder.records.read()
     differ = findings.clients_differ(described["setting"], lines)
     about = [Path(setting.dataset).name, f"{setting.clients} clients", findings.name_partition(described["setting"])]
+    public = comparison.find_public(runs)
     title, most = ", ".join(filter(None, about)), max(run.setting.rounds for run in runs)
     if output.json:
-        results = {row.pop("method"): row for row in comparison.list_results(lines, setting)}
+        results = {row.pop("method"): row for row in comparison.list_results(lines, setting, public)}
         terminal.print_json({"methods": results, "config": described})
     else:
         summaries = comparison.summaries(lines)
         heading = f"{title}, {most} rounds: test accuracy at the end"
-        console.print(terminal.comparison(summaries, lines, heading))
+        console.print(terminal.comparison(summaries, lines, heading, public))
         if differ:
             console.print(terminal.own_mixes(summaries, lines))
-        console.print(terminal.legend({name: titles[name] for name in summaries}, seeds, differ=differ))
+        used = describe_public(setting.public_data, setting.dataset) if public and setting.public_data else ""
+        shown = {name: titles[name] for name in summaries}
+        console.print(terminal.legend(shown, seeds, differ=differ, public=used))
     if rising := findings.still_improving(lines):
         terminal.say(console, f"still improving at the end: more --rounds would help {', '.join(rising)}\n")
     plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {most} rounds", differ=differ)

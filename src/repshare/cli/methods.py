@@ -39,12 +39,14 @@ def methods(names: Annotated[tuple[str, ...], tyro.conf.Positional] = (), json: 
         print(f"{name:<{width}}  {row['title']}")
         if row["source"]:
             print(f"{'':<{width}}    {row['source']}")
+        if row["public"]:
+            print(f"{'':<{width}}    learns from public samples: needs --public-data")
         for option, help in row.get("options", {}).items():
             print(f"{'':<{width}}    {option}  {help}")
 
 
 def read_methods() -> dict[str, dict[str, Any]]:
-    """Return title and source of each built-in method by its name, those that are compared by default first.
+    """Return title, source and need of public samples of each built-in method, those compared by default first.
 
     They are read from their files: importing them would import PyTorch, which takes seconds.
     """
@@ -55,7 +57,7 @@ def read_methods() -> dict[str, dict[str, Any]]:
             if isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id == "Method":
                 name, title = (ast.literal_eval(argument) for argument in made.args[:2])
                 sources = [ast.literal_eval(each.value) for each in made.keywords if each.arg == "source"]
-                found[name] = {"title": title, "source": "".join(sources)}
+                found[name] = {"title": title, "source": "".join(sources), "public": file.parent.name == "public"}
     return {name: found[name] for name in {**dict.fromkeys(USUAL), **found}}
 
 
@@ -79,7 +81,10 @@ def _show(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     from repshare.methods import find_method
 
     found = [find_method(name) for name in names]
-    return {each.name: {"title": each.title, "source": each.source, "options": _options(each)} for each in found}
+    return {
+        each.name: {"title": each.title, "source": each.source, "public": each.uses_public, "options": _options(each)}
+        for each in found
+    }
 
 
 def _options(method: "Method") -> dict[str, str]:

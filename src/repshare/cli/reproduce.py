@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 What = Literal[
     "table", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners", "pairs",
     "skew", "absence", "precision", "unseen", "discriminator", "averages", "codes", "length", "models", "clients",
-    "space",
+    "space", "compute", "rates", "field",
 ]  # fmt: skip
 
 
@@ -52,7 +52,10 @@ def reproduce(
     each round. precision: fewer bits on the wire. unseen: classes that a client lacks. discriminator: the
     classifier, an external one, none. averages: n_avg, M↑ and M↓. codes: targets that no client shared. length:
     features kept short. models: three kinds of network together. clients: up to 10,000. space: the common
-    space by its dimension, and by rounds.
+    space by its dimension, and by rounds. compute: a ResNet9 that computes with fewer bits.
+
+    field: every method of `repshare methods`, on four partitions, each beside its controls. rates: its local optimizers
+    and rates, chosen on training samples that are held out.
 
     Each has its own folder, with its description (run.json), a line or more for each cell (records.jsonl), and what is
     made from these alone: a figure (PNG and SVG), a table (Markdown). If interrupted, it continues where it stopped;
@@ -67,11 +70,12 @@ def reproduce(
         dataset: mnist, fashion_mnist or cifar10.
         seeds: Number of seeds. Each has its own split and starting weights. Default: as published here.
         only: Compute only the cells whose records have all of these, such as RS or clients=10.
-        rounds: Number of communication rounds. Default: the paper's.
+        rounds: Number of communication rounds. Default: the paper's; 50 for field and rates.
         data_folder: Folder that already holds the dataset, as torchvision lays it out.
         output: Folder in which results are kept.
         workers: Number of worker processes. Default: one for each core.
-        compute: Number format that networks compute with. bf16 is faster, and is noted in the records.
+        compute: Number format that networks compute with. bf16 is faster, and is noted in the records. auto: bf16 for
+            resnet9 and resnet18, where this processor has AVX-512 BF16 or AMX.
     """
     from repshare.experiments import EXPERIMENTS
     from repshare.experiments.estimate import estimate, in_words
@@ -86,10 +90,10 @@ def reproduce(
     @lru_cache
     def fetch(name: str) -> "Splits":
         splits, _ = load(Setting(dataset=name, data_folder=data_folder), None, console)
-        return splits.first(test=experiment.tests)
+        return experiment.select(splits).first(test=experiment.tests)
 
     available = sys.maxsize if experiment.datasets == () else len(fetch(dataset).train.labels)  # () chooses its own
-    setting = usual_setting(dataset, available, rounds=rounds, data_folder=data_folder)
+    setting = usual_setting(dataset, available, rounds=rounds or experiment.rounds, data_folder=data_folder)
     cells = [cell.computed_in(compute) for cell in choose(experiment.plan(setting, seeds), only)]
     folder = Folder(output / experiment.folder(dataset), experiment.describe(setting), resume=True, option="--output")
     with folder:

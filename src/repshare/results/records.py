@@ -144,6 +144,15 @@ class Folder:
             )
 
 
+def read_setting(path: Path, name: str) -> Any:
+    """Return a value of the setting that a folder holds; None if it holds none."""
+    described = path / "run.json"
+    try:
+        return with_defaults(json.loads(described.read_text()))["setting"][name] if described.exists() else None
+    except (ValueError, KeyError) as error:
+        raise ConfigError(f"{described} is damaged: {error}") from error
+
+
 def find(lines: Iterable[Line], field: str, **wanted: Any) -> list[float]:
     """Return the values of a field, where there is any, in the lines with all these values."""
     return [line[field] for line in lines if wanted.items() <= line.items() and line.get(field) is not None]
@@ -232,7 +241,7 @@ def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
     usual: dict[str, Any] = json.loads(json.dumps(asdict(Setting())))
     policy = {**usual["policy"], **given.get("policy", {})}
     policy["minimum_count"] = policy["minimum_count"] or 1
-    return {**description, "setting": {**usual, **given, "policy": policy}}
+    return {**description, "setting": {**usual, "kernels": "single", **given, "policy": policy}}  # there was no other
 
 
 def _find_lost(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -16,6 +16,7 @@ from rich.table import Table
 from repshare.results.findings import find_best, summarise_own
 from repshare.results.records import Line, Summary, entry, find, group, plus_minus
 
+PUBLIC = " †"  # marks a method that used public samples
 BLOCKS = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH = 8  # characters, as its heading has
 OWN_MIX = [  # columns where clients' classes differ
@@ -52,14 +53,16 @@ def make_table(heads: str, rows: Iterable[Sequence[str]] = (), title: str = "", 
     return table
 
 
-def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: str) -> Table:
-    """Make a table with one row for each method."""
+def comparison(
+    summaries: Mapping[str, Summary], lines: Sequence[Line], title: str, public: Collection[str] = ()
+) -> Table:
+    """Make a table with one row for each method. Those that used public samples are marked."""
     table = make_table("<method|accuracy|±|<by round|up|down|in all|compute", title=escape(title))
     best, by_method = find_best(summaries), group(lines, "method")
     for method, summary in summaries.items():
         both = (summary.bytes_up + summary.bytes_down) / len(group(by_method[method], "client"))
         table.add_row(
-            f"[bold]{method}[/]",
+            f"[bold]{method}[/]{PUBLIC if method in public else ''}",
             plus_minus(summary.accuracy, summary.std_over_seeds),
             f"{summary.std_over_clients:.2f}",
             curve(by_method[method]),
@@ -81,8 +84,8 @@ def own_mixes(summaries: Mapping[str, Summary], lines: Sequence[Line]) -> Table:
     return table
 
 
-def legend(titles: Mapping[str, str], seeds: int, *, differ: bool = False) -> str:
-    """Return what the rows and columns of a comparison mean."""
+def legend(titles: Mapping[str, str], seeds: int, *, differ: bool = False, public: str = "") -> str:
+    """Return what the rows and columns of a comparison mean. `public`: the public samples that some rows used."""
     width = max(map(len, titles))
     rows = [f"  [bold]{name:<{width}}[/]  {escape(title)}" for name, title in titles.items()]
     several = [f"accuracy   mean over clients, ± standard deviation over {seeds} seeds"] if seeds > 1 else []
@@ -93,7 +96,8 @@ def legend(titles: Mapping[str, str], seeds: int, *, differ: bool = False) -> st
         "in all     both, in all its rounds",
         "compute    seconds of one core, all clients together",
     ]
-    return "\n".join([*rows, "", *several, *columns, ""])
+    used = [f"{PUBLIC.strip():<11}with public data, which no client owns: {escape(public)}"] if public else []
+    return "\n".join([*rows, "", *several, *columns, *used, ""])
 
 
 def curve(lines: Sequence[Line]) -> str:

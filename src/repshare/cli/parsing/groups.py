@@ -21,11 +21,14 @@ SHARED: Layout = (
 )  # fmt: skip
 SIMULATED: Layout = (
     (COMMON, "dataset clients rounds methods method-options model partition alpha seeds name resume json"),
-    ("data", "samples label test-file standardise classes-per-client ratio data-folder fallback"),
+    ("data", "samples public-data label test-file standardise classes-per-client ratio data-folder fallback"),
     *SHARED,
     ("faults and attacks", "participation dropout late-joiners leavers stragglers attackers attack"),
     ("topology (no server)", "topology degree link-chance"),
-    ("output and processes", "keep-models runs tensorboard mlflow workers inline ray resident checkpoint-every"),
+    (
+        "output and processes",
+        "keep-models runs tensorboard mlflow workers inline ray resident kernels checkpoint-every",
+    ),
 )
 LAYOUTS: dict[str, Layout] = {
     "compare": SIMULATED,

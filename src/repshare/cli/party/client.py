@@ -108,7 +108,7 @@ def make_client(
 
 def make_task(client: "Client", **values: Any) -> "Task":
     """Return the task that this client, without a relay, takes part in."""
-    from repshare.learning.common_learner import CommonLearner
+    from repshare.learning.common.learner import CommonLearner
     from repshare.sharing.task import Task
 
     network = client.learner.network

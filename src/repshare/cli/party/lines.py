@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def first_line(state: "State") -> str:
     """Return who learns what with what, and where that is kept."""
-    from repshare.learning.common_learner import CommonLearner
+    from repshare.learning.common.learner import CommonLearner
 
     client, membership, folder = state.client, state.membership, state.folder.path
     learner, task = client.learner, membership.agreed
@@ -58,7 +58,7 @@ def _name_others(others: int | None) -> str:
 
 def print_summary(state: "State", twins: "Twins | None", console: Console, *, as_json: bool) -> None:
     """Print the outcome: from the records, and of a common classifier the one in hand; last, beside the twins."""
-    from repshare.learning.common_learner import CommonLearner
+    from repshare.learning.common.learner import CommonLearner
 
     client, lines, in_hand, compared = state.client, state.records.read(), dict[str, Any](), ""
     metrics = client.measure() if lines and client.test is not None else None
