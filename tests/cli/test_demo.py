@@ -111,6 +111,23 @@ def test_ctrl_c_stops_every_process_and_leaves_nothing_behind(start):
     assert demo.out.read_text() == ""
 
 
+class InterruptedDict(dict):
+    """Ctrl-C comes when a process was started, and before anything knows of it."""
+
+    def __setitem__(self, name, process):
+        self.process = process
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_while_a_process_starts_ends_it_too(tmp_path):
+    with pytest.raises(KeyboardInterrupt), DemoProcesses(tmp_path, remove=False) as processes:
+        processes._running = InterruptedDict()
+        processes.start("alice", ["-c", "import time; time.sleep(60)"])
+    with pytest.raises(ProcessLookupError):
+        os.kill(processes._running.process.pid, 0)
+    processes._running.process.wait()
+
+
 def test_a_demo_that_is_killed_takes_its_processes_along(start):
     demo = start("--rounds", "100000", "--pace", "0.05")
     eventually(lambda: len(demo.started()) > 3, "some of its processes are there")

@@ -1,9 +1,11 @@
 """Processes that end with the process that started them, however that ends, and with all they left in a folder."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -11,9 +13,10 @@ from repshare.errors import WorkerFailed
 
 STOP_SECONDS = 10.0  # for a process to end when asked to
 
-# A shell that reads the id of the processes' group, and then waits for the end of its input: it comes when the demo
-# ends in whatever way. It kills the group, waits until its processes are gone, and removes the folder, if it has one.
-WATCHDOG = 'read group; read end; kill -s KILL -- "-$group"; sleep 1; rm -rf -- "$@"'
+# Two shells that wait for the end of their input: it comes when the demo ends in whatever way. The first leads the group
+# of all processes, and kills it; the second waits until they are gone, and removes the folder, if it has one.
+LEADER = "read end; kill -s KILL 0"
+REMOVER = 'read end; sleep 1; rm -rf -- "$@"'
 
 
 class DemoProcesses:
@@ -22,10 +25,12 @@ class DemoProcesses:
     def __init__(self, folder: Path, *, remove: bool) -> None:
         """`remove` the folder, too, if this process is killed."""
         self.folder, self._running = folder, dict[str, subprocess.Popen[bytes]]()
-        self._group = 0  # its first process leads it. Not ours: Ctrl-C is for us alone
         read, self._pipe = os.pipe()
-        command = ["sh", "-c", WATCHDOG, "watchdog", *([str(folder)] if remove else [])]
-        self._watchdog = subprocess.Popen(command, stdin=read, stderr=subprocess.DEVNULL, process_group=0)
+        folders = [str(folder)] if remove else []
+        self._leader, self._remover = (
+            subprocess.Popen(["sh", "-c", *command], stdin=read, stderr=subprocess.DEVNULL, process_group=0)
+            for command in ([LEADER], [REMOVER, "remover", *folders])
+        )
         os.close(read)
 
     def start(self, name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
@@ -39,11 +44,8 @@ class DemoProcesses:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "TMPDIR": str(temporary), **(environment or {})},
-                process_group=self._group,
+                process_group=self._leader.pid,  # not ours: Ctrl-C is for us alone
             )
-        if not self._group:
-            self._group = self._running[name].pid
-            os.write(self._pipe, f"{self._group}\n".encode())
 
     @property
     def names(self) -> list[str]:
@@ -74,6 +76,11 @@ class DemoProcesses:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self._watchdog.kill()  # last: if anything above is cut short, it takes over
-        self._watchdog.wait()
+        self._remover.kill()  # last: if anything above is cut short, they take over
+        os.killpg(self._leader.pid, signal.SIGKILL)  # with a process whose start Ctrl-C cut short: it is in no list
+        with suppress(ChildProcessError):  # none is left
+            while True:
+                os.waitpid(-self._leader.pid, 0)
+        for shell in (self._remover, self._leader):
+            shell.wait()
         os.close(self._pipe)
