@@ -13,8 +13,8 @@ from repshare.errors import WorkerFailed
 
 STOP_SECONDS = 10.0  # for a process to end when asked to
 
-# Two shells that wait for the end of their input: it comes when the demo ends in whatever way. The first leads the group
-# of all processes, and kills it; the second waits until they are gone, and removes the folder, if it has one.
+# Two shells that wait for the end of their input: it comes when the demo ends in whatever way. The first leads the
+# group of all processes, and kills it; the second waits until they are gone, and removes the folder, if it has one.
 LEADER = "read end; kill -s KILL 0"
 REMOVER = 'read end; sleep 1; rm -rf -- "$@"'
 
