@@ -87,3 +87,13 @@ def test_a_study_of_precision_keeps_each_variants_own(able):
     assert [cell.run.setting.policy.compute for cell in cells] == ["fp32", "bf16"]
     cell = EXPERIMENTS["compute"].plan(setting, 1)[0]
     assert cell.computed_in("auto").run.setting.policy.compute == ("bf16" if able else "fp32")
+
+
+@pytest.mark.parametrize(("model", "largest"), [(ResNet9(), 32), (LeNet5(), 50)])
+def test_large_networks_are_tested_in_smaller_batches(model, largest):
+    samples = Samples((torch.randn(50, 1, 28, 28), torch.arange(50) % 10))
+    learner, seen = Learner(model, samples, Policy(), name="a", seed=0), []
+    model.register_forward_hook(lambda module, inputs, logits: seen.append(len(logits)))
+    learner.scores(samples)
+    assert max(seen) == largest
+    assert sum(seen) == 50

@@ -16,6 +16,7 @@ from repshare.errors import ConfigError, DataError
 
 Labelled = Dataset[Any] | DataLoader[Any] | tuple[Any, Tensor] | tuple[Any, NDArray[Any]]
 EVALUATION_BATCH = 250  # samples: measured fastest for LeNet5 among 50, 100, 250 and 1,000
+LARGE_EVALUATION_BATCH = 32  # the same for ResNet9 and ResNet18 on a CPU, among 8 to 256: what they compute fits caches
 
 
 class Samples:

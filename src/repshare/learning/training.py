@@ -20,7 +20,7 @@ from repshare.learning.objective import Lesson, Terms
 from repshare.learning.optimizers import OPTIMIZERS
 from repshare.learning.precision import choose_compute, is_large
 from repshare.learning.randomness import derive, numpy_stream, torch_stream
-from repshare.learning.samples import EVALUATION_BATCH, Samples
+from repshare.learning.samples import EVALUATION_BATCH, LARGE_EVALUATION_BATCH, Samples
 from repshare.sharing.representations import Floats, Integers, Protection
 
 
@@ -65,7 +65,9 @@ class Learner:
             if parameter.ndim == 4:  # as the images: convolutions are faster with the channels last
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         self.samples, self.policy, self.name, self.loss, self.options = samples, policy, name, loss, options
-        self.compute = choose_compute(policy, samples.device.type, large=is_large(model))
+        large, place = is_large(model), samples.device.type
+        self.compute = choose_compute(policy, place, large=large)
+        self.evaluation_batch = LARGE_EVALUATION_BATCH if large and place == "cpu" else EVALUATION_BATCH  # samples
         self.remembered: dict[str, Tensor] = {}  # what a method keeps from round to round
         self.guard: Protection | None = None  # what makes releases instead, if anything
         self.lesson: Lesson | None = None
@@ -283,7 +285,7 @@ class Learner:
     def _outputs(self, samples: Samples) -> "list[tuple[tuple[Tensor, Tensor], Tensor]]":
         self.network.model.eval()
         with torch.inference_mode():
-            return [(self._forward(inputs), labels) for inputs, labels in samples.in_order(EVALUATION_BATCH)]
+            return [(self._forward(inputs), labels) for inputs, labels in samples.in_order(self.evaluation_batch)]
 
     def _forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
         """Return features and logits in fp32, whatever the network computes with."""
