@@ -18,17 +18,18 @@ class Division(NamedTuple):
     label: str
     setting: Mapping[str, Any] = {}
     """The differences from the field's setting."""
-    penalised: bool = False
-    """Run methods a second time, with short features."""
     rates: str = "uniform"
     """The division on which rates were chosen."""
+    penalised: bool = True
+    """Run methods a second time, with short features."""
 
 
-UNIFORM = Division("uniform", penalised=True)
-SKEWED = Division("Dirichlet 0.1", {"partition": "dirichlet", "alpha": 0.1}, True, "Dirichlet 0.1")
-LESS = Division("Dirichlet 0.5", {"partition": "dirichlet", "alpha": 0.5}, rates=SKEWED.label)
-HALF = Division("5 of 10 classes", {"partition": "shards", "classes_per_client": 5}, rates=SKEWED.label)
-NETWORKS = Division("three networks", {"clients": 9, "samples": 1080, "model": KINDS, "dimension": 84})
+UNIFORM = Division("uniform")
+SKEWED = Division("Dirichlet 0.1", {"partition": "dirichlet", "alpha": 0.1}, "Dirichlet 0.1")
+LESS = Division("Dirichlet 0.5", {"partition": "dirichlet", "alpha": 0.5}, SKEWED.label)
+HALF = Division("5 of 10 classes", {"partition": "shards", "classes_per_client": 5}, SKEWED.label)
+MIXED = {"clients": 9, "samples": 1080, "model": KINDS, "dimension": 84}
+NETWORKS = Division("three networks", MIXED, penalised=False)
 BLOCKS = (UNIFORM, SKEWED), (LESS, HALF, NETWORKS)  # all seeds of the first come before the second
 DIVISIONS = tuple(division for block in BLOCKS for division in block)
 
