@@ -34,7 +34,7 @@ ALL = (
     "repshare.exchange.relay", "repshare.secure.exchange", "repshare.experiments.catalogue",
     "repshare.party.party",
     "repshare.results.plots", "repshare.privacy.guard", "repshare.privacy.planning", "repshare.relay.server",
-    "repshare.experiments.report", "repshare.simulation", "repshare.stores", "rich.progress", "rich.table",
+    "repshare.experiments.report", "repshare.simulation.rounds", "repshare.stores", "rich.progress", "rich.table",
     "sklearn.datasets", "torch._dynamo", "uvloop", "zenoh",
 )  # fmt: skip
 

@@ -21,6 +21,7 @@ from repshare.fields import check_least
 from repshare.imports import check_installed
 from repshare.results import terminal
 from repshare.results.records import Folder
+from repshare.simulation import starting
 
 if TYPE_CHECKING:
     from repshare.data import Splits
@@ -105,6 +106,8 @@ def _compare(
 ) -> None:
     check_seeds(seeds)
     check_installed("torch", "matplotlib")
+    if not output.inline and output.ray is None:
+        starting.prepare()
     from repshare.data.public import describe_public
     from repshare.experiments import comparison
     from repshare.methods import find_method
