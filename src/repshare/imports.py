@@ -84,6 +84,13 @@ def how_to_install(extra: str) -> str:
     return f"pip install -c {pins} '.[{extra}]' in a clone of repshare"
 
 
+def check_installed(*modules: str) -> None:
+    """Raise ModuleNotFoundError if one of these is not installed, without importing them."""
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+
 def missing(error: ModuleNotFoundError) -> ConfigError:
     """Return the error that tells the user what to install. Raises the error itself if no extra would help."""
     module = (error.name or "").partition(".")[0]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from repshare.data import DATASETS, histogram, load
+from repshare.data.bundled import FILES, read_bundled
 from repshare.data.contents import Arrays, verify
 from repshare.errors import ConfigError, DataError
 
@@ -63,6 +64,13 @@ def test_samples_are_in_the_published_order(name):
 def test_pixel_means_are_the_well_known_ones(name, means):
     images = load(name).train.images
     assert images.mean(axis=(0, 2, 3)) / 255 == pytest.approx(means, abs=5e-5)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_scikit_learn_that_keeps_its_files_elsewhere_is_asked_for_the_data(monkeypatch, name):
+    read = read_bundled(name)
+    monkeypatch.setitem(FILES, name, "elsewhere.csv")
+    assert all(map(np.array_equal, read_bundled(name), read))
 
 
 def test_digits_keep_their_values_from_0_to_16():

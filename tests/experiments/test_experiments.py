@@ -10,8 +10,8 @@ import pytest
 from repshare.cli.reproduce import What, reproduce
 from repshare.config import Run, Setting
 from repshare.errors import ConfigError
-from repshare.experiments import EXPERIMENTS
 from repshare.experiments.ablation import gains
+from repshare.experiments.catalogue import EXPERIMENTS
 from repshare.experiments.estimate import estimate, in_words
 from repshare.experiments.experiment import Cell, Experiment, choose, fill, what_was_seen
 from repshare.experiments.table import PUBLISHED

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from repshare.config import Setting
-from repshare.experiments import EXPERIMENTS
+from repshare.experiments.catalogue import EXPERIMENTS
 from repshare.experiments.experiment import fill, usual_setting
 from repshare.experiments.field import rates, reading, study
 from repshare.experiments.field.contenders import DIVISIONS, LENGTH, NETWORKS, SKEWED, UNIFORM, fits

@@ -6,7 +6,7 @@ from shutil import copytree
 import pytest
 
 from repshare.config import Setting
-from repshare.experiments import EXPERIMENTS
+from repshare.experiments.catalogue import EXPERIMENTS
 from repshare.experiments.experiment import arrange, fill, missing, usual_setting
 from repshare.experiments.studies import KINDS, STUDIES
 from repshare.experiments.study import Panel, Study, Variant, apart, condense, even

@@ -7,7 +7,7 @@ import torch
 
 from repshare.config import Policy, Setting
 from repshare.errors import ConfigError
-from repshare.experiments import EXPERIMENTS
+from repshare.experiments.catalogue import EXPERIMENTS
 from repshare.experiments.comparison import describe
 from repshare.experiments.experiment import usual_setting
 from repshare.learning import precision

@@ -31,9 +31,10 @@ RELAY = ("repshare.cli.main", "repshare.relay.server", "repshare.stores", "uvloo
 ALL = (
     "dp_accounting.pld", "dp_accounting.rdp", "matplotlib.backends.backend_agg", "matplotlib.figure", "redis",
     "repshare.audit", "repshare.cli.main", "repshare.client", "repshare.data", "repshare.exchange.peer",
-    "repshare.exchange.relay", "repshare.secure.exchange", "repshare.experiments", "repshare.party.party",
+    "repshare.exchange.relay", "repshare.secure.exchange", "repshare.experiments.catalogue",
+    "repshare.party.party",
     "repshare.results.plots", "repshare.privacy.guard", "repshare.privacy.planning", "repshare.relay.server",
-    "repshare.experiments.report", "repshare.simulation", "repshare.stores", "rich.progress", "rich.table",
+    "repshare.experiments.report", "repshare.simulation.rounds", "repshare.stores", "rich.progress", "rich.table",
     "sklearn.datasets", "torch._dynamo", "uvloop", "zenoh",
 )  # fmt: skip
 

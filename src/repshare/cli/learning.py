@@ -18,8 +18,10 @@ from repshare.cli.privacy import policy_warnings
 from repshare.config import METHODS, Setting
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least
+from repshare.imports import check_installed
 from repshare.results import terminal
 from repshare.results.records import Folder
+from repshare.simulation import starting
 
 if TYPE_CHECKING:
     from repshare.data import Splits
@@ -102,14 +104,16 @@ def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: 
 def _compare(
     command: str, setting: Setting, output: Output, methods: Sequence[str], seeds: int, fallback: str | None
 ) -> None:
+    check_seeds(seeds)
+    check_installed("torch", "matplotlib")
+    if not output.inline and output.ray is None:
+        starting.prepare()
     from repshare.data.public import describe_public
     from repshare.experiments import comparison
     from repshare.methods import find_method
-    from repshare.results import findings, plots
-    from repshare.simulation import resolve
-    from repshare.simulation.plan import has_space
+    from repshare.results import findings
+    from repshare.simulation.plan import has_space, resolve
 
-    check_seeds(seeds)
     console = Console(stderr=output.json)
     if methods == METHODS and len(set(setting.model)) > 1:
         methods = [each for each in METHODS if each != "FL"]
@@ -154,6 +158,8 @@ def _compare(
         console.print(terminal.legend(shown, seeds, differ=differ, public=used))
     if rising := findings.still_improving(lines):
         terminal.say(console, f"still improving at the end: more --rounds would help {', '.join(rising)}\n")
+    from repshare.results import plots  # not before: a first round would wait for matplotlib
+
     plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {most} rounds", differ=differ)
     plots.draw_partition(comparison.who_has_what(runs[0], splits), folder.path / "partition.png", title)
     files = {"figure": "figure.png", "who has what": "partition.png", "records": "records.jsonl"}

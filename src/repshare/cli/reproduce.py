@@ -77,7 +77,7 @@ def reproduce(
         compute: Number format that networks compute with. bf16 is faster, and is noted in the records. auto: bf16 for
             resnet9 and resnet18, where this processor has AVX-512 BF16 or AMX.
     """
-    from repshare.experiments import EXPERIMENTS
+    from repshare.experiments.catalogue import EXPERIMENTS
     from repshare.experiments.estimate import estimate, in_words
     from repshare.experiments.experiment import arrange, choose, fill, missing, usual_setting
 

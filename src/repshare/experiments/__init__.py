@@ -1,18 +1,1 @@
-"""Lists of runs: comparisons, and the evidence, each table or figure by its name."""
-
-from repshare.experiments.ablation import ABLATION
-from repshare.experiments.bound import BOUND
-from repshare.experiments.curves import CURVES
-from repshare.experiments.experiment import Experiment
-from repshare.experiments.field import FIELD, RATES
-from repshare.experiments.partners import PARTNERS
-from repshare.experiments.privacy import PRIVACY
-from repshare.experiments.studies import STUDIES
-from repshare.experiments.table import PAIRED, TABLE
-from repshare.experiments.topologies import TOPOLOGIES
-from repshare.experiments.traffic import TRAFFIC
-from repshare.experiments.tsne import TSNE_FIGURE
-
-PAPER = (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND)
-BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, PAIRED, *STUDIES, RATES, FIELD)
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in PAPER + BEYOND}
+"""Lists of runs: comparisons, and the evidence in tables and figures."""

@@ -25,8 +25,8 @@ from repshare.results.trackers import Tracker, mean_measures
 from repshare.simulation import Checkpoint, Inline, Processes, Workers, following, resolve, simulate
 from repshare.simulation.checkpoint import States, lengthen
 from repshare.simulation.plan import deal, make_plan, make_run, make_task
-from repshare.simulation.pools import leave_if_unguarded
 from repshare.simulation.schedule import is_ever_tested, test_is_due
+from repshare.simulation.starting import leave_if_unguarded
 
 TESTED = ("test_accuracy", "test_own", "test_unseen")  # fields of a record that a test fills in
 Step = tuple[str, int, int]  # a run's title, the round that is over, and the number of its rounds

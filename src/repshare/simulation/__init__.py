@@ -1,8 +1,27 @@
 """Many clients on one machine, or on several."""
 
-from repshare.simulation.checkpoint import Checkpoint
-from repshare.simulation.plan import PAPER, make_plan, resolve
-from repshare.simulation.pools import Inline, Processes, Workers
-from repshare.simulation.rounds import following, simulate
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from repshare.simulation.checkpoint import Checkpoint
+    from repshare.simulation.plan import PAPER, make_plan, resolve
+    from repshare.simulation.pools import Inline, Processes, Workers
+    from repshare.simulation.rounds import following, simulate
 
 __all__ = ["PAPER", "Checkpoint", "Inline", "Processes", "Workers", "following", "make_plan", "resolve", "simulate"]
+
+_HOMES = {
+    "checkpoint": ("Checkpoint",),
+    "plan": ("PAPER", "make_plan", "resolve"),
+    "pools": ("Inline", "Processes", "Workers"),
+    "rounds": ("following", "simulate"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Looked up when first used: they need PyTorch, and workers start before it is imported.
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"repshare.simulation.{home}"), name)
+    raise AttributeError(f"module 'repshare.simulation' has no attribute {name!r}")

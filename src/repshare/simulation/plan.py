@@ -20,6 +20,7 @@ from repshare.learning.models import Network, build, split
 from repshare.learning.precision import choose_compute
 from repshare.learning.randomness import derive, numpy_stream
 from repshare.learning.samples import Samples, change_tensors, choose_device
+from repshare.learning.threads import one_thread
 from repshare.methods import find_method
 from repshare.methods.gathering import Gathering
 from repshare.sharing.task import Task
@@ -336,6 +337,7 @@ def build_model(plan: Plan, name: str, seed: int) -> nn.Module:
     return build(name, classes=plan.classes, dimension=plan.run.setting.dimension, seed=seed, **plan.sizes)
 
 
+@one_thread()  # the model sees one sample: starting more threads takes longer
 def _network(plan: Plan, name: str, seed: int) -> Network:
     example = as_tensors(take(plan.train_inputs, slice(1)), copied=True)
     network = split(build_model(plan, name, seed), example, plan.run.setting.head)

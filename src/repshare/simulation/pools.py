@@ -1,21 +1,17 @@
 """Workers in this process or in one for each core."""
 
 import ctypes
-import multiprocessing
 import os
 import platform
 import shutil
-import signal
-import sys
 import tempfile
-import threading
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 
@@ -23,14 +19,11 @@ from repshare.errors import RepshareError, WorkerFailed
 from repshare.learning.measures import Score, View
 from repshare.simulation.checkpoint import SavedState
 from repshare.simulation.plan import Plan, map_plan, write_plan
+from repshare.simulation.starting import NO_GUARD, choose_start, leave_if_unguarded, no_interrupt
 from repshare.simulation.workers import RESIDENT, Bodies, RoundResult, Worker
-
-if TYPE_CHECKING:
-    from multiprocessing.context import ForkServerContext, SpawnContext
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
 KEPT_BYTES = 1 << 30
-NO_GUARD = 77  # the exit code of a worker whose script has no `if __name__ == "__main__":`
 
 
 class Workers(ABC):
@@ -144,10 +137,10 @@ class Processes(Workers):
 
     def __enter__(self) -> Self:
         leave_if_unguarded()
-        context = _choose_start()
+        context = choose_start()
         self._lines, self._processes, self._waiting = [], [], False
         super().__enter__()
-        with _no_interrupt():
+        with no_interrupt():
             for _ in range(self.count):
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_work, args=(theirs, self.resident), daemon=True)
@@ -208,37 +201,6 @@ class Processes(Workers):
                 f"worker {place + 1} of {self.count} died with exit code {process.exitcode}; it held {held}. "
                 "Resume with --resume"
             ) from error
-
-
-def leave_if_unguarded() -> None:
-    """End this process if it is a worker that runs the script that started it, and so would start workers again."""
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        os._exit(NO_GUARD)
-
-
-def _choose_start() -> "SpawnContext | ForkServerContext":
-    """Return how workers start: on Linux as copies of a process that has imported what they need (seconds), once.
-
-    Elsewhere what is imported may not survive being copied, and each worker starts from nothing.
-    """
-    if sys.platform != "linux":
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
-
-
-@contextmanager
-def _no_interrupt() -> Iterator[None]:
-    """Keep Ctrl-C from processes started in here, from their first moment: the parent decides what it means."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _keep_freed_memory() -> None:
