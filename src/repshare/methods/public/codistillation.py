@@ -24,6 +24,7 @@ from repshare.fields import check_whole, check_within
 from repshare.learning.measures import Losses
 from repshare.learning.training import Batch, Learner
 from repshare.methods.method import Method
+from repshare.methods.policies import own_terms
 from repshare.methods.public import soft_labels
 from repshare.sharing import wire
 
@@ -90,6 +91,6 @@ class Neighbours(soft_labels.SoftLabels):
 
 CODIST = Method(
     "CODIST", "codistillation with neighbours on public samples", soft_labels.share_probabilities, Neighbours,
-    absorb, loss, NeighbourOptions(), PeerLearner, partial(soft_labels.adapt, "CODIST"),
+    absorb, loss, NeighbourOptions(), PeerLearner, partial(own_terms, "CODIST"),
     source="Anil et al., 2018: Large scale distributed neural network training through online distillation",
 )  # fmt: skip

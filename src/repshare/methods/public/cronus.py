@@ -22,6 +22,7 @@ from repshare.learning.randomness import numpy_stream
 from repshare.learning.samples import shuffle
 from repshare.methods.gathering import Message
 from repshare.methods.method import Method
+from repshare.methods.policies import own_terms
 from repshare.methods.public import soft_labels
 
 TINY = 1e-9
@@ -100,6 +101,6 @@ class Filtered(soft_labels.SoftLabels):
 CRONUS = Method(
     "CRONUS", "robust mean of soft labels of public samples (Cronus)", soft_labels.share_probabilities, Filtered,
     soft_labels.absorb, options=RobustOptions(), learner=RobustLearner,
-    adapt=partial(soft_labels.adapt, "CRONUS"),
+    adapt=partial(own_terms, "CRONUS"),
     source="Chang et al., 2019: Cronus: robust and heterogeneous collaborative learning",
 )  # fmt: skip

@@ -21,7 +21,7 @@ from repshare.fields import check_positive, check_whole
 from repshare.learning.models import Network
 from repshare.learning.randomness import torch_stream
 from repshare.learning.samples import EVALUATION_BATCH, Samples
-from repshare.methods import fedavg
+from repshare.methods import averaging, fedavg, policies
 from repshare.methods.gathering import Gathering, Message
 from repshare.methods.method import Method
 from repshare.sharing.task import Task
@@ -52,7 +52,7 @@ class Ensemble(Gathering):
         if start is None:
             raise ConfigError("the server trains a network: leave --independent-starts out")
         super().__init__(task, start, options)
-        self.like = fedavg.read_weights(start.model)
+        self.like = averaging.read_weights(start.model)
 
     def equip(self, seed: int, public: Samples) -> None:
         """Distil with these samples, drawn from this seed."""
@@ -74,14 +74,14 @@ class Ensemble(Gathering):
         logits = torch.stack([self._predict(each) for each in messages.values()]).mean(dim=0)  # (p, C)
         model = self._model({name: np.asarray(array, self.like[name].dtype) for name, array in average.items()})
         self._distil(model, logits.softmax(dim=1))
-        return fedavg.read_weights(model)
+        return averaging.read_weights(model)
 
     def _combined(self) -> Message:
         return super()._combined() or self.like
 
     def _model(self, weights: Message) -> nn.Module:
         model = copy.deepcopy(self.start.model).to(self.public.device)  # type: ignore[union-attr]
-        fedavg.copy_into(model.state_dict(), weights)
+        averaging.copy_into(model.state_dict(), weights)
         return model
 
     def _predict(self, weights: Message) -> torch.Tensor:
@@ -110,6 +110,6 @@ class Ensemble(Gathering):
 
 FEDDF = Method(
     "FEDDF", "FedAvg, distilled from the ensemble on public samples (FedDF)", fedavg.share, Ensemble, fedavg.absorb,
-    options=EnsembleOptions(), adapt=partial(fedavg.refuse_privacy, "FEDDF"), models="one",
+    options=EnsembleOptions(), adapt=partial(policies.refuse_privacy, "FEDDF"), models="one",
     source="Lin et al., 2020: Ensemble distillation for robust model fusion in federated learning",
 )  # fmt: skip

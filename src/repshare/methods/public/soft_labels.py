@@ -1,7 +1,7 @@
 """Soft labels: what clients' networks say about public samples, and training towards what comes back."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from repshare.config import Policy
 from repshare.errors import ConfigError, Malformed, Refused
 from repshare.fields import check_whole
 from repshare.learning.measures import Losses
 from repshare.learning.randomness import torch_stream
 from repshare.learning.samples import Samples, shuffle
 from repshare.methods.distillation import LogitLearner
-from repshare.methods.fedavg import refuse_privacy
 from repshare.methods.gathering import Gathering, Message
 from repshare.sharing import wire
 
@@ -137,8 +135,3 @@ class SoftLabels(Gathering):
         """Return the mean over clients."""
         mean = np.mean([each["labels"].astype(np.float64) for each in messages.values()], axis=0)
         return {"labels": mean.astype(np.float32)}
-
-
-def adapt(method: str, policy: Policy) -> Policy:
-    """Use no other terms than the method's own, and no privacy budget."""
-    return replace(refuse_privacy(method, policy), lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)

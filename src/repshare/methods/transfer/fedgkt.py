@@ -8,7 +8,7 @@ features that enter a client's head; in the paper, later blocks of a large ResNe
 """
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from repshare.fields import check_positive, check_whole, check_within
 from repshare.learning.measures import Averages, Losses
 from repshare.learning.samples import Samples, shuffle
 from repshare.learning.training import Batch, Learner
-from repshare.methods import fedavg
+from repshare.methods import policies
 from repshare.methods.method import Method
 from repshare.methods.transfer.larger import LargerServer, make_layers, softened
 from repshare.sharing import wire
@@ -113,8 +113,7 @@ def adapt(policy: Policy) -> Policy:
         raise ConfigError(
             "FEDGKT shares features of every single sample: leave minimum_count and share_… or FEDGKT out"
         )
-    policy = fedavg.refuse_privacy("FEDGKT", policy)
-    return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
+    return policies.own_terms("FEDGKT", policy)
 
 
 FEDGKT = Method(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from repshare.fields import check_within
 from repshare.learning.training import Batch, Learner
-from repshare.methods import fedavg
+from repshare.methods import averaging, fedavg, policies
 from repshare.methods.method import Method
 
 
@@ -42,7 +42,7 @@ def loss(learner: Learner, batch: Batch) -> Tensor:
 
 
 FEDPROX = Method(
-    "FEDPROX", "FedAvg, kept close to the average (FedProx)", fedavg.share, fedavg.Average, absorb, loss,
-    ProximalOptions(), adapt=partial(fedavg.refuse_privacy, "FEDPROX"), models="one",
+    "FEDPROX", "FedAvg, kept close to the average (FedProx)", fedavg.share, averaging.Average, absorb, loss,
+    ProximalOptions(), adapt=partial(policies.refuse_privacy, "FEDPROX"), models="one",
     source="Li et al., 2018: Federated optimization in heterogeneous networks",
 )  # fmt: skip

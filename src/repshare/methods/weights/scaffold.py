@@ -17,7 +17,7 @@ from torch import Tensor
 
 from repshare.fields import check_positive
 from repshare.learning.training import Batch
-from repshare.methods import fedavg
+from repshare.methods import averaging, policies
 from repshare.methods.method import Method
 from repshare.methods.weights.plain_sgd import PlainSGD
 from repshare.methods.weights.stepping import Stepping, name_tensors, without_statistics
@@ -41,7 +41,7 @@ def absorb(learner: Any, body: bytes) -> None:
     """Continue from x, and remember it with c."""
     kept, model = learner.remembered, learner.network.model
     controls = {f"c {name}": torch.zeros_like(tensor) for name, tensor in model.named_parameters()}
-    fedavg.copy_into(name_tensors(model) | controls, wire.decode_weights(body)[0])
+    averaging.copy_into(name_tensors(model) | controls, wire.decode_weights(body)[0])
     kept |= controls | {f"x {name}": tensor.detach().clone() for name, tensor in model.named_parameters()}
 
 
@@ -59,7 +59,7 @@ def share(learner: Any, round: int) -> bytes:
         descended = (kept[f"x {name}"] - y.detach()) / (max(1, learner.steps) * learner.policy.learning_rate)
         shared[f"c {name}"] = descended - kept[f"c {name}"]
         kept[f"own {name}"] = kept.get(f"own {name}", 0) + shared[f"c {name}"]
-    return wire.encode_weights(fedavg.as_arrays(shared), round=round, samples=1)
+    return wire.encode_weights(averaging.as_arrays(shared), round=round, samples=1)
 
 
 class ScaffoldServer(Stepping):
@@ -67,14 +67,14 @@ class ScaffoldServer(Stepping):
 
     hidden = ("total ", "all clients")
 
-    def begin(self, start: fedavg.Weights) -> fedavg.Weights:
+    def begin(self, start: averaging.Weights) -> averaging.Weights:
         """Return the weights and c = 0."""
         state = {**start, "all clients": np.zeros(1)}
         for name, array in without_statistics(start).items():
             state |= {f"c {name}": np.zeros_like(array), f"total {name}": np.zeros(array.shape)}
         return state
 
-    def step(self, state: fedavg.Weights, means: fedavg.Weights, clients: int) -> fedavg.Weights:
+    def step(self, state: averaging.Weights, means: averaging.Weights, clients: int) -> averaging.Weights:
         """Return x and c after a round."""
         after: dict[str, Any] = {name: means[name] for name in means if name in state}
         after["all clients"] = state["all clients"] + np.rint(clients * means["is new"].astype(np.float64))
@@ -89,6 +89,6 @@ class ScaffoldServer(Stepping):
 
 SCAFFOLD = Method(
     "SCAFFOLD", "FedAvg with control variates (SCAFFOLD)", share, ScaffoldServer, absorb, loss,
-    ScaffoldOptions(), learner=PlainSGD, adapt=partial(fedavg.refuse_privacy, "SCAFFOLD"), models="one",
+    ScaffoldOptions(), learner=PlainSGD, adapt=partial(policies.refuse_privacy, "SCAFFOLD"), models="one",
     source="Karimireddy et al., 2020: SCAFFOLD: stochastic controlled averaging for federated learning",
 )  # fmt: skip

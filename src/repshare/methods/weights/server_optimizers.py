@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.fields import check_fits, check_positive
-from repshare.methods import fedavg
+from repshare.methods import averaging, policies
 from repshare.methods.method import Method
 from repshare.methods.weights.stepping import Stepping, absorb, share, without_statistics
 
@@ -43,13 +43,13 @@ class AdaptiveServer(Stepping):
 
     hidden = ("m ", "v ")
 
-    def begin(self, start: fedavg.Weights) -> fedavg.Weights:
+    def begin(self, start: averaging.Weights) -> averaging.Weights:
         """Return the weights, m = 0 and v = τ²."""
         trained = without_statistics(start)
         zeros = {f"m {name}": np.zeros(array.shape) for name, array in trained.items()}
         return {**start, **zeros, **{f"v {n}": np.full(a.shape, self.options.tau**2) for n, a in trained.items()}}
 
-    def step(self, state: fedavg.Weights, means: fedavg.Weights, clients: int) -> fedavg.Weights:
+    def step(self, state: averaging.Weights, means: averaging.Weights, clients: int) -> averaging.Weights:
         """Return the state after one step."""
         options, after = self.options, dict(means)
         for name in without_statistics(means):
@@ -83,16 +83,16 @@ class YogiServer(AdaptiveServer):
 
 FEDADAGRAD = Method(
     "FEDADAGRAD", "FedAvg with Adagrad at the server", share, AdagradServer, absorb,
-    options=AdaptiveOptions(beta1=0.0), adapt=partial(fedavg.refuse_privacy, "FEDADAGRAD"), models="one",
+    options=AdaptiveOptions(beta1=0.0), adapt=partial(policies.refuse_privacy, "FEDADAGRAD"), models="one",
     source="Reddi et al., 2020: Adaptive federated optimization",
 )  # fmt: skip
 FEDADAM = Method(
     "FEDADAM", "FedAvg with Adam at the server", share, AdaptiveServer, absorb,
-    options=AdaptiveOptions(), adapt=partial(fedavg.refuse_privacy, "FEDADAM"), models="one",
+    options=AdaptiveOptions(), adapt=partial(policies.refuse_privacy, "FEDADAM"), models="one",
     source="Reddi et al., 2020: Adaptive federated optimization",
 )  # fmt: skip
 FEDYOGI = Method(
     "FEDYOGI", "FedAvg with Yogi at the server", share, YogiServer, absorb,
-    options=AdaptiveOptions(), adapt=partial(fedavg.refuse_privacy, "FEDYOGI"), models="one",
+    options=AdaptiveOptions(), adapt=partial(policies.refuse_privacy, "FEDYOGI"), models="one",
     source="Reddi et al., 2020: Adaptive federated optimization",
 )  # fmt: skip
