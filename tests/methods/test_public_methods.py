@@ -20,7 +20,7 @@ from repshare.learning.randomness import numpy_stream, torch_stream
 from repshare.learning.samples import Samples
 from repshare.learning.training import Batch
 from repshare.methods import METHODS, find_method
-from repshare.methods.public.cronus import robust_mean
+from repshare.methods.public.robust_mean import robust_mean
 from repshare.results import terminal
 from repshare.sharing import wire
 from repshare.simulation import Checkpoint, Inline, Processes, simulate

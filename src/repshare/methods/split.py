@@ -74,13 +74,6 @@ def adapt(policy: Policy) -> Policy:
 
 send, receive = partial(share, part=head_of), partial(absorb, part=head_of)
 SL = Method(
-    "SL",
-    "split learning",
-    send,
-    HeadAverage,
-    receive,
-    learner=SplitLearner,
-    adapt=adapt,
-    models="part",
+    "SL", "split learning", send, HeadAverage, receive, learner=SplitLearner, adapt=adapt, models="part",
     source="Gupta and Raskar, 2018: Distributed learning of deep neural network over multiple agents",
-)
+)  # fmt: skip

@@ -64,7 +64,6 @@ class ConsensusLearner(soft_labels.PublicLearner):
 
 FEDMD = Method(
     "FEDMD", "consensus on class scores of public samples (FedMD)", soft_labels.share_logits, soft_labels.SoftLabels,
-    soft_labels.absorb, options=ConsensusOptions(), learner=ConsensusLearner,
-    adapt=partial(own_terms, "FEDMD"),
+    soft_labels.absorb, options=ConsensusOptions(), learner=ConsensusLearner, adapt=partial(own_terms, "FEDMD"),
     source="Li and Wang, 2019: FedMD: heterogenous federated learning via model distillation",
 )  # fmt: skip

@@ -50,11 +50,9 @@ class MentorOptions:
 
 def share(learner: Any, round: int) -> bytes:
     """Return the change of the mentee since what all mentees were before this round."""
-    kept, now = learner.remembered, floats(learner.mentee)
-    changes = averaging.as_arrays({name: x.detach() - kept[f"base {name}"] for name, x in now.items()})
-    return wire.encode_weights(
-        compress(changes, learner.options.energy(round)), round=round, samples=len(learner.samples)
-    )
+    changes = {name: x.detach() - learner.remembered[f"base {name}"] for name, x in floats(learner.mentee).items()}
+    message = compress(averaging.as_arrays(changes), learner.options.energy(round))
+    return wire.encode_weights(message, round=round, samples=len(learner.samples))
 
 
 def absorb(learner: Any, body: bytes) -> None:

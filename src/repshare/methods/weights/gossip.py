@@ -8,7 +8,6 @@ weights before mixing; here clients mix once a round, and then train.
 sent none, nothing does. All start from the same weights.
 """
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,7 @@ from repshare.learning.models import Network
 from repshare.learning.training import Learner
 from repshare.methods import averaging, fedavg, policies
 from repshare.methods.method import Method
+from repshare.methods.neighbours import Neighbours
 from repshare.sharing import wire
 from repshare.sharing.task import Task
 
@@ -45,8 +45,8 @@ def absorb(learner: Learner, body: bytes) -> None:
     averaging.copy_into(learner.network.model.state_dict(), {name: np.asarray(array) for name, array in mixed.items()})
 
 
-class Neighbourhood:
-    """The newest weights of each client, which a simulator keeps in the place of connections between them."""
+class Neighbourhood(Neighbours):
+    """The newest weights of each client."""
 
     one_architecture = True
 
@@ -54,12 +54,7 @@ class Neighbourhood:
         if start is None:
             raise ConfigError("clients that mix their weights must start from the same: give the network")
         self.start = wire.encode_weights(averaging.read_weights(start.model), round=0, samples=1)
-        self.graph: Mapping[str, Sequence[str]] = {}
-        self.sent: dict[str, bytes] = {}
-
-    def meet(self, graph: Mapping[str, Sequence[str]]) -> None:
-        """Use these neighbours of each client."""
-        self.graph = graph
+        self.sent, self.graph = {}, {}
 
     def accept(self, client: str, body: bytes) -> None:
         """Keep a client's weights, unless newer ones are there."""
@@ -71,17 +66,9 @@ class Neighbourhood:
         """Return the neighbours' weights, each with its share of the mixture; before the first round, the start's."""
         if client not in self.sent:
             return wire.encode_items({"1 start": self.start})
-        near, degrees = self.graph.get(client, ()), {name: len(others) for name, others in self.graph.items()}
-        shares = {other: 1 / (1 + max(degrees[client], degrees[other])) for other in near if other in self.sent}
-        return wire.encode_items({f"{share} {other}": self.sent[other] for other, share in shares.items()})
-
-    def save(self) -> bytes:
-        """Return all that is needed to continue to the same bits."""
-        return wire.encode_items(self.sent)
-
-    def load(self, saved: bytes) -> None:
-        """Continue from what `save` returned."""
-        self.sent = wire.decode_items(saved)
+        graph, near = self.graph or {}, self.near(client)
+        shares = {other: 1 / (1 + max(len(graph[client]), len(graph[other]))) for other in near}
+        return wire.encode_items({f"{shares[other]} {other}": body for other, body in near.items()})
 
 
 GOSSIP = Method(
