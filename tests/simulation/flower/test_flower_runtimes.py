@@ -6,7 +6,9 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from repshare.board import Wants
 from repshare.simulation import Inline, simulate
@@ -111,6 +113,20 @@ def test_a_nodes_state_lasts_from_message_to_message(said):
 
 def test_a_node_that_fails_has_no_answer_and_others_have_theirs(said):
     assert said[-1] == {"sent": [[5, "train", "3"], [6, "train", "3"]], "timeout": 7.5, "answers": {"5": {"name": "a"}}}
+
+
+def test_a_flower_client_app_as_a_method_here_learns_what_fl_does(tmp_path):
+    command = [BIN / "python", SUPPORT / "flower_as_method.py", tmp_path]
+    paths = os.pathsep.join((str(ROOT / "src"), str(ROOT / "tests")))
+    quiet = os.environ | QUIET | {"PYTHONPATH": paths}
+    done = subprocess.run(command, env=quiet, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told.pop("trouble") == [None] * 9
+    assert told == {"same_in_processes": True, "same_if_resumed": True}
+    flower, fl = (load_file(tmp_path / method / "model.safetensors") for method in ("FLOWER", "FL"))
+    assert flower.keys() == fl.keys()
+    assert max(np.abs(flower[name] - fl[name]).max() for name in fl) < 1e-6
 
 
 def test_a_call_outside_would_be_heard(tmp_path):
