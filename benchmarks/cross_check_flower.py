@@ -51,7 +51,7 @@ def run_here(method: str) -> Weights:
     """Return the weights after all rounds, by the server of repshare."""
     from repshare.board import Wants
     from repshare.methods import METHODS
-    from repshare.methods.weights.server_optimizers import AdaptiveOptions
+    from repshare.methods.weights.adaptive import AdaptiveOptions
     from repshare.sharing import wire
     from repshare.sharing.task import Task
 

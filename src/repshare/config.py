@@ -4,12 +4,11 @@ A line of a description is a sentence, or several. The help adds the default, un
 """
 
 import re
-import sys
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 from repshare.errors import ConfigError
-from repshare.fields import check_fits, check_one_of, check_positive, check_whole, check_within
+from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole, check_within
 
 CommonLoss = Literal["squared", "logistic", "discriminant"]
 Aggregation = Literal["mean", "median", "trimmed", "geometric"]
@@ -112,7 +111,7 @@ class Policy:
     """--end-to-end: the length to which the gradient of each sample is clipped."""
 
     def __post_init__(self) -> None:
-        check_within(self, 0, sys.float_info.max, "lambda_kd", "lambda_disc", "lambda_length")
+        check_not_negative(self, "lambda_kd", "lambda_disc", "lambda_length")
         check_whole(self, 1, "n_avg", "epochs", "batch_size", "release_every", "planned_releases", "noise_shares")
         check_whole(self, 0, "m_up", "m_down")
         check_whole(self, 1, "releases", "minimum_count")
@@ -252,7 +251,7 @@ class Setting:
             if self.degree % 2 and self.clients % 2:
                 raise ConfigError(f"{self.clients} clients cannot have {self.degree} neighbours each: both are odd")
         check_within(self, 0, 1, "late_joiners", "leavers", "stragglers", "attackers", "link_chance")
-        check_within(self, 0, sys.float_info.max, "code_size")
+        check_not_negative(self, "code_size")
         check_fits(self, ["dropout"], "at least 0 and below 1", lambda value: 0 <= value < 1)
         check_fits(self, ["participation"], "above 0 and at most 1", lambda value: 0 < value <= 1)
         check_whole(self, 1, "samples", "rounds", "dimension", "common_rounds", "eval_every")

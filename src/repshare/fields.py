@@ -5,7 +5,6 @@ import difflib
 import inspect
 import math
 import operator
-import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields
@@ -78,10 +77,14 @@ def check_positive(config: object, *names: str) -> None:
     check_fits(config, names, "above 0 and finite", lambda value: 0 < value < math.inf)
 
 
+def check_not_negative(config: object, *names: str) -> None:
+    """Raise ConfigError if one of these fields is below 0 or not finite."""
+    check_fits(config, names, "at least 0 and finite", lambda value: 0 <= value < math.inf)
+
+
 def check_within(config: object, least: float, most: float, *names: str) -> None:
     """Raise ConfigError if one of these fields is below `least` or above `most`."""
-    bounds = f"at least {least} and finite" if most == sys.float_info.max else f"from {least} to {most}"
-    check_fits(config, names, bounds, lambda value: least <= value <= most)
+    check_fits(config, names, f"from {least} to {most}", lambda value: least <= value <= most)
 
 
 def check_whole(config: object, least: int, *names: str) -> None:

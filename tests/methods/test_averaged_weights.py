@@ -21,29 +21,13 @@ from repshare.learning.samples import Samples
 from repshare.methods import METHODS, find_method
 from repshare.methods.weights.stepping import STATISTICS
 from repshare.sharing import wire
-from repshare.simulation import Checkpoint, Inline, Processes, simulate
+from repshare.simulation import simulate
+from support.simulations import bits, resumed_bits
 
 STEPPING = ["FEDADAGRAD", "FEDADAM", "FEDYOGI", "FEDNOVA", "SCAFFOLD"]
 FAMILY = [*STEPPING, "FEDPER", "FEDPROX", "FINETUNE", "GOSSIP", "LGFEDAVG", "VRLSGD"]
 SMALL = Setting(dataset="digits", samples=150, clients=3, rounds=3, model=("mlp",), partition="unequal", ratio=3)
 RATE = 0.2
-
-
-@pytest.fixture(scope="module")
-def inline():
-    with Inline() as workers:
-        yield workers
-
-
-@pytest.fixture(scope="module")
-def processes():
-    with Processes(2) as workers:
-        yield workers
-
-
-def bits(run, splits, workers, **options):
-    rounds = simulate(run, splits, workers, **options)
-    return [[replace(record, seconds=0.0) for record in records] for records in rounds]
 
 
 @pytest.mark.parametrize("method", FAMILY)
@@ -53,10 +37,7 @@ def test_every_method_trains_to_the_same_records_wherever_it_runs(method, splits
     assert np.mean([record.ce for record in whole[-1]]) < np.mean([record.ce for record in whole[0]])
     assert not any(record.trouble for records in whole for record in records)
     assert bits(run, splits, processes) == whole
-    steps = simulate(run, splits, inline, Checkpoint(tmp_path, run))
-    next(steps), next(steps)
-    steps.close()
-    assert bits(run, splits, inline, checkpoint=Checkpoint(tmp_path, run)) == whole[2:]
+    assert resumed_bits(run, splits, inline, tmp_path) == whole[2:]
 
 
 @pytest.mark.parametrize("method", FAMILY)

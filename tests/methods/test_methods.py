@@ -8,7 +8,7 @@ from repshare.config import Setting
 from repshare.errors import ConfigError, Malformed, Refused
 from repshare.learning.models import ResNet9, split
 from repshare.methods import FC, FL, IL, SL, find_method
-from repshare.methods.fedavg import read_weights
+from repshare.methods.averaging import read_weights
 from repshare.sharing import fixed_point, wire
 
 TASK = Task(10, 84)

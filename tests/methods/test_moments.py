@@ -15,10 +15,11 @@ from repshare.methods import METHODS, find_method
 from repshare.methods.moments.calibration import calibrate, draw
 from repshare.methods.moments.solvers import unpack
 from repshare.sharing import wire
-from repshare.simulation import Checkpoint, Inline, Processes, simulate
+from repshare.simulation import Inline, simulate
 from repshare.simulation.plan import make_run, resolve
 from repshare.spaces import Patches
 from repshare.spaces.agreement import Common
+from support.simulations import bits, resumed_bits
 
 COMMON = Common(Patches((1, 8, 8), sizes=(3,), filters=5))  # d = 90
 D = COMMON.space.dimension
@@ -30,33 +31,13 @@ SMALL = Setting(
 SPACE = ("FED3R", "AFL", "FEDCOF")
 
 
-@pytest.fixture(scope="module")
-def inline():
-    with Inline() as workers:
-        yield workers
-
-
-@pytest.fixture(scope="module")
-def processes():
-    with Processes(2) as workers:
-        yield workers
-
-
-def bits(run, splits, workers, **options):
-    rounds = simulate(run, splits, workers, **options)
-    return [[replace(record, seconds=0.0) for record in records] for records in rounds]
-
-
 @pytest.mark.parametrize("name", [*SPACE, "CCVR"])
 def test_records_are_the_same_wherever_it_runs(name, splits, inline, processes, tmp_path):
     run = Run(name, 0, SMALL if name in SPACE else replace(SMALL, model=("lenet5",)))
     whole = bits(run, splits, inline)
     assert not any(record.trouble for records in whole for record in records)
     assert bits(run, splits, processes) == whole
-    steps = simulate(run, splits, inline, Checkpoint(tmp_path, run))
-    next(steps), next(steps)
-    steps.close()
-    assert bits(run, splits, inline, checkpoint=Checkpoint(tmp_path, run)) == whole[2:]
+    assert resumed_bits(run, splits, inline, tmp_path) == whole[2:]
 
 
 def parties(digits, name, sizes=(60, 1, 40), **options):

@@ -17,7 +17,8 @@ from repshare.errors import ConfigError
 from repshare.experiments.comparison import choose_methods, describe, plan_comparison
 from repshare.methods import CA, FL, IL, METHODS, RS, SL, find_method
 from repshare.results.records import Folder
-from repshare.simulation import Checkpoint, Inline, Processes, simulate
+from repshare.simulation import Processes
+from support.simulations import bits, resumed_bits
 
 ROOT = Path(__file__).parents[2]
 PROX, CONTRAST = f"{ROOT}/examples/fedprox.py:PROX", f"{ROOT}/examples/own_loss.py:CONTRAST"
@@ -60,21 +61,10 @@ SERVED = FL._replace(name="SERVED", serve=Noting, options=Options())
 '''
 
 
-@pytest.fixture(scope="module")
-def inline():
-    with Inline() as workers:
-        yield workers
-
-
 @pytest.fixture
 def own(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     return str(tmp_path / "own.py")
-
-
-def bits(run, splits, workers, **options):
-    rounds = simulate(run, splits, workers, **options)
-    return [[replace(record, seconds=0.0) for record in records] for records in rounds]
 
 
 def with_options(*words):
@@ -123,10 +113,7 @@ def test_an_own_loss_without_weight_is_the_method_it_was_added_to(splits, inline
 def test_what_a_method_remembers_survives_an_interruption(own, splits, inline, tmp_path):
     run = Run(f"{own}:COUNTED", 0, SMALL)
     whole = bits(run, splits, inline)
-    steps = simulate(run, splits, inline, Checkpoint(tmp_path / "c", run))
-    next(steps)
-    steps.close()
-    assert bits(run, splits, inline, checkpoint=Checkpoint(tmp_path / "c", run)) == whole[1:]
+    assert resumed_bits(run, splits, inline, tmp_path / "c", after=1) == whole[1:]
 
 
 def test_options_are_read_by_their_types_and_wrong_ones_name_what_there_is(own):

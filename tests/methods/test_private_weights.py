@@ -15,7 +15,7 @@ from repshare.cli.main import main
 from repshare.config import Run, Setting
 from repshare.errors import ConfigError, ModelError, Unreachable
 from repshare.methods import FL, RS
-from repshare.methods.fedavg import read_weights
+from repshare.methods.averaging import read_weights
 from repshare.privacy.end_to_end import FREE, Steps, total_epsilon
 from repshare.sharing import wire
 from repshare.simulation import Inline, simulate

@@ -14,7 +14,8 @@ from repshare.learning.samples import Samples
 from repshare.learning.training import Batch
 from repshare.methods import METHODS, find_method
 from repshare.sharing import wire
-from repshare.simulation import Checkpoint, Inline, Processes, simulate
+from repshare.simulation import Processes
+from support.simulations import bits, resumed_bits
 
 FEDPROTO = METHODS["FEDPROTO"]
 SMALL = Setting(
@@ -23,27 +24,13 @@ SMALL = Setting(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def inline():
-    with Inline() as workers:
-        yield workers
-
-
-def bits(run, splits, workers, **options):
-    rounds = simulate(run, splits, workers, **options)
-    return [[replace(record, seconds=0.0) for record in records] for records in rounds]
-
-
 def test_different_networks_give_the_same_records_wherever_they_run(splits, inline, tmp_path):
     run = Run("FEDPROTO", 0, SMALL)
     whole = bits(run, splits, inline)
     assert not any(record.trouble for records in whole for record in records)
     with Processes(2) as processes:
         assert bits(run, splits, processes) == whole
-    steps = simulate(run, splits, inline, Checkpoint(tmp_path, run))
-    next(steps), next(steps)
-    steps.close()
-    assert bits(run, splits, inline, checkpoint=Checkpoint(tmp_path, run)) == whole[2:]
+    assert resumed_bits(run, splits, inline, tmp_path) == whole[2:]
 
 
 def test_without_its_weight_and_prototypes_it_is_independent_learning(splits, inline):

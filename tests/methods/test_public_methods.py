@@ -20,11 +20,12 @@ from repshare.learning.randomness import numpy_stream, torch_stream
 from repshare.learning.samples import Samples
 from repshare.learning.training import Batch
 from repshare.methods import METHODS, find_method
-from repshare.methods.public.cronus import robust_mean
+from repshare.methods.public.robust_mean import robust_mean
 from repshare.results import terminal
 from repshare.sharing import wire
-from repshare.simulation import Checkpoint, Inline, Processes, simulate
+from repshare.simulation import simulate
 from repshare.simulation.plan import make_plan, resolve
+from support.simulations import bits, resumed_bits
 
 SOFT = ["FEDMD", "DSFL", "CRONUS", "CODIST"]
 FAMILY = [*SOFT, "FEDDF"]
@@ -33,23 +34,6 @@ SMALL = Setting(
     method_options=("FEDDF.steps=5",),
 )  # fmt: skip
 NOTHING = Wants(0, 0)
-
-
-@pytest.fixture(scope="module")
-def inline():
-    with Inline() as workers:
-        yield workers
-
-
-@pytest.fixture(scope="module")
-def processes():
-    with Processes(2) as workers:
-        yield workers
-
-
-def bits(run, splits, workers, **options):
-    rounds = simulate(run, splits, workers, **options)
-    return [[replace(record, seconds=0.0) for record in records] for records in rounds]
 
 
 @pytest.mark.parametrize("method", FAMILY)
@@ -63,10 +47,7 @@ def test_every_method_trains_to_the_same_records_wherever_it_runs(method, splits
     assert bits(run, splits, processes) == whole
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
-    steps = simulate(run, splits, inline, Checkpoint(tmp_path, run))
-    next(steps), next(steps)
-    steps.close()
-    assert bits(run, splits, inline, checkpoint=Checkpoint(tmp_path, run)) == whole[2:]
+    assert resumed_bits(run, splits, inline, tmp_path) == whole[2:]
 
 
 @pytest.mark.parametrize("method", FAMILY)

@@ -20,28 +20,11 @@ from repshare.methods.transfer.fedkd import MentorOptions
 from repshare.methods.transfer.larger import make_layers, softened
 from repshare.methods.transfer.low_rank import compress, expand
 from repshare.sharing import wire
-from repshare.simulation import Checkpoint, Inline, Processes, simulate
+from support.simulations import bits, resumed_bits
 
 FAMILY = ["FEDKD", "FEDGKT"]
 SMALL = Setting(dataset="digits", samples=90, clients=3, rounds=4, model=("mlp", "lenet5"), participation=0.7)
 NOTHING = Wants(0, 0)
-
-
-@pytest.fixture(scope="module")
-def inline():
-    with Inline() as workers:
-        yield workers
-
-
-@pytest.fixture(scope="module")
-def processes():
-    with Processes(2) as workers:
-        yield workers
-
-
-def bits(run, splits, workers, **options):
-    rounds = simulate(run, splits, workers, **options)
-    return [[replace(record, seconds=0.0) for record in records] for records in rounds]
 
 
 @pytest.mark.parametrize("method", FAMILY)
@@ -52,10 +35,7 @@ def test_different_networks_give_the_same_records_wherever_they_run(method, spli
     torch.set_num_threads(2)  # as the parent of worker processes may have
     assert bits(run, splits, processes) == whole
     torch.set_num_threads(1)
-    steps = simulate(run, splits, inline, Checkpoint(tmp_path, run))
-    next(steps), next(steps)
-    steps.close()
-    assert bits(run, splits, inline, checkpoint=Checkpoint(tmp_path, run)) == whole[2:]
+    assert resumed_bits(run, splits, inline, tmp_path) == whole[2:]
 
 
 @pytest.mark.parametrize("method", FAMILY)

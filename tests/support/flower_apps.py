@@ -1,15 +1,16 @@
-"""Run in Flower's environment: one node's app is sent each kind of message; print what it answers, as JSON."""
+"""Run in Flower's environment: a node's app is sent messages, and a server sends some; print what came, as JSON."""
 
 import json
 import sys
 from types import SimpleNamespace
 
-from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from repshare import make_client_app
 from repshare.board import Wants
 from repshare.simulation.flower import runs
+from repshare.simulation.flower.apps import FlowerNodes
 
 
 def send(app, context, kind, **fields):
@@ -24,13 +25,47 @@ def fail(context):
     raise ValueError("the patient is called Ada")
 
 
+def make_context(config):
+    """A node's, with nothing in its state."""
+    node = {"partition-id": 0, "num-partitions": 2}
+    return Context(run_id=1, node_id=5, node_config=node, state=RecordDict(), run_config=config)
+
+
+def learn_twice(config, teacher):
+    """What a node tells and keeps after two rounds, each of which finds what the one before has left."""
+    kept, context = [], make_context(config)
+    app = make_client_app(runs.make_client, report=True, keep=lambda client, _: kept.append(client.round_number))
+    answers = [send(app, context, MessageType.TRAIN, round=number, teacher=teacher) for number in (1, 2)]
+    last = send(app, context, MessageType.EVALUATE, round=2)
+    releases = [answer.content["repshare"]["release"].hex() for answer in answers]
+    return {"releases": releases, "accuracy": last.content["repshare"]["accuracy"], "kept": kept}
+
+
+class Grid:
+    """Two nodes, of which the second fails."""
+
+    def send_and_receive(self, messages, *, timeout):
+        self.sent, self.timeout = messages, timeout
+        for number, message in enumerate(messages):
+            message.metadata.__dict__["_message_id"] = str(number)
+        first, second = messages
+        yield Message(RecordDict({"repshare": ConfigRecord({"name": "a"})}), reply_to=first)
+        yield Message(Error(code=0, reason="the client failed"), reply_to=second)
+
+
+def ask_two(wanted):
+    """What a server sends to two nodes, and gets back."""
+    grid = Grid()
+    answers = FlowerNodes(grid, wanted._replace(timeout=7.5)).ask("train", 3, {5: {"round": 3}, 6: {"round": 3}})
+    sent = [[each.metadata.dst_node_id, each.metadata.message_type, each.metadata.group_id] for each in grid.sent]
+    return {"sent": sent, "timeout": grid.timeout, "answers": {str(node): each for node, each in answers.items()}}
+
+
 def main(config):
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 5  # as a node's process does
-    node = {"partition-id": 0, "num-partitions": 2}
-    context = Context(run_id=1, node_id=5, node_config=node, state=RecordDict(), run_config=config)
-    app = make_client_app(runs.make_client)
-    said = []
-    server = runs.describe(SimpleNamespace(run_config=config)).server
+    context, app, said = make_context(config), make_client_app(runs.make_client), []
+    wanted = runs.describe(SimpleNamespace(run_config=config))
+    server = wanted.server
     for kind, question in (
         (MessageType.QUERY, {"round": 0}),
         (MessageType.TRAIN, {"round": 1, "teacher": server.teach("client 1", Wants(1, 0))}),
@@ -45,7 +80,7 @@ def main(config):
         send(make_client_app(fail), context, MessageType.TRAIN, round=1)
     except RuntimeError as error:
         said.append({"kind": "error", "text": f"{type(error).__name__}: {error}"})
-    print(json.dumps(said))
+    print(json.dumps([*said, learn_twice(config, server.teach("client 1", Wants(1, 0))), ask_two(wanted)]))
 
 
 main(json.loads(sys.argv[1]))

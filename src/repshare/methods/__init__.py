@@ -17,7 +17,8 @@ from repshare.fields import parse_options
 from repshare.imports import in_one_line, is_reference, run_file
 from repshare.methods.baselines import CL, IL
 from repshare.methods.codes import FC
-from repshare.methods.common import CA, CS
+from repshare.methods.common import CS
+from repshare.methods.common_alone import CA
 from repshare.methods.distillation import FD
 from repshare.methods.fedavg import FL
 from repshare.methods.method import Method

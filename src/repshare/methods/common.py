@@ -1,4 +1,4 @@
-"""CS: sharing in a common space; and CA, its control: the same space, and nothing shared.
+"""CS: sharing in a common space.
 
 What a client shares are class-shaped averages of fixed features over all its samples, in which each sample counts as
 much as the common classifier still needs it. The board adds them up, and the total is the classifier: see `common`.
@@ -60,11 +60,6 @@ def adapt(policy: Policy) -> Policy:
     return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
 
 
-def adapt_alone(policy: Policy) -> Policy:
-    """Return the same without a network, and without samples held out: there are no other clients to judge."""
-    return replace(adapt(policy), pair="no", held_out=0.0, epsilon=None)
-
-
 def _common(learner: Learner) -> CommonLearner:
     if not isinstance(learner, CommonLearner):
         raise ConfigError(f"{learner.name} has no common space")
@@ -80,12 +75,5 @@ CS = Method(
     learner=CommonLearner,
     adapt=adapt,
     models="part",
-    source="new here",
-)
-CA = Method(
-    "CA",
-    "the common space alone (a control: nothing is shared)",
-    learner=CommonLearner,
-    adapt=adapt_alone,
     source="new here",
 )

@@ -15,6 +15,15 @@ from repshare.sharing.task import Task
 Message = Mapping[str, NDArray[Any]]
 
 
+def mean_by_samples(messages: Mapping[str, Message], samples: Mapping[str, int]) -> dict[str, NDArray[np.float64]]:
+    """Return the mean of clients' arrays of the same names, in which a client counts by its samples."""
+    total, mean = sum(samples.values()), dict[str, Any]()
+    for client, message in messages.items():
+        for name, array in message.items():
+            mean[name] = mean.get(name, 0) + samples[client] / total * array.astype(np.float64)
+    return {name: np.asarray(array) for name, array in mean.items()}
+
+
 class Gathering:
     """The messages of the newest round by client. `combine` makes of them what comes back, whatever their order.
 
@@ -26,6 +35,7 @@ class Gathering:
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
         self.task, self.start, self.options = task, start, options
         self.round, self.sent = 0, dict[str, bytes]()
+        self.first: Message = {}
         self._body: bytes | None = None
 
     def combine(self, messages: Mapping[str, Message], samples: Mapping[str, int]) -> Message:
@@ -52,7 +62,7 @@ class Gathering:
         """Note that no message of the newest round so far will come any more."""
 
     def teach(self, client: str, wants: Wants) -> bytes:
-        """Return what the newest round's messages make; no arrays before there are any."""
+        """Return what the newest round's messages make; `first` before there are any."""
         if self._body is None:
             self._body = wire.encode_weights(self._combined(), round=self.round, samples=len(self.sent))
         return self._body
@@ -60,7 +70,8 @@ class Gathering:
     def _combined(self) -> Message:
         read = {client: wire.decode_weights(body) for client, body in sorted(self.sent.items())}
         messages = {client: message for client, (message, _, _) in read.items()}
-        return self.combine(messages, {client: samples for client, (_, _, samples) in read.items()}) if read else {}
+        samples = {client: count for client, (_, _, count) in read.items()}
+        return self.combine(messages, samples) if read else self.first
 
     def save(self) -> bytes:
         """Return all that is needed to continue to the same bits."""

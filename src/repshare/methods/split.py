@@ -16,8 +16,10 @@ from repshare.config import Policy
 from repshare.learning.models import OneLogit
 from repshare.learning.objective import Terms, cross_entropy
 from repshare.learning.training import Batch, Learner
-from repshare.methods.fedavg import Average, Part, absorb, refuse_privacy, share
+from repshare.methods.averaging import Average, Part
+from repshare.methods.fedavg import absorb, share
 from repshare.methods.method import Method
+from repshare.methods.policies import own_terms
 from repshare.sharing import wire
 
 head_of: Part = attrgetter("head")
@@ -67,19 +69,11 @@ class HeadAverage(Average):
 
 def adapt(policy: Policy) -> Policy:
     """Use cross-entropy alone. Every batch crosses as it is: no budget would cover it."""
-    policy = refuse_privacy("SL", policy)
-    return replace(policy, lambda_kd=0.0, lambda_disc=0.0, lambda_length=0.0, m_up=0, m_down=0)
+    return replace(own_terms("SL", policy), lambda_length=0.0)
 
 
 send, receive = partial(share, part=head_of), partial(absorb, part=head_of)
 SL = Method(
-    "SL",
-    "split learning",
-    send,
-    HeadAverage,
-    receive,
-    learner=SplitLearner,
-    adapt=adapt,
-    models="part",
+    "SL", "split learning", send, HeadAverage, receive, learner=SplitLearner, adapt=adapt, models="part",
     source="Gupta and Raskar, 2018: Distributed learning of deep neural network over multiple agents",
-)
+)  # fmt: skip

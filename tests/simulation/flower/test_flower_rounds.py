@@ -2,6 +2,7 @@
 
 import builtins
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ import torch
 
 import repshare
 from repshare.board import Wants
+from repshare.client import make_wants
 from repshare.errors import ConfigError, Malformed, WorkerFailed
 from repshare.methods import find_method
+from repshare.sharing.wire import decode_release
 from repshare.simulation import Inline, simulate
 from repshare.simulation.flower import runs
 from repshare.simulation.flower.messages import (
@@ -21,8 +24,9 @@ from repshare.simulation.flower.messages import (
     write_answer,
     write_question,
 )
-from repshare.simulation.flower.nodes import check_method
+from repshare.simulation.flower.nodes import finish, introduce, take_part
 from repshare.simulation.flower.rounds import collaborate
+from repshare.simulation.workers import encode_model
 from support.flower_nodes import SMALL, LocalNodes, context, same_run
 
 
@@ -30,9 +34,16 @@ def play(nodes):
     return [*collaborate(nodes, runs.describe(context(nodes.config)))]
 
 
-@pytest.mark.parametrize("method", ["RS", "CS", "FL", "FD", "IL", "CA", "SCAFFOLD"])
-def test_nodes_learn_the_same_bits_as_the_simulators_clients(method, splits, tmp_path):
-    config = SMALL | {"method": method, "seed": 3}
+RUNS = [
+    *({"method": method} for method in ("RS", "CS", "FL", "FD", "IL", "CA", "SCAFFOLD")),
+    {"method": "RS", "options": "m_up=3"},  # a client draws one of three observations of each class
+    {"method": "FEDGKT", "rounds": 8},  # the server lends its layers for the test
+]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_nodes_learn_the_same_bits_as_the_simulators_clients(run, splits, tmp_path):
+    config, method = SMALL | {"seed": 3} | run, run["method"]
     nodes = LocalNodes(config, report=True)
     *_, last = play(nodes)
     with Inline() as inline:
@@ -110,6 +121,26 @@ def test_accuracy_leaves_only_if_the_client_reports_it():
     assert play(LocalNodes(SMALL | {"method": "CS"}))[-1].accuracy == {}
 
 
+def test_a_client_without_test_samples_reports_nothing():
+    client = LocalNodes(SMALL).client(0)
+    client.test = None
+    answer, accuracy = finish(client, NodeQuestion(2), report=True)
+    assert (answer.accuracy, accuracy) == (None, None)
+
+
+def test_a_client_that_joins_late_or_missed_rounds_is_in_the_round_of_the_run():
+    client = LocalNodes(SMALL).client(0)
+
+    def wants(round):
+        return make_wants(client.method, client.policy, client.seed, client.name, round)
+
+    assert introduce(client, NodeQuestion(4)).wants == wants(5)
+    for number in (5, 8):
+        answer, record = take_part(client, NodeQuestion(number))
+        assert (record.round, decode_release(answer.release).round) == (number, number)
+        assert answer.wants == wants(number + 1)
+
+
 class Troubled(LocalNodes):
     """Nodes of which some fail."""
 
@@ -173,18 +204,15 @@ def test_a_node_may_join_later_and_leave():
     ]
 
 
-@pytest.mark.parametrize(("method", "reason"), [("SL", "every batch"), ("CL", "one place"), ("GOSSIP", "no server")])
-def test_a_method_whose_round_is_not_a_message_each_way_is_refused(method, reason):
-    with pytest.raises(ConfigError, match=reason):
-        check_method(find_method(method))
-
-
 def test_a_configuration_is_a_run():
     run = runs.read_run(
         {"method": "RS", "seed": 7, "clients": 3, "weighted": False, "options": "m_up=2 model=lenet5,mlp"}
     )
     assert (run.method, run.seed, run.setting.clients, run.setting.weighted) == ("RS", 7, 3, False)
     assert (run.setting.policy.m_up, run.setting.model) == (2, ("lenet5", "mlp"))
+    assert (run.setting.kernels, runs.read_run({"options": "kernels=stacked"}).setting.kernels) == ("single", "stacked")
+    wanted = runs.describe(context(SMALL | {"clients": 3, "rounds": 5}))
+    assert (wanted.method.name, wanted.rounds, wanted.clients) == ("RS", 5, 3)
     with pytest.raises(ConfigError, match="did you mean clients"):
         runs.read_run({"clinets": 3})
     with pytest.raises(ConfigError, match="dropout is decided by Flower's nodes"):
@@ -192,6 +220,16 @@ def test_a_configuration_is_a_run():
     for wrong in (2, -1, "0", None):
         with pytest.raises(ConfigError, match="from 0 to 1"):
             runs.make_client(context(SMALL, partition_id=wrong))
+
+
+def test_a_node_keeps_its_model_only_where_the_configuration_has_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    client = LocalNodes(SMALL).client(1)
+    runs.keep_model(client, context(SMALL))
+    assert [*tmp_path.iterdir()] == []
+    runs.keep_model(client, context(SMALL | {"folder": "new/models"}))
+    expected = {f"client-2{suffix}": content for suffix, content in encode_model(client).items()}
+    assert {path.name: path.read_bytes() for path in Path("new/models").iterdir()} == expected
 
 
 def test_without_flower_the_apps_say_what_to_install(monkeypatch):

@@ -6,6 +6,10 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
 from repshare.board import Wants
 from repshare.simulation import Inline, simulate
 from repshare.simulation.flower import runs
@@ -15,6 +19,7 @@ from support.flower_processes import BIN, QUIET, ROOT, flower
 from support.processes import eventually
 
 SUPPORT = ROOT / "tests" / "support"
+RS = SMALL | {"method": "RS"}
 
 
 def check_same_bits(config, folder, splits, there):
@@ -74,22 +79,54 @@ def test_the_simulation_runtime_gives_the_same_bits_as_the_simulator(splits, tmp
         assert shown.count("2 clients, 2 releases accepted") == 3, (shown, link.logs())
 
 
-def test_a_message_has_the_release_and_the_wants_and_no_error_tells_its_reason():
-    config = SMALL | {"method": "RS"}
-    command = [BIN / "python", SUPPORT / "flower_apps.py", json.dumps(config)]
+@pytest.fixture(scope="module")
+def said():
+    """Messages of one node's app, and of a server, in Flower's environment."""
+    command = [BIN / "python", SUPPORT / "flower_apps.py", json.dumps(RS)]
     done = subprocess.run(command, env=os.environ | QUIET, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    query, train, evaluate, error = json.loads(done.stdout.splitlines()[-1])
+    assert "the patient is called Ada" not in done.stdout
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_message_has_the_release_and_the_wants_and_no_error_tells_its_reason(said):
+    query, train, evaluate, error, *_ = said
     assert all(each["records"] == ["repshare"] for each in (query, train, evaluate))
     wants = {"name", "observations", "seed", "precision"}
     assert [set(each["fields"]) for each in (query, train, evaluate)] == [wants, wants | {"release"}, wants]
-    nodes = LocalNodes(config)
-    board = runs.describe(context(config)).server
+    nodes = LocalNodes(RS)
+    board = runs.describe(context(RS)).server
     released = nodes.answer("train", 0, NodeQuestion(1, board.teach("client 1", Wants(1, 0))))["release"]
     assert train["fields"]["release"] == released.hex()
     assert train["bytes"] < len(released) + 1000  # Flower's own words about a message
     assert error["text"] == "RuntimeError: the client failed: see the log of its node"
-    assert "the patient is called Ada" not in done.stdout
+
+
+def test_a_nodes_state_lasts_from_message_to_message(said):
+    told, nodes = said[-2], LocalNodes(RS, report=True)
+    teacher = runs.describe(context(RS)).server.teach("client 1", Wants(1, 0))
+    released = [nodes.answer("train", 0, NodeQuestion(number, teacher))["release"].hex() for number in (1, 2)]
+    assert told["releases"] == released
+    assert told["accuracy"] == nodes.answer("evaluate", 0, NodeQuestion(2))["accuracy"]
+    assert told["kept"] == [2]
+
+
+def test_a_node_that_fails_has_no_answer_and_others_have_theirs(said):
+    assert said[-1] == {"sent": [[5, "train", "3"], [6, "train", "3"]], "timeout": 7.5, "answers": {"5": {"name": "a"}}}
+
+
+def test_a_flower_client_app_as_a_method_here_learns_what_fl_does(tmp_path):
+    command = [BIN / "python", SUPPORT / "flower_as_method.py", tmp_path]
+    paths = os.pathsep.join((str(ROOT / "src"), str(ROOT / "tests")))
+    quiet = os.environ | QUIET | {"PYTHONPATH": paths}
+    done = subprocess.run(command, env=quiet, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told.pop("trouble") == [None] * 9
+    assert told == {"same_in_processes": True, "same_if_resumed": True}
+    flower, fl = (load_file(tmp_path / method / "model.safetensors") for method in ("FLOWER", "FL"))
+    assert flower.keys() == fl.keys()
+    assert max(np.abs(flower[name] - fl[name]).max() for name in fl) < 1e-6
 
 
 def test_a_call_outside_would_be_heard(tmp_path):

@@ -19,7 +19,7 @@ from torch import Tensor
 from repshare.errors import Refused
 from repshare.fields import check_positive, check_within
 from repshare.learning.threads import one_thread
-from repshare.methods import fedavg
+from repshare.methods import averaging
 from repshare.methods.method import Method
 from repshare.methods.moments.closed_form import ONCE, MomentLearner, absorb, adapt, check_dimension, share_once
 from repshare.methods.moments.solvers import Solver, pack, solve_ridge, unpack
@@ -53,7 +53,7 @@ class AnalyticSolver(Solver):
     """Sums of Ĉ_k and Ĉ_k Ŵ_k, and the number of clients."""
 
     @staticmethod
-    def add_up(bodies: Mapping[str, bytes]) -> fedavg.Sum:
+    def add_up(bodies: Mapping[str, bytes]) -> averaging.Sum:
         """Return the sum of what these clients share."""
         summands = {}
         for client, body in bodies.items():
@@ -64,7 +64,7 @@ class AnalyticSolver(Solver):
                 with one_thread():
                     arrays["weights"] = (weights @ unpack(arrays["moments"], weights.shape[1])).numpy()
                 summands[client] = wire.encode_weights(arrays, round=ONCE, samples=1)
-        return fedavg.add_up(summands)
+        return averaging.add_up(summands)
 
     def solve(self) -> Tensor:
         """Return the weights (C, d)."""

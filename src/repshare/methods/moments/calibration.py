@@ -10,7 +10,7 @@ from repshare.board import Wants
 from repshare.errors import ConfigError
 from repshare.learning.models import Network
 from repshare.learning.threads import one_thread
-from repshare.methods import fedavg
+from repshare.methods import averaging
 from repshare.methods.moments.solvers import unpack
 from repshare.sharing import wire
 from repshare.sharing.task import Task
@@ -19,7 +19,7 @@ from repshare.spaces import numbers
 COUNTS, SUMS, MOMENTS = "class counts", "class sums", "class moments"  # (C,), (C, d'), (C, d' (d' + 1) / 2)
 
 
-class Calibrated(fedavg.Average):
+class Calibrated(averaging.Average):
     """The average of weights; once there are moments of its features, with a head that is made of these."""
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
@@ -27,12 +27,12 @@ class Calibrated(fedavg.Average):
             raise ConfigError("CCVR calibrates a network that all start with: leave --independent-starts out")
         super().__init__(task, start)
         self.network, self.options = deepcopy(start), options
-        self._average: fedavg.Weights | None = None  # the last one, once there are moments
+        self._average: averaging.Weights | None = None  # the last one, once there are moments
 
-    def accept_sum(self, other: fedavg.Sum, client: str = "a group") -> None:
+    def accept_sum(self, other: averaging.Sum, client: str = "a group") -> None:
         """Add the sum of several clients' weights, or of their moments, of which the first end averaging."""
         if COUNTS in other.like and self._average is None:
-            self._average, self._sum = self.means(), fedavg.NOTHING._replace(round=self._sum.round)
+            self._average, self._sum = self.means(), averaging.NOTHING._replace(round=self._sum.round)
         super().accept_sum(other, client)
 
     def teach(self, client: str, wants: Wants) -> bytes:
@@ -40,13 +40,13 @@ class Calibrated(fedavg.Average):
         if self._average is None:
             return super().teach(client, wants)
         if self._body is None:
-            fedavg.copy_into(self.network.model.state_dict(), self._average)
+            averaging.copy_into(self.network.model.state_dict(), self._average)
             means, clients = self.means(), self._sum.samples
             counts, sums, moments = (torch.from_numpy(means[n]).double() * clients for n in (COUNTS, SUMS, MOMENTS))
             with one_thread():
                 features, labels = draw(counts, sums, moments, self.options.virtual)
                 calibrate(self.network, features, labels, self.options.steps)
-            weights = fedavg.read_weights(self.network.model)
+            weights = averaging.read_weights(self.network.model)
             self._body = wire.encode_weights(weights, round=self._sum.round, samples=int(counts.sum().round()))
         return self._body
 

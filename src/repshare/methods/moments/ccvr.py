@@ -17,7 +17,7 @@ import torch
 
 from repshare.errors import ConfigError
 from repshare.fields import check_whole
-from repshare.methods import fedavg
+from repshare.methods import fedavg, policies
 from repshare.methods.method import Method
 from repshare.methods.moments.calibration import COUNTS, MOMENTS, SUMS, Calibrated
 from repshare.methods.moments.solvers import pack
@@ -67,7 +67,7 @@ def share(learner: Any, round: int) -> bytes:
 
 CCVR = Method(
     "CCVR", "FedAvg, its classifier calibrated with virtual features (CCVR)", share, Calibrated, absorb,
-    options=CalibrationOptions(), adapt=partial(fedavg.refuse_privacy, "CCVR"), models="one",
+    options=CalibrationOptions(), adapt=partial(policies.refuse_privacy, "CCVR"), models="one",
     source="Luo et al., 2021: No fear of heterogeneity: classifier calibration for federated learning with non-IID "
     "data",
 )  # fmt: skip

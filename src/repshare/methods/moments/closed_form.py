@@ -13,7 +13,7 @@ from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.learning.common.dual import Linear
 from repshare.learning.common.learner import CommonLearner
-from repshare.methods import fedavg
+from repshare.methods import averaging, policies
 from repshare.sharing import wire
 
 MOST_DIMENSIONS = 8192  # second moments of more would be over 130 MB a client, and minutes of solving
@@ -69,12 +69,12 @@ def absorb(learner: Any, body: bytes) -> None:
     arrays, _, samples = wire.decode_weights(body)
     if arrays:
         weights = torch.zeros_like(learner.dual.linear().weights)
-        fedavg.copy_into({"weights": weights}, arrays)
+        averaging.copy_into({"weights": weights}, arrays)
         zeros = weights.new_zeros(sum(weights.shape))
         learner.dual.total = Solved(Linear(weights, zeros[: weights.shape[1]], zeros[weights.shape[1] :]), samples)
 
 
-def share_once(learner: Any, arrays: fedavg.Weights, samples: int) -> bytes:
+def share_once(learner: Any, arrays: averaging.Weights, samples: int) -> bytes:
     """Return moments as bytes; nothing where there are fewer samples than the policy asks for."""
     if len(learner.dual.labels) < learner.policy.fewest:
         arrays, samples = {}, 0
@@ -92,8 +92,7 @@ def check_dimension(dimension: int) -> None:
 
 def adapt(policy: Policy) -> Policy:
     """Share once, all samples; no network, no distillation, and no privacy budget: no noise is made for moments."""
-    policy = fedavg.refuse_privacy("methods of moments", policy)
+    policy = policies.own_terms("methods of moments", policy)
     if policy.peers is not None:
         raise ConfigError("a classifier in closed form is made by all clients: leave peers out")
-    given: dict[str, Any] = {"lambda_kd": 0.0, "lambda_disc": 0.0, "m_up": 0, "m_down": 0}
-    return replace(policy, pair="no", held_out=0.0, releases=1, **given)
+    return replace(policy, pair="no", held_out=0.0, releases=1)

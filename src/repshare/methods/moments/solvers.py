@@ -12,32 +12,30 @@ from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed
 from repshare.learning.models import Network
 from repshare.learning.threads import one_thread
-from repshare.methods import fedavg
+from repshare.methods import averaging
 from repshare.methods.moments.closed_form import ONCE
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE
 from repshare.sharing.task import Task
 
 
-class Solver(fedavg.Average):
+class Solver(averaging.ArrayAverage):
     """Everybody's moments, and the classifier that `solve` makes of them. A client counts once."""
-
-    one_architecture = False
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
         super().__init__(task)
         self.classes, self.dimension, self.options = task.classes - 1, task.dimension - BESIDE, options
 
     @staticmethod
-    def add_up(bodies: Mapping[str, bytes]) -> fedavg.Sum:
+    def add_up(bodies: Mapping[str, bytes]) -> averaging.Sum:
         """Return the sum of what these clients share."""
-        return fedavg.add_up({name: body for name, body in bodies.items() if wire.decode_weights(body)[0]})
+        return averaging.add_up({name: body for name, body in bodies.items() if wire.decode_weights(body)[0]})
 
     def solve(self) -> Tensor:
         """Return the classifier's weights (C, d)."""
         raise NotImplementedError
 
-    def accept_sum(self, other: fedavg.Sum, client: str = "a group") -> None:
+    def accept_sum(self, other: averaging.Sum, client: str = "a group") -> None:
         """Add what several clients share, if it is anything."""
         if other.like:
             super().accept_sum(other, client)

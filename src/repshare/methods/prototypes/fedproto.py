@@ -5,26 +5,23 @@ clients, too, which would only shrink it: that is left out.) Loss of a batch: CE
 the mean feature of its samples of class j. The class of a sample is that of the nearest C̄_j. Models may differ.
 """
 
-import sys
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from repshare.config import Policy
 from repshare.errors import Malformed
-from repshare.fields import check_one_of, check_within
-from repshare.learning.models import Network
-from repshare.learning.samples import Samples
+from repshare.fields import check_not_negative, check_one_of
 from repshare.learning.training import Batch, Learner
-from repshare.methods import fedavg
+from repshare.methods import averaging, policies
 from repshare.methods.method import Method
+from repshare.methods.prototypes.nearest import PrototypeLearner
 from repshare.sharing import wire
 from repshare.sharing.representations import make_release
-from repshare.sharing.task import Task
 
 
 @dataclass(frozen=True)
@@ -37,20 +34,8 @@ class PrototypeOptions:
     """What chooses a class: the nearest prototype, or the client's own head."""
 
     def __post_init__(self) -> None:
-        check_within(self, 0, sys.float_info.max, "weight")
+        check_not_negative(self, "weight")
         check_one_of(self, "decide")
-
-
-class PrototypeLearner(Learner):
-    """A learner that chooses the class of the nearest prototype, once it has any."""
-
-    def scores(self, samples: Samples) -> Tensor:
-        """Return minus the squared distance to each prototype (n, C)."""
-        if not self.remembered or self.options.decide == "head":
-            return super().scores(samples)
-        prototypes, known = self.remembered["prototypes"], self.remembered["known"]
-        distances = [torch.cdist(features, prototypes).square() for (features, _), _ in self._outputs(samples)]
-        return -torch.cat(distances).masked_fill(~known, torch.inf).cpu()
 
 
 def share(learner: Learner, round: int) -> bytes:
@@ -69,7 +54,7 @@ def absorb(learner: Learner, body: bytes) -> None:
     if not total:
         return
     kept = {"sums": torch.zeros(learner.network.classes, learner.dimension), "counts": torch.zeros(len(like))}
-    fedavg.copy_into(kept, total)
+    averaging.copy_into(kept, total)
     known = kept["counts"] > 0
     if not known.any():
         raise Malformed("there is no prototype of any class")
@@ -88,23 +73,8 @@ def loss(learner: Learner, batch: Batch) -> Tensor:
     return away.square().mean(1).sum() * float(learner.options.weight)
 
 
-class PrototypeAverage(fedavg.Average):
-    """Everyone's sums and counts of the newest round."""
-
-    one_architecture = False
-
-    def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
-        super().__init__(task)
-
-
-def adapt(policy: Policy) -> Policy:
-    """Use no other terms than its own, and no privacy budget."""
-    policy = fedavg.refuse_privacy("FEDPROTO", policy)
-    return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
-
-
 FEDPROTO = Method(
-    "FEDPROTO", "class prototypes, averaged (FedProto)", share, PrototypeAverage, absorb, loss,
-    PrototypeOptions(), PrototypeLearner, adapt, models="part",
+    "FEDPROTO", "class prototypes, averaged (FedProto)", share, averaging.ArrayAverage, absorb, loss,
+    PrototypeOptions(), PrototypeLearner, partial(policies.own_terms, "FEDPROTO"), models="part",
     source="Tan et al., 2021: FedProto: federated prototype learning across heterogeneous clients",
 )  # fmt: skip

@@ -8,23 +8,19 @@ the paper names as the alternative, so that models may differ and no weights lea
 --topology says who is whose neighbour (default: all). Of neighbours, those that took part in the newest round count.
 """
 
-import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
 from repshare.board import Wants
-from repshare.fields import check_whole, check_within
-from repshare.learning.measures import Losses
-from repshare.learning.training import Batch, Learner
+from repshare.fields import check_not_negative, check_whole
 from repshare.methods.method import Method
+from repshare.methods.neighbours import Neighbours
+from repshare.methods.policies import own_terms
 from repshare.methods.public import soft_labels
+from repshare.methods.public.beside import PeerLearner, loss
 from repshare.sharing import wire
 
 
@@ -41,25 +37,7 @@ class NeighbourOptions:
 
     def __post_init__(self) -> None:
         check_whole(self, 1, "per_round", "burn_in")
-        check_within(self, 0, sys.float_info.max, "weight")
-
-
-class PeerLearner(soft_labels.PublicLearner):
-    """A learner whose every step is also on a batch of public samples."""
-
-    def train(self) -> Losses:
-        """Train on own samples; `loss` adds the others."""
-        return Learner.train(self)
-
-
-def loss(learner: Any, batch: Batch) -> Tensor:
-    """Return w times the cross-entropy with the others' mean prediction of as many public samples."""
-    if (taught := learner.taught()) is None or int(learner.remembered["round"]) < learner.options.burn_in:
-        return batch.logits.new_zeros(())
-    rows, targets = taught
-    part = torch.randint(len(rows), (len(batch.labels),), generator=learner.pairing)
-    _, logits = learner._forward(learner.public.batch(rows[part])[0])
-    return float(learner.options.weight) * F.cross_entropy(logits, targets[part])
+        check_not_negative(self, "weight")
 
 
 def absorb(learner: Any, body: bytes) -> None:
@@ -68,28 +46,22 @@ def absorb(learner: Any, body: bytes) -> None:
     newest = max((round for _, round in received), default=0)
     said = [message["labels"] for message, round in received if round == newest and "labels" in message]
     if said and len({each.shape for each in said}) == 1:
-        mean = np.mean([each.astype(np.float64) for each in said], axis=0).astype(np.float32)
-        soft_labels.absorb(learner, wire.encode_weights({"labels": mean}, round=newest, samples=len(said)))
+        mean = torch.from_numpy(soft_labels.average(said))
+        soft_labels.absorb(learner, soft_labels.encode(mean, newest))
 
 
-class Neighbours(soft_labels.SoftLabels):
-    """The newest predictions of each client, which a simulator keeps in the place of connections between them."""
+class NeighbourLabels(soft_labels.SoftLabels, Neighbours):
+    """The predictions of each client in the newest round."""
 
     usual_topology = "complete"
-    graph: Mapping[str, Sequence[str]] | None = None
-
-    def meet(self, graph: Mapping[str, Sequence[str]]) -> None:
-        """Use these neighbours of each client."""
-        self.graph = graph
 
     def teach(self, client: str, wants: Wants) -> bytes:
         """Return each neighbour's predictions."""
-        near = self.sent if self.graph is None else self.graph.get(client, ())
-        return wire.encode_items({other: self.sent[other] for other in near if other in self.sent and other != client})
+        return wire.encode_items(self.near(client))
 
 
 CODIST = Method(
-    "CODIST", "codistillation with neighbours on public samples", soft_labels.share_probabilities, Neighbours,
-    absorb, loss, NeighbourOptions(), PeerLearner, partial(soft_labels.adapt, "CODIST"),
+    "CODIST", "codistillation with neighbours on public samples", soft_labels.share_probabilities, NeighbourLabels,
+    absorb, loss, NeighbourOptions(), PeerLearner, partial(own_terms, "CODIST"),
     source="Anil et al., 2018: Large scale distributed neural network training through online distillation",
 )  # fmt: skip

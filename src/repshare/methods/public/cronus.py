@@ -3,9 +3,6 @@
 Of the clients' probabilities of one public sample, those far off along the direction v of largest variance λ are
 removed until λ ≤ 9 σ²: |⟨v, y − mean⟩| ≥ Z · max |⟨v, y − mean⟩|, with Z of density 2z on [0, 1]; the rest is averaged.
 Each client trains on its samples and the public ones with these labels, in turns of one batch each. Models may differ.
-
-This is the filter of Diakonikolas et al. (2017: Being robust (in high dimensions) can be practical, under bounded
-second moments), which the paper relies on. σ² bounds the variance among honest clients; the filter takes it as known.
 """
 
 from collections.abc import Mapping
@@ -14,17 +11,15 @@ from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from repshare.fields import check_positive
 from repshare.learning.measures import Averages, Losses
 from repshare.learning.randomness import numpy_stream
-from repshare.learning.samples import shuffle
 from repshare.methods.gathering import Message
 from repshare.methods.method import Method
+from repshare.methods.policies import own_terms
 from repshare.methods.public import soft_labels
-
-TINY = 1e-9
+from repshare.methods.public.robust_mean import robust_mean
 
 
 @dataclass(frozen=True)
@@ -49,8 +44,8 @@ class RobustLearner(soft_labels.PublicLearner):
         (rows, targets), averages, public = taught, Averages(), list[float]()
         self.network.model.train()
         with self._own_noise():
-            parts = [(True, part) for _ in range(self.policy.epochs) for part in self._parts(len(self.samples))]
-            parts += [(False, part) for _ in range(self.options.public_epochs) for part in self._parts(len(rows))]
+            parts = [(True, part) for part in self.passes(self.policy.epochs, len(self.samples))]
+            parts += [(False, part) for part in self.passes(self.options.public_epochs, len(rows))]
             for place in torch.randperm(len(parts), generator=self.batches).tolist():
                 own, part = parts[place]
                 if own:
@@ -59,24 +54,6 @@ class RobustLearner(soft_labels.PublicLearner):
                 else:
                     public.append(self.public_step(rows[part], targets[part]))
         return averages.result()._replace(kd=float(np.mean(public)))
-
-    def _parts(self, count: int) -> list[torch.Tensor]:
-        return shuffle(count, self.policy.batch_size, self.batches)
-
-
-def robust_mean(vectors: NDArray[np.float64], spread: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return the mean of those vectors (m, C) that the filter leaves: at least the nearest one.
-
-    Where all are as far off as the others, none is removed.
-    """
-    while True:
-        mean = np.asarray(vectors.mean(axis=0))
-        away = vectors - mean
-        variances, directions = np.linalg.eigh(away.T @ away / len(vectors))
-        along = np.abs(away @ directions[:, -1])
-        if variances[-1] <= 9 * spread**2 or along.min() > (1 - TINY) * along.max():
-            return mean
-        vectors = vectors[(along < np.sqrt(rng.random()) * along.max()) | (along == along.min())]
 
 
 class Filtered(soft_labels.SoftLabels):
@@ -92,14 +69,12 @@ class Filtered(soft_labels.SoftLabels):
         """Return the robust mean for each public sample."""
         rng = numpy_stream(self.seed, "server", "filter", self.round)
         together = np.stack([each["labels"].astype(np.float64) for each in messages.values()], axis=1)  # (n, m, C)
-        return {
-            "labels": np.stack([robust_mean(each, self.options.spread, rng) for each in together], dtype=np.float32)
-        }
+        means = [robust_mean(each, self.options.spread, rng) for each in together]
+        return {"labels": np.stack(means, dtype=np.float32)}
 
 
 CRONUS = Method(
     "CRONUS", "robust mean of soft labels of public samples (Cronus)", soft_labels.share_probabilities, Filtered,
-    soft_labels.absorb, options=RobustOptions(), learner=RobustLearner,
-    adapt=partial(soft_labels.adapt, "CRONUS"),
+    soft_labels.absorb, options=RobustOptions(), learner=RobustLearner, adapt=partial(own_terms, "CRONUS"),
     source="Chang et al., 2019: Cronus: robust and heterogeneous collaborative learning",
 )  # fmt: skip

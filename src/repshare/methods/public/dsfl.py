@@ -18,6 +18,7 @@ from repshare.learning.samples import Samples
 from repshare.learning.states import copy_state
 from repshare.methods.gathering import Message
 from repshare.methods.method import Method
+from repshare.methods.policies import own_terms
 from repshare.methods.public import soft_labels
 
 
@@ -63,6 +64,6 @@ class Sharpened(soft_labels.SoftLabels):
 DSFL = Method(
     "DSFL", "sharpened soft labels of public samples (DS-FL)", soft_labels.share_probabilities, Sharpened,
     soft_labels.absorb, options=SharpenedOptions(), learner=DistilledLearner,
-    adapt=partial(soft_labels.adapt, "DSFL"), models="part",
+    adapt=partial(own_terms, "DSFL"), models="part",
     source="Itahara et al., 2020: Distillation-based semi-supervised federated learning",
 )  # fmt: skip

@@ -5,25 +5,22 @@ public samples, with Adam and a cosine schedule of η. Only the server needs pub
 the paper's groups of several are left out, as is its early stopping, which needs labelled samples at the server.
 """
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from torch import nn
-from torch.nn import functional as F
 
 from repshare.errors import ConfigError, Refused
 from repshare.fields import check_positive, check_whole
 from repshare.learning.models import Network
 from repshare.learning.randomness import torch_stream
-from repshare.learning.samples import EVALUATION_BATCH, Samples
-from repshare.methods import fedavg
-from repshare.methods.gathering import Gathering, Message
+from repshare.learning.samples import Samples
+from repshare.methods import averaging, fedavg, policies
+from repshare.methods.gathering import Gathering, Message, mean_by_samples
 from repshare.methods.method import Method
+from repshare.methods.public.distilling import copy_network, distil, predict
 from repshare.sharing.task import Task
 
 
@@ -52,7 +49,7 @@ class Ensemble(Gathering):
         if start is None:
             raise ConfigError("the server trains a network: leave --independent-starts out")
         super().__init__(task, start, options)
-        self.like = fedavg.read_weights(start.model)
+        self.network, self.first = start, averaging.read_weights(start.model)
 
     def equip(self, seed: int, public: Samples) -> None:
         """Distil with these samples, drawn from this seed."""
@@ -61,55 +58,23 @@ class Ensemble(Gathering):
     def check(self, client: str, message: Message) -> None:
         """Refuse weights of another architecture."""
         super().check(client, message)
-        if {n: array.shape for n, array in message.items()} != {n: array.shape for n, array in self.like.items()}:
+        if {n: array.shape for n, array in message.items()} != {n: array.shape for n, array in self.first.items()}:
             raise Refused(f"{client}'s weights are of another architecture: all need the same one")
 
     def combine(self, messages: Mapping[str, Message], samples: Mapping[str, int]) -> Message:
         """Return the average after distillation."""
-        total = sum(samples.values())
-        average = {
-            name: sum(samples[client] / total * each[name].astype(np.float64) for client, each in messages.items())
-            for name in self.like
-        }
-        logits = torch.stack([self._predict(each) for each in messages.values()]).mean(dim=0)  # (p, C)
-        model = self._model({name: np.asarray(array, self.like[name].dtype) for name, array in average.items()})
-        self._distil(model, logits.softmax(dim=1))
-        return fedavg.read_weights(model)
-
-    def _combined(self) -> Message:
-        return super()._combined() or self.like
-
-    def _model(self, weights: Message) -> nn.Module:
-        model = copy.deepcopy(self.start.model).to(self.public.device)  # type: ignore[union-attr]
-        fedavg.copy_into(model.state_dict(), weights)
-        return model
-
-    def _predict(self, weights: Message) -> torch.Tensor:
-        model = self._model(weights).eval()
-        with torch.no_grad():
-            batches = self.public.in_order(EVALUATION_BATCH)
-            return torch.cat([self._logits(model, inputs) for inputs, _ in batches])
-
-    def _logits(self, model: nn.Module, inputs: Any) -> torch.Tensor:
-        return Network(model, self.start.head_name)(inputs)[1]  # type: ignore[union-attr]
-
-    def _distil(self, model: nn.Module, targets: torch.Tensor) -> None:
-        """Train the model towards the targets (p, C)."""
-        options, draws = self.options, torch_stream(self.seed, "server", "distillation", self.round)
-        optimizer = torch.optim.Adam(model.parameters(), lr=options.server_rate)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.steps)
-        model.train()
-        for _ in range(options.steps):
-            rows = torch.randint(len(targets), (options.batch,), generator=draws)
-            predicted = self._logits(model, self.public.batch(rows)[0]).log_softmax(dim=1)
-            optimizer.zero_grad()
-            F.kl_div(predicted, targets[rows], reduction="batchmean").backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            schedule.step()
+        make = partial(copy_network, self.network, device=self.public.device)
+        clients = [predict(make(each), self.public) for each in messages.values()]
+        targets = torch.stack(clients).mean(dim=0).softmax(dim=1)  # (p, C)
+        average = mean_by_samples(messages, samples)
+        network = make({name: array.astype(self.first[name].dtype) for name, array in average.items()})
+        draws, options = torch_stream(self.seed, "server", "distillation", self.round), self.options
+        distil(network, self.public, targets, draws, steps=options.steps, batch=options.batch, rate=options.server_rate)
+        return averaging.read_weights(network.model)
 
 
 FEDDF = Method(
     "FEDDF", "FedAvg, distilled from the ensemble on public samples (FedDF)", fedavg.share, Ensemble, fedavg.absorb,
-    options=EnsembleOptions(), adapt=partial(fedavg.refuse_privacy, "FEDDF"), models="one",
+    options=EnsembleOptions(), adapt=partial(policies.refuse_privacy, "FEDDF"), models="one",
     source="Lin et al., 2020: Ensemble distillation for robust model fusion in federated learning",
 )  # fmt: skip

@@ -19,6 +19,7 @@ from repshare.fields import check_whole
 from repshare.learning.measures import Losses
 from repshare.learning.samples import shuffle
 from repshare.methods.method import Method
+from repshare.methods.policies import own_terms
 from repshare.methods.public import soft_labels
 
 
@@ -63,7 +64,6 @@ class ConsensusLearner(soft_labels.PublicLearner):
 
 FEDMD = Method(
     "FEDMD", "consensus on class scores of public samples (FedMD)", soft_labels.share_logits, soft_labels.SoftLabels,
-    soft_labels.absorb, options=ConsensusOptions(), learner=ConsensusLearner,
-    adapt=partial(soft_labels.adapt, "FEDMD"),
+    soft_labels.absorb, options=ConsensusOptions(), learner=ConsensusLearner, adapt=partial(own_terms, "FEDMD"),
     source="Li and Wang, 2019: FedMD: heterogenous federated learning via model distillation",
 )  # fmt: skip

@@ -1,22 +1,21 @@
 """Soft labels: what clients' networks say about public samples, and training towards what comes back."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from repshare.config import Policy
 from repshare.errors import ConfigError, Malformed, Refused
 from repshare.fields import check_whole
 from repshare.learning.measures import Losses
 from repshare.learning.randomness import torch_stream
 from repshare.learning.samples import Samples, shuffle
 from repshare.methods.distillation import LogitLearner
-from repshare.methods.fedavg import refuse_privacy
 from repshare.methods.gathering import Gathering, Message
 from repshare.sharing import wire
 
@@ -78,12 +77,12 @@ class PublicLearner(LogitLearner):
         rows, targets = taught
         self.network.model.train()
         with self._own_noise():
-            parts = [
-                part
-                for _ in range(self.options.public_epochs)
-                for part in shuffle(len(rows), self.policy.batch_size, self.batches)
-            ]
+            parts = self.passes(self.options.public_epochs, len(rows))
             return float(np.mean([self.public_step(rows[part], targets[part]) for part in parts]))
+
+    def passes(self, epochs: int, count: int) -> list[Tensor]:
+        """Return the batches of some passes over so many samples, each pass in an order of its own."""
+        return [part for _ in range(epochs) for part in shuffle(count, self.policy.batch_size, self.batches)]
 
     def train(self) -> Losses:
         """Digest what came back, then train on the client's own samples."""
@@ -135,10 +134,9 @@ class SoftLabels(Gathering):
 
     def combine(self, messages: Mapping[str, Message], samples: Mapping[str, int]) -> Message:
         """Return the mean over clients."""
-        mean = np.mean([each["labels"].astype(np.float64) for each in messages.values()], axis=0)
-        return {"labels": mean.astype(np.float32)}
+        return {"labels": average([each["labels"] for each in messages.values()])}
 
 
-def adapt(method: str, policy: Policy) -> Policy:
-    """Use no other terms than the method's own, and no privacy budget."""
-    return replace(refuse_privacy(method, policy), lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
+def average(labels: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
+    """Return the mean of several clients' soft labels (n, C), added up in fp64."""
+    return np.asarray(np.mean([each.astype(np.float64) for each in labels], axis=0), np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 from repshare.board import Wants
 from repshare.errors import Refused
 from repshare.learning.models import Network
-from repshare.methods.gathering import Gathering, Message
+from repshare.methods.gathering import Gathering, Message, mean_by_samples
 from repshare.methods.transfer.low_rank import compress, expand
 from repshare.sharing import wire
 from repshare.sharing.task import Task
@@ -35,10 +35,7 @@ class MeanChanges(Gathering):
 
     def combine(self, messages: Mapping[str, Message], samples: Mapping[str, int]) -> Message:
         """Return the mean change by samples, compressed."""
-        total, mean = sum(samples.values()), dict[str, Any]()
-        for client, message in messages.items():
-            for name, change in expand(message).items():
-                mean[name] = mean.get(name, 0) + samples[client] / total * change.astype(np.float64)
+        mean = mean_by_samples({client: expand(message) for client, message in messages.items()}, samples)
         return compress({name: x.astype(np.float32) for name, x in mean.items()}, self.options.energy(self.round))
 
     def accept(self, client: str, body: bytes) -> None:

@@ -7,23 +7,19 @@ for the client's features. KL is multiplied by T², as in the authors' code. The
 features that enter a client's head; in the paper, later blocks of a large ResNet. Clients' networks may differ.
 """
 
-import sys
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from repshare.config import Policy
 from repshare.errors import ConfigError, Malformed
-from repshare.fields import check_positive, check_whole, check_within
-from repshare.learning.measures import Averages, Losses
-from repshare.learning.samples import Samples, shuffle
-from repshare.learning.training import Batch, Learner
-from repshare.methods import fedavg
+from repshare.fields import check_not_negative, check_positive, check_whole
+from repshare.learning.training import Learner
+from repshare.methods import policies
 from repshare.methods.method import Method
-from repshare.methods.transfer.larger import LargerServer, make_layers, softened
+from repshare.methods.transfer.larger import LargerServer
+from repshare.methods.transfer.smaller import TransferLearner, loss
 from repshare.sharing import wire
 
 
@@ -45,38 +41,9 @@ class TransferOptions:
     """Learning rate of the server's Adam. Its state is kept between rounds."""
 
     def __post_init__(self) -> None:
-        check_within(self, 0, sys.float_info.max, "alpha", "beta")
+        check_not_negative(self, "alpha", "beta")
         check_positive(self, "temperature", "server_rate")
         check_whole(self, 1, "hidden", "server_epochs")
-
-
-class TransferLearner(Learner):
-    """A learner with the server's logits for its samples, and for tests with the server's layers."""
-
-    _rows: Tensor | None = None  # of the current batch
-
-    def train(self) -> Losses:
-        """Train as all do, knowing which samples are in a batch."""
-        averages = Averages()
-        self.network.model.train()
-        with self._own_noise():
-            for _ in range(self.policy.epochs):
-                for rows in shuffle(len(self.samples), self.policy.batch_size, self.batches):
-                    self._rows = rows
-                    inputs, labels = self.samples.batch(rows)
-                    averages.add(*self._step(inputs, labels), labels)
-        return averages.result()
-
-    def scores(self, samples: Samples) -> Tensor:
-        """Return the server's logits for these samples' features (n, C); the client's own before it has any."""
-        layers = {name.removeprefix("server "): x for name, x in self.remembered.items() if name.startswith("server ")}
-        if not layers:
-            return super().scores(samples)
-        model = make_layers(self.dimension, self.network.classes, len(layers["0.bias"]), 0)
-        model.load_state_dict(layers)
-        features = torch.cat([features for (features, _), _ in self._outputs(samples)]).cpu()
-        with torch.inference_mode():
-            return model(features)  # type: ignore[no-any-return]
 
 
 def share(learner: Learner, round: int) -> bytes:
@@ -84,9 +51,8 @@ def share(learner: Learner, round: int) -> bytes:
     outputs = [outputs for outputs, _ in learner._outputs(learner.samples)]
     features, logits = (torch.cat(each).float().cpu().numpy() for each in zip(*outputs, strict=True))
     labels = learner.samples.labels.numpy().astype(np.int32)
-    return wire.encode_weights(
-        {"features": features, "logits": logits, "labels": labels}, round=round, samples=len(labels)
-    )
+    message = {"features": features, "logits": logits, "labels": labels}
+    return wire.encode_weights(message, round=round, samples=len(labels))
 
 
 def absorb(learner: Learner, body: bytes) -> None:
@@ -99,22 +65,11 @@ def absorb(learner: Learner, body: bytes) -> None:
     learner.remembered |= received
 
 
-def loss(learner: Any, batch: Batch) -> Tensor:
-    """Return α KL with the server's logits, once there are any."""
-    if "logits" not in learner.remembered:
-        return batch.logits.new_zeros(())
-    taught = learner.remembered["logits"][learner._rows].to(batch.logits)
-    return float(learner.options.alpha) * softened(batch.logits, taught, learner.options.temperature)
-
-
 def adapt(policy: Policy) -> Policy:
     """Use no other terms than its own, and no choice of what is shared: a row of features of every sample is."""
     if policy.fewest > 1 or policy.share_classes is not None or policy.share_samples is not None:
-        raise ConfigError(
-            "FEDGKT shares features of every single sample: leave minimum_count and share_… or FEDGKT out"
-        )
-    policy = fedavg.refuse_privacy("FEDGKT", policy)
-    return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
+        raise ConfigError("FEDGKT shares features of every single sample: leave minimum_count, share_… or FEDGKT out")
+    return policies.own_terms("FEDGKT", policy)
 
 
 FEDGKT = Method(

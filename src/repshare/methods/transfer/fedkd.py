@@ -7,15 +7,15 @@ goes linearly from T_start to T_end over the rounds. g is the change of a round 
 gradient of a batch. Its loss of attention maps is for transformers only, and left out. Mentors may differ.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
 
-from repshare.config import Policy
 from repshare.errors import Malformed
 from repshare.fields import check_fits, check_one_of
-from repshare.methods import fedavg
+from repshare.methods import averaging, policies
 from repshare.methods.method import Method
 from repshare.methods.transfer.changes import MeanChanges
 from repshare.methods.transfer.low_rank import compress, expand
@@ -50,11 +50,9 @@ class MentorOptions:
 
 def share(learner: Any, round: int) -> bytes:
     """Return the change of the mentee since what all mentees were before this round."""
-    kept, now = learner.remembered, floats(learner.mentee)
-    changes = fedavg.as_arrays({name: x.detach() - kept[f"base {name}"] for name, x in now.items()})
-    return wire.encode_weights(
-        compress(changes, learner.options.energy(round)), round=round, samples=len(learner.samples)
-    )
+    changes = {name: x.detach() - learner.remembered[f"base {name}"] for name, x in floats(learner.mentee).items()}
+    message = compress(averaging.as_arrays(changes), learner.options.energy(round))
+    return wire.encode_weights(message, round=round, samples=len(learner.samples))
 
 
 def absorb(learner: Any, body: bytes) -> None:
@@ -75,14 +73,8 @@ def absorb(learner: Any, body: bytes) -> None:
         x.copy_(kept[f"base {name}"])
 
 
-def adapt(policy: Policy) -> Policy:
-    """Use no other terms than its own, and no privacy budget."""
-    policy = fedavg.refuse_privacy("FEDKD", policy)
-    return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
-
-
 FEDKD = Method(
     "FEDKD", "a shared mentee that learns from private mentors (FedKD)", share, MeanChanges, absorb, loss,
-    MentorOptions(), MentoringLearner, adapt,
+    MentorOptions(), MentoringLearner, partial(policies.own_terms, "FEDKD"),
     source="Wu et al., 2022: Communication-efficient federated learning via knowledge distillation",
 )  # fmt: skip

@@ -15,7 +15,7 @@ from repshare.learning.models import Network
 from repshare.learning.randomness import derive, torch_stream
 from repshare.learning.samples import shuffle
 from repshare.learning.states import copy_state
-from repshare.methods.fedavg import as_arrays
+from repshare.methods.averaging import as_arrays
 from repshare.methods.gathering import Gathering, Message
 from repshare.sharing import wire
 from repshare.sharing.task import Task

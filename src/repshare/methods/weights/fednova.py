@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from repshare.methods import fedavg
+from repshare.methods import averaging, policies
 from repshare.methods.method import Method
 from repshare.methods.weights import stepping
 from repshare.methods.weights.plain_sgd import PlainSGD, SGDOptions
@@ -31,13 +31,13 @@ def share(learner: Any, round: int) -> bytes:
     for name, start in learner.remembered.items():
         shared[name] = (start - shared[name]) / max(1, learner.steps)
     shared["number of steps"] = torch.tensor([float(learner.steps)])
-    return wire.encode_weights(fedavg.as_arrays(shared), round=round, samples=len(learner.samples))
+    return wire.encode_weights(averaging.as_arrays(shared), round=round, samples=len(learner.samples))
 
 
 class NovaServer(Stepping):
     """A server that makes as many steps as the clients did on average."""
 
-    def step(self, state: fedavg.Weights, means: fedavg.Weights, clients: int) -> fedavg.Weights:
+    def step(self, state: averaging.Weights, means: averaging.Weights, clients: int) -> averaging.Weights:
         """Return x − τ_eff · Σ_i p_i d_i, and the averages of what is not trained."""
         steps, after = means["number of steps"].astype(np.float64), dict(means)
         del after["number of steps"]
@@ -48,6 +48,6 @@ class NovaServer(Stepping):
 
 FEDNOVA = Method(
     "FEDNOVA", "FedAvg of changes per step (FedNova)", share, NovaServer, absorb,
-    options=SGDOptions(), learner=PlainSGD, adapt=partial(fedavg.refuse_privacy, "FEDNOVA"), models="one",
+    options=SGDOptions(), learner=PlainSGD, adapt=partial(policies.refuse_privacy, "FEDNOVA"), models="one",
     source="Wang et al., 2020: Tackling the objective inconsistency problem in heterogeneous federated optimization",
 )  # fmt: skip

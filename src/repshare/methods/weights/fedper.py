@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from repshare.learning.models import Network
-from repshare.methods import fedavg
+from repshare.methods import averaging, fedavg, policies
 from repshare.methods.method import Method
 
 
@@ -25,7 +25,7 @@ class Body(NamedTuple):
         return {n: tensor for n, tensor in self.network.model.state_dict().items() if not n.startswith(head)}
 
 
-class BodyAverage(fedavg.Average):
+class BodyAverage(averaging.Average):
     """The average of all layers but the head."""
 
     part = staticmethod(Body)
@@ -34,6 +34,6 @@ class BodyAverage(fedavg.Average):
 send, receive = partial(fedavg.share, part=Body), partial(fedavg.absorb, part=Body)
 FEDPER = Method(
     "FEDPER", "personal heads on averaged layers (FedPer)", send, BodyAverage, receive,
-    adapt=partial(fedavg.refuse_privacy, "FEDPER"), models="part",
+    adapt=partial(policies.refuse_privacy, "FEDPER"), models="part",
     source="Arivazhagan et al., 2019: Federated learning with personalization layers",
 )  # fmt: skip

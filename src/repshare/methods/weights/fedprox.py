@@ -4,16 +4,15 @@ Each client minimises F_i(w) + μ/2 · ‖w − w_t‖². Everyone trains as man
 clients is left out.
 """
 
-import sys
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from repshare.fields import check_within
+from repshare.fields import check_not_negative
 from repshare.learning.training import Batch, Learner
-from repshare.methods import fedavg
+from repshare.methods import averaging, fedavg, policies
 from repshare.methods.method import Method
 
 
@@ -25,7 +24,7 @@ class ProximalOptions:
     """μ: how strongly weights are pulled back to the average that the round began with."""
 
     def __post_init__(self) -> None:
-        check_within(self, 0, sys.float_info.max, "mu")
+        check_not_negative(self, "mu")
 
 
 def absorb(learner: Learner, body: bytes) -> None:
@@ -42,7 +41,7 @@ def loss(learner: Learner, batch: Batch) -> Tensor:
 
 
 FEDPROX = Method(
-    "FEDPROX", "FedAvg, kept close to the average (FedProx)", fedavg.share, fedavg.Average, absorb, loss,
-    ProximalOptions(), adapt=partial(fedavg.refuse_privacy, "FEDPROX"), models="one",
+    "FEDPROX", "FedAvg, kept close to the average (FedProx)", fedavg.share, averaging.Average, absorb, loss,
+    ProximalOptions(), adapt=partial(policies.refuse_privacy, "FEDPROX"), models="one",
     source="Li et al., 2018: Federated optimization in heterogeneous networks",
 )  # fmt: skip

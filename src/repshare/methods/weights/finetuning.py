@@ -13,7 +13,7 @@ from repshare.fields import check_whole
 from repshare.learning.samples import Samples
 from repshare.learning.states import copy_state
 from repshare.learning.training import Learner
-from repshare.methods import fedavg
+from repshare.methods import averaging, fedavg, policies
 from repshare.methods.method import Method
 
 
@@ -43,7 +43,7 @@ class TunedLearner(Learner):
 
 
 FINETUNE = Method(
-    "FINETUNE", "FedAvg, fine-tuned by each client before a test", fedavg.share, fedavg.Average, fedavg.absorb,
-    options=TuningOptions(), learner=TunedLearner, adapt=partial(fedavg.refuse_privacy, "FINETUNE"), models="part",
+    "FINETUNE", "FedAvg, fine-tuned by each client before a test", fedavg.share, averaging.Average, fedavg.absorb,
+    options=TuningOptions(), learner=TunedLearner, adapt=partial(policies.refuse_privacy, "FINETUNE"), models="part",
     source="Yu, Bagdasaryan and Shmatikov, 2020: Salvaging federated learning by local adaptation",
 )  # fmt: skip

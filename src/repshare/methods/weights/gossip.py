@@ -8,7 +8,6 @@ weights before mixing; here clients mix once a round, and then train.
 sent none, nothing does. All start from the same weights.
 """
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,8 +17,9 @@ from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed
 from repshare.learning.models import Network
 from repshare.learning.training import Learner
-from repshare.methods import fedavg
+from repshare.methods import averaging, fedavg, policies
 from repshare.methods.method import Method
+from repshare.methods.neighbours import Neighbours
 from repshare.sharing import wire
 from repshare.sharing.task import Task
 
@@ -33,7 +33,7 @@ def share(learner: Learner, round: int) -> bytes:
 def absorb(learner: Learner, body: bytes) -> None:
     """Mix what was sent last with what neighbours sent. To absorb the same again changes nothing."""
     received = {key: wire.decode_weights(each)[0] for key, each in sorted(wire.decode_items(body).items())}
-    own = fedavg.as_arrays(learner.remembered)
+    own = averaging.as_arrays(learner.remembered)
     shapes = {name: tensor.shape for name, tensor in learner.network.model.state_dict().items()}
     if any({name: array.shape for name, array in each.items()} != shapes for each in received.values()):
         raise Malformed("a neighbour's weights are of another architecture than this client's model")
@@ -42,28 +42,23 @@ def absorb(learner: Learner, body: bytes) -> None:
         name: (1 - sum(shares.values())) * own.get(name, 0) + sum(shares[key] * received[key][name] for key in received)
         for name in shapes
     }
-    fedavg.copy_into(learner.network.model.state_dict(), {name: np.asarray(array) for name, array in mixed.items()})
+    averaging.copy_into(learner.network.model.state_dict(), {name: np.asarray(array) for name, array in mixed.items()})
 
 
-class Neighbourhood:
-    """The newest weights of each client, which a simulator keeps in the place of connections between them."""
+class Neighbourhood(Neighbours):
+    """The newest weights of each client."""
 
     one_architecture = True
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
         if start is None:
             raise ConfigError("clients that mix their weights must start from the same: give the network")
-        self.start = wire.encode_weights(fedavg.read_weights(start.model), round=0, samples=1)
-        self.graph: Mapping[str, Sequence[str]] = {}
-        self.sent: dict[str, bytes] = {}
-
-    def meet(self, graph: Mapping[str, Sequence[str]]) -> None:
-        """Use these neighbours of each client."""
-        self.graph = graph
+        self.start = wire.encode_weights(averaging.read_weights(start.model), round=0, samples=1)
+        self.sent, self.graph = {}, {}
 
     def accept(self, client: str, body: bytes) -> None:
         """Keep a client's weights, unless newer ones are there."""
-        sum_of_one = fedavg.add_up({client: body})
+        sum_of_one = averaging.add_up({client: body})
         if sum_of_one.round >= wire.decode_weights(self.sent.get(client, self.start))[1]:
             self.sent[client] = body
 
@@ -71,21 +66,13 @@ class Neighbourhood:
         """Return the neighbours' weights, each with its share of the mixture; before the first round, the start's."""
         if client not in self.sent:
             return wire.encode_items({"1 start": self.start})
-        near, degrees = self.graph.get(client, ()), {name: len(others) for name, others in self.graph.items()}
-        shares = {other: 1 / (1 + max(degrees[client], degrees[other])) for other in near if other in self.sent}
-        return wire.encode_items({f"{share} {other}": self.sent[other] for other, share in shares.items()})
-
-    def save(self) -> bytes:
-        """Return all that is needed to continue to the same bits."""
-        return wire.encode_items(self.sent)
-
-    def load(self, saved: bytes) -> None:
-        """Continue from what `save` returned."""
-        self.sent = wire.decode_items(saved)
+        graph, near = self.graph or {}, self.near(client)
+        shares = {other: 1 / (1 + max(len(graph[client]), len(graph[other]))) for other in near}
+        return wire.encode_items({f"{shares[other]} {other}": body for other, body in near.items()})
 
 
 GOSSIP = Method(
     "GOSSIP", "weights averaged among neighbours (D-PSGD, once a round)", share, Neighbourhood, absorb,
-    adapt=partial(fedavg.refuse_privacy, "GOSSIP"), models="part",
+    adapt=partial(policies.refuse_privacy, "GOSSIP"), models="part",
     source="Lian et al., 2017: Can decentralized algorithms outperform centralized algorithms?",
 )  # fmt: skip

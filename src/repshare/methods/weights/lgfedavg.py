@@ -6,12 +6,12 @@ with heads of one shape. Training begins with random weights: the paper's experi
 
 from functools import partial
 
-from repshare.methods import fedavg
+from repshare.methods import policies
 from repshare.methods.method import Method
 from repshare.methods.split import HeadAverage, receive, send
 
 LGFEDAVG = Method(
     "LGFEDAVG", "averaged heads on personal layers (LG-FedAvg)", send, HeadAverage, receive,
-    adapt=partial(fedavg.refuse_privacy, "LGFEDAVG"), models="part",
+    adapt=partial(policies.refuse_privacy, "LGFEDAVG"), models="part",
     source="Liang et al., 2020: Think locally, act globally: federated learning with local and global representations",
 )  # fmt: skip

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from repshare.fields import check_positive
 from repshare.learning.training import Batch
-from repshare.methods import fedavg
+from repshare.methods import averaging, policies
 from repshare.methods.method import Method
 from repshare.methods.weights.plain_sgd import PlainSGD
-from repshare.methods.weights.stepping import Stepping, name_tensors, without_statistics
+from repshare.methods.weights.stepping import name_tensors
+from repshare.methods.weights.variates import ScaffoldServer
 from repshare.sharing import wire
 
 
@@ -41,7 +41,7 @@ def absorb(learner: Any, body: bytes) -> None:
     """Continue from x, and remember it with c."""
     kept, model = learner.remembered, learner.network.model
     controls = {f"c {name}": torch.zeros_like(tensor) for name, tensor in model.named_parameters()}
-    fedavg.copy_into(name_tensors(model) | controls, wire.decode_weights(body)[0])
+    averaging.copy_into(name_tensors(model) | controls, wire.decode_weights(body)[0])
     kept |= controls | {f"x {name}": tensor.detach().clone() for name, tensor in model.named_parameters()}
 
 
@@ -59,36 +59,11 @@ def share(learner: Any, round: int) -> bytes:
         descended = (kept[f"x {name}"] - y.detach()) / (max(1, learner.steps) * learner.policy.learning_rate)
         shared[f"c {name}"] = descended - kept[f"c {name}"]
         kept[f"own {name}"] = kept.get(f"own {name}", 0) + shared[f"c {name}"]
-    return wire.encode_weights(fedavg.as_arrays(shared), round=round, samples=1)
-
-
-class ScaffoldServer(Stepping):
-    """A server with x, and the sum of all c_i."""
-
-    hidden = ("total ", "all clients")
-
-    def begin(self, start: fedavg.Weights) -> fedavg.Weights:
-        """Return the weights and c = 0."""
-        state = {**start, "all clients": np.zeros(1)}
-        for name, array in without_statistics(start).items():
-            state |= {f"c {name}": np.zeros_like(array), f"total {name}": np.zeros(array.shape)}
-        return state
-
-    def step(self, state: fedavg.Weights, means: fedavg.Weights, clients: int) -> fedavg.Weights:
-        """Return x and c after a round."""
-        after: dict[str, Any] = {name: means[name] for name in means if name in state}
-        after["all clients"] = state["all clients"] + np.rint(clients * means["is new"].astype(np.float64))
-        for total in (name for name in state if name.startswith("total ")):
-            name = total.removeprefix("total ")
-            x, dtype = state[name].astype(np.float64), state[name].dtype
-            after[name] = (x + self.options.server_rate * (means[name] - x)).astype(dtype)
-            after[total] = state[total] + clients * means[f"c {name}"].astype(np.float64)
-            after[f"c {name}"] = (after[total] / after["all clients"]).astype(dtype)
-        return after
+    return wire.encode_weights(averaging.as_arrays(shared), round=round, samples=1)
 
 
 SCAFFOLD = Method(
     "SCAFFOLD", "FedAvg with control variates (SCAFFOLD)", share, ScaffoldServer, absorb, loss,
-    ScaffoldOptions(), learner=PlainSGD, adapt=partial(fedavg.refuse_privacy, "SCAFFOLD"), models="one",
+    ScaffoldOptions(), learner=PlainSGD, adapt=partial(policies.refuse_privacy, "SCAFFOLD"), models="one",
     source="Karimireddy et al., 2020: SCAFFOLD: stochastic controlled averaging for federated learning",
 )  # fmt: skip

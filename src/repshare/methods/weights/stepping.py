@@ -9,7 +9,7 @@ from repshare.board import Wants
 from repshare.errors import ConfigError, Refused
 from repshare.learning.models import Network
 from repshare.learning.training import Learner
-from repshare.methods.fedavg import Average, Sum, Weights, as_arrays, copy_into
+from repshare.methods.averaging import Average, Sum, Weights, as_arrays, copy_into
 from repshare.sharing import wire
 from repshare.sharing.task import Task
 

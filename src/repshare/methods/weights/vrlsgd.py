@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from repshare.learning.training import Batch
-from repshare.methods import fedavg
+from repshare.methods import averaging, fedavg, policies
 from repshare.methods.method import Method
 from repshare.methods.weights.plain_sgd import PlainSGD, SGDOptions
 from repshare.sharing import wire
@@ -44,11 +44,11 @@ def share(learner: Any, round: int) -> bytes:
         kept[f"sent {name}"] = tensor.detach().clone()
         if f"next {name}" in kept:
             kept[f"delta {name}"] = kept[f"next {name}"]
-    return wire.encode_weights(fedavg.read_weights(model), round=round, samples=1)
+    return wire.encode_weights(averaging.read_weights(model), round=round, samples=1)
 
 
 VRLSGD = Method(
-    "VRLSGD", "local SGD with reduced variance (VRL-SGD)", share, fedavg.Average, absorb, loss,
-    SGDOptions(), learner=PlainSGD, adapt=partial(fedavg.refuse_privacy, "VRLSGD"), models="one",
+    "VRLSGD", "local SGD with reduced variance (VRL-SGD)", share, averaging.Average, absorb, loss,
+    SGDOptions(), learner=PlainSGD, adapt=partial(policies.refuse_privacy, "VRLSGD"), models="one",
     source="Liang et al., 2019: Variance reduced local SGD with lower communication complexity",
 )  # fmt: skip

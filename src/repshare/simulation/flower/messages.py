@@ -53,7 +53,7 @@ def read_question(record: Mapping[str, Any]) -> NodeQuestion:
 def write_answer(answer: NodeAnswer) -> Fields:
     """Return an answer as a record."""
     told, wants = answer._asdict(), answer.wants._asdict()
-    del told["wants"], wants["classes"]  # a client always wants all classes
+    del told["wants"]
     if answer.wants.peers is not None:
         wants["peers"] = list(answer.wants.peers)
     return _without_gaps({**told, **wants})

@@ -87,9 +87,7 @@ class Circle:
     def finish(self, number: int) -> ServedRound:
         """Give each client the server's part of what it has learned, if there is one; note what it reports."""
         self._refused = []
-        has_part = self.method.models in ("one", "part")
-        parts = {node: self._teach(each) if has_part else None for node, each in self.members.items()}
-        questions = {node: NodeQuestion(number, part) for node, part in parts.items()}
+        questions = {node: NodeQuestion(number, self._servers_part(each)) for node, each in self.members.items()}
         answers = sorted(self._ask("evaluate", number, questions).values(), key=_by_name)
         accuracy = {each.name: each.accuracy for each in answers if each.accuracy is not None}
         return ServedRound(number, len(answers), (), tuple(self._refused), 0, _weigh(questions), accuracy)
@@ -128,6 +126,14 @@ class Circle:
         except ExchangeError as error:
             self._refused.append(f"{member.name}: {error}")
             return None
+
+    def _servers_part(self, member: NodeAnswer) -> bytes | None:
+        """Return the server's part of what a client is tested with, if it has any."""
+        if self.method.models not in ("one", "part"):
+            return None
+        if (lend := getattr(self.server, "lend", None)) is not None:  # layers that only a test gets
+            return lend()  # type: ignore[no-any-return]
+        return self._teach(member)
 
     def _accept(self, answer: NodeAnswer) -> bool:
         """Return whether there was a release and the server took it."""
