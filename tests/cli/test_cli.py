@@ -392,7 +392,7 @@ def test_the_help_lists_the_usual_methods_and_those_that_are_named(capsys, name)
     assert listed.endswith(" more: `repshare methods`\n")
 
 
-def test_the_list_of_methods_has_every_method_with_its_source(capsys):
+def test_the_list_of_methods_has_every_method_with_its_source(capsys, monkeypatch):
     from repshare.methods import METHODS
 
     main(["methods", "--json"])
@@ -400,9 +400,17 @@ def test_the_list_of_methods_has_every_method_with_its_source(capsys):
         m.name: {"title": m.title, "source": m.source, "public": m.uses_public} for m in METHODS.values()
     }
     assert {name for name, method in METHODS.items() if not method.source} == {"CL", "IL"}
+    monkeypatch.setenv("COLUMNS", "80")
     main(["methods"])
     listed = capsys.readouterr().out
-    assert all(re.search(rf"^{name} +{re.escape(m.title)}", listed, re.MULTILINE) for name, m in METHODS.items())
+    assert all(re.search(rf"^  {name} +{re.escape(m.title)}", listed, re.MULTILINE) for name, m in METHODS.items())
+    families = {block.splitlines()[0]: re.findall(r"^  (\w+)", block, re.MULTILINE) for block in listed.split("\n\n")}
+    assert families["Compared by default:"] == ["CL", "IL", "FL", "FD", "RS", "CA", "CS"]
+    assert families["Methods in which a second model, small or large, carries knowledge between"] == ["FEDGKT", "FEDKD"]
+    needing = next(names for title, names in families.items() if "public samples" in title)
+    assert set(needing) == {name for name, method in METHODS.items() if method.uses_public}
+    assert listed.count("--public-data") == 1
+    assert max(map(len, listed.splitlines())) <= 80
 
 
 def test_a_method_that_is_named_is_shown_with_its_options(tmp_path, monkeypatch, capsys):
@@ -414,6 +422,10 @@ def test_a_method_that_is_named_is_shown_with_its_options(tmp_path, monkeypatch,
     assert shown["FC"]["options"] == {}  # they are the command's
     main(["methods", "own.py:RS2"])
     assert "RS2.width=1.0  How wide it is.\n" in capsys.readouterr().out
+    main(["methods", "SCAFFOLD", "CODIST"])
+    shown = capsys.readouterr().out
+    assert "SCAFFOLD.learning_rate=…  η_l: " in shown
+    assert "learns from public samples: needs --public-data\n" in shown
     code, _, error = call(capsys, "methods", "XX")
     assert (code, error.count("\n"), "unknown method 'XX'" in error) == (2, 1, True)
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from repshare import make_client_app
+from repshare import make_client_app, make_server_app
 from repshare.board import Wants
 from repshare.simulation.flower import runs
 from repshare.simulation.flower.apps import FlowerNodes
@@ -25,9 +25,9 @@ def fail(context):
     raise ValueError("the patient is called Ada")
 
 
-def make_context(config):
+def make_context(config, partition=0):
     """A node's, with nothing in its state."""
-    node = {"partition-id": 0, "num-partitions": 2}
+    node = {"partition-id": partition, "num-partitions": 2}
     return Context(run_id=1, node_id=5, node_config=node, state=RecordDict(), run_config=config)
 
 
@@ -51,6 +51,31 @@ class Grid:
         first, second = messages
         yield Message(RecordDict({"repshare": ConfigRecord({"name": "a"})}), reply_to=first)
         yield Message(Error(code=0, reason="the client failed"), reply_to=second)
+
+
+class SlowGrid:
+    """Two nodes with real apps, of which the second is there from the third look on."""
+
+    def __init__(self, config):
+        self.looks, self.sent, self.app = 0, [], make_client_app(runs.make_client)
+        self.contexts = {node: make_context(config, partition) for partition, node in enumerate((5, 6))}
+
+    def get_node_ids(self):
+        self.looks += 1
+        return [5, 6] if self.looks > 2 else [5]
+
+    def send_and_receive(self, messages, *, timeout):
+        self.sent.append([messages[0].metadata.message_type, len(messages)])
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = "1"
+            yield self.app(message, self.contexts[message.metadata.dst_node_id])
+
+
+def serve(config, wanted):
+    """What a ServerApp sends in a run: kinds of messages, and to how many nodes."""
+    grid = SlowGrid(config)
+    make_server_app(lambda context: wanted._replace(rounds=1))(grid, make_context(config))
+    return grid.sent
 
 
 def ask_two(wanted):
@@ -80,7 +105,8 @@ def main(config):
         send(make_client_app(fail), context, MessageType.TRAIN, round=1)
     except RuntimeError as error:
         said.append({"kind": "error", "text": f"{type(error).__name__}: {error}"})
-    print(json.dumps([*said, learn_twice(config, server.teach("client 1", Wants(1, 0))), ask_two(wanted)]))
+    twice = learn_twice(config, server.teach("client 1", Wants(1, 0)))
+    print(json.dumps([*said, twice, serve(config, wanted), ask_two(wanted)]))
 
 
 main(json.loads(sys.argv[1]))

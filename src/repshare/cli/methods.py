@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from repshare.cli.parsing.help import wrap
 from repshare.cli.parsing.options import Json
 from repshare.config import METHODS as USUAL
 from repshare.config import Setting
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from repshare.methods import Method
 
 FOLDER = Path(__file__).parents[1] / "methods"
+LONGEST = len("FEDADAGRAD")
+INDENT = " " * (LONGEST + 4)
+Row = dict[str, Any]  # what is told about a method
 
 
 def methods(names: Annotated[tuple[str, ...], tyro.conf.Positional] = (), json: Json = False) -> None:
@@ -30,35 +34,57 @@ def methods(names: Annotated[tuple[str, ...], tyro.conf.Positional] = (), json: 
     Args:
         names: Methods to show: any of the list, or your own as file.py:NAME. Default: all.
     """
-    rows: dict[str, dict[str, Any]] = _show(names) if names else read_methods()
+    families = {"": _show(names)} if names else read_families()
     if json:
-        print_json(rows)
-        return
-    width = max(map(len, rows))
-    for name, row in rows.items():
-        print(f"{name:<{width}}  {row['title']}")
-        if row["source"]:
-            print(f"{'':<{width}}    {row['source']}")
-        if row["public"]:
-            print(f"{'':<{width}}    learns from public samples: needs --public-data")
-        for option, help in row.get("options", {}).items():
-            print(f"{'':<{width}}    {option}  {help}")
+        print_json({name: row for rows in families.values() for name, row in rows.items()})
+    else:
+        print("\n\n".join("\n".join(_lay_out(family, rows)) for family, rows in families.items()))
 
 
-def read_methods() -> dict[str, dict[str, Any]]:
-    """Return title, source and need of public samples of each built-in method, those compared by default first.
+def read_methods() -> dict[str, Row]:
+    """Return title, source and need of public samples of each built-in method, those compared by default first."""
+    return {name: row for rows in read_families().values() for name, row in rows.items()}
+
+
+def read_families() -> dict[str, dict[str, Row]]:
+    """Return the same by family: those compared by default, then the others by the folders that they are in.
 
     They are read from their files: importing them would import PyTorch, which takes seconds.
     """
-    found = dict[str, dict[str, Any]]()
-    for file in sorted(FOLDER.rglob("*.py")):
+    found = {FOLDER: _read_folder(FOLDER)}
+    found |= {folder: _read_folder(folder) for folder in sorted(FOLDER.iterdir()) if (folder / "__init__.py").is_file()}
+    first = {name: found[FOLDER].pop(name) for name in USUAL}
+    families = {"Compared by default": first, "Others": found.pop(FOLDER)}
+    for folder, rows in found.items():
+        told = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8"))) or folder.name
+        needs = "; they need --public-data" if any(row["public"] for row in rows.values()) else ""
+        families[told.partition(":")[0].rstrip(".") + needs] = rows
+    return families
+
+
+def _read_folder(folder: Path) -> dict[str, Row]:
+    """Return the methods that the files of a folder define."""
+    found = dict[str, Row]()
+    for file in sorted(folder.glob("*.py")):
         for node in ast.parse(file.read_text("utf-8")).body:
             made = node.value if isinstance(node, ast.Assign) else None
             if isinstance(made, ast.Call) and isinstance(made.func, ast.Name) and made.func.id == "Method":
                 name, title = (ast.literal_eval(argument) for argument in made.args[:2])
                 sources = [ast.literal_eval(each.value) for each in made.keywords if each.arg == "source"]
-                found[name] = {"title": title, "source": "".join(sources), "public": file.parent.name == "public"}
-    return {name: found[name] for name in {**dict.fromkeys(USUAL), **found}}
+                found[name] = {"title": title, "source": "".join(sources), "public": folder.name == "public"}
+    return found
+
+
+def _lay_out(family: str, rows: dict[str, Row]) -> Iterator[str]:
+    """Yield the lines about methods of one family, which has a title if several are shown."""
+    yield from wrap(f"{family}:") if family else ()
+    for name, row in rows.items():
+        yield from wrap(f"{name:<{LONGEST}}  {row['title']}", "  ", INDENT)
+        yield from wrap(row["source"], f"{INDENT}  ") if row["source"] else ()
+        if row["public"] and not family:
+            yield f"{INDENT}  learns from public samples: needs --public-data"
+        for option, help in row.get("options", {}).items():
+            yield from wrap(f"{option}  {help}", f"{INDENT}  ", f"{INDENT}      ")
 
 
 def list_methods(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -76,7 +102,7 @@ def list_methods(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     yield "", "more: `repshare methods`"
 
 
-def _show(names: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _show(names: Sequence[str]) -> dict[str, Row]:
     """Return title, source and options of these methods, each option with its default."""
     from repshare.methods import find_method
 
@@ -92,8 +118,9 @@ def _options(method: "Method") -> dict[str, str]:
     from repshare.methods import METHODS
 
     helps = {} if method.options is None else field_helps(type(method.options))
+    defaults = {name: getattr(method.options, name) for name in helps}
     return {
-        f"{method.name}.{name}={getattr(method.options, name)}": help
+        f"{method.name}.{name}={'…' if defaults[name] is None else defaults[name]}": help
         for name, help in helps.items()
         if method.name not in METHODS or not hasattr(Setting, name)
     }

@@ -103,12 +103,16 @@ def test_a_message_has_the_release_and_the_wants_and_no_error_tells_its_reason(s
 
 
 def test_a_nodes_state_lasts_from_message_to_message(said):
-    told, nodes = said[-2], LocalNodes(RS, report=True)
+    told, nodes = said[-3], LocalNodes(RS, report=True)
     teacher = runs.describe(context(RS)).server.teach("client 1", Wants(1, 0))
     released = [nodes.answer("train", 0, NodeQuestion(number, teacher))["release"].hex() for number in (1, 2)]
     assert told["releases"] == released
     assert told["accuracy"] == nodes.answer("evaluate", 0, NodeQuestion(2))["accuracy"]
     assert told["kept"] == [2]
+
+
+def test_a_server_begins_when_all_clients_are_there(said):
+    assert said[-2] == [["query", 2], ["train", 2], ["evaluate", 2]]
 
 
 def test_a_node_that_fails_has_no_answer_and_others_have_theirs(said):

@@ -25,7 +25,7 @@ def describe(
     positional = [option for option in options if option.positional]
     needed = [*positional, *(option for option in options if option.required and not option.positional)]
     usage = " ".join(["usage:", program, *(option.usage for option in needed), "[OPTIONS]"])
-    parts = ["\n".join(_wrap(usage, "", "       "))]
+    parts = ["\n".join(wrap(usage, "", "       "))]
     parts += _description(inspect.getdoc(command) or "")
     sections = {"methods": [line for name, text in methods for line in _entry(name, [text])]}
     groups = {"arguments": positional, **grouped(program.removeprefix("repshare "), options)}
@@ -36,7 +36,7 @@ def describe(
     sections[f"more options, which `{program} --help-all` describes"] = [
         line
         for title in titles[len(shown) :]
-        for line in _wrap(f"{title}: {' '.join(option.flag for option in groups[title])}", "  ", "      ")
+        for line in wrap(f"{title}: {' '.join(option.flag for option in groups[title])}", "  ", "      ")
     ]
     parts += ["\n".join([f"{title}:", *lines]) for title, lines in sections.items() if lines]
     return "\n\n".join(parts)
@@ -50,11 +50,11 @@ def _description(documentation: str) -> Iterator[str]:
         if are_examples:
             yield "\n".join(f"  {example}" for example in group)
         else:
-            yield from ("\n".join(_wrap(paragraph)) for paragraph in group)
+            yield from ("\n".join(wrap(paragraph)) for paragraph in group)
 
 
 def _entry(called: str, paragraphs: Iterable[str]) -> Iterator[str]:
-    first, *others = [line for paragraph in paragraphs for line in _wrap(paragraph, " " * INDENT)]
+    first, *others = [line for paragraph in paragraphs for line in wrap(paragraph, " " * INDENT)]
     if len(called) + 2 < INDENT:
         yield f"  {called:<{INDENT - 2}}{first.lstrip()}"
     else:
@@ -88,7 +88,8 @@ def _shown(default: Any) -> str:
     return f"{default:g}" if isinstance(default, float) else str(default)
 
 
-def _wrap(text: str, first: str = "", other: str | None = None) -> list[str]:
+def wrap(text: str, first: str = "", other: str | None = None) -> list[str]:
+    """Return the lines of a text that fit on the terminal, after an indent for the first and one for the others."""
     width = min(WIDEST, shutil.get_terminal_size().columns)
     indent = first if other is None else other
     return textwrap.wrap(
