@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from repshare.sharing.halves import decode_halves, encode_halves
+from repshare.sharing.halves import encode_halves, widen
 
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(np.float16)  # of which there are no more
 
@@ -31,7 +31,7 @@ def test_every_number_becomes_the_half_that_numpy_makes_of_it(numbers):
 def test_every_half_becomes_the_number_that_it_is():
     with np.errstate(all="ignore"):
         expected = EVERY.astype(np.float32)
-    assert np.array_equal(decode_halves(EVERY).view(np.uint32), expected.view(np.uint32))
+    assert np.array_equal(widen(EVERY).view(np.uint32), expected.view(np.uint32))
 
 
 def test_a_number_that_is_too_large_is_still_reported():

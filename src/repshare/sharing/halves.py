@@ -34,6 +34,6 @@ def encode_halves(values: NDArray[np.float32]) -> NDArray[np.float16]:
     return bits.astype(np.uint16).view(np.float16)
 
 
-def decode_halves(values: NDArray[np.float16]) -> NDArray[np.float32]:
-    """Return these numbers in fp32."""
-    return _numbers.take(values.view(np.uint16))
+def widen(values: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return a copy of these numbers, of fp16 or not, in fp32."""
+    return _numbers.take(values.view(np.uint16)) if values.dtype == np.float16 else values.astype(np.float32)

@@ -55,20 +55,34 @@ def make_part(
 
     `voters` is the number of samples whose hits are their own. Default: all.
     """
-    classes, count = weights.shape[1], len(labels)
-    if (largest := float(np.abs(weights).max(initial=0))) > MOST_WEIGHT:
-        raise ValueError(f"a sample's weight is {largest:.3g}; at most {MOST_WEIGHT:g} may leave")
-    ones = np.eye(classes, dtype=np.float32)[labels]  # (n, C)
+    return weigh_samples(count_samples(vectors, labels, hits, weights.shape[1], voters), vectors, weights, shrinkage)
+
+
+def count_samples(
+    vectors: Floats, labels: NDArray[np.int64], hits: NDArray[np.bool_], classes: int, voters: int | None = None
+) -> Part:
+    """Return what of a part depends on no weights: it stays the same from round to round."""
+    count, ones = len(labels), np.eye(classes, dtype=np.float32)[labels]  # (n, C)
     return Part(
-        (weights.T.astype(np.float32) @ vectors) / np.float32(count),
-        weights.mean(axis=0).astype(np.float32),
+        np.zeros((classes, 0), np.float32),
+        np.zeros(classes, np.float32),
         ones.mean(axis=0),
         ones.T @ hits.astype(np.float32) / np.float32(count),
         vectors.mean(axis=0, dtype=np.float64).astype(np.float32),
         count,
-        1.0 if shrinkage is None else 0.0,
-        shrinkage,
-        0.0 if voters is None else 1 - voters / count,
+        repeated=0.0 if voters is None else 1 - voters / count,
+    )
+
+
+def weigh_samples(counted: Part, vectors: Floats, weights: NDArray[np.float64], shrinkage: float | None) -> Part:
+    """Return the part with these samples' weights in it, as `make_part` does."""
+    if (largest := float(np.abs(weights).max(initial=0))) > MOST_WEIGHT:
+        raise ValueError(f"a sample's weight is {largest:.3g}; at most {MOST_WEIGHT:g} may leave")
+    return counted._replace(
+        vectors=(weights.T.astype(np.float32) @ vectors) / np.float32(counted.samples),
+        weights=weights.mean(axis=0).astype(np.float32),
+        first=1.0 if shrinkage is None else 0.0,
+        shrinkage=shrinkage,
     )
 
 

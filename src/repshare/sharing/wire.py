@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from repshare.errors import Malformed
-from repshare.sharing.halves import decode_halves, encode_halves
+from repshare.sharing.halves import encode_halves, widen
 from repshare.sharing.joined import BESIDE, Total, as_means
 from repshare.sharing.representations import Release, Representations, Teacher, nothing
 
@@ -227,8 +227,7 @@ def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, d
     _refuse_others(arrays, (*_ROWS, "scales") if vectors.dtype == np.int8 else _ROWS)
     if vectors.dtype == np.int8:
         vectors = vectors * _array(arrays, "scales", (len(vectors),), np.float32)[:, None]
-    numbers = decode_halves(vectors) if vectors.dtype == np.float16 else vectors.astype(np.float32)
-    rows = Representations(numbers, labels.astype(np.int64), counts.astype(np.int64))
+    rows = Representations(widen(vectors), labels.astype(np.int64), counts.astype(np.int64))
     cut = _whole(meta, "means")
     if cut > len(vectors):
         raise Malformed(f"{cut} class means announced in {len(vectors)} rows")

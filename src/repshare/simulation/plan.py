@@ -283,7 +283,7 @@ def make_task(plan: Plan) -> Task:
         )
     if method.shares_weights and len(set(names)) > 1:
         raise ConfigError(f"{method.name} averages weights, so it needs one model, not {', '.join(setting.model)}")
-    networks = {name: _network(plan, name, seed=0) for name in dict.fromkeys(names)}
+    networks = {name: build_network(plan, name, seed=0) for name in dict.fromkeys(names)}
     if method.in_space:
         if setting.topology is not None or setting.aggregation != "mean" or not setting.weighted:
             raise ConfigError(
@@ -311,7 +311,7 @@ def make_task(plan: Plan) -> Task:
 
 def common_start(plan: Plan) -> Network:
     """Return the network that a server hands out, or a part of, before the first round."""
-    start = _network(plan, plan.model(0), derive(plan.run.seed, "server", "model"))
+    start = build_network(plan, plan.model(0), derive(plan.run.seed, "server", "model"))
     if not plan.run.setting.policy.end_to_end:
         return start
     from repshare.learning.dp_training import make_private
@@ -336,7 +336,8 @@ def build_model(plan: Plan, name: str, seed: int) -> nn.Module:
     return build(name, classes=plan.classes, dimension=plan.run.setting.dimension, seed=seed, **plan.sizes)
 
 
-def _network(plan: Plan, name: str, seed: int) -> Network:
+def build_network(plan: Plan, name: str, seed: int) -> Network:
+    """Return a model that fits the data, as features and head."""
     example = as_tensors(take(plan.train_inputs, slice(1)), copied=True)
     network = split(build_model(plan, name, seed), example, plan.run.setting.head)
     if network.classes != plan.classes:
