@@ -91,14 +91,15 @@ def check_whole(config: object, least: int, *names: str) -> None:
 
 
 @cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
+def _evaluate_hints(kind: Any) -> dict[str, Any]:
     """Return the types of a class's fields, which take long to evaluate."""
     return get_type_hints(kind)
 
 
 def check_one_of(config: object, *names: str) -> None:
     """Raise ConfigError if one of these fields is none of the choices of its type."""
-    hints = _hints(type(config))
+    kind: Any = type(config)
+    hints = _evaluate_hints(kind)
     for name in names:
         kinds = get_args(hints[name])
         choices = get_args(kinds[0]) if NoneType in kinds else kinds

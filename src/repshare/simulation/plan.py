@@ -268,6 +268,8 @@ def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) 
             return partition.shards(labels, setting.clients, rng, setting.classes_per_client)
         case "unequal":
             return partition.unequal(labels, setting.clients, rng, setting.ratio)
+        case "drawn":
+            return partition.drawn(labels, setting.clients, rng, setting.samples_per_client)
 
 
 def make_task(plan: Plan) -> Task:

@@ -32,6 +32,7 @@ from repshare.simulation.topology import Graph, make_graph
 
 CHECKPOINT_SECONDS = 60.0
 KEPT_AT_ONCE = 100  # models in memory while they are written
+PLAYED_AT_ONCE = 5000  # clients whose releases are in memory until a server has them
 AT_ONCE = 100  # releases or questions that a board answers in one transaction
 Step = TypeVar("Step")
 
@@ -126,6 +127,20 @@ class Simulation:
         gossip = {client: self._gossip(client, number) for client in present} if self.graph else {}
         downloaded = {client: self._weigh(wants) for client, wants in gossip.items()}
         teachers = self._teach({client: gossip.get(client) or self._wants(client, number) for client in present})
+        records = list[Record]()
+        for start in range(0, len(present), PLAYED_AT_ONCE):
+            records += self._play(number, {each: teachers[each] for each in present[start:][:PLAYED_AT_ONCE]}, delays)
+        self._deliver(number)
+        self.done = number
+        if downloaded:
+            pairs = zip(present, records, strict=True)
+            records = [replace(record, bytes_down=downloaded[client]) for client, record in pairs]
+        if test_is_due(self.run.setting, number):
+            records = self._test(present, records)
+        return records
+
+    def _play(self, number: int, teachers: Mapping[int, bytes | None], delays: Mapping[int, int]) -> list[Record]:
+        """Carry out this round of these clients, and hand over what they share."""
         report = self.workers.round(number, teachers, tuple(delays))
         for part in report.sums:
             self.server.accept_sum(part)  # type: ignore[union-attr]
@@ -138,15 +153,7 @@ class Simulation:
             else:
                 arrived[client] = release
         self._accept(arrived)
-        self._deliver(number)
-        self.done = number
-        records = [report.records[client] for client in present]
-        if downloaded:
-            pairs = zip(present, records, strict=True)
-            records = [replace(record, bytes_down=downloaded[client]) for client, record in pairs]
-        if test_is_due(self.run.setting, number):
-            records = self._test(present, records)
-        return records
+        return [report.records[client] for client in teachers]
 
     def save(self) -> None:
         """Take a checkpoint, if there is a place for one."""

@@ -145,6 +145,8 @@ class Worker:
             clients = [self._clients[index] for index in indices]
             played = [clients[0].round(test=False)] if kind == indices[0] else play_together(clients, train_together)
             records.update(zip(indices, played, strict=True))
+        for index in teachers:
+            self._clients[index].exchange = None  # and with it what was published
         return {index: (records[index], boxes[index].outbox) for index in teachers}
 
     def _test(self, index: int, body: bytes | None) -> Score:

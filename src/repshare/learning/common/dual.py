@@ -126,7 +126,9 @@ class Dual:
         return self._read(self.improved, testing=True).linear
 
     def scores(self, linear: Linear) -> Array:
-        """Return a classifier's scores of this client's samples (n, C); of the last one, they are remembered."""
+        """Return a classifier's scores of this client's samples (n, C). Of all clients' last one, they are remembered."""
+        if self.total is None:  # this one is nobody else's, and large
+            return linear(self.vectors)
         if self._scored is None or self._scored[0] is not linear:
             self._scored = linear, linear(self.vectors)
         return self._scored[1]
