@@ -13,7 +13,7 @@ from torch import nn
 
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
-from repshare.exchange import Counting, Exchange
+from repshare.exchange import Counting, Exchange, has_counts
 from repshare.learning import features
 from repshare.learning.common.learner import CommonLearner
 from repshare.learning.measures import Losses, Measures, Record, measure
@@ -137,7 +137,7 @@ class Client:
         started = time.perf_counter()
         self.round_number += 1
         self.trouble = None
-        counting: Counting | None = self.exchange if isinstance(self.exchange, Counting) else None
+        counting: Counting | None = self.exchange if has_counts(self.exchange) else None
         sent, received = (counting.sent, counting.received) if counting else (0, 0)
         down = self._collect()
         before = self.learner.snapshot()

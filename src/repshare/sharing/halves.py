@@ -14,24 +14,38 @@ HALF_A_STEP = (1 << 12) - 1  # with the last digit that stays, rounds to the nea
 EXPONENTS = (127 - 15) << 23  # the difference between those of fp32 and fp16
 ADDED = np.uint32((HALF_A_STEP - EXPONENTS) % (1 << 32))
 MAGIC = np.float32(0.5)  # what is added to this is rounded to steps of 2⁻²⁴, as fp16's smallest numbers are
+AT_ONCE = 1 << 14  # numbers, so that all steps of a conversion find them in the processor's cache
 _numbers = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 
 
 def encode_halves(values: NDArray[np.float32]) -> NDArray[np.float16]:
     """Return these numbers in fp16."""
+    flat = values.reshape(-1)
+    if not max(flat.max(initial=0), -flat.min(initial=0)) <= MOST:  # infinite, no number, or about to become so
+        return values.astype(np.float16)  # with NumPy's warnings
+    bits = np.empty(flat.shape, np.uint16)
+    for start in range(0, len(flat), AT_ONCE):
+        bits[start : start + AT_ONCE] = _round(flat[start : start + AT_ONCE])
+    return bits.view(np.float16).reshape(values.shape)
+
+
+def _round(values: NDArray[np.float32]) -> NDArray[np.uint32]:
+    """Return the bits of halves."""
     lengths = np.abs(values)
-    if not lengths.max(initial=0) <= MOST:  # infinite, not a number, or about to become so: with NumPy's warnings
-        return values.astype(np.float16)
     wide = lengths.view(np.uint32)
     bits = wide >> SHORTER
     bits &= np.uint32(1)
     bits += wide
     bits += ADDED  # wraps around
     bits >>= SHORTER
-    small = (lengths + MAGIC).view(np.uint32) - MAGIC.view(np.uint32)
-    bits = np.where(lengths < LEAST_NORMAL, small, bits)
-    bits |= (values.view(np.uint32) >> np.uint32(16)) & np.uint32(1 << 15)  # the signs
-    return bits.astype(np.uint16).view(np.float16)
+    is_small = lengths < LEAST_NORMAL
+    lengths += MAGIC
+    wide -= MAGIC.view(np.uint32)
+    bits = np.where(is_small, wide, bits)
+    signs = values.view(np.uint32) >> np.uint32(16)
+    signs &= np.uint32(1 << 15)
+    bits |= signs
+    return bits
 
 
 def widen(values: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -111,7 +111,7 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
         return f"rows {sorted(labels.tolist())[:12]}, not one for each of {classes} classes and one for the centre"
     if not np.isfinite(vectors).all() or counts.min() < 1 or counts.min() != counts.max():
         return "numbers that are not finite, or rows that count different samples"
-    ordered = vectors[np.argsort(labels)]
+    ordered = _in_order(rows)
     lengths, longest = np.linalg.norm(ordered[:, :dimension], axis=1), SLACK * np.sqrt(dimension)
     if lengths[classes] > longest or lengths.max() > MOST_WEIGHT * longest:
         return f"a vector of length {lengths.max():.4g}; the space's are at most {longest:.4g} long"
@@ -131,6 +131,12 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
     return None
 
 
+def _in_order(rows: Representations) -> Floats:
+    """Return the vectors in the order of their labels, which most are in already."""
+    is_sorted = bool((rows.labels[:-1] <= rows.labels[1:]).all())
+    return rows.vectors if is_sorted else rows.vectors[np.argsort(rows.labels)]
+
+
 def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Part | None:
     """Return all clients' averages, or None if no other client has shared any. Raises Malformed otherwise."""
     if teacher.space not in (None, space):
@@ -139,7 +145,7 @@ def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Pa
         raise Malformed(f"the teacher has {fault}")
     if not len(teacher.means.labels):
         return None
-    rows = teacher.means.vectors[np.argsort(teacher.means.labels)]
+    rows = _in_order(teacher.means)
     beside, first = rows[:classes, dimension:], min(max(float(rows[classes, dimension + 1]), 0.0), 1.0)
     return Part(
         rows[:classes, :dimension],
@@ -161,7 +167,7 @@ def count_classes(rows: Representations, classes: int, dimension: int) -> list[i
     """
     if len(rows.labels) != classes + 1:
         return [0] * classes
-    shares = rows.vectors[np.argsort(rows.labels)][:classes, dimension + 1].astype(np.float64).clip(0)
+    shares = _in_order(rows)[:classes, dimension + 1].astype(np.float64).clip(0)
     samples = int(rows.counts[0])
     exact = shares * (samples / max(float(shares.sum()), 1e-12))
     counts = np.floor(exact).astype(np.int64)

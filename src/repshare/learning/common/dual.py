@@ -91,7 +91,8 @@ class Dual:
         """
         view = self._read(self.published)
         alpha, before, _, momentum, last = self.published
-        alpha, before = (each * (view.scale / view.used) for each in (alpha, before))  # the same part of W
+        if view.scale != view.used:
+            alpha, before = (each * (view.scale / view.used) for each in (alpha, before))  # the same part of W
         scores = algebra.double(self.scores(view.linear))
         try:
             reached = self._solve(view, scores, alpha)
@@ -103,10 +104,9 @@ class Dual:
         if gap > GROWN * last or float(((alpha - reached) * (reached - before)).sum()) > 0:
             following, speed = 1.0, 0.0  # momentum leads back or astray: start over
         extrapolated = self._within_bounds(reached + speed * (reached - before))
-        as_read = view.unit / view.wanted  # 1, unless some have parts for another ρ than the one that is wanted now
-        extrapolated, reached = (each * as_read for each in (extrapolated, reached))
-        if self.loss == "squared":
-            extrapolated = extrapolated.clip(-MOST_WEIGHT, MOST_WEIGHT)
+        if view.unit != view.wanted:  # some have parts for another ρ than the one that is wanted now
+            extrapolated, reached = (each * (view.unit / view.wanted) for each in (extrapolated, reached))
+            extrapolated = self._within_bounds(extrapolated)
         if not (algebra.is_finite(extrapolated) and math.isfinite(gap)):
             self.improved = self.published
             return math.inf
@@ -126,7 +126,7 @@ class Dual:
         return self._read(self.improved, testing=True).linear
 
     def scores(self, linear: Linear) -> Array:
-        """Return a classifier's scores of this client's samples (n, C). Of all clients' last one, they are remembered."""
+        """Return a classifier's scores of this client's samples (n, C). Those of a total's are remembered."""
         if self.total is None:  # this one is nobody else's, and large
             return linear(self.vectors)
         if self._scored is None or self._scored[0] is not linear:
