@@ -13,13 +13,13 @@ from torch import nn
 
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
-from repshare.exchange import Counting, Exchange
+from repshare.exchange import Counting, Exchange, has_counts
 from repshare.learning import features
 from repshare.learning.common.learner import CommonLearner
 from repshare.learning.measures import Losses, Measures, Record, measure
+from repshare.learning.models import Network
 from repshare.learning.randomness import numpy_stream
 from repshare.learning.samples import Labelled, Samples, choose_device, without_labels
-from repshare.learning.states import copy_state, find_broken
 from repshare.learning.training import Learner
 from repshare.methods import RS, Method
 from repshare.methods.method import make_wants
@@ -45,7 +45,7 @@ class Client:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | Network,
         data: Labelled | Samples,
         exchange: Exchange | None = None,
         *,
@@ -65,7 +65,8 @@ class Client:
         """Create a client.
 
         Args:
-            model: Any classifier that ends in a linear layer. What enters that layer are its features.
+            model: Any classifier that ends in a linear layer. What enters that layer are its features. A `Network`
+                is one that was split there already, and is taken as it is.
             data: Training samples: a pair (inputs, labels), a PyTorch or Hugging Face dataset, or a DataLoader.
             exchange: The way to other clients. Without one, the client learns alone.
             name: The client's name. Its random streams depend on it.
@@ -136,15 +137,15 @@ class Client:
         started = time.perf_counter()
         self.round_number += 1
         self.trouble = None
-        counting: Counting | None = self.exchange if isinstance(self.exchange, Counting) else None
+        counting: Counting | None = self.exchange if has_counts(self.exchange) else None
         sent, received = (counting.sent, counting.received) if counting else (0, 0)
         down = self._collect()
-        before = copy_state(self.learner.state())
+        before = self.learner.snapshot()
         self.learner.left_out.clear()
         own = time.perf_counter() - started
         losses, training = yield self.learner
         started = time.perf_counter()
-        self._take_back(before)
+        self._undone = self.learner.take_back(before)
         up = self._publish()
         if counting is not None:
             up, down = counting.sent - sent, counting.received - received
@@ -275,13 +276,6 @@ class Client:
         self.learner.publish()
         return len(body)
 
-    def _take_back(self, before: dict[str, Any]) -> None:
-        """Undo training that left the model with numbers that are not finite, and were before."""
-        broken = find_broken(self.learner.state())
-        self._undone = bool(broken and broken - find_broken(before))
-        if self._undone:
-            self.learner.load_state(before)
-
     def _tell_trouble(self) -> str | None:
         told = [] if self.trouble is None else [str(self.trouble)]
         left_out = self.learner.left_out.items()
@@ -298,7 +292,12 @@ class Client:
         return self.round_number % self.policy.release_every == 0 and (most is None or self.released < most)
 
     def _make_learner(
-        self, model: nn.Module, samples: Samples, head: str | None, common: Common | None, public: Samples | None
+        self,
+        model: nn.Module | Network,
+        samples: Samples,
+        head: str | None,
+        common: Common | None,
+        public: Samples | None,
     ) -> Learner:
         given: dict[str, Any] = {"name": self.name, "seed": self.seed, "head": head}
         given |= {"loss": self.method.loss, "options": self.method.options}

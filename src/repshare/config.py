@@ -165,16 +165,18 @@ class Setting:
     Several are assigned to clients in turn. Default: what suits the dataset."""
     dimension: int | None = None
     """d', the length of a representation. It must be the same for all models. Default: the model's own."""
-    partition: Literal["uniform", "dirichlet", "shards", "unequal"] = "uniform"
+    partition: Literal["uniform", "dirichlet", "shards", "unequal", "drawn"] = "uniform"
     """How samples are divided among clients. uniform: at random, in equal parts (the paper).
     unequal: at random, in parts of unequal size. dirichlet: each class in Dirichlet(alpha) proportions.
-    shards: a few classes for each client."""
+    shards: a few classes for each client. drawn: each client draws its own samples, which others may have, too."""
     alpha: float = 0.5
     """dirichlet: smaller values make clients' classes more unequal."""
     classes_per_client: int = 2
     """shards: number of classes that each client has."""
     ratio: float = 10.0
     """unequal: size of the largest part divided by the smallest."""
+    samples_per_client: int = 6
+    """drawn: number of samples that each client has. So there can be more clients than samples."""
     head: str | None = None
     """Name of the last linear layer of your own model, if it cannot be found automatically."""
     norm_bound: float = 1000.0
@@ -242,7 +244,7 @@ class Setting:
     """Every client's policy."""
 
     def __post_init__(self) -> None:
-        check_whole(self, 1, "clients", "degree")
+        check_whole(self, 1, "clients", "degree", "samples_per_client")
         check_positive(self, "shrinkage")
         check_one_of(self, "partition", "aggregation", "attack", "loss", "topology", "kernels")
         if self.topology in ("regular", "small_world"):
@@ -250,6 +252,8 @@ class Setting:
                 raise ConfigError(f"degree must be below the number of clients, {self.clients}, not {self.degree}")
             if self.degree % 2 and self.clients % 2:
                 raise ConfigError(f"{self.clients} clients cannot have {self.degree} neighbours each: both are odd")
+        if self.partition == "drawn" and self.attackers and self.attack in ("noise", "permuted"):
+            raise ConfigError(f"with drawn samples, honest clients have those that attackers make {self.attack}, too")
         check_within(self, 0, 1, "late_joiners", "leavers", "stragglers", "attackers", "link_chance")
         check_not_negative(self, "code_size")
         check_fits(self, ["dropout"], "at least 0 and below 1", lambda value: 0 <= value < 1)

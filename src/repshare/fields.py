@@ -8,7 +8,7 @@ import operator
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields
-from functools import partial
+from functools import cache, partial
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -93,9 +93,16 @@ def check_whole(config: object, least: int, *names: str) -> None:
     check_fits(config, names, wanted, lambda value: isinstance(value, int) and value >= least)
 
 
+@cache
+def _evaluate_hints(kind: Any) -> dict[str, Any]:
+    """Return the types of a class's fields, which take long to evaluate."""
+    return get_type_hints(kind)
+
+
 def check_one_of(config: object, *names: str) -> None:
     """Raise ConfigError if one of these fields is none of the choices of its type."""
-    hints = get_type_hints(type(config))
+    kind: Any = type(config)
+    hints = _evaluate_hints(kind)
     for name in names:
         kinds = get_args(hints[name])
         choices = get_args(kinds[0]) if NoneType in kinds else kinds

@@ -12,7 +12,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from repshare.errors import ConfigError
 from repshare.learning.common import dual as common
-from repshare.learning.common.dual import Dual, _elect
+from repshare.learning.common.dual import Dual
+from repshare.learning.common.reading import _elect
 from repshare.sharing.parts import SHRINKAGES, Part
 from repshare.spaces import Patches
 

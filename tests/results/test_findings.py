@@ -62,4 +62,5 @@ def test_a_partition_has_a_name_in_titles():
     assert name_partition({"partition": "dirichlet", "alpha": 0.3}) == "Dirichlet 0.3"
     assert name_partition({"partition": "shards", "classes_per_client": 2}) == "2 classes each"
     assert name_partition({"partition": "unequal", "ratio": 10.0}) == "parts up to 10 times as large"
+    assert name_partition({"partition": "drawn", "samples_per_client": 6}) == "6 samples each, drawn"
     assert name_partition({"partition": "uniform"}) == ""

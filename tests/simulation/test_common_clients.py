@@ -229,7 +229,7 @@ def test_a_client_that_releases_once_goes_on_learning_from_the_others(digits):
 @pytest.mark.parametrize("start", [1e-6, 1e-2])
 def test_the_classifier_is_good_from_the_first_rounds_on_whatever_clients_begin_with(digits, monkeypatch, start):
     """Before any vote they cannot know how strongly to shrink: totals of first releases must be read as such."""
-    monkeypatch.setattr("repshare.learning.common.dual.START", start)
+    monkeypatch.setattr("repshare.learning.common.reading.START", start)
     (images, labels), test = digits
     board = make_board()
     clients = [make_client((images[i:500:5], labels[i:500:5]), board, f"{i}", test=test) for i in range(5)]

@@ -124,10 +124,11 @@ def test_global_means_are_those_of_the_neighbours_alone(splits, inline):
     for attendance in [((*range(6),), {})]:
         simulation.play(attendance)
     hub = wire.decode_release(simulation.server.store.items()["release/client 1"])
-    teacher = wire.decode_teacher(simulation._teach(3, 2, simulation._gossip(3, 2)))
+    teacher = wire.decode_teacher(simulation._teach({3: simulation._gossip(3, 2)})[3])
     assert teacher.means.labels.tolist() == hub.means.labels.tolist()
     assert abs(teacher.means.vectors - hub.means.vectors).max() < 1e-6
-    assert simulation._teach(3, 2, None) == simulation.server.teach("client 4", simulation._wants(3, 2))
+    usual = simulation._wants(3, 2)
+    assert simulation._teach({3: usual}) == {3: simulation.server.teach("client 4", usual)}
 
 
 def test_traffic_is_what_is_downloaded_and_does_not_grow_with_the_number_of_clients(splits, inline):

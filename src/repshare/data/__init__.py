@@ -2,6 +2,6 @@
 
 from repshare.data.contents import DATASETS
 from repshare.data.datasets import Dataset, Splits, load
-from repshare.data.partition import dirichlet, histogram, shards, unequal, uniform
+from repshare.data.partition import dirichlet, drawn, histogram, shards, unequal, uniform
 
-__all__ = ["DATASETS", "Dataset", "Splits", "dirichlet", "histogram", "load", "shards", "unequal", "uniform"]
+__all__ = ["DATASETS", "Dataset", "Splits", "dirichlet", "drawn", "histogram", "load", "shards", "unequal", "uniform"]

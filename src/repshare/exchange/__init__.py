@@ -1,11 +1,11 @@
 """Exchanges: where releases go and teachers come from."""
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from repshare.board import Wants
 from repshare.exchange.local import LocalExchange
 
-__all__ = ["Counting", "Exchange", "KnowsOthers", "LocalExchange"]
+__all__ = ["Counting", "Exchange", "KnowsOthers", "LocalExchange", "has_counts"]
 
 
 class Exchange(Protocol):
@@ -29,7 +29,6 @@ class Exchange(Protocol):
         """
 
 
-@runtime_checkable
 class Counting(Protocol):
     """An exchange that counts its own bytes, since it sends more than a release and receives more than a teacher."""
 
@@ -37,6 +36,15 @@ class Counting(Protocol):
     """Bytes since it began."""
     received: int
     """Bytes since it began."""
+
+
+def has_counts(exchange: object) -> TypeGuard[Counting]:
+    """Return whether an exchange counts its own bytes. Quicker than a protocol's own check: it is asked every round.
+
+    Args:
+        exchange: The exchange.
+    """
+    return hasattr(exchange, "sent") and hasattr(exchange, "received")
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from repshare.learning.optimizers import OPTIMIZERS
 from repshare.learning.precision import choose_compute, is_large
 from repshare.learning.randomness import derive, numpy_stream, torch_stream
 from repshare.learning.samples import EVALUATION_BATCH, LARGE_EVALUATION_BATCH, Samples
+from repshare.learning.states import copy_state, find_broken
 from repshare.sharing.representations import Floats, Integers, Protection
 
 
@@ -43,7 +44,7 @@ class Learner:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | Network,
         samples: Samples,
         policy: Policy,
         *,
@@ -53,19 +54,16 @@ class Learner:
         loss: Loss | None = None,
         options: Any = None,
     ) -> None:
-        """`loss` and `options` are a method's: a term that it adds to the loss, and its own dataclass of options."""
-        example, _ = samples.batch(torch.arange(min(features.ROWS, len(samples))))
-        self.network = split(model.to(samples.device), example, head)
-        self.made = features.examine(self.network, example)  # what stands for a sample, and so what is averaged
+        """`loss` and `options` are a method's: a term that it adds to the loss, and its own dataclass of options.
+
+        A network that was split already is taken as it is.
+        """
+        self.network = model if isinstance(model, Network) else _open(model, samples, head)
+        self.made = self._examine(samples)  # what stands for a sample, and so what is averaged
         samples.check_labels(self.network.classes)
         _check_policy(policy, len(samples), self.network.classes)
-        if not any(parameter.requires_grad for parameter in model.parameters()):
-            raise ModelError(f"{type(model).__name__} has nothing to train: all its parameters are frozen")
-        for parameter in model.parameters():
-            if parameter.ndim == 4:  # as the images: convolutions are faster with the channels last
-                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
         self.samples, self.policy, self.name, self.loss, self.options = samples, policy, name, loss, options
-        large, place = is_large(model), samples.device.type
+        large, place = is_large(self.network.model), samples.device.type
         self.compute = choose_compute(policy, place, large=large)
         self.evaluation_batch = LARGE_EVALUATION_BATCH if large and place == "cpu" else EVALUATION_BATCH  # samples
         self.remembered: dict[str, Tensor] = {}  # what a method keeps from round to round
@@ -75,14 +73,22 @@ class Learner:
         self.steps = 0  # of the last training
         self.left_out = Counter[str]()  # what was not finite in this round's training, and changed nothing
         self.preparation = 0.0  # seconds of work before the first round that are its own
+        self._equip(seed)
+
+    def _examine(self, samples: Samples) -> features.Made:
+        """Describe what stands for a sample."""
+        return features.examine(self.network, _example(samples))
+
+    def _equip(self, seed: int) -> None:
+        """Get ready for training: an optimizer, and random streams."""
         self.discriminator = self._make_discriminator(seed)
         judging = [] if self.discriminator is None else [*self.discriminator.parameters()]
-        self.trained = [*model.parameters(), *judging]
-        self.optimizer = OPTIMIZERS[policy.optimizer](self.trained, lr=policy.learning_rate, fused=True)
-        self.batches = torch_stream(seed, name, "batches")
-        self.pairing = torch_stream(seed, name, "pairing")
-        self.averaging = numpy_stream(seed, name, "averaging")
-        self.noise = torch_stream(seed, name, "noise")
+        self.trained = [*self.network.model.parameters(), *judging]
+        self.optimizer = OPTIMIZERS[self.policy.optimizer](self.trained, lr=self.policy.learning_rate, fused=True)
+        self.batches = torch_stream(seed, self.name, "batches")
+        self.pairing = torch_stream(seed, self.name, "pairing")
+        self.averaging = numpy_stream(seed, self.name, "averaging")
+        self.noise = torch_stream(seed, self.name, "noise")
 
     @property
     def dimension(self) -> int:
@@ -238,6 +244,18 @@ class Learner:
         bias = torch.zeros(self.network.classes) if head.bias is None else head.bias
         return View(*(tensor.detach().float().cpu().numpy().copy() for tensor in (features, head.weight, bias)))
 
+    def snapshot(self) -> Any:
+        """Return a copy of the state, to which `take_back` may return."""
+        return copy_state(self.state())
+
+    def take_back(self, before: Any) -> bool:
+        """Undo training that left numbers that are not finite, and were before; return whether it had to."""
+        broken = find_broken(self.state())
+        undo = bool(broken and broken - find_broken(before))
+        if undo:
+            self.load_state(before)
+        return undo
+
     def state(self) -> dict[str, Any]:
         """Return all that another learner of the same kind needs to continue to the same bits."""
         return {
@@ -301,6 +319,22 @@ class Learner:
             return observations  # (1, C, d), the same for all
         chosen = torch.randint(len(observations), (count,), generator=self.pairing)
         return observations[chosen.to(observations.device)]  # (n, C, d)
+
+
+def _open(model: nn.Module, samples: Samples, head: str | None) -> Network:
+    """Return a model as features and head, ready for training on the samples' device."""
+    network = split(model.to(samples.device), _example(samples), head)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ModelError(f"{type(model).__name__} has nothing to train: all its parameters are frozen")
+    for parameter in model.parameters():
+        if parameter.ndim == 4:  # as the images: convolutions are faster with the channels last
+            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+    return network
+
+
+def _example(samples: Samples) -> Any:
+    inputs, _ = samples.batch(torch.arange(min(features.ROWS, len(samples))))
+    return inputs
 
 
 def _check_policy(policy: Policy, samples: int, classes: int) -> None:

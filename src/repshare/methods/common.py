@@ -23,23 +23,23 @@ from repshare.sharing.representations import Release, nothing
 def share(learner: Learner, round: int) -> bytes:
     """Return this client's part of the common classifier, or nothing while it is of too few samples."""
     own, policy = _common(learner), learner.policy
-    release = Release(round, nothing(own.dimension + BESIDE), nothing(own.dimension + BESIDE), space=own.common.name)
     if isinstance(own.dual, Discriminant) and own.guard is not None:
         labels = own.dual.labels.cpu().numpy()
         release = own.guard.release(own.dual.lifted(), labels, own.used_rows.numpy(), round)
     elif len(own.dual.labels) < policy.fewest:
-        pass
+        none = nothing(own.dimension + BESIDE)
+        release = Release(round, none, none, space=own.space_name)
     elif isinstance(own.dual, Discriminant):
-        release = sums.as_release(own.dual.sums(), round, own.common.name)
+        release = sums.as_release(own.dual.sums(), round, own.space_name)
     else:
-        release = as_release(own.dual.part(), round, own.common.name)
+        release = as_release(own.dual.part(), round, own.space_name)
     return wire.encode_release(release, policy.common_precision)
 
 
 def absorb(learner: Learner, body: bytes) -> None:
     """Continue from this total."""
     own = _common(learner)
-    own.dual.absorb(_read(body, own.network.classes, own.dimension, own.common.name))
+    own.dual.absorb(_read(body, own.network.classes, own.dimension, own.space_name))
 
 
 @lru_cache(maxsize=1)

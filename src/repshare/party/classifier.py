@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from repshare.errors import ConfigError, Malformed
-from repshare.learning.common.dual import Linear, as_probabilities
+from repshare.learning.common.dual import as_probabilities
 from repshare.learning.common.learner import CommonLearner, embed
+from repshare.learning.common.reading import Linear
 from repshare.learning.samples import Samples
 from repshare.sharing import wire
 from repshare.spaces import Backbone

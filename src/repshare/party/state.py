@@ -16,7 +16,7 @@ import torch
 from repshare.board import Wants
 from repshare.client import Client, Record, make_wants
 from repshare.errors import CheckpointError, ConfigError, ExchangeError, Outdated, RepshareError
-from repshare.exchange import Counting, Exchange, KnowsOthers
+from repshare.exchange import Exchange, KnowsOthers, has_counts
 from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
@@ -59,12 +59,12 @@ class CachingExchange:
     @property
     def sent(self) -> int:
         """Bytes that went out, as the exchange behind counts them."""
-        return self.exchange.sent if isinstance(self.exchange, Counting) else self._shared
+        return self.exchange.sent if has_counts(self.exchange) else self._shared
 
     @property
     def received(self) -> int:
         """Bytes that came in, as the exchange behind counts them."""
-        return self._again + (self.exchange.received if isinstance(self.exchange, Counting) else self._taught)
+        return self._again + (self.exchange.received if has_counts(self.exchange) else self._taught)
 
     def publish(self, body: bytes) -> None:
         """Share this release. A round done again makes the same one, and publishing twice changes nothing."""

@@ -55,20 +55,34 @@ def make_part(
 
     `voters` is the number of samples whose hits are their own. Default: all.
     """
-    classes, count = weights.shape[1], len(labels)
-    if (largest := float(np.abs(weights).max(initial=0))) > MOST_WEIGHT:
-        raise ValueError(f"a sample's weight is {largest:.3g}; at most {MOST_WEIGHT:g} may leave")
-    ones = np.eye(classes, dtype=np.float32)[labels]  # (n, C)
+    return weigh_samples(count_samples(vectors, labels, hits, weights.shape[1], voters), vectors, weights, shrinkage)
+
+
+def count_samples(
+    vectors: Floats, labels: NDArray[np.int64], hits: NDArray[np.bool_], classes: int, voters: int | None = None
+) -> Part:
+    """Return what of a part depends on no weights: it stays the same from round to round."""
+    count, ones = len(labels), np.eye(classes, dtype=np.float32)[labels]  # (n, C)
     return Part(
-        (weights.T.astype(np.float32) @ vectors) / np.float32(count),
-        weights.mean(axis=0).astype(np.float32),
+        np.zeros((classes, 0), np.float32),
+        np.zeros(classes, np.float32),
         ones.mean(axis=0),
         ones.T @ hits.astype(np.float32) / np.float32(count),
         vectors.mean(axis=0, dtype=np.float64).astype(np.float32),
         count,
-        1.0 if shrinkage is None else 0.0,
-        shrinkage,
-        0.0 if voters is None else 1 - voters / count,
+        repeated=0.0 if voters is None else 1 - voters / count,
+    )
+
+
+def weigh_samples(counted: Part, vectors: Floats, weights: NDArray[np.float64], shrinkage: float | None) -> Part:
+    """Return the part with these samples' weights in it, as `make_part` does."""
+    if (largest := float(np.abs(weights).max(initial=0))) > MOST_WEIGHT:
+        raise ValueError(f"a sample's weight is {largest:.3g}; at most {MOST_WEIGHT:g} may leave")
+    return counted._replace(
+        vectors=(weights.T.astype(np.float32) @ vectors) / np.float32(counted.samples),
+        weights=weights.mean(axis=0).astype(np.float32),
+        first=1.0 if shrinkage is None else 0.0,
+        shrinkage=shrinkage,
     )
 
 
@@ -97,7 +111,7 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
         return f"rows {sorted(labels.tolist())[:12]}, not one for each of {classes} classes and one for the centre"
     if not np.isfinite(vectors).all() or counts.min() < 1 or counts.min() != counts.max():
         return "numbers that are not finite, or rows that count different samples"
-    ordered = vectors[np.argsort(labels)]
+    ordered = _in_order(rows)
     lengths, longest = np.linalg.norm(ordered[:, :dimension], axis=1), SLACK * np.sqrt(dimension)
     if lengths[classes] > longest or lengths.max() > MOST_WEIGHT * longest:
         return f"a vector of length {lengths.max():.4g}; the space's are at most {longest:.4g} long"
@@ -117,6 +131,12 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
     return None
 
 
+def _in_order(rows: Representations) -> Floats:
+    """Return the vectors in the order of their labels, which most are in already."""
+    is_sorted = bool((rows.labels[:-1] <= rows.labels[1:]).all())
+    return rows.vectors if is_sorted else rows.vectors[np.argsort(rows.labels)]
+
+
 def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Part | None:
     """Return all clients' averages, or None if no other client has shared any. Raises Malformed otherwise."""
     if teacher.space not in (None, space):
@@ -125,7 +145,7 @@ def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Pa
         raise Malformed(f"the teacher has {fault}")
     if not len(teacher.means.labels):
         return None
-    rows = teacher.means.vectors[np.argsort(teacher.means.labels)]
+    rows = _in_order(teacher.means)
     beside, first = rows[:classes, dimension:], min(max(float(rows[classes, dimension + 1]), 0.0), 1.0)
     return Part(
         rows[:classes, :dimension],
@@ -147,7 +167,7 @@ def count_classes(rows: Representations, classes: int, dimension: int) -> list[i
     """
     if len(rows.labels) != classes + 1:
         return [0] * classes
-    shares = rows.vectors[np.argsort(rows.labels)][:classes, dimension + 1].astype(np.float64).clip(0)
+    shares = _in_order(rows)[:classes, dimension + 1].astype(np.float64).clip(0)
     samples = int(rows.counts[0])
     exact = shares * (samples / max(float(shares.sum()), 1e-12))
     counts = np.floor(exact).astype(np.int64)

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from repshare.errors import Malformed
+from repshare.sharing.halves import encode_halves, widen
 from repshare.sharing.joined import BESIDE, Total, as_means
 from repshare.sharing.representations import Release, Representations, Teacher, nothing
 
@@ -211,7 +212,7 @@ def _encode(
         arrays["scales"] = scales.astype(np.float32)
         arrays["vectors"] = np.rint(vectors / np.maximum(arrays["scales"], 1e-30)[:, None]).astype(np.int8)
     else:
-        arrays["vectors"] = vectors.astype(np.float16) if precision == "fp16" else vectors
+        arrays["vectors"] = encode_halves(vectors) if precision == "fp16" else vectors
     described = tuple((name, array.dtype.str, array.shape) for name, array in arrays.items())
     said = [(name, value) for name, value in meta.items() if value is not None]
     head, order = _head(described, (("kind", kind), ("means", len(means.labels)), *said))
@@ -226,7 +227,7 @@ def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, d
     _refuse_others(arrays, (*_ROWS, "scales") if vectors.dtype == np.int8 else _ROWS)
     if vectors.dtype == np.int8:
         vectors = vectors * _array(arrays, "scales", (len(vectors),), np.float32)[:, None]
-    rows = Representations(vectors.astype(np.float32), labels.astype(np.int64), counts.astype(np.int64))
+    rows = Representations(widen(vectors), labels.astype(np.int64), counts.astype(np.int64))
     cut = _whole(meta, "means")
     if cut > len(vectors):
         raise Malformed(f"{cut} class means announced in {len(vectors)} rows")

@@ -269,6 +269,8 @@ def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) 
             return partition.shards(labels, setting.clients, rng, setting.classes_per_client)
         case "unequal":
             return partition.unequal(labels, setting.clients, rng, setting.ratio)
+        case "drawn":
+            return partition.drawn(labels, setting.clients, rng, setting.samples_per_client)
 
 
 def make_task(plan: Plan) -> Task:
@@ -284,7 +286,7 @@ def make_task(plan: Plan) -> Task:
         )
     if method.shares_weights and len(set(names)) > 1:
         raise ConfigError(f"{method.name} averages weights, so it needs one model, not {', '.join(setting.model)}")
-    networks = {name: _network(plan, name, seed=0) for name in dict.fromkeys(names)}
+    networks = {name: build_network(plan, name, seed=0) for name in dict.fromkeys(names)}
     if method.in_space:
         if setting.topology is not None or setting.aggregation != "mean" or not setting.weighted:
             raise ConfigError(
@@ -312,7 +314,7 @@ def make_task(plan: Plan) -> Task:
 
 def common_start(plan: Plan) -> Network:
     """Return the network that a server hands out, or a part of, before the first round."""
-    start = _network(plan, plan.model(0), derive(plan.run.seed, "server", "model"))
+    start = build_network(plan, plan.model(0), derive(plan.run.seed, "server", "model"))
     if not plan.run.setting.policy.end_to_end:
         return start
     from repshare.learning.dp_training import make_private
@@ -338,7 +340,8 @@ def build_model(plan: Plan, name: str, seed: int) -> nn.Module:
 
 
 @one_thread()  # the model sees one sample: starting more threads takes longer
-def _network(plan: Plan, name: str, seed: int) -> Network:
+def build_network(plan: Plan, name: str, seed: int) -> Network:
+    """Return a model that fits the data, as features and head."""
     example = as_tensors(take(plan.train_inputs, slice(1)), copied=True)
     network = split(build_model(plan, name, seed), example, plan.run.setting.head)
     if network.classes != plan.classes:

@@ -18,8 +18,8 @@ from repshare.config import Policy
 from repshare.data.datasets import Dataset
 from repshare.errors import ConfigError
 from repshare.learning.common.discriminant import Discriminant
-from repshare.learning.common.dual import Linear
 from repshare.learning.common.learner import embed
+from repshare.learning.common.reading import Linear
 from repshare.learning.randomness import numpy_stream
 from repshare.learning.samples import Samples
 from repshare.privacy.sums import SumsGuard

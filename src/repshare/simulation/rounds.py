@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -16,7 +16,7 @@ from repshare.board.state import release_key
 from repshare.client import Record, make_wants
 from repshare.config import ResolvedSetting, Run, Setting, Topology
 from repshare.data import Splits
-from repshare.errors import Refused
+from repshare.errors import Refused, RepshareError
 from repshare.files import write_atomically
 from repshare.learning.measures import Score
 from repshare.learning.randomness import derive
@@ -32,6 +32,8 @@ from repshare.simulation.topology import Graph, make_graph
 
 CHECKPOINT_SECONDS = 60.0
 KEPT_AT_ONCE = 100  # models in memory while they are written
+PLAYED_AT_ONCE = 5000  # clients whose releases are in memory until a server has them
+AT_ONCE = 100  # releases or questions that a board answers in one transaction
 Step = TypeVar("Step")
 
 
@@ -102,7 +104,7 @@ class Simulation:
         run = Run(wanted.method, wanted.seed, resolve(wanted.setting, splits))
         self.run, self.workers, self.checkpoint = run, workers, checkpoint
         self.method, self.plan = find_method(run.method, run.setting), make_plan(run, splits)
-        self.server = open_server(self.plan)
+        self.server, self.policy = open_server(self.plan), self.method.adapt(run.setting.policy)
         # One client with everyone's data is always there: it is what the others are measured against.
         always = ResolvedSetting(samples=run.setting.samples, rounds=run.setting.rounds)
         self.attended = always if self.method.models == "pooled" else run.setting
@@ -124,26 +126,34 @@ class Simulation:
         number, (present, delays) = self.done + 1, attendance
         gossip = {client: self._gossip(client, number) for client in present} if self.graph else {}
         downloaded = {client: self._weigh(wants) for client, wants in gossip.items()}
-        teachers = {client: self._teach(client, number, gossip.get(client)) for client in present}
-        report = self.workers.round(number, teachers, tuple(delays))
-        for part in report.sums:
-            self.server.accept_sum(part)  # type: ignore[union-attr]
-        for client, release in report.releases.items():
-            if client in self.attackers and self.run.setting.attack in FACTORS:
-                release = poison(release, self.run.setting.attack)
-            if client in delays:
-                self._held[f"{number + delays[client]} {client}"] = release
-            else:
-                self._accept(client, release)
+        teachers = self._teach({client: gossip.get(client) or self._wants(client, number) for client in present})
+        records = list[Record]()
+        for start in range(0, len(present), PLAYED_AT_ONCE):
+            records += self._play(number, {each: teachers[each] for each in present[start:][:PLAYED_AT_ONCE]}, delays)
         self._deliver(number)
         self.done = number
-        records = [report.records[client] for client in present]
         if downloaded:
             pairs = zip(present, records, strict=True)
             records = [replace(record, bytes_down=downloaded[client]) for client, record in pairs]
         if test_is_due(self.run.setting, number):
             records = self._test(present, records)
         return records
+
+    def _play(self, number: int, teachers: Mapping[int, bytes | None], delays: Mapping[int, int]) -> list[Record]:
+        """Carry out this round of these clients, and hand over what they share."""
+        report = self.workers.round(number, teachers, tuple(delays))
+        for part in report.sums:
+            self.server.accept_sum(part)  # type: ignore[union-attr]
+        arrived = dict[int, bytes]()
+        for client, release in report.releases.items():
+            if client in self.attackers and self.run.setting.attack in FACTORS:
+                release = poison(release, self.run.setting.attack)
+            if client in delays:
+                self._held[f"{number + delays[client]} {client}"] = release
+            else:
+                arrived[client] = release
+        self._accept(arrived)
+        return [report.records[client] for client in teachers]
 
     def save(self) -> None:
         """Take a checkpoint, if there is a place for one."""
@@ -158,20 +168,20 @@ class Simulation:
         several = self.method.models not in ("one", "pooled")
         clients = range(self.plan.clients if several else 1)
         for start in range(0, len(clients), KEPT_AT_ONCE):
-            bodies = {client: self._servers_part(client) for client in clients[start : start + KEPT_AT_ONCE]}
+            bodies = self._servers_part(clients[start : start + KEPT_AT_ONCE])
             for client, files in self.workers.models(bodies).items():
                 name = self.plan.name(client).replace(" ", "-") if several else "model"
                 for suffix, content in files.items():
                     write_atomically(folder / f"{name}{suffix}", content)
 
-    def _servers_part(self, client: int) -> bytes | None:
-        """Return the server's part of what a client is tested with, if it has any."""
+    def _servers_part(self, clients: Sequence[int]) -> dict[int, bytes | None]:
+        """Return the server's part of what each of these clients is tested with, if it has any."""
         if self.server is None or self.method.models not in ("one", "part"):
-            return None
+            return dict.fromkeys(clients)
         if (lend := getattr(self.server, "lend", None)) is not None:  # layers that only a test gets
-            return lend()  # type: ignore[no-any-return]
-        wants = Wants(0, 0) if self.method.models == "one" else self._wants(client, 0)
-        return self.server.teach(self.plan.name(client), wants)
+            return dict.fromkeys(clients, lend())
+        one = self.method.models == "one"
+        return self._teach({client: Wants(0, 0) if one else self._wants(client, 0) for client in clients})
 
     def _load(self, saved: bytes) -> None:
         self._held = wire.decode_items(saved)
@@ -195,14 +205,20 @@ class Simulation:
         meet({self.plan.name(i): [self.plan.name(other) for other in others] for i, others in enumerate(graph)})
         return None
 
-    def _teach(self, client: int, number: int, wants: Wants | None) -> bytes | None:
+    def _teach(self, wanted: Mapping[int, Wants]) -> dict[int, bytes | None]:
+        """Return what each client gets. A board answers many at once: what is the same for all is made once."""
         if self.server is None:
-            return None
-        return self.server.teach(self.plan.name(client), wants or self._wants(client, number))
+            return dict.fromkeys(wanted)
+        questions = [(self.plan.name(client), wants) for client, wants in wanted.items()]
+        if not isinstance(self.server, Board):
+            bodies = [self.server.teach(*question) for question in questions]
+        else:
+            pieces = [questions[start : start + AT_ONCE] for start in range(0, len(questions), AT_ONCE)]
+            bodies = [body for piece in pieces for _, body in self.server.teach_all(piece)]
+        return dict(zip(wanted, bodies, strict=True))
 
     def _wants(self, client: int, number: int) -> Wants:
-        policy = self.method.adapt(self.run.setting.policy)
-        return make_wants(self.method, policy, self.run.seed, self.plan.name(client), number)
+        return make_wants(self.method, self.policy, self.run.seed, self.plan.name(client), number)
 
     def _gossip(self, client: int, number: int) -> Wants:
         """Return the same from M↓ neighbours only. A board then averages these alone: what a peer does by itself."""
@@ -224,28 +240,41 @@ class Simulation:
     def _deliver(self, number: int) -> None:
         """Hand over what stragglers sent, client by client. A sum over one round was made without them."""
         arrived = {int(client): key for key in self._held for due, client in [key.split()] if int(due) <= number}
-        for client, key in sorted(arrived.items()):
-            release = self._held.pop(key)
-            if self.method.add_up is None:
-                self._accept(client, release)
+        releases = {client: self._held.pop(key) for client, key in sorted(arrived.items())}
+        if self.method.add_up is None:
+            self._accept(releases)
 
-    def _accept(self, client: int, release: bytes) -> None:
-        try:
-            if self.server is not None:
-                self.server.accept(self.plan.name(client), release)
-        except Refused as error:
-            if client in self.attackers:
-                return  # as it should be
-            raise Refused(f"round {self.done + 1}, {self.plan.name(client)}: {error}") from error
+    def _accept(self, releases: Mapping[int, bytes]) -> None:
+        """Hand these over, in their order."""
+        named = [(self.plan.name(client), release) for client, release in releases.items()]
+        for client, outcome in zip(releases, self._offer(named), strict=True):
+            if isinstance(outcome, Refused):
+                if client in self.attackers:
+                    continue  # as it should be
+                raise Refused(f"round {self.done + 1}, {self.plan.name(client)}: {outcome}") from outcome
+            if isinstance(outcome, RepshareError):
+                raise outcome
+
+    def _offer(self, named: list[tuple[str, bytes]]) -> Iterator[object]:
+        """Yield what comes of each release, or why it was refused. A board takes many in one transaction."""
+        if isinstance(self.server, Board):
+            for start in range(0, len(named), AT_ONCE):
+                yield from self.server.accept_all(named[start : start + AT_ONCE])
+            return
+        for name, release in named:
+            try:
+                yield None if self.server is None else self.server.accept(name, release)
+            except Refused as error:
+                yield error
 
     def _test(self, present: tuple[int, ...], records: list[Record]) -> list[Record]:
         if self.method.models == "one" and self.server is not None and present:
             # All clients will continue from the average: test that, once.
             client = present[0]
-            score = self.workers.evaluate({client: self._servers_part(client)})[client]
+            score = self.workers.evaluate(self._servers_part([client]))[client]
             scores = dict.fromkeys(present, score)
         else:
-            scores = self.workers.evaluate({client: self._servers_part(client) for client in present})
+            scores = self.workers.evaluate(self._servers_part(present))
         return [self._note(client, scores[client], record) for client, record in zip(present, records, strict=True)]
 
     def _note(self, client: int, score: Score, record: Record) -> Record:

@@ -8,18 +8,20 @@ from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
+from torch import nn
 
 from repshare.board import Wants
 from repshare.client import Client, Record, play_together
 from repshare.data.arrays import take
 from repshare.learning.common.learner import CommonLearner
 from repshare.learning.measures import Score, View
+from repshare.learning.models import Network
 from repshare.learning.randomness import derive
 from repshare.learning.samples import Samples
 from repshare.methods import find_method
 from repshare.party.classifier import FILE, encode_classifier
 from repshare.simulation.checkpoint import SavedState, States
-from repshare.simulation.plan import Plan, as_tensors, build_model, make_common
+from repshare.simulation.plan import Plan, as_tensors, build_model, build_network, make_common
 from repshare.simulation.stacked import describe, train_together
 from repshare.spaces.agreement import Common
 from repshare.spaces.disk import usual_disk
@@ -65,13 +67,14 @@ class Worker:
         self.plan, self.method, self.resident = plan, find_method(plan.run.method, plan.run.setting), resident
         self.train = (as_tensors(plan.train_inputs), torch.from_numpy(plan.train_labels))
         self.test = Samples((plan.test_inputs, plan.test_labels), device=plan.run.setting.device)
-        self.public = plan.public
+        self.public, self.policy = plan.public, self.method.adapt(plan.run.setting.policy)
         self.common: Common | None = None
         if self.method.in_space:
             memory = None if isinstance(plan.train_inputs, dict) else MEMORY
             MEMORY.disk = usual_disk() if plan.builtin else None
             self.common = make_common(plan.run, take(plan.train_inputs, slice(1)))._replace(memory=memory)
         self.states = States(folder)
+        self._networks: dict[str, Network] = {}  # by architecture, where nobody trains any
         self._clients: OrderedDict[int, Client] = OrderedDict()  # in memory, least recently used first
         self._committed = dict(versions)  # what the last checkpoint lists: not to be removed
         self._versions = dict(versions)  # each client's newest state on disk
@@ -142,6 +145,8 @@ class Worker:
             clients = [self._clients[index] for index in indices]
             played = [clients[0].round(test=False)] if kind == indices[0] else play_together(clients, train_together)
             records.update(zip(indices, played, strict=True))
+        for index in teachers:
+            self._clients[index].exchange = None  # and with it what was published
         return {index: (records[index], boxes[index].outbox) for index in teachers}
 
     def _test(self, index: int, body: bytes | None) -> Score:
@@ -162,10 +167,19 @@ class Worker:
         if before is not None and before.round != client.round_number and before != self._committed.get(index):
             self.states.remove(index, before)
 
+    def _model(self, index: int) -> nn.Module | Network:
+        """Return the client's model. Where none is trained, clients of one architecture have the same."""
+        run, kind = self.plan.run, self.plan.model(index)
+        if not self.method.in_space or self.policy.pair != "no":
+            return build_model(self.plan, kind, derive(run.seed, self.plan.name(index), "model"))
+        if kind not in self._networks:
+            self._networks[kind] = build_network(self.plan, kind, seed=0)
+        return self._networks[kind]
+
     def _build(self, index: int) -> Client:
         run, name = self.plan.run, self.plan.name(index)
         return Client(
-            build_model(self.plan, self.plan.model(index), derive(run.seed, name, "model")),
+            self._model(index),
             Samples(self.train, rows=torch.from_numpy(self.plan.part(index)), device=run.setting.device),
             name=name,
             policy=run.setting.policy,

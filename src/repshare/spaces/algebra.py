@@ -5,7 +5,7 @@ arrays nothing here imports PyTorch. What both write alike is not here: `@`, `cl
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -26,6 +26,11 @@ def like(values: Array | NDArray[Any], other: Array, *, copy: bool = False) -> A
     if isinstance(other, np.ndarray):
         return np.array(values, other.dtype, copy=copy or None)
     return from_numpy(values, other).to(other, copy=copy)
+
+
+def place(values: Array) -> tuple[Hashable, ...]:
+    """Return what values in another form, of another type or on another device differ in."""
+    return (values.dtype,) if isinstance(values, np.ndarray) else (values.dtype, values.device)
 
 
 def from_numpy(values: Array | NDArray[Any], other: Array) -> Array:

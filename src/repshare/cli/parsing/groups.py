@@ -21,7 +21,11 @@ SHARED: Layout = (
 )  # fmt: skip
 SIMULATED: Layout = (
     (COMMON, "dataset clients rounds methods method-options model partition alpha seeds name resume json"),
-    ("data", "samples public-data label test-file standardise classes-per-client ratio data-folder fallback"),
+    (
+        "data",
+        "samples public-data label test-file standardise classes-per-client ratio samples-per-client data-folder "
+        "fallback",
+    ),
     *SHARED,
     ("faults and attacks", "participation dropout late-joiners leavers stragglers attackers attack"),
     ("topology (no server)", "topology degree link-chance"),

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from repshare.errors import Malformed
-from repshare.learning.common.dual import Linear
+from repshare.learning.common.reading import Linear
 from repshare.sharing.representations import Floats
 from repshare.sharing.sums import Sums, add_up, lift, scales
 
@@ -76,6 +76,10 @@ class Discriminant:
         if self._kept is None:
             self._kept = self.by_itself() if self.total is None else self._read(self.total)
         return self._kept
+
+    def scores(self, linear: Linear) -> Tensor:
+        """Return a classifier's scores of this client's samples (n, C)."""
+        return linear(self.vectors)
 
     def by_itself(self) -> Linear:
         """Return the classifier of this client's samples alone, whatever others have shared."""

@@ -18,42 +18,23 @@ turns, each of which sees what the others have just done, would otherwise oversh
 
 import math
 from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from repshare.config import CommonLoss
 from repshare.errors import ConfigError, Malformed
-from repshare.sharing.parts import MOST_WEIGHT, SHRINKAGES, Part, make_part
+from repshare.learning.common.reading import Asked, Linear, Reading, read_own, read_shared
+from repshare.sharing.parts import MOST_WEIGHT, SHRINKAGES, Part, count_samples, weigh_samples
 from repshare.spaces import algebra
 from repshare.spaces.algebra import Array, Values
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-START = 1e-4  # ρ / n before anyone knows n: close to what votes come to with a thousand samples
 CURVATURE: dict[CommonLoss, float] = {"squared": 1.0, "logistic": 0.5}
 STEPS = 20  # of logistic loss in a round
-MOST_UNIT = 1.0  # ρ that weights are shared for: clients that have just met may elect a much larger one
-ROUNDED = 0.02  # by how much fp16 may change a shrinkage
 GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Smaller growth is others' steps
 VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
-FEWEST = 0.01  # of d: τ is at least so much, also where all vectors are alike
 PIECE = 4096  # columns of vectors that are multiplied at a time
 ROWS = 512  # of a matrix times itself, at most, that are multiplied at a time
-
-
-class Linear(NamedTuple):
-    """A linear classifier in a space: of tensors, or of arrays where there is no PyTorch."""
-
-    weights: "Tensor"  # (C, d)
-    centre: "Tensor"  # (d,)
-    offset: "Tensor"  # (C,)
-
-    def __call__(self, vectors: "Tensor") -> "Tensor":
-        """Map vectors (n, d) to scores (n, C)."""
-        return vectors @ self.weights.T + (self.offset - self.weights @ self.centre)
 
 
 class Variables(NamedTuple):
@@ -64,20 +45,6 @@ class Variables(NamedTuple):
     shrinkage: float | None = None  # ρ that they were made for; None: they were made before any vote
     momentum: float = 1.0
     gap: float = math.inf  # of this client's samples, when they were made
-
-
-class _View(NamedTuple):
-    """A client's knowledge of all samples: from the total, or from its own samples alone."""
-
-    total: Part
-    centre: Array  # (d,)  μ
-    samples: int  # n, with this client's
-    shrinkage: float | None  # ρ by vote; None: there has been none
-    wanted: float  # ρ, by vote or not
-    unit: float  # ρ that weights are shared for: that of the total in hand, so that nobody's part loses its meaning
-    scale: float  # ρ τ
-    used: float  # the same for the total in hand, which may have been made for another ρ
-    offset: Array  # (C,)  b
 
 
 class Dual:
@@ -106,11 +73,13 @@ class Dual:
         self._hits = self._vote(gram[:VOTERS, :VOTERS])  # (n, len(SHRINKAGES))
         self._gram: Array | None = gram
         self._factor: tuple[tuple[float, float], Array] | None = None
+        self._scored: tuple[Linear, Array] | None = None
+        self._counted: Part | None = None  # what of this client's part depends on no α
 
     def absorb(self, total: Part | None) -> None:
         """Use this total from now on; None: no other client has shared any. Refuses one that makes no classifier."""
         before, self.total = self.total, total
-        if total is not None and not all(map(algebra.is_finite, self.linear())):
+        if total is not None and not self._read(self.improved, testing=True).is_finite:
             self.total = before
             raise Malformed("the total makes a classifier that is not finite")
 
@@ -120,10 +89,11 @@ class Dual:
         The step begins at the α that were published, which are those in the total: one that is never published is
         taken again. Where none can be made in floating-point numbers, α stay as they are, and the gap is infinite.
         """
-        view = self._view(self.published)
+        view = self._read(self.published)
         alpha, before, _, momentum, last = self.published
-        alpha, before = (each * (view.scale / view.used) for each in (alpha, before))  # the same part of W
-        scores = algebra.double(self._linear(view)(self.vectors))
+        if view.scale != view.used:
+            alpha, before = (each * (view.scale / view.used) for each in (alpha, before))  # the same part of W
+        scores = algebra.double(self.scores(view.linear))
         try:
             reached = self._solve(view, scores, alpha)
         except algebra.Singular:
@@ -134,10 +104,9 @@ class Dual:
         if gap > GROWN * last or float(((alpha - reached) * (reached - before)).sum()) > 0:
             following, speed = 1.0, 0.0  # momentum leads back or astray: start over
         extrapolated = self._within_bounds(reached + speed * (reached - before))
-        as_read = view.unit / view.wanted  # 1, unless some have parts for another ρ than the one that is wanted now
-        extrapolated, reached = (each * as_read for each in (extrapolated, reached))
-        if self.loss == "squared":
-            extrapolated = extrapolated.clip(-MOST_WEIGHT, MOST_WEIGHT)
+        if view.unit != view.wanted:  # some have parts for another ρ than the one that is wanted now
+            extrapolated, reached = (each * (view.unit / view.wanted) for each in (extrapolated, reached))
+            extrapolated = self._within_bounds(extrapolated)
         if not (algebra.is_finite(extrapolated) and math.isfinite(gap)):
             self.improved = self.published
             return math.inf
@@ -154,7 +123,15 @@ class Dual:
 
     def linear(self) -> Linear:
         """Return the current classifier: all clients', or this client's own while there is no other client."""
-        return self._linear(self._view(self.improved, reading=True))
+        return self._read(self.improved, testing=True).linear
+
+    def scores(self, linear: Linear) -> Array:
+        """Return a classifier's scores of this client's samples (n, C). Those of a total's are remembered."""
+        if self.total is None:  # this one is nobody else's, and large
+            return linear(self.vectors)
+        if self._scored is None or self._scored[0] is not linear:
+            self._scored = linear, linear(self.vectors)
+        return self._scored[1]
 
     def by_itself(self) -> Linear:
         """Return the classifier of this client's samples alone, whatever others have shared."""
@@ -179,41 +156,22 @@ class Dual:
             self.total = Part(vectors, weights, shares, hits, centre, *state["total"][5:])
 
     def _average(self, variables: Variables) -> Part:
-        tensors = self.vectors, variables.alpha, self.labels, self._hits
-        vectors, alpha, labels, hits = (algebra.to_numpy(each) for each in tensors)
-        return make_part(vectors, alpha, labels, hits, variables.shrinkage, min(len(labels), VOTERS))
+        vectors, alpha = algebra.to_numpy(self.vectors), algebra.to_numpy(variables.alpha)
+        if self._counted is None:
+            labels, hits = algebra.to_numpy(self.labels), algebra.to_numpy(self._hits)
+            self._counted = count_samples(vectors, labels, hits, alpha.shape[1], min(len(labels), VOTERS))
+        return weigh_samples(self._counted, vectors, alpha, variables.shrinkage)
 
-    def _view(self, variables: Variables, *, reading: bool = False) -> _View:
-        own = self.total is None
-        total = self._average(variables) if self.total is None else self.total
-        dimension = self.vectors.shape[1]
-        centre = algebra.like(total.centre, self.vectors, copy=True)  # products depend on how memory is aligned
-        spread = max(dimension - _square_length(centre), FEWEST * dimension)  # τ: all are √d long
-        counted = own or bool(self.published.alpha.any())
-        samples = total.samples + (0 if counted else len(self.labels))
-        vote = variables.shrinkage
-        if self.fixed is not None:
-            vote = wanted = used = unit = self.fixed * samples
-        elif own and not self.alone:
-            wanted = used = unit = vote or START * samples
-        else:
-            vote = wanted = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples * (1 - total.repeated))]
-            used = _reconcile(total, wanted, reading=reading)
-            unit = wanted  # logistic loss: no weight may be above 1
-            if self.loss == "squared":
-                unit = min(wanted, MOST_UNIT) if total.shrinkage is None else _made_for(total, wanted)
-        shares = algebra.like(total.shares, self.targets)
-        offset = shares if self.loss == "squared" else algebra.log(shares.clip(0.5 / total.samples, None))
-        return _View(total, centre, samples, vote, wanted, unit, wanted * spread, used * spread, offset)
+    def _read(self, variables: Variables, *, testing: bool = False) -> Reading:
+        """Return what these variables' step, or with `testing` a test, needs of the total in hand."""
+        if self.total is None:
+            own = self._average(variables)
+            asked = Asked(own.samples, self.loss, self.fixed, testing)
+            return read_own(own, asked, variables.shrinkage, self.vectors, alone=self.alone)
+        samples = self.total.samples + (0 if self.published.alpha.any() else len(self.labels))
+        return read_shared(self.total, Asked(samples, self.loss, self.fixed, testing), self.vectors)
 
-    def _linear(self, view: _View) -> Linear:
-        total = view.total
-        sums = algebra.double(algebra.like(total.vectors, self.vectors))
-        weights = sums - algebra.like(total.weights, sums)[:, None] * algebra.double(view.centre)
-        weights *= total.samples / view.used
-        return Linear(algebra.like(weights, self.vectors), view.centre, algebra.like(view.offset, self.vectors))
-
-    def _solve(self, view: _View, scores: Array, start: Array) -> Array:
+    def _solve(self, view: Reading, scores: Array, start: Array) -> Array:
         """Return the α that this client's samples would have, if all clients stepped alike."""
         factor = self._factorise(view)
         alpha = start + algebra.cholesky_solve(self._residual(scores) - start, factor)
@@ -225,9 +183,9 @@ class Dual:
             alpha = alpha + algebra.cholesky_solve(residual, factor)
         return alpha
 
-    def _factorise(self, view: _View) -> Array:
+    def _factorise(self, view: Reading) -> Array:
         """Return the Cholesky factor of I + curvature · gram. It changes when clients join, leave or change data."""
-        key = view.scale / view.samples, _square_length(view.centre)
+        key = view.scale / view.samples, view.length
         if self._factor is None or self._factor[0] != key:
             matrix = self._centred(view)
             matrix *= CURVATURE[self.loss]
@@ -238,12 +196,12 @@ class Dual:
             self._factor = key, factor
         return self._factor[1]
 
-    def _centred(self, view: _View) -> Array:
+    def _centred(self, view: Reading) -> Array:
         """Return inner products of this client's vectors, less the common centre, as they count in a step (n, n)."""
-        beside = _multiply(self.vectors, view.centre[None])
+        beside = _multiply(self.vectors, view.linear.centre[None])
         centred = (_square(self.vectors) if self._gram is None else self._gram) - beside
         centred -= beside.T
-        centred += _square_length(view.centre)
+        centred += view.length
         centred *= view.samples / len(self.labels) / view.scale
         return centred
 
@@ -285,32 +243,6 @@ class Dual:
         return hits[np.arange(len(self.labels)) % count]
 
 
-def _reconcile(total: Part, wanted: float, *, reading: bool) -> float:
-    """Return the ρ to scale a total by, which may be made of parts for another one.
-
-    First releases alone are an average of clients' own classifiers, and are read as such. A client that adds to some of
-    them uses the larger ρ, as all clients will then: a W that is too small does no harm.
-    """
-    before, made_for = START * total.samples, _made_for(total, wanted)
-    if total.first < ROUNDED:
-        return made_for
-    return before if reading and total.first > 1 - ROUNDED else max(made_for, before)
-
-
-def _made_for(total: Part, wanted: float) -> float:
-    """Return the ρ that the weights in a total were made for, or `wanted` if none was, or one as good as equal."""
-    if total.shrinkage is None or abs(math.log(total.shrinkage / wanted)) < ROUNDED:
-        return wanted
-    return total.shrinkage
-
-
-def _elect(shares: NDArray[np.floating], voters: float) -> int:
-    """Return the largest shrinkage whose hits are not clearly below the best: (candidates,) shares of all voters."""
-    most = float(shares.max())
-    error = math.sqrt(max(most * (1 - most), 0.0) / max(voters, 1)) / 2  # of a difference on the same samples, roughly
-    return int(np.flatnonzero(shares >= most - error)[-1])
-
-
 def _square(a: Array) -> Array:
     """Return a aᵀ in fp64. Of many rows, each product is computed once: to the same bits, in little more than half."""
     pieces = -(-len(a) // ROWS)
@@ -331,10 +263,6 @@ def _multiply(a: Array, b: Array) -> Array:
     for start in range(0, a.shape[1], PIECE):
         product += a[:, start : start + PIECE] @ b[:, start : start + PIECE].T
     return product
-
-
-def _square_length(vector: Array) -> float:
-    return float(algebra.square(algebra.double(vector)).sum())
 
 
 def as_probabilities(scores: Values, loss: CommonLoss) -> Values:

@@ -15,14 +15,16 @@ from torch import Tensor, nn
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError
 from repshare.learning.common.discriminant import Discriminant
-from repshare.learning.common.dual import Dual, Linear, as_probabilities
+from repshare.learning.common.dual import Dual, as_probabilities
+from repshare.learning.common.reading import Linear
 from repshare.learning.features import ROWS, Made, passes_on
 from repshare.learning.measures import Losses, Score, View, count_hits
+from repshare.learning.models import Network
 from repshare.learning.randomness import numpy_stream
 from repshare.learning.samples import EVALUATION_BATCH, Samples
 from repshare.learning.training import Learner
 from repshare.sharing.representations import may_share
-from repshare.spaces import Backbone, Space, fingerprint
+from repshare.spaces import Backbone
 from repshare.spaces.agreement import Common
 
 FEWEST_HELD = 10  # fewer held-out samples tell nothing, so that none are held out
@@ -46,7 +48,7 @@ class CommonLearner(Learner):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | Network,
         samples: Samples,
         policy: Policy,
         *,
@@ -55,10 +57,10 @@ class CommonLearner(Learner):
         alone: bool = False,
         **given: Any,
     ) -> None:
+        self.common, self.space_name = common, common.name
         super().__init__(model, samples, policy, seed=seed, **given)
         started = time.perf_counter()
         _check_range(common, samples, self.name)
-        self.common, self.made = common, _examine(common.space, samples)
         vectors, spared = embed(common, samples)
         labels = samples.labels.to(samples.device)
         used, held = _divide(self, labels.cpu().numpy(), seed)
@@ -69,6 +71,18 @@ class CommonLearner(Learner):
         if not alone and len(held):
             self.by_itself = self.dual.by_itself()
         self.preparation = time.perf_counter() - started + spared
+
+    def _equip(self, seed: int) -> None:
+        """Do nothing: no network is trained."""
+
+    def _examine(self, samples: Samples) -> Made:
+        """Describe what a vector of the space is made of. A backbone is the user's; other maps are this package's."""
+        space = self.common.space
+        if not isinstance(space, Backbone):
+            return Made(space.dimension, 0, 0, is_inputs=False, source=f"the space {space.name}")
+        example, _ = samples.batch(torch.arange(min(ROWS, len(samples))))
+        layers, parameters = space.size
+        return Made(space.dimension, layers, parameters, passes_on(space, example))
 
     def _begin(self, vectors: Tensor, labels: Tensor, *, alone: bool) -> Dual | Discriminant:
         """Return what learns from these samples."""
@@ -86,7 +100,7 @@ class CommonLearner(Learner):
     def train(self) -> Losses:
         """Improve this client's dual variables against the total that was collected last."""
         linear = self.dual.linear()
-        scores = linear(self.dual.vectors)
+        scores = self.dual.scores(linear)
         loss = nn.functional.cross_entropy(scores.double(), self.dual.labels)
         gap = self.dual.improve()
         self.left_out["steps"] += gap is not None and not math.isfinite(gap)
@@ -103,6 +117,13 @@ class CommonLearner(Learner):
             doubt=_doubt(together, alone),
         )
 
+    def snapshot(self) -> Any:
+        """Return nothing: a step whose numbers are not finite is not made, see `Dual.improve`."""
+
+    def take_back(self, before: Any) -> bool:
+        """Return that nothing had to be undone."""
+        return False
+
     def publish(self) -> None:
         """Note that the part that was shared is in the total from now on."""
         self.dual.publish()
@@ -117,7 +138,7 @@ class CommonLearner(Learner):
     def evaluate(self, samples: Samples) -> Score:
         """Count how many of these samples the current classifier gets right. Clients of one total share it."""
         vectors, linear, last = self.embed_once(samples), self.classifier(), _tested.get(samples)
-        if last is None or last.vectors is not vectors or not all(map(torch.equal, last.linear, linear)):
+        if last is None or last.vectors is not vectors or not _same(last.linear, linear):
             score = count_hits(linear(vectors).argmax(1).cpu(), samples.labels, self.network.classes)
             last = _tested[samples] = _Tested(vectors, linear, score)
         return last.score
@@ -147,7 +168,7 @@ class CommonLearner(Learner):
 
     def embed_once(self, samples: Samples) -> Tensor:
         """Return the vectors of test samples, which clients of one process share."""
-        kept, key = _embedded.setdefault(samples, {}), fingerprint(self.common.space)
+        kept, key = _embedded.setdefault(samples, {}), self.space_name
         if key not in kept:
             kept.clear()  # of another run
             kept[key], _ = embed(self.common, samples)
@@ -169,13 +190,8 @@ class CommonLearner(Learner):
         return together, alone
 
 
-def _examine(space: Space, samples: Samples) -> Made:
-    """Describe what a vector of the space is made of. A backbone is the user's; other maps are this package's."""
-    if not isinstance(space, Backbone):
-        return Made(space.dimension, 0, 0, is_inputs=False, source=f"the space {space.name}")
-    example, _ = samples.batch(torch.arange(min(ROWS, len(samples))))
-    layers, parameters = space.size
-    return Made(space.dimension, layers, parameters, passes_on(space, example))
+def _same(one: Linear, other: Linear) -> bool:
+    return one is other or all(map(torch.equal, one, other))
 
 
 def _check_range(common: Common, samples: Samples, name: str) -> None:

@@ -47,6 +47,17 @@ class PairedLearner(CommonLearner):
         self.samples, self._held_samples = samples.part(rest.nonzero()[:, 0]), samples.part(self.held_rows)
         self.mixture = Mixture(1.0, 1.0)
 
+    def _equip(self, seed: int) -> None:
+        Learner._equip(self, seed)
+
+    def snapshot(self) -> Any:
+        """Return a copy of the state, to which `take_back` may return."""
+        return Learner.snapshot(self)
+
+    def take_back(self, before: Any) -> bool:
+        """Undo training that left the network with numbers that are not finite, and were before."""
+        return Learner.take_back(self, before)
+
     def train(self) -> Losses:
         """Improve the dual variables, train the network, and choose how to mix them."""
         losses = CommonLearner.train(self)

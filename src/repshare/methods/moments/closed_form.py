@@ -11,8 +11,8 @@ from torch import Tensor
 
 from repshare.config import Policy
 from repshare.errors import ConfigError
-from repshare.learning.common.dual import Linear
 from repshare.learning.common.learner import CommonLearner
+from repshare.learning.common.reading import Linear
 from repshare.methods import averaging, policies
 from repshare.sharing import wire
 
@@ -46,6 +46,10 @@ class Given:
     def linear(self) -> Linear:
         """Return everybody's classifier; before there is one, the client's shares of the classes."""
         return self._nothing if self.total is None else self.total.linear
+
+    def scores(self, linear: Linear) -> Tensor:
+        """Return a classifier's scores of this client's samples (n, C)."""
+        return linear(self.vectors)
 
     def state(self) -> dict[str, Any]:
         """Return what another of the same samples needs to continue to the same bits."""

@@ -1,0 +1,154 @@
+"""A total, as a client reads it: the common classifier that it makes, and what a client's own step needs of it.
+
+Clients of one process that got the same total read it alike, so that what follows from it is computed once, not once a
+client: to the same bits, since it is computed in the same way for any one of them.
+"""
+
+import math
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.config import CommonLoss
+from repshare.sharing.parts import SHRINKAGES, Part
+from repshare.spaces import algebra
+from repshare.spaces.algebra import Array
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+START = 1e-4  # ρ / n before anyone knows n: close to what votes come to with a thousand samples
+MOST_UNIT = 1.0  # ρ that weights are shared for: clients that have just met may elect a much larger one
+ROUNDED = 0.02  # by how much fp16 may change a shrinkage
+FEWEST = 0.01  # of d: τ is at least so much, also where all vectors are alike
+
+
+class Linear(NamedTuple):
+    """A linear classifier in a space: of tensors, or of arrays where there is no PyTorch."""
+
+    weights: "Tensor"  # (C, d)
+    centre: "Tensor"  # (d,)
+    offset: "Tensor"  # (C,)
+
+    def __call__(self, vectors: "Tensor") -> "Tensor":
+        """Map vectors (n, d) to scores (n, C)."""
+        return vectors @ self.weights.T + (self.offset - self.weights @ self.centre)
+
+
+class Reading(NamedTuple):
+    """A client's knowledge of all samples: from the total, or from its own samples alone."""
+
+    samples: int  # n, with this client's
+    shrinkage: float | None  # ρ by vote; None: there has been none
+    wanted: float  # ρ, by vote or not
+    unit: float  # ρ that weights are shared for: that of the total in hand, so that nobody's part loses its meaning
+    scale: float  # ρ τ
+    used: float  # the same for the total in hand, which may have been made for another ρ
+    length: float  # of the centre, squared
+    linear: Linear
+    is_finite: bool  # whether all numbers of the classifier are
+
+
+class Asked(NamedTuple):
+    """All that a client's reading of a total depends on, besides the total."""
+
+    samples: int  # of all clients, with this one's
+    loss: CommonLoss
+    fixed: float | None  # ρ / n, where it is not voted on
+    testing: bool = False  # whether the classifier is to be used as it is; else this client is about to improve it
+
+
+_last: tuple[Part | None, dict[Hashable, Any]] = None, {}  # the total that was read last, and what was made of it
+
+
+def read_shared(total: Part, asked: Asked, like: Array) -> Reading:
+    """Return the reading of a total that other clients of this process may have, too. `like`: a client's vectors."""
+    global _last  # replaced as a whole: another thread's may be another total
+    last = _last
+    if last[0] is not total:
+        last = _last = total, {}
+    made, place = last[1], algebra.place(like)
+
+    def once(key: Hashable, make: Callable[[], Any]) -> Any:
+        if (place, key) not in made:
+            made[place, key] = make()
+        return made[place, key]
+
+    def make() -> Reading:
+        reading = _elect_and_read(total, asked, like)
+        linear = once((reading.used, asked.loss), lambda: reading.linear)  # most questions lead to the same one
+        return reading._replace(linear=linear)
+
+    reading: Reading = once(asked, make)
+    return reading
+
+
+def read_own(own: Part, asked: Asked, vote: float | None, like: Array, *, alone: bool) -> Reading:
+    """Return the reading of a client's own part, while nobody else has shared any; `vote`: ρ that it was made for."""
+    if alone or asked.fixed is not None:
+        return _elect_and_read(own, asked, like)
+    wanted = vote or START * asked.samples
+    return _read(own, asked, like, vote, wanted, wanted, wanted)
+
+
+def _elect_and_read(total: Part, asked: Asked, like: Array) -> Reading:
+    if asked.fixed is not None:
+        fixed = asked.fixed * asked.samples
+        return _read(total, asked, like, fixed, fixed, fixed, fixed)
+    wanted = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples * (1 - total.repeated))]
+    unit = wanted  # logistic loss: no weight may be above 1
+    if asked.loss == "squared":
+        unit = min(wanted, MOST_UNIT) if total.shrinkage is None else _made_for(total, wanted)
+    return _read(total, asked, like, wanted, wanted, unit, _reconcile(total, wanted, testing=asked.testing))
+
+
+def _read(
+    total: Part, asked: Asked, like: Array, vote: float | None, wanted: float, unit: float, used: float
+) -> Reading:
+    dimension = like.shape[1]
+    centre = algebra.like(total.centre, like, copy=True)  # products depend on how memory is aligned
+    length = square_length(centre)
+    spread = max(dimension - length, FEWEST * dimension)  # τ: all are √d long
+    shares = algebra.double(algebra.like(total.shares, like))
+    offset = shares if asked.loss == "squared" else algebra.log(shares.clip(0.5 / total.samples, None))
+    sums = algebra.double(algebra.like(total.vectors, like))
+    weights = sums - algebra.like(total.weights, sums)[:, None] * algebra.double(centre)
+    weights *= total.samples / (used * spread)
+    linear = Linear(algebra.like(weights, like), centre, algebra.like(offset, like))
+    is_finite = all(map(algebra.is_finite, linear))
+    return Reading(
+        asked.samples, vote, wanted, unit, wanted * spread, used * spread, length, linear, is_finite=is_finite
+    )
+
+
+def _reconcile(total: Part, wanted: float, *, testing: bool) -> float:
+    """Return the ρ to scale a total by, which may be made of parts for another one.
+
+    First releases alone are an average of clients' own classifiers, and are read as such. A client that adds to some of
+    them uses the larger ρ, as all clients will then: a W that is too small does no harm.
+    """
+    before, made_for = START * total.samples, _made_for(total, wanted)
+    if total.first < ROUNDED:
+        return made_for
+    return before if testing and total.first > 1 - ROUNDED else max(made_for, before)
+
+
+def _made_for(total: Part, wanted: float) -> float:
+    """Return the ρ that the weights in a total were made for, or `wanted` if none was, or one as good as equal."""
+    if total.shrinkage is None or abs(math.log(total.shrinkage / wanted)) < ROUNDED:
+        return wanted
+    return total.shrinkage
+
+
+def _elect(shares: NDArray[np.floating], voters: float) -> int:
+    """Return the largest shrinkage whose hits are not clearly below the best: (candidates,) shares of all voters."""
+    most = float(shares.max())
+    error = math.sqrt(max(most * (1 - most), 0.0) / max(voters, 1)) / 2  # of a difference on the same samples, roughly
+    return int(np.flatnonzero(shares >= most - error)[-1])
+
+
+def square_length(vector: Array) -> float:
+    """Return the square of a vector's length, in fp64."""
+    return float(algebra.square(algebra.double(vector)).sum())
