@@ -49,11 +49,15 @@ def test_a_crowd_has_the_same_bits_with_few_in_memory_and_with_workers(splits, e
         assert bits(run, splits, two) == expected
 
 
+@pytest.mark.parametrize("method", ["CS", "RS"])
 @pytest.mark.parametrize("size", [1, 7])
-def test_it_does_not_matter_how_many_are_handled_at_once(splits, inline, expected, monkeypatch, size):
+def test_it_does_not_matter_how_many_are_handled_at_once(splits, inline, monkeypatch, method, size):
+    """In RS, each client gets an answer of its own."""
+    run = make_run(method, 0, replace(CROWD, rounds=3))
+    expected = bits(run, splits, inline)
     monkeypatch.setattr(rounds, "AT_ONCE", size)
-    monkeypatch.setattr(rounds, "PLAYED_AT_ONCE", 2 * size)
-    assert bits(make_run("CS", 0, CROWD), splits, inline) == expected
+    monkeypatch.setattr(rounds, "PLAYED_AT_ONCE", 3 * size)
+    assert bits(run, splits, inline) == expected
 
 
 def test_a_crowd_that_was_interrupted_goes_on_to_the_same_bits(splits, inline, expected, tmp_path):

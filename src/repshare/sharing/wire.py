@@ -216,7 +216,7 @@ def _encode(
     described = tuple((name, array.dtype.str, array.shape) for name, array in arrays.items())
     said = [(name, value) for name, value in meta.items() if value is not None]
     head, order = _head(described, (("kind", kind), ("means", len(means.labels)), *said))
-    return b"".join([head, *(arrays[name].tobytes() for name in order)])
+    return b"".join([head, *(np.ascontiguousarray(arrays[name]).data for name in order)])
 
 
 def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, dict[str, Any]]:
