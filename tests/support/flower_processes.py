@@ -58,6 +58,7 @@ class Flower:
         self.folder, self.port, self.processes = folder, find_port(), []
         proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), outside.url)
         own = {"FLWR_HOME": str(folder / "home"), "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+        own["RAY_ADDRESS"] = "local"  # its simulation would join a Ray cluster that another test has started here
         plain = {name: value for name, value in os.environ.items() if name not in QUIET}
         self.environment = plain | proxies | own | (QUIET if quiet else {}) | {"PATH": f"{BIN}:{os.environ['PATH']}"}
         (folder / "home").mkdir()
