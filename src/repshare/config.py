@@ -168,7 +168,7 @@ class Setting:
     partition: Literal["uniform", "dirichlet", "shards", "unequal", "drawn"] = "uniform"
     """How samples are divided among clients. uniform: at random, in equal parts (the paper).
     unequal: at random, in parts of unequal size. dirichlet: each class in Dirichlet(alpha) proportions.
-    shards: a few classes for each client. drawn: each client draws its own samples, which others may have, too."""
+    shards: a few classes for each client. drawn: samples may repeat among clients."""
     alpha: float = 0.5
     """dirichlet: smaller values make clients' classes more unequal."""
     classes_per_client: int = 2

@@ -492,7 +492,7 @@ def test_the_version_is_told(capsys):
         ("compare --name --json", "--name needs a value: --name NAME. See `repshare compare --help`"),
         ("compare --json=yes", "--json takes no value. See `repshare compare --help`"),
         ("compare --partition unifrom", "partition cannot be 'unifrom': did you mean uniform? "),
-        ("compare --partition x", "partition cannot be 'x': choose uniform, dirichlet, shards or unequal. "),
+        ("compare --partition x", "partition cannot be 'x': choose uniform, dirichlet, shards, unequal or drawn. "),
         ("compare digits", "unexpected argument 'digits'. See `repshare compare --help`"),
         ("run", "METHOD is missing. See `repshare run --help`"),
         ("peer --key a", "--party FILE.PY:FUNCTION and --name NAME are missing. See `repshare peer --help`"),
