@@ -140,14 +140,15 @@ def test_dp_sgd_leaves_out_gradients_that_are_not_finite_and_tells(value):
 class Bursting(nn.Module):
     """A layer that spoils what it remembers: what training may do to a model without a step that is not finite."""
 
-    def __init__(self):
+    def __init__(self, value=math.nan):
         super().__init__()
+        self.value = value
         self.register_buffer("seen", torch.zeros(1))
         self.register_buffer("mask", torch.tensor([-math.inf]))  # as attention has; it was so from the start
 
     def forward(self, inputs):
         if self.training and len(inputs) == 7:
-            self.seen.fill_(math.nan)
+            self.seen.fill_(self.value)
         return inputs
 
 
@@ -163,6 +164,13 @@ def test_training_that_spoils_a_model_is_undone_and_its_state_never_kept(tmp_pat
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     state.restore()  # what was kept is the last that was good
     assert client.round_number == 1
+
+
+def test_numbers_whose_squares_overflow_are_finite_all_the_same():
+    model = nn.Sequential(nn.Flatten(), Bursting(1e30), nn.Linear(64, 84), nn.Tanh(), nn.Linear(84, 10))
+    client = Client(model, samples(47), policy=Policy(batch_size=40))
+    assert client.round().trouble is None
+    assert model[1].seen == 1e30
 
 
 def test_weights_beyond_all_bounds_are_taken_back():

@@ -1,9 +1,10 @@
 """A learner's state as nested containers of tensors: a copy to go back to, and what in it is not finite."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 
 def copy_state(state: Any) -> Any:
@@ -20,15 +21,28 @@ def copy_state(state: Any) -> Any:
     return state
 
 
-def find_broken(state: Any, place: str = "") -> set[str]:
+def seems_finite(state: Any) -> bool:
+    """Return whether all numbers of a state are finite, by their length: False, too, where that overflows."""
+    return bool(get_total_norm(tensor for _, tensor in _numbers(state)).isfinite())
+
+
+def find_broken(state: Any) -> set[str]:
     """Return where in the state numbers are not finite."""
+    return {place for place, tensor in _numbers(state) if not tensor.isfinite().all()}
+
+
+def _numbers(state: Any, place: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of floating-point numbers, each with its place."""
     match state:
         case Tensor():
-            return {place} if state.is_floating_point() and not state.isfinite().all() else set()
+            if state.is_floating_point():
+                yield place, state
+            return
         case Mapping():
             parts: Iterable[tuple[Any, Any]] = state.items()
         case list() | tuple():
             parts = enumerate(state)
         case _:
-            return set()
-    return {broken for key, value in parts for broken in find_broken(value, f"{place}/{key}")}
+            return
+    for key, value in parts:
+        yield from _numbers(value, f"{place}/{key}")

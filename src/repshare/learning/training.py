@@ -21,7 +21,7 @@ from repshare.learning.optimizers import OPTIMIZERS
 from repshare.learning.precision import choose_compute, is_large
 from repshare.learning.randomness import derive, numpy_stream, torch_stream
 from repshare.learning.samples import EVALUATION_BATCH, LARGE_EVALUATION_BATCH, Samples
-from repshare.learning.states import copy_state, find_broken
+from repshare.learning.states import copy_state, find_broken, seems_finite
 from repshare.sharing.representations import Floats, Integers, Protection
 
 
@@ -250,8 +250,8 @@ class Learner:
 
     def take_back(self, before: Any) -> bool:
         """Undo training that left numbers that are not finite, and were before; return whether it had to."""
-        broken = find_broken(self.state())
-        undo = bool(broken and broken - find_broken(before))
+        after = self.state()
+        undo = not seems_finite(after) and bool(find_broken(after) - find_broken(before))
         if undo:
             self.load_state(before)
         return undo
