@@ -82,6 +82,7 @@ def find_contenders(results: Results) -> list[Contender]:
             found.append(Contender(name, peer, python, script, count))
     found.append(Contender("repshare Inline", "inline", here, "repshare_fedavg.py", 0))
     found.append(Contender(f"repshare Processes({CORES})", "repshare", here, "repshare_fedavg.py", CORES))
+    found.append(Contender("PyTorch's convolutions alone", "convolutions", here, "convolutions.py", CORES))
     return found
 
 
