@@ -31,14 +31,17 @@ WHOLE = {  # commands that are measured until they end
     IMPORT: ["-c", "import torch"],
     "repshare --help": ["-m", "repshare", "--help"],
 }
-LEARNING = [f"{command}{where}" for command in ("compare", "run RS", "run CS", "run FL") for where in ("", " --inline")]
+LEARNING = [
+    f"{command}{where}" for command in ("compare", "run RS", "run CS", "run FL") for where in ("", " --workers 2")
+]
 SETTING = ["--dataset", "digits", "--clients", "3", "--rounds", "1", "--name", "first"]
 HEAD = """# Time until the first record is on disk
 
 `python benchmarks/startup.py`: digits, 3 clients, one round, {cores} cores; medians of {turns} turns, in each of which
-every case was measured once. `compare` begins with the first of the usual methods (CL). With worker processes, unless
-it says `--inline`. Wall: from the start of the process until `records.jsonl` has its first line (`import torch` and
-`--help`: until the process has ended), and the quickest turn. Processor: of all processes together until then.
+every case was measured once. `compare` begins with the first of the usual methods (CL). Work begins in the command's
+own process, unless it says `--workers 2`. Wall: from the start of the process until `records.jsonl` has its first line
+(`import torch` and `--help`: until the process has ended), and the quickest turn. Processor: of all processes together
+until then.
 ×: the ratio to `import torch` in the same turn, median. Features of a common space are computed in every turn.
 Load average during the last minutes: {load}; with more than two, other work delayed all of them.
 

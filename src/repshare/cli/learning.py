@@ -18,7 +18,7 @@ from repshare.cli.privacy import policy_warnings
 from repshare.config import METHODS, Setting
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least
-from repshare.imports import check_installed
+from repshare.imports import check_installed, no_collection
 from repshare.results import terminal
 from repshare.results.records import Folder
 from repshare.simulation import starting
@@ -48,7 +48,7 @@ class Output:
     """Folder or address of an MLflow server that gets the curves, too."""
     json: Json = False
     workers: int | None = None
-    """Number of worker processes. Default: one for each core, at most one for each client."""
+    """Number of worker processes. Default: after two seconds of work, one for each core, at most one a client."""
     inline: bool = False
     """Use no worker processes. This is slower, and easier to debug."""
     ray: str | None = None
@@ -106,13 +106,14 @@ def _compare(
 ) -> None:
     check_seeds(seeds)
     check_installed("torch", "matplotlib")
-    if not output.inline and output.ray is None:
+    if output.workers is not None and not output.inline and output.ray is None:
         starting.prepare()
-    from repshare.data.public import describe_public
-    from repshare.experiments import comparison
-    from repshare.methods import find_method
-    from repshare.results import findings
-    from repshare.simulation.plan import has_space, resolve
+    with no_collection():
+        from repshare.data.public import describe_public
+        from repshare.experiments import comparison
+        from repshare.methods import find_method
+        from repshare.results import findings
+        from repshare.simulation.plan import has_space, resolve
 
     console = Console(stderr=output.json)
     if methods == METHODS and len(set(setting.model)) > 1:
@@ -128,7 +129,7 @@ def _compare(
     for warning in policy_warnings(setting.policy, in_space=all(method.in_space for method in chosen)):
         terminal.say(console, warning, "yellow")
     runs = comparison.plan_comparison(setting, methods, seeds, splits)
-    pool = make_workers(output, setting.clients)
+    pool = make_workers(output, setting.clients, setting.device)
     described = comparison.describe(runs, setting)
     folder = Folder(_folder(output, command, setting), described, resume=output.resume, grows=True)
     hint, kept = f"resume with --name {folder.path.name} --resume", output.keep_models
@@ -220,9 +221,10 @@ def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Spl
         return fetch(fallback), replace(setting, dataset=fallback)
 
 
-def make_workers(output: Output, clients: int) -> "AbstractContextManager[Workers]":
+def make_workers(output: Output, clients: int, device: str = "cpu") -> "AbstractContextManager[Workers]":
     """Return workers for this number of clients: processes, a cluster, or this process."""
     from repshare.simulation import Inline, Processes
+    from repshare.simulation.growing import Growing
 
     if (output.workers or 0) > clients:
         raise ConfigError(f"{output.workers} workers are too many for {clients} clients: at most one for each")
@@ -232,7 +234,9 @@ def make_workers(output: Output, clients: int) -> "AbstractContextManager[Worker
         return Cluster(output.ray, output.workers, output.resident)
     if output.inline:
         return Inline(output.resident)
-    return Processes(output.workers or min(clients, os.cpu_count() or 1), output.resident)
+    count = output.workers or min(clients, os.cpu_count() or 1)
+    begin_here = output.workers is None and device == "cpu"  # elsewhere this process would keep memory of the device
+    return Growing(count, output.resident) if begin_here else Processes(count, output.resident)
 
 
 def check_seeds(seeds: int) -> None:

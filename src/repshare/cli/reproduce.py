@@ -104,7 +104,7 @@ def reproduce(
             duration = in_words(estimate(left, fetch, cores))
             terminal.say(console, f"{len(left)} of {len(cells)} cells to do: about {duration} here")
             total, hint = sum(cell.run.setting.rounds for cell in left), "the same command continues from here"
-            with make_workers(Output(workers=workers), clients) as pool:
+            with make_workers(Output(workers=workers or cores), clients) as pool:
                 show_progress(fill(experiment, left, fetch, folder, pool), total, console, hint)
         held = folder.records.read()
         most = max([seeds, *(line.get("seed", 0) + 1 for line in held)])
