@@ -11,7 +11,7 @@ from repshare.errors import RepshareError
 
 MOST_AT_ONCE = 128  # items in a batch
 BATCH_BYTES = 16_000_000  # that the items of a batch take, or one
-QUICK_BYTES = 1_000_000  # likewise, of one that is prepared in the event loop: a few milliseconds
+QUICK_BYTES = 2_000_000  # likewise, of one that is prepared in the event loop: a few milliseconds
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -71,7 +71,7 @@ class Batcher:
             batch, loop = self._take_batch(), asyncio.get_running_loop()
             items = [each.item for each in batch]
             finish: Callable[[], Sequence[Any]] = partial(batch[0].function, items)
-            if (prepare := batch[0].prepare) and sum(each.size for each in batch) <= QUICK_BYTES:
+            if (prepare := batch[0].prepare) and batch[0].size <= QUICK_BYTES:
                 with suppress(RepshareError):  # the function will say so itself
                     finish = prepare(items)
 
@@ -88,11 +88,12 @@ class Batcher:
 
     def _take_batch(self) -> list[_Work]:
         """Remove and return the next items for one function: as many as fit into a batch, always one."""
-        function, batch, left, total = self._waiting[0].function, list[_Work](), list[_Work](), 0
+        first, batch, left, total = self._waiting[0], list[_Work](), list[_Work](), 0
+        most = QUICK_BYTES if first.prepare and first.size <= QUICK_BYTES else BATCH_BYTES
         for work in self._waiting:
-            fits = work.function == function and len(batch) < MOST_AT_ONCE
+            fits = work.function == first.function and len(batch) < MOST_AT_ONCE
             total += work.size if fits else 0
-            (batch if fits and (not batch or total <= BATCH_BYTES) else left).append(work)
+            (batch if fits and (not batch or total <= most) else left).append(work)
         self._waiting = left
         return batch
 
