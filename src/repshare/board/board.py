@@ -100,7 +100,11 @@ class Board:
         return self._accept(bodies, self.store.prepare)
 
     def _accept(
-        self, bodies: Sequence[tuple[str, bytes]], begin: Callable[[Work], Callable[[], Entered]], *, joined: bool = False
+        self,
+        bodies: Sequence[tuple[str, bytes]],
+        begin: Callable[[Work], Callable[[], Entered]],
+        *,
+        joined: bool = False,
     ) -> Callable[[], list[int | RepshareError]]:
         """Begin a transaction that accepts these releases; return the function that ends it."""
         outcomes: list[int | RepshareError] = [0] * len(bodies)

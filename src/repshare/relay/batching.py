@@ -7,8 +7,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from repshare.errors import RepshareError
-
 MOST_AT_ONCE = 128  # items in a batch
 BATCH_BYTES = 16_000_000  # that the items of a batch take, or one
 QUICK_BYTES = 2_000_000  # likewise, of one that is prepared in the event loop: a few milliseconds
@@ -72,7 +70,7 @@ class Batcher:
             items = [each.item for each in batch]
             finish: Callable[[], Sequence[Any]] = partial(batch[0].function, items)
             if (prepare := batch[0].prepare) and batch[0].size <= QUICK_BYTES:
-                with suppress(RepshareError):  # the function will say so itself
+                with suppress(Exception):  # whatever it is, the function will meet it, too, and say so
                     finish = prepare(items)
 
             def work() -> None:

@@ -104,7 +104,7 @@ class Service:
         size: int = 0,
         prepare: Prepare[Item, Result] | None = None,
     ) -> Result:
-        """Do something that writes to the store, likewise; `prepare` does all but the waiting, where that is quicker."""
+        """Do something that writes to the store, likewise; `prepare` does all but the waiting, where that is quick."""
         return await self._writing.do(function, item, size, prepare if self.database.near else None)
 
     async def change(self, function: Callable[[], Result]) -> Result:
