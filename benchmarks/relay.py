@@ -1,9 +1,10 @@
 """How fast is a relay beside a bare endpoint, and does it stay so with many clients? Writes benchmarks/relay.md.
 
 A round trip is a publish and a collect. The bare endpoint is asked the same two requests with the same number of bytes
-each way, and only reads and answers. Servers take turns, so that a slow minute of the machine slows all of them.
+each way, and only reads and answers; beside stores on a disk there is another that also has each body on the disk.
+Servers take turns, so that a slow minute of the machine slows all of them.
 
-    python benchmarks/relay.py                                              # all of it, half an hour
+    python benchmarks/relay.py                                              # all of it, about a quarter of an hour
     python benchmarks/relay.py --stores SQLite --keep part.json             # a part; then, of several parts:
     python benchmarks/relay.py --parts part.json other.json
 """
@@ -29,6 +30,7 @@ STORES = ("memory", "SQLite", "Redis")
 REGISTERED = (10, 1_000, 100_000)
 CONCURRENT = (1, 16, 64)
 TURNS, SECONDS = 3, 1.5
+BARE, KEPT = 0, -1  # in place of a relay's registered clients
 
 
 def main() -> None:
@@ -68,15 +70,18 @@ def measure(
         relays = dict(stack.enter_context(start_relays(store, registered, Path(folder))))
         echo = stack.enter_context(start_echo(Path(folder)))
         bare = [echo_pair(next(iter(relays.values())))]
+        servers = {**relays, BARE: (echo, bare)}
+        if store != "memory":
+            servers[KEPT] = stack.enter_context(start_echo(Path(folder), Path(folder) / "kept")), bare
         for clients in concurrent:
-            loads: dict[int, list[Load]] = {number: [] for number in (0, *relays)}
+            loads: dict[int, list[Load]] = {number: [] for number in servers}
             for _ in range(turns):
-                for number, (server, pairs) in {**relays, 0: (echo, bare)}.items():
+                for number, (server, pairs) in servers.items():
                     found = run(server.port, pairs, clients=clients, seconds=seconds, processor=server.processor)
                     loads[number].append(found)
             for number, (server, _) in relays.items():
                 used, sync = memory([server.pid]), disk_seconds(Path(folder))
-                yield Case(store, number, clients, loads[number], loads[0], used, sync)
+                yield Case(store, number, clients, loads[number], loads[BARE], used, sync, loads.get(KEPT, []))
 
 
 @contextmanager

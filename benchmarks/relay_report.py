@@ -3,7 +3,7 @@
 import platform
 import re
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -19,6 +19,7 @@ HEADINGS = (
     "concurrent",
     "round trips/s",
     "of bare",
+    "of bare, kept",
     "p50 ms",
     "p99 ms",
     "collect p50 ms",
@@ -37,7 +38,8 @@ INTRODUCTION = """\
 
 A round trip is a publish and a collect of MNIST's size (C = 10, d' = 84, M↑ = M↓ = 1, fp32), with a token, by one of up
 to 1,000 active clients at random. *Bare* is a FastAPI endpoint under the same uvicorn that reads and answers as many
-bytes in as many requests, and does nothing else. One process each, one load generator; all took turns. Made by
+bytes in as many requests, and does nothing else; *bare, kept* also has each body on the disk (fdatasync) before it
+answers, one after the other. One process each, one load generator; all took turns. Made by
 `benchmarks/relay.py`.
 """
 NOTES = """\
@@ -58,11 +60,17 @@ class Case:
     bare: list[Load]
     memory: int  # bytes
     sync: float  # seconds that the disk takes to keep a block
+    kept: list[Load] = field(default_factory=list)  # of the bare endpoint that has each body on the disk
 
     @property
     def shares(self) -> list[float]:
         """Of the bare endpoint's round trips, turn by turn."""
-        return [relay.rate / bare.rate for relay, bare in zip(self.relay, self.bare, strict=True)]
+        return compare_rates(self.relay, self.bare)
+
+    @property
+    def shares_of_kept(self) -> list[float]:
+        """Of those of the endpoint that has each body on the disk; none where the store is in memory."""
+        return compare_rates(self.relay, self.kept) if self.kept else []
 
     @property
     def collect(self) -> float:
@@ -76,7 +84,8 @@ class Case:
             f"{self.registered:,}",
             str(self.concurrent),
             f"{median(load.rate for load in self.relay):,.0f}",
-            f"{median(self.shares):.2f} ({min(self.shares):.2f}–{max(self.shares):.2f})",
+            describe_shares(self.shares),
+            describe_shares(self.shares_of_kept),
             *(milliseconds([percentile(load.trips, q) for load in self.relay]) for q in (50, 99)),
             *(milliseconds([percentile(load.collects, q) for load in self.relay]) for q in (50, 99)),
             milliseconds([percentile(load.trips, 50) for load in self.bare]),
@@ -94,7 +103,8 @@ class Case:
 
 def read_cases(kept: list[dict[str, Any]]) -> list[Case]:
     """Cases as they were kept."""
-    turns = ({name: [Load(**load) for load in case[name]] for name in ("relay", "bare")} for case in kept)
+    names = ("relay", "bare", "kept")
+    turns = ({name: [Load(**load) for load in case.get(name, [])] for name in names} for case in kept)
     return [Case(**{**case, **loads}) for case, loads in zip(kept, turns, strict=True)]
 
 
@@ -138,7 +148,20 @@ def read_shares(cases: list[Case]) -> list[str]:
         )
         if listed:
             lines.append(f"{store}: of the bare endpoint's round trips {listed} concurrent; target {target:.2f}.")
+        if listed := read_kept([case for case in cases if case.store == store and case.kept]):
+            lines.append(f"{store}: an endpoint that only has each body on the disk, one by one, reaches {listed}.")
     return lines
+
+
+def read_kept(cases: list[Case]) -> str:
+    """The rate of the endpoint that syncs once a body, by concurrency, and its share of the bare one's."""
+    limits = {
+        case.concurrent: (median(load.rate for load in case.kept), median(compare_rates(case.kept, case.bare)))
+        for case in cases
+    }
+    return ", ".join(
+        f"{rate:,.0f} round trips/s with {clients} ({share:.2f} of bare)" for clients, (rate, share) in limits.items()
+    )
 
 
 def read_growth(cases: list[Case]) -> list[str]:
@@ -166,6 +189,15 @@ def read_bytes(cases: list[Case]) -> str:
         f"answers included; the formula (M + 1)·C·d'·4 says {VALUES:,} each way ({sent / VALUES - 1:+.0%}, "
         f"{received / VALUES - 1:+.0%})."
     )
+
+
+def compare_rates(some: list[Load], others: list[Load]) -> list[float]:
+    """Some server's round trips as shares of another's, turn by turn."""
+    return [one.rate / other.rate for one, other in zip(some, others, strict=True)]
+
+
+def describe_shares(shares: list[float]) -> str:
+    return f"{median(shares):.2f} ({min(shares):.2f}–{max(shares):.2f})" if shares else ""
 
 
 def percentile(values: list[float], q: float) -> float:

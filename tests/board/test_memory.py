@@ -6,7 +6,7 @@ import pytest
 from repshare.board import Board, Wants
 from repshare.board.memory import BoardMemory, Releases, Remembered
 from repshare.board.totals import read_totals
-from repshare.errors import StoreError
+from repshare.errors import Malformed, StoreError
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack
 from repshare.sharing.task import Task
@@ -46,6 +46,23 @@ def test_processes_that_take_turns_see_each_others_changes(tmp_path, observed):
     assert not boards[1].find_faults()
     for each in processes:
         each.close()
+
+
+def test_prepared_releases_are_accepted_and_remembered_once_they_are_kept(tmp_path):
+    database = SqliteDatabase(tmp_path / "relay.db")
+    store = database.store("task")
+    one = board(store)
+    one.accept("a", body(1))
+    before = one.teach("nobody", WANTS)
+    finish = one.prepare_all([("a", body(2, 2)), ("b", b"nonsense"), ("c", body(3))])
+    assert one.glance("nobody", WANTS) == (1, before)
+    version, refused, last = finish()
+    assert (version, last) == (2, 3)
+    assert isinstance(refused, Malformed)
+    assert one.teach("nobody", WANTS) == from_the_store(store)
+    assert not one.find_faults()
+    assert [type(each) for each in one.prepare_all([("b", b"nonsense")])()] == [Malformed]  # without a transaction
+    database.close()
 
 
 def test_a_backup_in_place_of_a_board_of_the_same_version_is_told_apart():

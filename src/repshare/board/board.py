@@ -8,6 +8,7 @@ aggregate is made from all clients' means of a class, or of many drawn at random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from repshare.board import buffers, outliers, repairs
@@ -26,6 +27,8 @@ from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction
 
 EXPIRED_AT_ONCE = 10  # releases, in one transaction: others come in between
 STRANGE = 4.0  # times the usual distance from the others: an outlier
+Entered = tuple[Core, list[int]]  # a board's core, and which of several releases changed it
+Work = Callable[[Transaction], Entered]
 MOST_COMPARED = 2**22  # numbers that outliers are found by: where there are more, by the first classes and clients
 
 
@@ -87,6 +90,23 @@ class Board:
 
         `joined`: these clients are relays, and may share their clients' totals.
         """
+        return self._accept(bodies, lambda work: partial(self.store.transact, work), joined=joined)()
+
+    def prepare_all(self, bodies: Sequence[tuple[str, bytes]]) -> Callable[[], list[int | RepshareError]]:
+        """Do the same without waiting, but for what the returned function does: it has the releases kept.
+
+        Raises Damaged or StoreError where `accept_all` must be asked.
+        """
+        return self._accept(bodies, self.store.prepare)
+
+    def _accept(
+        self,
+        bodies: Sequence[tuple[str, bytes]],
+        begin: Callable[[Work], Callable[[], Entered]],
+        *,
+        joined: bool = False,
+    ) -> Callable[[], list[int | RepshareError]]:
+        """Begin a transaction that accepts these releases; return the function that ends it."""
         outcomes: list[int | RepshareError] = [0] * len(bodies)
         good: dict[int, Release] = {}
         for number, (client, body) in enumerate(bodies):
@@ -95,7 +115,7 @@ class Board:
             except RepshareError as error:
                 outcomes[number] = error
 
-        def work(state: Transaction) -> tuple[Core, list[int]]:
+        def work(state: Transaction) -> Entered:
             core, entered = self._open(state, [bodies[number][0] for number in good]), list[int]()
             for number, release in good.items():
                 before = core.head.version
@@ -109,12 +129,17 @@ class Board:
                 core.keep(stamped=bool(self.key))
             return core, entered
 
-        if good:
-            core, entered = self.store.transact(work)
-            for number in entered if self.key else ():
-                core.releases.put(*bodies[number], good[number])
-            self._memory.keep(self, core.remember())
-        return outcomes
+        commit = begin(work) if good else None
+
+        def finish() -> list[int | RepshareError]:
+            if commit:
+                core, entered = commit()
+                for number in entered if self.key else ():
+                    core.releases.put(*bodies[number], good[number])
+                self._memory.keep(self, core.remember())
+            return outcomes
+
+        return finish
 
     def _open(self, state: Transaction, clients: Sequence[str], *, reading: bool = False) -> Core:
         """Return the board's head and totals, and read at the same time what is not remembered of these clients."""

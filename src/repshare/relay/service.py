@@ -14,7 +14,7 @@ from starlette.requests import Request
 from repshare.board import Board, Wants
 from repshare.errors import Damaged, StoreError
 from repshare.relay.auth import Access, Grant, Role, is_client_name, is_name
-from repshare.relay.batching import Batcher, Together
+from repshare.relay.batching import Batcher, Prepare, Together
 from repshare.relay.limits import (
     MEMORY_BYTES,
     PART_BYTES,
@@ -97,9 +97,15 @@ class Service:
             return answer
         return await self.read(board.teach_all, (client, wants), load.bytes)
 
-    async def write(self, function: Together[Item, Result], item: Item, size: int = 0) -> Result:
-        """Do something that writes to the store, likewise."""
-        return await self._writing.do(function, item, size)
+    async def write(
+        self,
+        function: Together[Item, Result],
+        item: Item,
+        size: int = 0,
+        prepare: Prepare[Item, Result] | None = None,
+    ) -> Result:
+        """Do something that writes to the store, likewise; `prepare` does all but the waiting, where that is quick."""
+        return await self._writing.do(function, item, size, prepare if self.database.near else None)
 
     async def change(self, function: Callable[[], Result]) -> Result:
         """Do something that may take much memory, and so one after the other."""

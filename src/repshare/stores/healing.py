@@ -27,6 +27,10 @@ class Healing(Store):
         """Do this work alone, all of it or nothing."""
         return self._healed(lambda: self.store.transact(work))
 
+    def prepare(self, work: Callable[[Transaction], Result]) -> Callable[[], Result]:
+        """Do this work without waiting. Raises Damaged: a repair takes its time."""
+        return self.store.prepare(work)
+
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads."""
         return self._healed(lambda: self.store.read(work))

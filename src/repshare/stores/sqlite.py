@@ -3,9 +3,9 @@
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Literal
 
 from repshare.errors import Damaged, StoreError
@@ -82,12 +82,23 @@ class SqliteDatabase(Database):
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
 
     @contextmanager
-    def begin(self, how: str = "IMMEDIATE", to: Purpose = "write") -> Iterator[sqlite3.Connection]:
-        """Yield a transaction of SQLite's: kept if the block ends without an error."""
+    def begin(
+        self, how: str = "IMMEDIATE", to: Purpose = "write", *, waiting: bool = True
+    ) -> Iterator[sqlite3.Connection]:
+        """Yield a transaction of SQLite's: kept if the block ends without an error.
+
+        Not `waiting`: raise StoreError rather than wait until another thread or process has written.
+        """
         pool = self._pools[to]
-        connection = pool.get()  # no other thread has it now
         try:
-            connection.execute(f"BEGIN {how}")
+            connection = pool.get(waiting)  # no other thread has it now
+        except Empty:
+            raise StoreError(f"{self.path}: another thread writes") from None
+        try:
+            if waiting:
+                connection.execute(f"BEGIN {how}")
+            else:
+                _begin_at_once(connection, how)
             yield connection
             connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -126,6 +137,14 @@ def _roll_back(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
 
 
+def _begin_at_once(connection: sqlite3.Connection, how: str) -> None:
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.execute(f"BEGIN {how}")
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
+
+
 class _Busy(Exception):
     """Another process came in between."""
 
@@ -142,6 +161,19 @@ class SqliteStore(Store):
             return self._transact(work, "DEFERRED")  # readers need not wait for a writer in another process
         except _Busy:  # another process writes, or wrote after this one had read: begin again, as a writer
             return self._transact(work, "IMMEDIATE")
+
+    def prepare(self, work: Callable[[Transaction], Result]) -> Callable[[], Result]:
+        """Do this work now, without waiting for others; the function that is returned has it on the disk."""
+        with ExitStack() as stack:
+            connection = stack.enter_context(self.database.begin(waiting=False))
+            result = self._work(connection, work)
+            commit = stack.pop_all()
+
+        def finish() -> Result:
+            commit.close()
+            return result
+
+        return finish
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads, while another may write."""
@@ -160,17 +192,20 @@ class SqliteStore(Store):
 
     def _transact(self, work: Callable[[Transaction], Result], how: str) -> Result:
         with self.database.begin(how) as connection:
-            changes = self._changes(connection)
-            result = work(changes)
-            kept = [(self.prefix + key, value, check) for key, value, check in changes.written(self.name)]
-            short = [row for row in kept if len(row[1]) < LONG_BYTES]
-            parts = [short[start : start + ROWS] for start in range(0, len(short), ROWS)]
-            for part in parts + [[row] for row in kept if len(row[1]) >= LONG_BYTES]:
-                marks = ",".join(["(?,?,?)"] * len(part))
-                connection.execute(f"INSERT INTO kept VALUES {marks} {INSTEAD}", [x for row in part for x in row])
-            if gone := [(self.prefix + key,) for key in changes.deleted()]:
-                connection.executemany("DELETE FROM kept WHERE key = ?", gone)
-            return result
+            return self._work(connection, work)
+
+    def _work(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
+        changes = self._changes(connection)
+        result = work(changes)
+        kept = [(self.prefix + key, value, check) for key, value, check in changes.written(self.name)]
+        short = [row for row in kept if len(row[1]) < LONG_BYTES]
+        parts = [short[start : start + ROWS] for start in range(0, len(short), ROWS)]
+        for part in parts + [[row] for row in kept if len(row[1]) >= LONG_BYTES]:
+            marks = ",".join(["(?,?,?)"] * len(part))
+            connection.execute(f"INSERT INTO kept VALUES {marks} {INSTEAD}", [x for row in part for x in row])
+        if gone := [(self.prefix + key,) for key in changes.deleted()]:
+            connection.executemany("DELETE FROM kept WHERE key = ?", gone)
+        return result
 
     def _changes(self, connection: sqlite3.Connection) -> Changes:
         return Changes(lambda keys: self._read(connection, keys), lambda prefix: self._scan(connection, prefix))

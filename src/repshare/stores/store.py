@@ -36,6 +36,13 @@ class Store(Protocol):
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
         """Do this work alone, all of it or nothing, durable on return; begin it again if another came in between."""
 
+    def prepare(self, work: Callable[[Transaction], Result]) -> Callable[[], Result]:
+        """Do this work without waiting; what is returned must be called, by any thread, to keep it, and returns then.
+
+        Raises StoreError where that is impossible now. No other change can be made in between.
+        """
+        raise StoreError("this store cannot work without waiting")
+
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads: on one state, and, where possible, without waiting for others that write."""
 

@@ -56,7 +56,8 @@ async def publish(service: Service, request: Request) -> Response:
     async with service.receive(request, opened, longest_release(task)) as body:
         load = sizes.of_release(task, body)
         service.spend(request, load)
-        version = await service.write(opened.board.accept_all, (client, body), load.bytes)
+        board = opened.board
+        version = await service.write(board.accept_all, (client, body), load.bytes, board.prepare_all)
     if service.audited:
         digest = hashlib.sha256(body).hexdigest()
         service.accepted(request, "publish", task=name, client=client, sha256=digest, bytes=len(body))
