@@ -26,7 +26,7 @@ from repshare.spaces.rotations import Rotations
 from repshare.spaces.space import LATER
 
 BATCH = 10  # images: what a second layer makes of them stays in the processor's cache, and its bits depend on it
-FLAT_BATCH = 20  # without one
+FLAT_BATCH = 27  # without one; the bits of an image do not depend on it
 PHOTOGRAPHS = 300
 FIRST_EDGE, SECOND_EDGE = 5, 3  # of the filters of the two layers of `deep`
 FIRST, MIXED = 64, 64  # filters of its first layer, and channels that its second layer sees
@@ -139,7 +139,8 @@ class Patches:
         images = images - images.mean(dim=(1, 2, 3), keepdim=True)  # no filter sees it, and sums stay small
         images = images.contiguous(memory_format=torch.channels_last)
         sums = accumulate(images)
-        groups = [_average([signed for bank in self._banks for signed in bank.answer(images, sums)], self.grid)]
+        answers = (signed for bank in self._banks for signed in bank.answer(images, sums))  # one bank's at a time
+        groups = [_average(answers, self.grid)]
         if self._deep is not None:
             groups.append(_average(self._deep.answer(images, sums), self.deep_grid))
         return [F.normalize(root(group)) for group in groups]
