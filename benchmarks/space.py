@@ -87,8 +87,8 @@ def main() -> None:
             f"| {name} | {space.dimension:,} | {each / 1e6:.1f} | {seconds * 1e6:.0f} | {each / seconds / peak:.0%} |\n"
         )
     text += (
-        f"\nFilters of 7 × 7 over grey images, pooled: {best['last'] / 40 * 1e6:.0f} µs an image with the channels last, "
-        f"as they are;\n{best['first'] / 40 * 1e6:.0f} µs with the channels first "
+        f"\nFilters of 7 × 7 over grey images, pooled: {best['last'] / 40 * 1e6:.0f} µs an image with the channels "
+        f"last, as they are;\n{best['first'] / 40 * 1e6:.0f} µs with the channels first "
         f"(× {best['first'] / best['last']:.1f}). [What was tried](notes.md#the-feature-map).\n"
     )
     print(text)

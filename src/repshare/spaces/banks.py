@@ -33,7 +33,7 @@ class Bank(NamedTuple):
         filters, edge = self.filters.to(images.device), self.filters.shape[-1]
         if self.norm is None:
             rows = sums[:, :, edge:] - sums[:, :, :-edge]
-            means, squares = ((rows[..., edge:] - rows[..., :-edge]) / (edge * edge)).split(1, dim=1)
+            means, squares = torch.split((rows[..., edge:] - rows[..., :-edge]) / (edge * edge), 1, dim=1)
             variance = (squares - means.square()).clamp_min_(0)
         else:
             variance = F.conv2d(images, self.norm.to(images.device)).square_().mean(dim=1, keepdim=True)
