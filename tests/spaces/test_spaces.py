@@ -23,6 +23,7 @@ from repshare.spaces import (
     numbers,
     read,
 )
+from repshare.spaces.banks import accumulate, root
 from repshare.spaces.leaves import draw_leaves
 from repshare.spaces.memory import Memory
 
@@ -629,3 +630,17 @@ def test_without_a_second_layer_an_images_vector_does_not_depend_on_the_batch():
     together = space(images)
     for rows in (slice(0, 1), slice(3, 10), slice(40, 81), slice(96, 97)):
         assert torch.equal(space(images[rows]), together[rows])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_answers_have_their_channels_last_which_is_what_is_fast_after_the_filters(channels):
+    batch = images((channels, 28, 28), 3)
+    for bank in Patches((channels, 28, 28))._banks:
+        for signed in bank.answer(batch, accumulate(batch)):
+            assert signed.stride()[1:] == (1, signed.shape[3] * 48, 48)
+
+
+def test_a_root_is_the_square_root_and_of_zero_it_is_zero():
+    values = torch.tensor([0.0, 1e-30, 0.25, 2.0, 1e30])
+    assert root(values.clone()).tolist() == pytest.approx(values.double().sqrt().tolist(), rel=1e-6)
+    assert root(torch.zeros(40)).tolist() == [0.0] * 40

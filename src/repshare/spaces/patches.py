@@ -6,6 +6,7 @@ way. Random cosines (`fourier`) of all these, a Gaussian kernel, separate finer.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import ClassVar, NamedTuple
@@ -19,13 +20,13 @@ from torch.nn import functional as F
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least, check_positive
 from repshare.spaces.algebra import lengthen
-from repshare.spaces.banks import Bank, as_filters, draw_filters, make_bank, rectify, spectral
+from repshare.spaces.banks import Bank, accumulate, as_filters, draw_filters, make_bank, rectify, root, spectral
 from repshare.spaces.leaves import draw_leaves
 from repshare.spaces.rotations import Rotations
 from repshare.spaces.space import LATER
 
 BATCH = 10  # images: what a second layer makes of them stays in the processor's cache, and its bits depend on it
-FLAT_BATCH = 40  # without one
+FLAT_BATCH = 27  # without one; the bits of an image do not depend on it
 PHOTOGRAPHS = 300
 FIRST_EDGE, SECOND_EDGE = 5, 3  # of the filters of the two layers of `deep`
 FIRST, MIXED = 64, 64  # filters of its first layer, and channels that its second layer sees
@@ -128,19 +129,21 @@ class Patches:
 
     def _pool(self, images: Tensor) -> Tensor:
         """Return vectors (n, pooled) of length 1."""
-        groups = self._groups(images)
+        groups = self._groups(torch.cat([images, images.flip(3)]) if self.mirror else images)
         if self.mirror:
-            groups = [own + other for own, other in zip(groups, self._groups(images.flip(3)), strict=True)]
-        return torch.cat([F.normalize(group) for group in groups], dim=1) / math.sqrt(len(groups))
+            groups = [F.normalize(group[: len(images)] + group[len(images) :]) for group in groups]
+        return torch.cat(groups, dim=1) / math.sqrt(len(groups))
 
     def _groups(self, images: Tensor) -> list[Tensor]:
         """Return the two layers' vectors (n, …), each of length 1."""
         images = images - images.mean(dim=(1, 2, 3), keepdim=True)  # no filter sees it, and sums stay small
         images = images.contiguous(memory_format=torch.channels_last)
-        groups = [torch.cat([_average(bank.answer(images), self.grid) for bank in self._banks], dim=1)]
+        sums = accumulate(images)
+        answers = (signed for bank in self._banks for signed in bank.answer(images, sums))  # one bank's at a time
+        groups = [_average(answers, self.grid)]
         if self._deep is not None:
-            groups.append(_average(self._deep.answer(images), self.deep_grid))
-        return [F.normalize(group.sqrt_()) for group in groups]
+            groups.append(_average(self._deep.answer(images, sums), self.deep_grid))
+        return [F.normalize(root(group)) for group in groups]
 
     @cached_property
     def _photographs(self) -> NDArray[np.float32]:
@@ -174,17 +177,19 @@ class Deep(NamedTuple):
     shift: Tensor  # (MIXED,)
     second: Tensor  # (count, MIXED, edge, edge)
 
-    def answer(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Map images (n, channels, h, w) to likeness to filters (n, count, h', w'), and to their negatives."""
-        mixed = F.conv2d(_halve(self.first.answer(images)), self.mixing.to(images.device), self.shift.to(images.device))
+    def answer(self, images: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Map images (n, channels, h, w), with their running sums, to likeness to filters and to their negatives."""
+        seen = _halve(self.first.answer(images, sums))
+        mixed = F.conv2d(seen, self.mixing.to(images.device), self.shift.to(images.device))
         power = F.avg_pool2d(mixed.square().mean(dim=1, keepdim=True), SECOND_EDGE, 1)
-        return rectify(F.conv2d(mixed, self.second.to(images.device)).div_(power.add_(0.05).sqrt_()), HALF)
+        return rectify(F.conv2d(mixed, self.second.to(images.device)), power.add_(0.05).rsqrt_(), HALF)
 
 
 def make_deep(first: Bank, count: int, photographs: NDArray[np.float32], seed: int) -> Deep:
     """Mix the first layer's answers so that to photographs they are independent, the weak ones kept weak."""
     pieces = torch.split(torch.from_numpy(photographs), BATCH)
-    seen = torch.cat([_halve(first.answer(piece)) for piece in pieces]).permute(0, 2, 3, 1).flatten(0, 2).double()
+    halved = torch.cat([_halve(first.answer(piece, accumulate(piece))) for piece in pieces])
+    seen = halved.permute(0, 2, 3, 1).flatten(0, 2).double()
     mean = seen.mean(dim=0)
     covariance = ((seen - mean).T @ (seen - mean) / len(seen)).numpy()
     usual = float(np.sort(np.linalg.eigvalsh(covariance))[-MIXED:].mean())
@@ -213,7 +218,7 @@ def reduce(space: Patches) -> tuple[Tensor, Tensor]:
 
 
 def _halve(answers: tuple[Tensor, Tensor]) -> Tensor:
-    return torch.cat([F.avg_pool2d(signed, 3, 2) for signed in answers], dim=1).sqrt_()
+    return root(torch.cat([F.avg_pool2d(signed, 3, 2) for signed in answers], dim=1))
 
 
 def _deep_places(edge: int) -> int:
@@ -221,5 +226,5 @@ def _deep_places(edge: int) -> int:
     return (edge - FIRST_EDGE + 1 - 3) // 2 + 1 - SECOND_EDGE + 1
 
 
-def _average(answers: tuple[Tensor, Tensor], grid: int) -> Tensor:
-    return torch.cat([F.adaptive_avg_pool2d(signed, grid).flatten(1) for signed in answers], dim=1)
+def _average(answers: Iterable[Tensor], grid: int) -> Tensor:
+    return torch.cat([F.adaptive_avg_pool2d(signed, grid) for signed in answers], dim=1).flatten(1)
