@@ -1,14 +1,17 @@
 """fp16 and back: NumPy's own conversions are the oracle."""
 
+import sys
+
 import numpy as np
 import pytest
+import torch
 
 from repshare.sharing.halves import encode_halves, widen
 
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(np.float16)  # of which there are no more
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def numbers():
     """All finite halves, what lies between two of them, both neighbours of each, and a million others."""
     with np.errstate(all="ignore"):
@@ -20,12 +23,25 @@ def numbers():
         return together[np.abs(together) <= 65504]
 
 
+@pytest.fixture(params=["NumPy alone", "PyTorch"])
+def loaded(request, monkeypatch):
+    """A process that has loaded PyTorch, or has not."""
+    if request.param == "PyTorch":
+        monkeypatch.setitem(sys.modules, "torch", torch)
+    else:
+        monkeypatch.delitem(sys.modules, "torch")
+
+
+@pytest.mark.usefixtures("loaded")
 def test_every_number_becomes_the_half_that_numpy_makes_of_it(numbers):
     with np.errstate(all="ignore"):
         expected = numbers.astype(np.float16)
     assert np.array_equal(encode_halves(numbers).view(np.uint16), expected.view(np.uint16))
     assert encode_halves(numbers.reshape(-1, 1)[::2]).shape == (len(numbers[::2]), 1)
+    assert encode_halves(numbers[::-3]).tobytes() == expected[::-3].tobytes()
     assert encode_halves(np.zeros((0, 3), np.float32)).shape == (0, 3)
+    numbers.flags.writeable = False
+    assert np.array_equal(encode_halves(numbers).view(np.uint16), expected.view(np.uint16))
 
 
 def test_every_half_becomes_the_number_that_it_is():
