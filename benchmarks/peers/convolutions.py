@@ -1,6 +1,6 @@
 """A round's convolutions and nothing else: forward and backward, laid out as repshare lays them out.
 
-Whoever trains these LeNet5s with PyTorch's kernels cannot be faster. No weights change, and nothing is learnt.
+Whoever trains these LeNet5s with PyTorch's kernels can hardly be faster. No weights change, and nothing is learnt.
 """
 
 import multiprocessing
