@@ -105,5 +105,6 @@ def test_a_script_that_workers_would_run_again_is_told_so(tmp_path):
 
 
 def test_no_process_starts_for_little_work(tmp_path):
-    done = run(FIRST_SERVER, "--methods", "IL", cwd=tmp_path)
+    patient = "from repshare.simulation import growing\ngrowing.PREPARE_SECONDS = growing.MOVE_SECONDS = 600.0\n"
+    done = run(patient + FIRST_SERVER, "--methods", "IL", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
