@@ -17,7 +17,7 @@ from repshare.spaces import numbers
 
 Matrix = NDArray[np.float64]
 STEP = 2.0**-14  # of a filter's numbers: coarse enough to come out the same from any linear algebra
-LEAST = 2.0**-126  # what is added to a number before its inverse root: 0 stays 0, and no other that matters changes
+LEAST = 2.0**-100  # of what an inverse root is taken of: 0 times that is 0. Adding it instead would be lost in ONNX
 
 
 class Bank(NamedTuple):
@@ -54,7 +54,7 @@ def rectify(likeness: Tensor, scale: Tensor, threshold: float) -> tuple[Tensor, 
 
 def root(values: Tensor) -> Tensor:
     """Return square roots, in place. PyTorch's own take five times as long where there are zeros."""
-    return values.mul_((values + LEAST).rsqrt_())
+    return values.mul_(values.clamp_min(LEAST).rsqrt_())
 
 
 def draw_filters(count: int, size: int, *path: int | str) -> Matrix:
