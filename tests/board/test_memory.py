@@ -48,7 +48,7 @@ def test_processes_that_take_turns_see_each_others_changes(tmp_path, observed):
         each.close()
 
 
-def test_prepared_releases_are_accepted_and_remembered_once_they_are_kept(tmp_path):
+def test_prepared_releases_are_taught_only_once_they_are_kept(tmp_path):
     database = SqliteDatabase(tmp_path / "relay.db")
     store = database.store("task")
     one = board(store)
@@ -59,7 +59,7 @@ def test_prepared_releases_are_accepted_and_remembered_once_they_are_kept(tmp_pa
     version, refused, last = finish()
     assert (version, last) == (2, 3)
     assert isinstance(refused, Malformed)
-    assert one.teach("nobody", WANTS) == from_the_store(store)
+    assert one.teach("nobody", WANTS) == from_the_store(store) != before
     assert not one.find_faults()
     assert [type(each) for each in one.prepare_all([("b", b"nonsense")])()] == [Malformed]  # without a transaction
     database.close()
