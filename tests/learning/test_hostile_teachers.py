@@ -216,7 +216,7 @@ def make_total(classes, dimension, **changed):
 
 @pytest.mark.parametrize("changed", [
     {"first": 0.99, "shrinkage": math.exp(25)}, {"first": 0.99, "shrinkage": math.exp(-25)}, {"samples": 2**62},
-    {"samples": 1}, {"first": 0.5, "shrinkage": math.exp(-25), "samples": 2**62},
+    {"samples": 1}, {"first": 0.5, "shrinkage": math.exp(-25), "samples": 2**62}, {"first": 1.0, "samples": 2**62},
 ])  # fmt: skip
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 def test_no_total_of_a_common_space_stops_a_client_or_spoils_its_classifier(changed, loss):

@@ -77,7 +77,8 @@ def test_a_client_whose_first_release_was_lost_publishes_it_later_though_nobody_
 
 
 def test_rounds_without_an_exchange_do_not_count(board, tmp_path, splits, monkeypatch):
-    monkeypatch.setattr(common, "ROUNDS", 5)
+    monkeypatch.setattr(common, "MOST_ROUNDS", 5)
+    monkeypatch.setattr(common, "SMALL_GAP", 0.0)
     (one, exchange), (other, _) = (make_state(tmp_path, board, splits, number) for number in (0, 1))
     other.play(test=False)
     rounds = take_part_in_space(one, exchange)
@@ -88,6 +89,26 @@ def test_rounds_without_an_exchange_do_not_count(board, tmp_path, splits, monkey
     after = [step for step in islice(rounds, 100) if step is not None]
     assert [record.trouble for record in after] == [None] * 2, "five in all, and then it watches"
     assert {record.others for record in after} == {1}
+
+
+@pytest.mark.parametrize(("small", "most"), [(0.01, 100), (1e-4, 100), (0.0, 9)])
+def test_a_client_goes_on_until_its_gap_is_small_or_it_has_done_many_rounds(
+    board, tmp_path, splits, monkeypatch, small, most
+):
+    for name, value in {"FEWEST_ROUNDS": 3, "SMALL_GAP": small, "MOST_ROUNDS": most}.items():
+        monkeypatch.setattr(common, name, value)
+    (one, exchange), (other, _) = (make_state(tmp_path, board, splits, number) for number in (0, 1))
+    other.play(test=False)
+    gaps, idle = [], 0
+    for step in take_part_in_space(one, exchange):
+        idle = idle + 1 if step is None else 0
+        if step is not None:
+            gaps.append(step.gap)
+            other.play(test=False)
+        if idle > 50:
+            break
+    *before, last = gaps
+    assert len(gaps) == most + 1 or last <= small < min(before[3:])  # in the first, the total had not its own samples
 
 
 def test_those_who_are_gone_are_waited_for_once(board, tmp_path, splits, monkeypatch):

@@ -2,10 +2,9 @@
 
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
-from repshare import Board, Policy, load, load_classifier
+from repshare import Board, Policy
 from repshare.cli.party.client import WorkOptions, make_client
 from repshare.client import make_wants
 from repshare.spaces import Patches
@@ -99,11 +98,3 @@ class Simulation:
     def teach(self, client):
         wants = make_wants(client.method, client.policy, client.seed, client.name, client.round_number + 1)
         return self.board.teach(client.name, wants)
-
-
-def accuracy_in_hand(folder):
-    """Test accuracy of the classifier that a party has in its folder: it gets better while the party only watches."""
-    path, test = Path(folder, "classifier.safetensors"), load("digits").test
-    if not path.exists():
-        return 0.0
-    return float((load_classifier(path).scores(test.images.astype("float32")).argmax(1).numpy() == test.labels).mean())

@@ -1,5 +1,6 @@
 """A party's rounds in a common space: improve while others do, then watch until somebody joins, leaves or changes."""
 
+import math
 import time
 from collections.abc import Generator, Iterator
 from typing import Protocol
@@ -9,7 +10,9 @@ from repshare.learning.common.discriminant import Discriminant
 from repshare.learning.common.learner import CommonLearner
 from repshare.party.state import OwnRecord, State
 
-ROUNDS = 20  # after a change of who takes part: enough to come close to the classifier of all samples together
+FEWEST_ROUNDS = 20  # after a change of who takes part
+MOST_ROUNDS = 100  # the same, where the gap does not become small
+SMALL_GAP = 0.01  # with which one sample in 150, at most, is classified otherwise than in the end
 ROUNDS_OF_SUMS = 2  # the same for class sums, which do not depend on what others share: publish, and read the total
 SLICE_SECONDS = 2.0  # of waiting, so that an interrupt is noticed
 LATE_SECONDS = 6.0  # after which a round begins without the clients that have not published since the last one
@@ -84,6 +87,7 @@ class _Progress:
 
     def __init__(self, state: State) -> None:
         self.state, self.known, self.improved, self.failed = state, _samples(state), 0, False
+        self.gap = math.inf  # in the last round, before its step
 
     def ended(self, rounds: int | None) -> bool:
         return rounds is not None and self.state.client.round_number >= rounds
@@ -92,8 +96,9 @@ class _Progress:
     def is_settled(self) -> bool:
         """Return whether more rounds would change little."""
         learner = self.state.client.learner
-        sums = isinstance(learner, CommonLearner) and isinstance(learner.dual, Discriminant)
-        return self.improved >= (ROUNDS_OF_SUMS if sums else ROUNDS)
+        if isinstance(learner, CommonLearner) and isinstance(learner.dual, Discriminant):
+            return self.improved >= ROUNDS_OF_SUMS
+        return self.improved >= (FEWEST_ROUNDS if self.gap <= SMALL_GAP else MOST_ROUNDS)
 
     def play(self, rounds: int | None, eval_every: int, *, meets: bool = False) -> OwnRecord:
         number = self.state.client.round_number + 1
@@ -104,6 +109,7 @@ class _Progress:
         before, self.known = self.known, _samples(self.state)
         if not self.failed:
             self.improved = self.improved + 1 if self.known == before else 1
+            self.gap = math.inf if record.gap is None else record.gap
         return record
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ROUNDED = 0.001  # of a range: what rounding may add to it
 WIDTH = 4.0  # of the range that pixels are brought to: normalised photographs are about as wide
+VERSIONS = {"squared": "-v2"}  # of the weights that are shared, where shrinkage is voted on: see `common.reading`
 NARROW = 0.1  # of the task's range: inputs that use no more of it were scaled otherwise
 
 
@@ -43,7 +44,7 @@ class Common(NamedTuple):
     @property
     def name(self) -> str:
         """The name that releases and teachers carry, so that only clients that agree learn together."""
-        fixed = "" if self.shrinkage is None else f"-{self.shrinkage!r}"
+        fixed = VERSIONS.get(self.loss, "") if self.shrinkage is None else f"-{self.shrinkage!r}"
         return f"{fingerprint(self.space)}-{self.loss}{fixed}{self._prepared}"
 
     @property

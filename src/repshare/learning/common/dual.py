@@ -32,6 +32,7 @@ from repshare.spaces.algebra import Array, Values
 CURVATURE: dict[CommonLoss, float] = {"squared": 1.0, "logistic": 0.5}
 STEPS = 20  # of logistic loss in a round
 GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Smaller growth is others' steps
+ABSURD = 100.0  # a gap that honest totals do not make: theirs are below 3, and up to 25 just after another vote
 VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
 PIECE = 4096  # columns of vectors that are multiplied at a time
 ROWS = 512  # of a matrix times itself, at most, that are multiplied at a time
@@ -88,29 +89,34 @@ class Dual:
 
         The step begins at the α that were published, which are those in the total: one that is never published is
         taken again. Where none can be made in floating-point numbers, α stay as they are, and the gap is infinite.
+        Where the total is absurd, α become 0: to fight it would leave traces for long after a liar is gone.
         """
         view = self._read(self.published)
         alpha, before, _, momentum, last = self.published
         if view.scale != view.used:
             alpha, before = (each * (view.scale / view.used) for each in (alpha, before))  # the same part of W
         scores = algebra.double(self.scores(view.linear))
+        gap = self._gap(scores, alpha)
+        if gap > ABSURD:
+            zeros = algebra.zeros(self.targets.shape, self.targets)
+            self.improved = Variables(zeros, zeros, view.shrinkage and view.unit, gap=gap)
+            return gap
         try:
             reached = self._solve(view, scores, alpha)
         except algebra.Singular:
             reached = alpha + math.nan
         following = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         speed = (momentum - 1) / following * (1 - len(self.labels) / view.samples)  # see the head of this file
-        gap = self._gap(scores, alpha)
         if gap > GROWN * last or float(((alpha - reached) * (reached - before)).sum()) > 0:
             following, speed = 1.0, 0.0  # momentum leads back or astray: start over
         extrapolated = self._within_bounds(reached + speed * (reached - before))
-        if view.unit != view.wanted:  # some have parts for another ρ than the one that is wanted now
+        if view.unit != view.wanted:  # what is shared is to mean the same after another vote
             extrapolated, reached = (each * (view.unit / view.wanted) for each in (extrapolated, reached))
             extrapolated = self._within_bounds(extrapolated)
         if not (algebra.is_finite(extrapolated) and math.isfinite(gap)):
             self.improved = self.published
             return math.inf
-        self.improved = Variables(extrapolated, reached, view.unit if view.shrinkage else None, following, gap)
+        self.improved = Variables(extrapolated, reached, view.shrinkage and view.unit, following, gap)
         return gap
 
     def part(self) -> Part:
@@ -168,7 +174,8 @@ class Dual:
             own = self._average(variables)
             asked = Asked(own.samples, self.loss, self.fixed, testing)
             return read_own(own, asked, variables.shrinkage, self.vectors, alone=self.alone)
-        samples = self.total.samples + (0 if self.published.alpha.any() else len(self.labels))
+        is_new = self.published.shrinkage is None and not self.published.alpha.any()
+        samples = self.total.samples + len(self.labels) * is_new
         return read_shared(self.total, Asked(samples, self.loss, self.fixed, testing), self.vectors)
 
     def _solve(self, view: Reading, scores: Array, start: Array) -> Array:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 START = 1e-4  # ρ / n before anyone knows n: close to what votes come to with a thousand samples
-MOST_UNIT = 1.0  # ρ that weights are shared for: clients that have just met may elect a much larger one
+UNIT = 0.03  # ρ that weights of squared loss are shared for: so small that, for any ρ, they are at most 3 α
 ROUNDED = 0.02  # by how much fp16 may change a shrinkage
 FEWEST = 0.01  # of d: τ is at least so much, also where all vectors are alike
 
@@ -43,7 +43,7 @@ class Reading(NamedTuple):
     samples: int  # n, with this client's
     shrinkage: float | None  # ρ by vote; None: there has been none
     wanted: float  # ρ, by vote or not
-    unit: float  # ρ that weights are shared for: that of the total in hand, so that nobody's part loses its meaning
+    unit: float  # ρ that weights are shared for
     scale: float  # ρ τ
     used: float  # the same for the total in hand, which may have been made for another ρ
     length: float  # of the centre, squared
@@ -87,10 +87,10 @@ def read_shared(total: Part, asked: Asked, like: Array) -> Reading:
 
 def read_own(own: Part, asked: Asked, vote: float | None, like: Array, *, alone: bool) -> Reading:
     """Return the reading of a client's own part, while nobody else has shared any; `vote`: ρ that it was made for."""
-    if alone or asked.fixed is not None:
+    if alone or vote is not None or asked.fixed is not None:
         return _elect_and_read(own, asked, like)
-    wanted = vote or START * asked.samples
-    return _read(own, asked, like, vote, wanted, wanted, wanted)
+    wanted = START * asked.samples
+    return _read(own, asked, like, None, wanted, wanted, wanted)
 
 
 def _elect_and_read(total: Part, asked: Asked, like: Array) -> Reading:
@@ -98,10 +98,8 @@ def _elect_and_read(total: Part, asked: Asked, like: Array) -> Reading:
         fixed = asked.fixed * asked.samples
         return _read(total, asked, like, fixed, fixed, fixed, fixed)
     wanted = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples * (1 - total.repeated))]
-    unit = wanted  # logistic loss: no weight may be above 1
-    if asked.loss == "squared":
-        unit = min(wanted, MOST_UNIT) if total.shrinkage is None else _made_for(total, wanted)
-    return _read(total, asked, like, wanted, wanted, unit, _reconcile(total, wanted, testing=asked.testing))
+    unit = UNIT if asked.loss == "squared" else wanted
+    return _read(total, asked, like, wanted, wanted, unit, _reconcile(total, asked, wanted))
 
 
 def _read(
@@ -123,16 +121,17 @@ def _read(
     )
 
 
-def _reconcile(total: Part, wanted: float, *, testing: bool) -> float:
-    """Return the ρ to scale a total by, which may be made of parts for another one.
+def _reconcile(total: Part, asked: Asked, wanted: float) -> float:
+    """Return the ρ to scale a total by, some of whose parts may be first releases.
 
-    First releases alone are an average of clients' own classifiers, and are read as such. A client that adds to some of
-    them uses the larger ρ, as all clients will then: a W that is too small does no harm.
+    First releases alone are an average of clients' own classifiers, and are read as such. Among others, they count no
+    more than that: a W that is too small does no harm.
     """
-    before, made_for = START * total.samples, _made_for(total, wanted)
-    if total.first < ROUNDED:
-        return made_for
-    return before if testing and total.first > 1 - ROUNDED else max(made_for, before)
+    before = START * total.first * total.samples
+    if total.first > 1 - ROUNDED:
+        return before if asked.testing else max(wanted, before)
+    made_for = UNIT if asked.loss == "squared" else _made_for(total, wanted)
+    return made_for if total.first < ROUNDED else max(made_for, before)
 
 
 def _made_for(total: Part, wanted: float) -> float:
