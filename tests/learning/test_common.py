@@ -137,6 +137,14 @@ def test_with_logistic_loss_any_split_reaches_logistic_regression_on_all_samples
         assert own_scores(client, data[0]) == pytest.approx(expected, abs=2e-3)
 
 
+def test_with_logistic_loss_weak_shrinkage_takes_no_more_rounds(data):
+    """Samples that are classified well hardly curve the loss, so that small steps would get nowhere."""
+    clients = make_clients(data, splits_of(data[1])["five clients"], loss="logistic", shrinkage=1e-5)
+    gaps = go(clients, 20)
+    assert gaps[0] > 1
+    assert gaps[-1] < 0.01
+
+
 def test_with_balanced_classes_logistic_loss_equals_scikit_learns(data):
     vectors, labels = data
     fewest = int(labels.bincount().min())

@@ -80,6 +80,19 @@ def test_two_clients_together_beat_each_alone(digits):
     assert [record.trouble for record in together] == [None, None]
 
 
+def test_the_vote_on_shrinkage_suits_logistic_loss_too(digits):
+    (images, labels), test = digits
+    accuracies = []
+    for loss in ("squared", "logistic"):
+        common = COMMON._replace(loss=loss)
+        board = make_board(common)
+        clients = [
+            make_client((images[i:400:4], labels[i:400:4]), board, str(i), common=common, test=test) for i in range(4)
+        ]
+        accuracies.append(in_turn(clients, 20)[0].test_accuracy)
+    assert accuracies[1] > accuracies[0] - 0.015
+
+
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 def test_a_client_recognises_classes_that_it_has_never_seen(digits, loss):
     (images, labels), test = digits

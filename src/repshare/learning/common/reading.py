@@ -89,7 +89,7 @@ def read_own(own: Part, asked: Asked, vote: float | None, like: Array, *, alone:
     """Return the reading of a client's own part, while nobody else has shared any; `vote`: ρ that it was made for."""
     if alone or vote is not None or asked.fixed is not None:
         return _elect_and_read(own, asked, like)
-    wanted = START * asked.samples
+    wanted = _translate(START * asked.samples, own, asked)
     return _read(own, asked, like, None, wanted, wanted, wanted)
 
 
@@ -97,7 +97,8 @@ def _elect_and_read(total: Part, asked: Asked, like: Array) -> Reading:
     if asked.fixed is not None:
         fixed = asked.fixed * asked.samples
         return _read(total, asked, like, fixed, fixed, fixed, fixed)
-    wanted = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples * (1 - total.repeated))]
+    elected = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples * (1 - total.repeated))]
+    wanted = _translate(elected, total, asked)
     unit = UNIT if asked.loss == "squared" else wanted
     return _read(total, asked, like, wanted, wanted, unit, _reconcile(total, asked, wanted))
 
@@ -127,11 +128,20 @@ def _reconcile(total: Part, asked: Asked, wanted: float) -> float:
     First releases alone are an average of clients' own classifiers, and are read as such. Among others, they count no
     more than that: a W that is too small does no harm.
     """
-    before = START * total.first * total.samples
+    before = _translate(START * total.first * total.samples, total, asked)
     if total.first > 1 - ROUNDED:
         return before if asked.testing else max(wanted, before)
     made_for = UNIT if asked.loss == "squared" else _made_for(total, wanted)
     return made_for if total.first < ROUNDED else max(made_for, before)
+
+
+def _translate(shrinkage: float, total: Part, asked: Asked) -> float:
+    """Return the ρ that shrinks as much with the loss asked for as this one does with squared loss.
+
+    Squared loss has curvature 1, and logistic loss 1 / C where all classes are as likely. The least candidate is the
+    least: rounds would be too few for a weaker one.
+    """
+    return shrinkage if asked.loss == "squared" else max(shrinkage / len(total.shares), SHRINKAGES[0])
 
 
 def _made_for(total: Part, wanted: float) -> float:
