@@ -1,6 +1,7 @@
 """How close does ψ come to the processor's peak? Writes benchmarks/space.md.
 
-One thread. Products and convolutions are counted, nothing else; the peak is a large matrix product's in the same run.
+One thread. Products and convolutions are counted, nothing else; they are compared with a large matrix product, and with
+a large convolution, in the same run: on some processors PyTorch's products are far slower than its convolutions.
 Variants take turns, and the fastest of each counts, so that other work disturbs little.
 
     python benchmarks/space.py             # about a minute
@@ -21,13 +22,16 @@ from repshare.spaces import Space, choose
 from repshare.spaces.banks import Bank, rectify
 
 IMAGES, TURNS, EDGE = 80, 20, 1024
+CHANNELS, PLACES = 128, 8 * 32 * 32  # of the large convolution
 HEAD = """# The cost of ψ
 
 `python benchmarks/space.py`: one thread, {images} images, processor time, the fastest of {turns} turns. Only products
-and convolutions count as work. Peak: a product of matrices of {edge} × {edge} in the same run, {peak:.0f} GFLOP/s.
+and convolutions count as work. In the same run, a product of matrices of {edge} × {edge} has {product:.0f} GFLOP/s,
+and a convolution with {channels} filters of 3 × 3 over {channels} channels {convolution:.0f} GFLOP/s.
+Where the second is much higher, PyTorch's products do not use all of the processor.
 
-| data set | numbers | MFLOP an image | µs an image | of the peak |
-|---|---:|---:|---:|---:|
+| data set | numbers | MFLOP an image | µs an image | of the product | of the convolution |
+|---|---:|---:|---:|---:|---:|
 """
 
 
@@ -67,24 +71,31 @@ def filter_and_pool(bank: Bank, images: Tensor, *, last: bool) -> list[Tensor]:
 def main() -> None:
     """Measure, print, and write the table."""
     torch.set_num_threads(1)
-    square = torch.randn(EDGE, EDGE)
+    square, last = torch.randn(EDGE, EDGE), torch.channels_last
+    wide = torch.randn(8, CHANNELS, 32, 32).contiguous(memory_format=last)
+    filters = torch.randn(CHANNELS, CHANNELS, 3, 3).contiguous(memory_format=last)
     spaces = {dataset: prepare(dataset) for dataset in ("mnist", "fashion_mnist", "cifar10")}
     bank, grey = spaces["mnist"][0]._banks[1], spaces["mnist"][1][:40]  # type: ignore[attr-defined]
     with torch.inference_mode():
         variants: dict[str, Callable[[], object]] = {
-            "peak": lambda: square @ square,
+            "product": lambda: square @ square,
+            "convolution": lambda: F.conv2d(wide, filters, padding=1),
             "first": lambda: filter_and_pool(bank, grey, last=False),
             "last": lambda: filter_and_pool(bank, grey, last=True),
             **{name: lambda each=each: each[0](each[1]) for name, each in spaces.items()},  # type: ignore[misc]
         }
         best = fastest(variants)
         work = {name: count(space, images) for name, (space, images) in spaces.items()}
-    peak = 2 * EDGE**3 / best["peak"]
-    text = HEAD.format(images=IMAGES, turns=TURNS, edge=EDGE, peak=peak / 1e9)
+    product, convolution = 2 * EDGE**3 / best["product"], 18 * CHANNELS**2 * PLACES / best["convolution"]
+    text = HEAD.format(
+        images=IMAGES, turns=TURNS, edge=EDGE, channels=CHANNELS, product=product / 1e9, convolution=convolution / 1e9
+    )
     for name, (space, _) in spaces.items():
         each, seconds = work[name] / IMAGES, best[name] / IMAGES
+        speed = each / seconds
         text += (
-            f"| {name} | {space.dimension:,} | {each / 1e6:.1f} | {seconds * 1e6:.0f} | {each / seconds / peak:.0%} |\n"
+            f"| {name} | {space.dimension:,} | {each / 1e6:.1f} | {seconds * 1e6:.0f} "
+            f"| {speed / product:.0%} | {speed / convolution:.0%} |\n"
         )
     text += (
         f"\nFilters of 7 × 7 over grey images, pooled: {best['last'] / 40 * 1e6:.0f} µs an image with the channels "
