@@ -28,6 +28,7 @@ class Node(Redis):
             cluster_enabled="yes",
             cluster_port=self.bus,
             cluster_node_timeout=timeout_ms,
+            cluster_replica_validity_factor=0,  # a replica takes over however long it was cut off: tests may be slow
             repl_diskless_sync_delay=0,
             repl_ping_replica_period=1,
         )
