@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 ROUNDED = 0.001  # of a range: what rounding may add to it
 WIDTH = 4.0  # of the range that pixels are brought to: normalised photographs are about as wide
-VERSIONS = {
-    "squared": "-v2",
-    "logistic": "-v2",
-}  # of the weights that are shared, where shrinkage is voted on: see `common.reading`
+VERSIONS = {"squared": "-v2", "logistic": "-v2"}  # of shared weights, where ρ is voted on: see `common.reading`
 NARROW = 0.1  # of the task's range: inputs that use no more of it were scaled otherwise
 
 

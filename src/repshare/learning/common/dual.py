@@ -31,7 +31,7 @@ from repshare.spaces.algebra import Array, Values
 
 CURVATURE: dict[CommonLoss, float] = {"squared": 1.0, "logistic": 0.5}
 MOST_STEPS = 1000  # of logistic loss in a round
-SOLVED = 1e-4  # of its first error, at most: then they are enough
+SOLVED = 1e-4  # of the first step's error: steps end when the error is below this
 GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Smaller growth is others' steps
 ABSURD = 100.0  # a gap that honest totals do not make: theirs are below 3, and up to 25 just after another vote
 VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
