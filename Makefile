@@ -9,7 +9,7 @@ WALKS := tests/test_walks.py tests/test_tutorials.py tests/cli/test_demo.py test
 	tests/simulation/flower/test_flower_runtimes.py tests/simulation/test_cluster.py tests/relay/test_relay_failover.py tests/relay/test_relay_tree.py \
 	tests/relay/test_relay_cluster.py tests/cli/test_peering.py tests/party/test_common_party.py tests/party/test_common_group.py tests/party/test_joining_page.py
 
-.PHONY: help run test walks services soak check package audit bench docs tutorials format lock hashes clean
+.PHONY: help run test walks services pictures soak check package audit bench docs tutorials format lock hashes clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -33,6 +33,9 @@ services:
 		echo "installing chromium, which tests of the relay's page need"; \
 		apt-get update -qq && apt-get install -y -qq chromium; } || { \
 		echo "cannot: install it yourself (apt-get install chromium, dnf install chromium, brew install chromium)"; exit 1; }
+
+pictures: $(INSTALLED) services ## Take the pictures of the relay's page in the documents again
+	cd tests && ../$(BIN)/python -m pictures ../docs
 
 soak: $(INSTALLED) ## Kill, fuzz and abuse for up to an hour, or resume that (SOAK=--restart: start over); docs/results/soak.md
 	cd tests && ../$(BIN)/python -m soak $(SOAK)

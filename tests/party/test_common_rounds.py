@@ -99,14 +99,15 @@ def test_a_client_goes_on_until_its_gap_is_small_or_it_has_done_many_rounds(
         monkeypatch.setattr(common, name, value)
     (one, exchange), (other, _) = (make_state(tmp_path, board, splits, number) for number in (0, 1))
     other.play(test=False)
-    gaps, idle = [], 0
-    for step in take_part_in_space(one, exchange):
+    gaps, idle, told = [], 0, []
+    for step in take_part_in_space(one, exchange, settled=lambda: told.append(len(gaps))):
         idle = idle + 1 if step is None else 0
         if step is not None:
             gaps.append(step.gap)
             other.play(test=False)
         if idle > 50:
             break
+    assert told == [len(gaps)], "it says so once, after the last round"
     *before, last = gaps
     assert len(gaps) == most + 1 or last <= small < min(before[3:])  # in the first, the total had not its own samples
 

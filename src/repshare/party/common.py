@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Protocol
 
 from repshare.errors import ExchangeError
@@ -38,12 +38,18 @@ class Meeting(Protocol):
 
 
 def take_part_in_space(
-    state: State, exchange: Watched, rounds: int | None = None, *, eval_every: int = 1
+    state: State,
+    exchange: Watched,
+    rounds: int | None = None,
+    *,
+    eval_every: int = 1,
+    settled: Callable[[], None] = lambda: None,
 ) -> Generator[OwnRecord | None]:
     """Yield round after round, up to round number `rounds`, and None now and then while there is nothing to do.
 
     A round begins when the others have published since the last one, or are late. After some of them the client
-    only watches, until the number of samples behind the total changes. A round without an exchange does not count.
+    calls `settled` and only watches, until the number of samples behind the total changes. A round without an
+    exchange does not count.
     """
     client, progress = state.client, _Progress(state)
     before: int | None = None
@@ -56,6 +62,8 @@ def take_part_in_space(
             time.sleep(SLICE_SECONDS)
             yield None
         elif progress.known is None or progress.is_settled:
+            if progress.known is not None:
+                settled()
             yield from _watch(state, exchange)
             before = None
         else:
@@ -65,18 +73,27 @@ def take_part_in_space(
 
 
 def take_part_in_group(
-    state: State, group: Meeting, rounds: int | None = None, *, eval_every: int = 1
+    state: State,
+    group: Meeting,
+    rounds: int | None = None,
+    *,
+    eval_every: int = 1,
+    settled: Callable[[], None] = lambda: None,
 ) -> Generator[OwnRecord | None]:
     """Yield a round for every meeting, up to round number `rounds`, and None now and then while there is none.
 
-    After some meetings of the same samples, a member takes part only in meetings that another one begins.
+    After some meetings of the same samples, a member calls `settled` and takes part only in meetings that another
+    one begins.
     """
     progress = _Progress(state)
     while not progress.ended(rounds):
+        was_settled = progress.is_settled
         yield progress.play(rounds, eval_every, meets=True)
         if progress.failed and not progress.ended(rounds):
             time.sleep(SLICE_SECONDS)
             yield None
+        if progress.is_settled and not was_settled and not progress.ended(rounds):
+            settled()
         while not progress.ended(rounds) and progress.is_settled and not _has_begun(group):
             time.sleep(POLL_SECONDS)
             yield None

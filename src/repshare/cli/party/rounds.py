@@ -53,7 +53,7 @@ def run_rounds(
             twins.restore()
             twins.catch_up(eval_every=work.eval_every, last=work.rounds)
         before = None
-        for record in until_interrupted(_rounds(state, exchange, group, work)):
+        for record in until_interrupted(_rounds(state, exchange, group, work, console)):
             if record is None:
                 continue
             if work.json:
@@ -77,15 +77,19 @@ def _rounds(
     exchange: "RelayExchange | PeerExchange | None",
     group: "SecureExchange | None",
     work: WorkOptions,
+    console: Console,
 ) -> "Generator[OwnRecord | None]":
     from repshare.party.common import take_part_in_group, take_part_in_space
     from repshare.party.state import take_part
 
+    def settled() -> None:
+        say(console, "settled: waits until somebody joins, leaves or changes; Ctrl-C ends, and keeps the classifier")
+
     in_space = state.client.method.in_space
     if in_space and group is not None:
-        return take_part_in_group(state, group, work.rounds, eval_every=work.eval_every)
+        return take_part_in_group(state, group, work.rounds, eval_every=work.eval_every, settled=settled)
     if in_space and exchange is not None:
-        return take_part_in_space(state, exchange, work.rounds, eval_every=work.eval_every)
+        return take_part_in_space(state, exchange, work.rounds, eval_every=work.eval_every, settled=settled)
     return take_part(state, work.rounds or (1 if in_space else None), eval_every=work.eval_every)
 
 
