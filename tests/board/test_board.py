@@ -335,16 +335,20 @@ def test_stale_releases_are_forgotten_and_fresh_ones_are_not():
     assert teacher(aging, "other").means.vectors.tolist() == [[5, 0]]
 
 
-def test_no_release_is_forgotten_before_its_time():
+@pytest.mark.parametrize("same", [False, True], ids=["new releases", "the same bytes again"])
+def test_no_release_is_forgotten_before_its_time(same):
     clock = Clock()
     aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
     rng, last = random.Random(0), {}
-    for round in range(1, 500):
+    for number in range(1, 500):
         clock.now += rng.uniform(0, 5)
-        client = rng.choice("aaaabbc" + "d" * (round < 50))
-        aging.accept(client, body([row(round, 0)], round=round))
+        client = rng.choice("aaaabbc" + "d" * (number < 50))
+        round = 1 if same else number
+        version, known = aging.version(), client in {member.name for member in aging.status().shown}
+        assert aging.accept(client, body([row(round, 0)], round=round)) == version + (not (same and known))
         last[client] = clock.now
         aging.expire()
+        assert aging.find_faults() == {}
         there = {member.name for member in aging.status().shown}
         assert {name for name, when in last.items() if clock.now - when < 80} <= there
         assert there <= {name for name, when in last.items() if clock.now - when < 80 * 1.25}

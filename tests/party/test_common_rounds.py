@@ -1,6 +1,8 @@
 """When a party in a common space begins a round, and when it only watches."""
 
+import math
 import time
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -110,6 +112,23 @@ def test_a_client_goes_on_until_its_gap_is_small_or_it_has_done_many_rounds(
     assert told == [len(gaps)], "it says so once, after the last round"
     *before, last = gaps
     assert len(gaps) == most + 1 or last <= small < min(before[3:])  # in the first, the total had not its own samples
+
+
+def test_who_only_watches_is_not_forgotten_and_who_is_gone_is(board, tmp_path, splits, monkeypatch):
+    monkeypatch.setattr(common, "FEWEST_ROUNDS", 3)
+    monkeypatch.setattr(common, "SMALL_GAP", math.inf)
+    aging = Board(replace(board.task, max_age=1.0))
+    (one, exchange), (gone, _) = (make_state(tmp_path, aging, splits, number) for number in (0, 1))
+    gone.play(test=False)
+    rounds, settled, names = take_part_in_space(one, exchange, settled=lambda: settled.append(True)), [], set()
+    until = time.monotonic() + 3
+    while time.monotonic() < until:
+        next(rounds)
+        aging.expire()
+        names = {member.name for member in aging.status().shown}
+        assert "c0" in names or not settled
+    assert settled
+    assert names == {"c0"}
 
 
 def test_those_who_are_gone_are_waited_for_once(board, tmp_path, splits, monkeypatch):

@@ -78,7 +78,7 @@ class Board:
     def accept(self, client: str, body: bytes) -> int:
         """Make this release the client's current one, and return the board's version.
 
-        Repeating it changes nothing, nor does a refused one.
+        Repeating it only renews its age; a refused one changes nothing.
         """
         (outcome,) = self.accept_all([(client, body)])
         if isinstance(outcome, RepshareError):
@@ -118,12 +118,12 @@ class Board:
         def work(state: Transaction) -> Entered:
             core, entered = self._open(state, [bodies[number][0] for number in good]), list[int]()
             for number, release in good.items():
-                before = core.head.version
+                before = core.head.version, core.head.queue
                 try:
                     outcomes[number] = self._enter(core, *bodies[number], release)
                 except Refused as error:  # before it has changed anything
                     outcomes[number] = error
-                if core.head.version != before:
+                if (core.head.version, core.head.queue) != before:
                     entered.append(number)
             if entered:
                 core.keep(stamped=bool(self.key))
@@ -161,11 +161,13 @@ class Board:
 
     def _enter(self, core: Core, client: str, body: bytes, release: Release) -> int:
         there = BoardState(core, client)
+        now = self.clock.now(core.state) if self.task.max_age else 0.0
         if there.body == body:
+            there.renew(now)
             return there.head.version
         if there.release and there.release.round > release.round:
             raise Outdated(f"{client} published round {there.release.round} already: {release.round} is older")
-        return there.enter(release, body, self.clock.now(core.state) if self.task.max_age else 0.0, self.date())
+        return there.enter(release, body, now, self.date())
 
     def withdraw(self, client: str) -> int:
         """Forget the client's release, and return the board's version."""

@@ -140,7 +140,7 @@ class BoardState:
         classes = release.means.labels.tolist()
         if classes != self.index.classes:
             self.index = self.index._replace(classes=classes)
-        if self.task.max_age and clock.over(self.index.queued, SLACK * self.task.max_age, now):
+        if self._is_to_queue(now):
             self._join_queue(now)
         return self._write(self._make_rows(release, len(body), date), {release_key(self.client): body})
 
@@ -159,6 +159,11 @@ class BoardState:
             if release:
                 self.totals.add(release.means, sign, weighted=self.task.counts_samples)
 
+    def renew(self, now: float) -> None:
+        """Let the client's last release count as published now, by the board's clock."""
+        if self._is_to_queue(now):
+            self.queue_again(now)
+
     def queue_again(self, now: float) -> None:
         """Join the queue as if the client had just published."""
         self._join_queue(now)
@@ -176,6 +181,10 @@ class BoardState:
         ]
         rows[members_buffer(self.task)] = [f"[{release.round}, {date!r}, {size}, {samples}]".encode()]  # JSON
         return rows
+
+    def _is_to_queue(self, now: float) -> bool:
+        """Return whether a release of this moment would be forgotten too soon from the client's place in the queue."""
+        return bool(self.task.max_age) and clock.over(self.index.queued, SLACK * (self.task.max_age or 0), now)
 
     def _join_queue(self, now: float) -> None:
         self._leave_queue()

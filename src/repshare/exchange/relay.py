@@ -125,7 +125,7 @@ class RelayExchange:
             since: The version that is known already.
             wait: Seconds to wait for another one.
         """
-        query = {"since": since, "wait": wait}
+        query = {"since": since, "wait": wait, **self.identity}
         return int(self.connection.ask("GET", f"{self.task_path()}/news", query=query, wait=wait).value("version", int))
 
     def others(self) -> int:

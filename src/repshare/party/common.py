@@ -157,11 +157,15 @@ def _wait(exchange: Watched, since: int, came: int | None) -> Iterator[None]:
 
 
 def _watch(state: State, exchange: Watched) -> Iterator[None]:
-    """Wait until the number of samples behind the total is another one."""
-    known, version = _samples(state), 0
+    """Wait until the number of samples behind the total is another one. Who is there does not expire."""
+    known, version, renewed = _samples(state), 0, time.monotonic()
+    max_age = state.membership.agreed.max_age or math.inf
     while _samples(state) == known:
         yield None
         try:
+            if time.monotonic() - renewed >= max_age / 4:
+                state.renew()
+                renewed = time.monotonic()
             seen = exchange.news(version, SLICE_SECONDS)
             if seen != version:
                 state.refresh()

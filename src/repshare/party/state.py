@@ -55,6 +55,7 @@ class CachingExchange:
     def __init__(self, exchange: Exchange, path: Path) -> None:
         self.exchange, self.path = exchange, path
         self._again = self._taught = self._shared = 0  # bytes of teachers given again, and fetched; and of releases
+        self._last: bytes | None = None  # that was published since the start
 
     @property
     def sent(self) -> int:
@@ -70,6 +71,12 @@ class CachingExchange:
         """Share this release. A round done again makes the same one, and publishing twice changes nothing."""
         self.exchange.publish(body)
         self._shared += len(body)
+        self._last = body
+
+    def renew(self) -> None:
+        """Share the last release once more, so that it does not become too old: nothing new leaves."""
+        if self._last is not None:
+            self.publish(self._last)
 
     def collect(self, wants: Wants) -> bytes:
         """Return a teacher, as bytes."""
@@ -194,6 +201,11 @@ class State:
         elif isinstance(exchange, KnowsOthers) and not isinstance(self.client.trouble, ExchangeError):
             with suppress(ExchangeError):
                 self.others = self.others if (counted := exchange.others()) is None else counted
+
+    def renew(self) -> None:
+        """Keep what was shared last from becoming too old, without a round."""
+        if isinstance(self.client.exchange, CachingExchange):
+            self.client.exchange.renew()
 
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""

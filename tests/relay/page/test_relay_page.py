@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -138,6 +139,37 @@ def test_the_page_has_what_clients_shared_and_told(open_relay):
         "test_accuracy": 0.75,
         "outlier": False,
     }
+
+
+def wait_for_one_to_be_away(relay, news):
+    """Let one of two clients ask for news again and again: who is online once somebody is not."""
+
+    def online():
+        news()
+        names = {each["name"] for each in page(relay)["members"] if each["online"]}
+        return names if len(names) < 2 else None
+
+    return eventually(online, "one of two is away")
+
+
+def test_a_client_that_waits_for_news_is_online(tmp_path):
+    """In a common space, a client that has settled does nothing else."""
+    create_task(tmp_path, "digits")
+    with start_relay(tmp_path, "--away-seconds", 3, "--public-page") as relay:
+        tokens = {name: invite(tmp_path, name, "--task", "digits") for name in ("watching", "gone")}
+        for name, token in tokens.items():
+            relay.publish(name, release(), token).raise_for_status()
+        path, query = "/v1/tasks/digits/news", {"since": 2, "wait": 0.3}
+        news = partial(relay.ask, "GET", path, tokens["watching"], params=query)
+        assert wait_for_one_to_be_away(relay, news) == {"watching"}
+
+
+def test_on_an_open_relay_a_client_that_waits_for_news_says_who_it_is(tmp_path):
+    with start_open_relay(tmp_path, "--away-seconds", 3) as relay:
+        for name in ("watching", "gone"):
+            relay.publish(name, release())
+        with RelayExchange(relay.url, client="watching", task="digits") as exchange:
+            assert wait_for_one_to_be_away(relay, partial(exchange.news, 2, 0.3)) == {"watching"}
 
 
 def test_a_refused_release_is_on_the_page_with_its_reason(open_relay):

@@ -39,6 +39,8 @@ PRECISIONS = get_args(Precision)
 RELEASE = "/v1/tasks/{task}/clients/{client}/release"
 BODY_PROBLEMS = ("too-slow", "outdated", "too-large", "refused", "busy")
 
+CALLER = parameter("client", "who asks; known by the token, needed only without one", CLIENT["schema"], required=False)
+
 Query = dict[str, list[str]]
 
 endpoints = Endpoints("clients")
@@ -49,7 +51,7 @@ async def publish(service: Service, request: Request) -> Response:
     """Publish a release.
 
     Safetensors bytes, as `repshare.sharing.wire.encode_release` writes them, in place of the client's last release.
-    The same bytes again change nothing; an older round is refused.
+    The same bytes again only renew its age; an older round is refused.
     """
     opened, client = await service.enter_own(request)
     name, task = opened.entry.name, opened.entry.task
@@ -102,7 +104,7 @@ async def withdraw(service: Service, request: Request) -> Response:
         ),
         parameter("classes", "default: all", several({"type": "integer", "minimum": 0}, MOST_CLASSES)),
         parameter("precision", "number format of the answer", {"enum": list(PRECISIONS), "default": "fp32"}),
-        parameter("client", "who asks; known by the token, needed only without one", CLIENT["schema"], required=False),
+        CALLER,
         parameter("If-None-Match", "an ETag", TEXT["schema"], "header"),
     ],
 )
@@ -137,6 +139,7 @@ async def teacher(service: Service, request: Request) -> Response:
     parameters=[
         parameter("since", "the version that is known already", number(MOST_VERSION, default=0)),
         parameter("wait", "seconds", number(LONGEST_WAIT_SECONDS, default=20)),
+        CALLER,
     ],
 )
 async def news(service: Service, request: Request) -> Response:
@@ -145,24 +148,30 @@ async def news(service: Service, request: Request) -> Response:
     Answers at once if the task's version is not `since`; otherwise when it changes, or after `wait` seconds with the
     same version.
     """
-    await service.enter(request, "client", "viewer", "admin")
-    name, query = request.path_params["task"], _query(request)
+    grant, opened = await service.enter_task(request, "client", "viewer", "admin")
+    name, query = opened.entry.name, _query(request)
+    if "client" in query or (grant.role == "client" and not service.options.insecure):
+        service.presence.note(name, _caller(service, query, grant))
     since = _number(query, "since", 0, MOST_VERSION)
     wait = parse_seconds("wait", query.get("wait", ["20"])[-1], LONGEST_WAIT_SECONDS)
     with service.waiting(request):
         return _version(await service.versions.wait(name, since, wait, lambda: service.version(name)))
 
 
-def _question(service: Service, request: Request, grant: Grant, opened: OpenTask) -> tuple[str, Wants]:
-    query, task = _query(request), opened.entry.task
+def _caller(service: Service, query: Query, grant: Grant) -> str:
     client = query.get("client", [None])[-1]
     if service.options.insecure:
         if client is None or not is_client_name(client):
             raise Problem("invalid", "an open relay must be told which client asks: client=…")
-    elif client is None:
-        client = grant.name
-    else:
+        return client
+    if client is not None:
         service.check_client(grant, client)
+    return grant.name
+
+
+def _question(service: Service, request: Request, grant: Grant, opened: OpenTask) -> tuple[str, Wants]:
+    query, task = _query(request), opened.entry.task
+    client = _caller(service, query, grant)
     for key, most in (("peers", MOST_PEERS), ("classes", MOST_CLASSES)):
         if len(query.get(key, ())) > most:
             raise Problem("invalid", f"{len(query[key])} {key} in one question; at most {most}")
