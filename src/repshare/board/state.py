@@ -183,8 +183,9 @@ class BoardState:
         return rows
 
     def _is_to_queue(self, now: float) -> bool:
-        """Return whether a release of this moment would be forgotten too soon from the client's place in the queue."""
-        return bool(self.task.max_age) and clock.over(self.index.queued, SLACK * (self.task.max_age or 0), now)
+        """Return whether a release of this moment needs another place in the queue: it would expire too soon."""
+        max_age = self.task.max_age
+        return max_age is not None and clock.over(self.index.queued, SLACK * max_age, now)
 
     def _join_queue(self, now: float) -> None:
         self._leave_queue()

@@ -157,7 +157,7 @@ def _wait(exchange: Watched, since: int, came: int | None) -> Iterator[None]:
 
 
 def _watch(state: State, exchange: Watched) -> Iterator[None]:
-    """Wait until the number of samples behind the total is another one. Who is there does not expire."""
+    """Wait until the number of samples behind the total is another one, and keep the last release from expiring."""
     known, version, renewed = _samples(state), 0, time.monotonic()
     max_age = state.membership.agreed.max_age or math.inf
     while _samples(state) == known:

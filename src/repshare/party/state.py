@@ -74,7 +74,7 @@ class CachingExchange:
         self._last = body
 
     def renew(self) -> None:
-        """Share the last release once more, so that it does not become too old: nothing new leaves."""
+        """Share the last release once more, so that it does not expire: nothing new leaves."""
         if self._last is not None:
             self.publish(self._last)
 
@@ -203,7 +203,7 @@ class State:
                 self.others = self.others if (counted := exchange.others()) is None else counted
 
     def renew(self) -> None:
-        """Keep what was shared last from becoming too old, without a round."""
+        """Keep what was shared last from expiring, without a round."""
         if isinstance(self.client.exchange, CachingExchange):
             self.client.exchange.renew()
 
