@@ -44,8 +44,7 @@ class Task:
     """How the class means of clients are combined. median, trimmed and geometric tolerate a few dishonest clients.
     median: of each coordinate. trimmed: mean without the largest and smallest fifth. geometric: geometric median."""
     max_age: float | None = field(default=None, metadata={"gt": 0})
-    """Seconds after which a release is deleted if it was not published again, nor a newer one, while a relay runs.
-    Default: never."""
+    """Seconds after which a release is deleted if none came again, counted while a relay runs. Default: never."""
     space: str | None = None
     """The common space that vectors are in, by its fingerprint. Default: each client's own."""
     description: str | None = None
