@@ -31,6 +31,9 @@ class Policy:
     lambda_length: float = 0.0
     """Weight of a penalty on the length of features, ‖φ‖²/d'. It needs no other client.
     On MNIST, 10 gains more than sharing does."""
+    start: Literal["zeros", "none"] = "zeros"
+    """RS, FD: what the class means of others are before anybody has shared any, in a client's first round.
+    zeros: no length at all, close to those of untrained networks. none: no teacher, cross-entropy alone."""
     discriminator: Literal["classifier", "external"] = "classifier"
     """What decides whether two representations belong to one class: the model's own classifier, or two linear maps."""
     summed: bool = False
@@ -117,7 +120,7 @@ class Policy:
         check_whole(self, 1, "releases", "minimum_count")
         check_fits(self, ["held_out"], "at least 0 and below 1", lambda value: 0 <= value < 1)
         check_one_of(
-            self, "discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute", "pair"
+            self, "start", "discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute", "pair"
         )
         check_positive(self, "learning_rate", "epsilon", "clip", "grad_clip")
         check_fits(self, ["delta", "training_share"], "above 0 and below 1", lambda value: 0 < value < 1)

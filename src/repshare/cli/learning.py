@@ -122,7 +122,7 @@ def _compare(
     chosen = comparison.choose_methods(methods, setting).values()
     titles = {method.name: method.title for method in chosen}
     splits, given = load(setting, fallback, console)
-    setting = resolve(comparison.keep_kernels(given, _folder(output, command, given)), splits)
+    setting = resolve(comparison.keep_begun(given, _folder(output, command, given)), splits)
     if tuple(methods) == METHODS and not has_space(setting, splits.train.inputs):
         methods = [each for each in METHODS if not find_method(each).in_space]
         terminal.say(console, "CA and CS are left out: no common space suits these inputs (see --space)", "yellow")

@@ -61,10 +61,12 @@ def choose_methods(methods: Sequence[str], setting: Setting) -> dict[str, Method
     return found
 
 
-def keep_kernels(setting: Setting, path: Path) -> Setting:
-    """Return the setting with the kernels of the comparison that a folder holds, if it leaves them open."""
-    held = read_setting(path, "kernels") if setting.kernels == "auto" else None
-    return replace(setting, kernels=held) if held else setting
+def keep_begun(setting: Setting, path: Path) -> Setting:
+    """Return the setting with the start, and unless given the kernels, of the comparison that a folder holds."""
+    kernels = read_setting(path, "kernels") if setting.kernels == "auto" else None
+    start = (read_setting(path, "policy") or {}).get("start")
+    setting = replace(setting, kernels=kernels) if kernels else setting
+    return replace(setting, policy=replace(setting.policy, start=start)) if start else setting
 
 
 def name_of(run: Run[Setting]) -> str:
@@ -274,7 +276,7 @@ def compare(
     where = options.get("data_folder")
     found = splits or load(dataset, folder=None if where is None else Path(where))
     wanted = Setting(dataset=dataset, **options)
-    setting = resolve(wanted if folder is None else keep_kernels(wanted, Path(folder)), found)
+    setting = resolve(wanted if folder is None else keep_begun(wanted, Path(folder)), found)
     runs = plan_comparison(setting, methods, seeds, found)
     with ExitStack() as stack:
         path = stack.enter_context(TemporaryDirectory()) if folder is None else folder

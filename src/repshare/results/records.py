@@ -239,9 +239,9 @@ def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(given := description.get("setting"), dict):
         return description
     usual: dict[str, Any] = json.loads(json.dumps(asdict(Setting())))
-    policy = {**usual["policy"], **given.get("policy", {})}
+    policy = {**usual["policy"], "start": "none", **given.get("policy", {})}  # there was no other
     policy["minimum_count"] = policy["minimum_count"] or 1
-    return {**description, "setting": {**usual, "kernels": "single", **given, "policy": policy}}  # there was no other
+    return {**description, "setting": {**usual, "kernels": "single", **given, "policy": policy}}
 
 
 def _find_lost(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
