@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from repshare.data import Splits
 
 What = Literal[
-    "table", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners", "pairs",
+    "table", "start", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners", "pairs",
     "skew", "absence", "precision", "unseen", "discriminator", "averages", "codes", "length", "models", "clients",
     "space", "compute", "rates", "field",
 ]  # fmt: skip
@@ -40,10 +40,11 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure: show how long it will take, then compute the missing cells one by one.
 
-    table: the paper's table next to the published numbers. ablation: gain over learning alone for a grid of λ_KD and
-    λ_disc. curves: train and test accuracy by round. tsne: the feature spaces of two clients by round. traffic: bytes
-    per client and round next to the paper's formulas. bound: the mutual-information bound by round. topologies: what it
-    costs to have no server. privacy: accuracy against ε of differentially private releases (mnist, digits).
+    table: the paper's table next to the published numbers. start: accuracy by round with and without a teacher in
+    round 1. ablation: gain over learning alone for a grid of λ_KD and λ_disc. curves: train and test accuracy by
+    round. tsne: the feature spaces of two clients by round. traffic: bytes per client and round next to the paper's
+    formulas. bound: the mutual-information bound by round. topologies: what it costs to have no server. privacy:
+    accuracy against ε of differentially private releases (mnist, digits).
 
     partners: whether it matters what partners share: honest ones, some or all fed noise or permuted labels, none.
     pairs: a client's network next to the common classifier, paired with it, and taught by the pair.
@@ -78,6 +79,7 @@ def reproduce(
             resnet9 and resnet18, where this processor has AVX-512 BF16 or AMX.
     """
     from repshare.experiments.catalogue import EXPERIMENTS
+    from repshare.experiments.comparison import keep_begun
     from repshare.experiments.estimate import estimate, in_words
     from repshare.experiments.experiment import arrange, choose, fill, missing, usual_setting
 
@@ -94,6 +96,7 @@ def reproduce(
 
     available = sys.maxsize if experiment.datasets == () else len(fetch(dataset).train.labels)  # () chooses its own
     setting = usual_setting(dataset, available, rounds=rounds or experiment.rounds, data_folder=data_folder)
+    setting = keep_begun(setting, output / experiment.folder(dataset))
     cells = [cell.computed_in(compute) for cell in choose(experiment.plan(setting, seeds), only)]
     folder = Folder(output / experiment.folder(dataset), experiment.describe(setting), resume=True, option="--output")
     with folder:

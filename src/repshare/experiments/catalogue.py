@@ -7,6 +7,7 @@ from repshare.experiments.experiment import Experiment
 from repshare.experiments.field import FIELD, RATES
 from repshare.experiments.partners import PARTNERS
 from repshare.experiments.privacy import PRIVACY
+from repshare.experiments.start import START
 from repshare.experiments.studies import STUDIES
 from repshare.experiments.table import PAIRED, TABLE
 from repshare.experiments.topologies import TOPOLOGIES
@@ -14,5 +15,5 @@ from repshare.experiments.traffic import TRAFFIC
 from repshare.experiments.tsne import TSNE_FIGURE
 
 PAPER = (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND)
-BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, PAIRED, *STUDIES, RATES, FIELD)
+BEYOND = (START, TOPOLOGIES, PRIVACY, PARTNERS, PAIRED, *STUDIES, RATES, FIELD)
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in PAPER + BEYOND}

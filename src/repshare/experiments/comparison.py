@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from repshare.simulation.schedule import is_ever_tested, test_is_due
 from repshare.simulation.starting import leave_if_unguarded
 
 TESTED = ("test_accuracy", "test_own", "test_unseen")  # fields of a record that a test fills in
+AnySetting = TypeVar("AnySetting", bound=Setting)
 Step = tuple[str, int, int]  # a run's title, the round that is over, and the number of its rounds
 
 
@@ -61,7 +62,7 @@ def choose_methods(methods: Sequence[str], setting: Setting) -> dict[str, Method
     return found
 
 
-def keep_begun(setting: Setting, path: Path) -> Setting:
+def keep_begun(setting: AnySetting, path: Path) -> AnySetting:
     """Return the setting with the start, and unless given the kernels, of the comparison that a folder holds."""
     kernels = read_setting(path, "kernels") if setting.kernels == "auto" else None
     start = (read_setting(path, "policy") or {}).get("start")

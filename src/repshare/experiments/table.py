@@ -22,6 +22,8 @@ ROWS = [
     Row("IL", "IL"),
     Row("FD", "FD"),
     Row("RS", "RS"),
+    Row("FD (no teacher in round 1)", "FD", policy={"start": "none"}),
+    Row("RS (no teacher in round 1)", "RS", policy={"start": "none"}),
     Row("FC (fixed codes)", "FC"),
     Row("FC (codes all zero)", "FC", {"code_size": 0.0}),
     Row("CA (the space alone)", "CA"),
