@@ -32,18 +32,55 @@ def pair(data, board=None, policies=(None, None), models=None, **options):
     ]
 
 
-def test_rounds_yield_a_record_each_and_learning_starts_with_the_second(halves):
+def test_rounds_yield_a_record_each_and_others_teach_from_the_second(halves):
     data, test = halves
     a, b = pair(data, test=test)
     records = list(zip(a.rounds(3), b.rounds(3), strict=True))
     first, last = records[0][0], records[-1][0]
     assert [record.round for record, _ in records] == [1, 2, 3]
-    assert first.kd is None
-    assert last.kd > 0
+    assert first.disc is None
+    assert last.disc > 0
     assert last.bound < math.log(9)
     assert 0 < last.test_accuracy < 1
     assert last.bytes_up > 2 * 10 * 84 * 4
     assert last.bytes_down > 2 * 10 * 84 * 4
+
+
+@pytest.mark.parametrize("method", [RS, FD], ids=str)
+def test_round_1_has_a_teacher_that_keeps_outputs_short(halves, method):
+    data, _ = halves
+    strict, free = (
+        pair(
+            data,
+            policies=[Policy(start=start, epochs=20)] * 2,
+            board=Board(Task(10, 84 if method is RS else 10)),
+            method=method,
+        )[0]
+        for start in ("zeros", "none")
+    )
+    taught, alone = strict.round(), free.round()
+    assert alone.kd is None
+    assert taught.kd > 0
+    lengths = [float(np.linalg.norm(each.learner.represent()[0], axis=1).mean()) for each in (strict, free)]
+    assert lengths[0] < 0.5 * lengths[1]
+
+
+def test_a_client_that_comes_later_is_taught_by_others_at_once(halves):
+    data, _ = halves
+    a, b = pair(data)
+    a.round()
+    b.round()
+    shared = wire.decode_release(RS.share(a.learner, 1)).means.vectors
+    assert b.learner.lesson.means.abs().max() > 0
+    assert np.allclose(b.learner.lesson.means.numpy(), shared, atol=1e-5)
+
+
+def test_a_client_that_stays_alone_is_held_short_in_round_1_only(halves):
+    data, _ = halves
+    alone, _ = pair(data)
+    records = list(alone.rounds(2))
+    assert records[0].kd is not None
+    assert records[1].kd is None
 
 
 def test_clients_of_different_architectures_and_policies_learn_together(halves):

@@ -46,7 +46,7 @@ def table(tmp_path_factory, splits):
 
 
 def test_the_table_has_every_cell_once_for_each_seed(table):
-    assert len(table) == 2 * (1 + 10 * 3)
+    assert len(table) == 2 * (1 + 12 * 3)
     assert {line["row"] for line in table} >= set(PUBLISHED["mnist"])
     assert {(line["row"], line["clients"]) for line in table} >= {("FL (fair)", 10), ("FL (as published)", 10)}
 

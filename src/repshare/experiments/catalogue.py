@@ -14,6 +14,6 @@ from repshare.experiments.topologies import TOPOLOGIES
 from repshare.experiments.traffic import TRAFFIC
 from repshare.experiments.tsne import TSNE_FIGURE
 
-PAPER = (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND)
-BEYOND = (START, TOPOLOGIES, PRIVACY, PARTNERS, PAIRED, *STUDIES, RATES, FIELD)
+PAPER = (TABLE, START, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND)
+BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, PAIRED, *STUDIES, RATES, FIELD)
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in PAPER + BEYOND}
