@@ -39,7 +39,6 @@ PAIRS = [
     Row("CS, distilled into the network", "CS", policy={"pair": "distil", "held_out": HELD_OUT}),
 ]
 SIZES = (2, 5, 10)
-LAST = 5  # rounds: with batch normalisation, the accuracy of one swings
 NUMBERS: dict[str, dict[str, tuple[float, ...]]] = {
     "mnist": {
         "CL": (94.00,),
@@ -75,7 +74,9 @@ def plan(rows: Sequence[Row], setting: ResolvedSetting, seeds: int) -> list[Cell
     Networks with batch normalisation that stay with their clients are looked at in the rounds before it, too.
     """
     setting = replace(setting, eval_every=setting.rounds)
-    before = range(max(1, setting.rounds - LAST + 1), setting.rounds) if set(setting.model) <= set(LARGE) else ()
+    before = (
+        range(max(1, setting.rounds - terminal.LAST + 1), setting.rounds) if set(setting.model) <= set(LARGE) else ()
+    )
     return [
         make_cell(
             {"row": row.title, "clients": clients, "seed": seed},

@@ -18,6 +18,7 @@ from repshare.results.records import Line, Summary, entry, find, group, plus_min
 
 PUBLIC = " †"  # marks a method that used public samples
 BLOCKS = "▁▂▃▄▅▆▇█"
+LAST = 5  # rounds whose mean a table shows where the accuracy of one swings: networks with batch normalisation
 CURVE_WIDTH = 8  # characters, as its heading has
 OWN_MIX = [  # columns where clients' classes differ
     "own mix    each client tested with classes as frequent as in its own data",
@@ -140,6 +141,8 @@ def table_markdown(dataset: str, lines: Sequence[Line], published: Published) ->
             shown[size] += " †" if (title, size) in coarse else ""
             shown[size] += f" ({published[title][size]:.2f})" if size in published.get(title, {}) else ""
         rows.append([title, *shown.values()])
+        steady = [entry(find(lines, "last_rounds", row=title, clients=size)) for size in sizes]
+        rows += [[f"… mean of the last {LAST} rounds", *steady]] if any(steady) else []
     return (
         f"{dataset}: mean test accuracy over clients after the last round [%], "
         + (f"± standard deviation over {over}\nseeds" if most > 1 else "one seed")
