@@ -12,7 +12,7 @@ NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 def hold(*digits: int) -> Party:
-    """A party with the samples of these digits. Its network is used only with --pair."""
+    """A party with the samples of these digits. Its network is not used."""
     rows = [row for row, label in enumerate(train.labels) if label in digits]
     data = train.images[rows].astype("float32"), train.labels[rows]
     return Party(LeNet5(), data, test=(test.images.astype("float32"), test.labels), class_names=NAMES)

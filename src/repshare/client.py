@@ -187,7 +187,7 @@ class Client:
 
     @property
     def model(self) -> nn.Module:
-        """The model, as it was given to this client, in evaluation mode. In a common space only `pair` trains it."""
+        """The model, as it was given to this client, in evaluation mode. In a common space nothing trains it."""
         return self.learner.network.model.eval()
 
     def predict(self, inputs: Any) -> torch.Tensor:

@@ -66,9 +66,6 @@ class Policy:
     """CS: fraction of the samples that is never shared, and shows whether other clients help. At least 10, or none."""
     keep_to_self: bool = False
     """CS: use the classifier of the client's own samples where it does better on the held-out ones."""
-    pair: Literal["no", "pair", "distil"] = "no"
-    """CS: train the client's own network, too.
-    pair: use network and common classifier together. distil: train the network on what both together predict."""
     releases: int | None = None
     """Maximum number of releases; after that the client only receives. Default: no limit."""
     epochs: int = 1
@@ -120,7 +117,7 @@ class Policy:
         check_whole(self, 1, "releases", "minimum_count")
         check_fits(self, ["held_out"], "at least 0 and below 1", lambda value: 0 <= value < 1)
         check_one_of(
-            self, "start", "discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute", "pair"
+            self, "start", "discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute"
         )
         check_positive(self, "learning_rate", "epsilon", "clip", "grad_clip")
         check_fits(self, ["delta", "training_share"], "above 0 and below 1", lambda value: 0 < value < 1)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 from contextlib import chdir
 from pathlib import Path
 
@@ -12,16 +13,15 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from repshare import Client, Policy, load_classifier
+from repshare import Client, load_classifier
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
-from repshare.learning.common.pairing import Mixture
 from repshare.learning.samples import Samples
 from repshare.methods import CS
 from repshare.party.exporting import classifier_as_onnx, model_as_onnx
 from repshare.party.party import load_party
-from repshare.party.state import State, save, take_part
+from repshare.party.state import State, take_part
 from support.common_parties import COMMON, NAMES, PARTY_FILE
 from support.processes import records, run
 
@@ -112,20 +112,15 @@ def test_inputs_come_from_a_file(here, capsys):
         assert not (here / "not.csv").exists()
 
 
-def test_a_pair_predicts_with_both(here, capsys):
+def test_a_network_beside_a_classifier_of_an_earlier_version_is_refused(here, capsys):
     party = load_party("party.py:p0", 0)
-    client = Client(party.model, party.data, test=party.test, method=CS, common=COMMON, name="p0",
-                    policy=Policy(pair="pair", held_out=0.2))  # fmt: skip
+    client = Client(party.model, party.data, test=party.test, method=CS, common=COMMON, name="p0")
     state = State(here / "pair", client, Membership("digits", "p0", COMMON.task(10)))
     state.restore()
     list(take_part(state, 2))
-    client.learner.mixture = Mixture(0.5, 3.0)  # so that both have a say
-    save(client, here / "pair/client.state")
-    shown = run(capsys, "predict", here / "pair", "--party", "party.py:p0").out
-    assert [int(row["class"]) for row in read_table(shown)] == client.predict(party.test[0]).tolist()
-    assert (
-        "give --what model or classifier" in run(capsys, "export", here / "pair", "--to", here / "x.pt", expect=2).err
-    )
+    shutil.copy(here / "model/model.safetensors", here / "pair/model.safetensors")
+    said = run(capsys, "predict", here / "pair", "--party", "party.py:p0", expect=2).err
+    assert "a network beside a common classifier: the last version that reads it is 055caf8" in said
 
 
 def test_weights_are_exported_as_pytorch_and_safetensors_read_them(here, capsys):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from repshare.data import Splits
 
 What = Literal[
-    "table", "start", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners", "pairs",
+    "table", "start", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners",
     "skew", "absence", "precision", "unseen", "discriminator", "averages", "codes", "length", "models", "clients",
     "space", "compute", "rates", "field",
 ]  # fmt: skip
@@ -47,7 +47,6 @@ def reproduce(
     accuracy against ε of differentially private releases (mnist, digits).
 
     partners: whether it matters what partners share: honest ones, some or all fed noise or permuted labels, none.
-    pairs: a client's network next to the common classifier, paired with it, and taught by the pair.
 
     Studies beyond the paper, each with IL and FL. skew: clients whose classes differ. absence: half of them absent in
     each round. precision: fewer bits on the wire. unseen: classes that a client lacks. discriminator: the

@@ -9,11 +9,11 @@ from repshare.experiments.partners import PARTNERS
 from repshare.experiments.privacy import PRIVACY
 from repshare.experiments.start import START
 from repshare.experiments.studies import STUDIES
-from repshare.experiments.table import PAIRED, TABLE
+from repshare.experiments.table import TABLE
 from repshare.experiments.topologies import TOPOLOGIES
 from repshare.experiments.traffic import TRAFFIC
 from repshare.experiments.tsne import TSNE_FIGURE
 
 PAPER = (TABLE, START, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND)
-BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, PAIRED, *STUDIES, RATES, FIELD)
+BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, *STUDIES, RATES, FIELD)
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in PAPER + BEYOND}

@@ -13,7 +13,7 @@ from repshare.learning.measures import View
 from repshare.methods import find_method
 from repshare.results import plots, terminal
 from repshare.results.records import Line, find
-from repshare.simulation.plan import LARGE, common_rounds
+from repshare.simulation.plan import LARGE
 
 ROWS = [
     Row("CL", "CL"),
@@ -29,14 +29,6 @@ ROWS = [
     Row("CA (the space alone)", "CA"),
     Row("CS, one release", "CS", {"common_rounds": 1}),
     Row("CS", "CS"),
-]
-HELD_OUT = 0.1  # of the samples, where they choose how to mix network and common classifier
-PAIRS = [
-    Row("IL (the network alone)", "IL"),
-    Row("CA (the space alone)", "CA"),
-    Row("CS", "CS"),
-    Row("CS, paired with the network", "CS", policy={"pair": "pair", "held_out": HELD_OUT}),
-    Row("CS, distilled into the network", "CS", policy={"pair": "distil", "held_out": HELD_OUT}),
 ]
 SIZES = (2, 5, 10)
 NUMBERS: dict[str, dict[str, tuple[float, ...]]] = {
@@ -80,7 +72,7 @@ def plan(rows: Sequence[Row], setting: ResolvedSetting, seeds: int) -> list[Cell
     return [
         make_cell(
             {"row": row.title, "clients": clients, "seed": seed},
-            _with_epochs(row, setting),
+            row,
             replace(setting, clients=clients),
             looks=tuple(before) if row.method in ("IL", "FD", "RS", "FC") else (),
         )
@@ -88,12 +80,6 @@ def plan(rows: Sequence[Row], setting: ResolvedSetting, seeds: int) -> list[Cell
         for row in rows
         for clients in sizes(row)
     ]
-
-
-def _with_epochs(row: Row, setting: ResolvedSetting) -> Row:
-    """Return the row; a network next to the common classifier trains as many epochs as elsewhere, in fewer rounds."""
-    epochs = max(1, setting.rounds // common_rounds(setting))
-    return row._replace(policy={**row.policy, "epochs": epochs}) if "pair" in row.policy else row
 
 
 def sizes(row: Row) -> tuple[int, ...]:
@@ -134,4 +120,3 @@ def show(rows: Sequence[Row], lines: Sequence[Line], folder: Path, setting: Sett
 TABLE = Experiment(
     "table", partial(plan, ROWS), partial(show, ROWS), condense, look, seeds=5, datasets=tuple(PUBLISHED)
 )
-PAIRED = Experiment("pairs", partial(plan, PAIRS), partial(show, PAIRS), seeds=3)

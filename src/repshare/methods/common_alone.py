@@ -10,7 +10,7 @@ from repshare.methods.method import Method
 
 def adapt(policy: Policy) -> Policy:
     """Return CS's without a network, and without samples held out: there are no other clients to judge."""
-    return replace(common.adapt(policy), pair="no", held_out=0.0, epsilon=None)
+    return replace(common.adapt(policy), held_out=0.0, epsilon=None)
 
 
 CA = Method(

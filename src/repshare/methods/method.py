@@ -8,7 +8,6 @@ from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.exchange.local import Server
 from repshare.learning.common.learner import CommonLearner
-from repshare.learning.common.pairing import PairedLearner
 from repshare.learning.models import Network
 from repshare.learning.randomness import derive
 from repshare.learning.training import Learner, Loss
@@ -78,7 +77,7 @@ class Method(NamedTuple):
         Args:
             policy: The client's.
         """
-        chosen = PairedLearner if self.in_space and policy.pair != "no" else self.learner
+        chosen = self.learner
         if policy.end_to_end and self.share is not None:  # of one who shares nothing, nothing shows
             from repshare.learning.dp_training import PrivateLearner
 

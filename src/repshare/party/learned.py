@@ -1,7 +1,6 @@
 """A party's state folder, read for use: its model, a common classifier, or both; and predictions."""
 
 import csv
-import io
 import json
 import math
 from collections.abc import Sequence
@@ -17,14 +16,13 @@ from torch import Tensor, nn
 from repshare.errors import ConfigError
 from repshare.imports import in_one_line
 from repshare.learning.common.dual import as_probabilities
-from repshare.learning.common.pairing import Mixture
 from repshare.learning.models import split
 from repshare.learning.randomness import derive
 from repshare.learning.samples import EVALUATION_BATCH, Labelled, Samples
 from repshare.party import classifier
 from repshare.party.classifier import CommonClassifier, load_classifier
 from repshare.party.party import Party, load_party
-from repshare.party.state import CLIENT, MODEL
+from repshare.party.state import MODEL
 
 
 class Learned:
@@ -92,14 +90,13 @@ class Learned:
 
     def probabilities(self, samples: Samples) -> Tensor:
         """Return the probability of each class for each of these samples (n, C), by what the party is tested by."""
-        pair = _read_json(self.folder / "policy.json").get("pair", "no") if self.has_model else "no"
-        if self.has_classifier and pair == "no":
+        if self.has_classifier and self.has_model:
+            raise ConfigError(
+                f"{self.folder} has a network beside a common classifier: the last version that reads it is 055caf8"
+            )
+        if self.has_classifier:
             return as_probabilities(self._scores(samples), self.classifier.common.loss).double()
-        logits = self._logits(samples)
-        if self.has_classifier and pair == "pair":
-            state = torch.load(io.BytesIO((self.folder / CLIENT).read_bytes()[4:]), weights_only=True)
-            logits = Mixture(*state["mixture"])(logits, self._scores(samples))
-        return logits.double().softmax(dim=1)
+        return self._logits(samples).double().softmax(dim=1)
 
     def _scores(self, samples: Samples) -> Tensor:
         return torch.cat([self.classifier.scores(inputs) for inputs, _ in samples.in_order(EVALUATION_BATCH)])

@@ -159,7 +159,7 @@ class State:
     @property
     def trains_model(self) -> bool:
         """Return whether rounds change the client's model. In a common space, only a network beside it is trained."""
-        return not self.client.method.in_space or self.client.policy.pair != "no"
+        return not self.client.method.in_space
 
     def play(self, *, test: bool) -> OwnRecord:
         """Carry out a round, and keep it."""

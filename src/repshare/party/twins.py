@@ -37,9 +37,8 @@ def make_twins(client: Client) -> dict[str, Client]:
     given: dict[str, Any] = {"name": client.name, "test": test, "seed": client.seed}
     given["head"] = learner.network.head_name
     if isinstance(learner, CommonLearner):
-        plain = replace(policy, pair="no")
-        network = Client(deepcopy(model), samples, policy=plain, method=IL, **given)
-        space = Client(deepcopy(model), samples, policy=plain, method=CA, common=learner.common, **given)
+        network = Client(deepcopy(model), samples, policy=policy, method=IL, **given)
+        space = Client(deepcopy(model), samples, policy=policy, method=CA, common=learner.common, **given)
         return {NETWORK: network, SPACE: space}
     lengths = {ALONE: 0.0, SHORT: policy.lambda_length or LENGTH}
     return {

@@ -234,12 +234,16 @@ def _finite(value: Any) -> Any:
     return value
 
 
+GONE = {"pair": "no"}  # a policy's options that are no more, and their values that change nothing
+
+
 def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
     """Fill in the defaults of options that an earlier version did not have."""
     if not isinstance(given := description.get("setting"), dict):
         return description
     usual: dict[str, Any] = json.loads(json.dumps(asdict(Setting())))
     policy = {**usual["policy"], "start": "none", **given.get("policy", {})}  # there was no other
+    policy = {name: value for name, value in policy.items() if name not in GONE or value != GONE[name]}
     policy["minimum_count"] = policy["minimum_count"] or 1
     return {**description, "setting": {**usual, "kernels": "single", **given, "policy": policy}}
 

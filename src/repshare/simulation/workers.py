@@ -170,7 +170,7 @@ class Worker:
     def _model(self, index: int) -> nn.Module | Network:
         """Return the client's model. Where none is trained, clients of one architecture have the same."""
         run, kind = self.plan.run, self.plan.model(index)
-        if not self.method.in_space or self.policy.pair != "no":
+        if not self.method.in_space:
             return build_model(self.plan, kind, derive(run.seed, self.plan.name(index), "model"))
         if kind not in self._networks:
             self._networks[kind] = build_network(self.plan, kind, seed=0)
@@ -197,7 +197,7 @@ def encode_model(client: Client) -> dict[str, bytes]:
     files = dict[str, bytes]()
     if isinstance(client.learner, CommonLearner):
         files[f".{FILE}"] = encode_classifier(client.learner, client.round_number)
-    if not client.method.in_space or client.policy.pair != "no":
+    if not client.method.in_space:
         weights = client.learner.network.model.state_dict()
         files[".safetensors"] = safetensors.torch.save(
             {name: each.detach().cpu().clone(memory_format=torch.contiguous_format) for name, each in weights.items()}

@@ -12,10 +12,10 @@ SHARED: Layout = (
     ("training", "epochs batch-size optimizer learning-rate compute eval-every dimension head independent-starts "
      "seed device threads pace"),
     ("sharing", "n-avg m-up m-down minimum-count peers share-classes share-samples share-inputs releases "
-     "release-every precision weighted aggregation norm-bound lambda-kd lambda-disc lambda-length discriminator summed "
+     "release-every precision weighted aggregation norm-bound lambda-kd lambda-disc lambda-length start discriminator summed "
      "code-size report"),
     ("common space (methods CS and CA)", "agreement space loss shrinkage common-rounds common-precision held-out "
-     "keep-to-self pair common-only"),
+     "keep-to-self common-only"),
     ("privacy", "epsilon delta planned-releases clip adjacency end-to-end training-share grad-clip noise-shares "
      "seeded-noise"),
 )  # fmt: skip

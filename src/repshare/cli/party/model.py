@@ -116,7 +116,7 @@ def predict(
     output: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Predict classes with what a party has learned: its own model, the common classifier, or both as a pair.
+    """Predict classes with what a party has learned: its own model or the common classifier.
 
     A line has the sample's number, its label if the party's data say so, the class, its name if that is known, and its
     probability. No other client and no relay is asked.
