@@ -59,7 +59,6 @@ EXTRAS = {
     "ray": Extra(("--version",), {f"compare {SMALL}": "learn"}, "ray", "torch"),
     "onnx": Extra(("--version",), {f"compare {SMALL}": "learn"}, "onnx, onnxscript, onnxruntime", "torch"),
     "flower": Extra(("--version",), {f"compare {SMALL}": "learn"}, "flwr.app, flwr.clientapp, flwr.serverapp", "torch"),
-    "trackers": Extra(("--version",), {f"compare {SMALL}": "learn"}, "tensorboard.compat.proto, mlflow", "torch"),
 }  # fmt: skip
 
 
