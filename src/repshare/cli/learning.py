@@ -136,26 +136,17 @@ def _compare(
         steps = comparison.carry_out(runs, splits, folder, workers, **options)
         show_progress(steps, sum(run.setting.rounds for run in runs), console, hint)
     lines = folder.records.read()
-    differ = findings.clients_differ(described["setting"], lines)
-    about = [Path(setting.dataset).name, f"{setting.clients} clients", findings.name_partition(described["setting"])]
-    public = comparison.find_public(runs)
-    title, most = ", ".join(filter(None, about)), max(run.setting.rounds for run in runs)
+    public, title = comparison.find_public(runs), findings.name_setting(described["setting"])
     if output.json:
         results = {row.pop("method"): row for row in comparison.list_results(lines, setting, public)}
         terminal.print_json({"methods": results, "config": described})
     else:
-        summaries = comparison.summaries(lines)
-        heading = f"{title}, {most} rounds: test accuracy at the end"
-        console.print(terminal.comparison(summaries, lines, heading, public))
-        if differ:
-            console.print(terminal.own_mixes(summaries, lines))
         used = describe_public(setting.public_data, setting.dataset) if public and setting.public_data else ""
-        shown = {name: titles[name] for name in summaries}
-        console.print(terminal.legend(shown, seeds, differ=differ, public=used))
-    if rising := findings.still_improving(lines):
-        terminal.say(console, f"still improving at the end: more --rounds would help {', '.join(rising)}\n")
+        tables = terminal.comparison_tables(lines, described["setting"], title, titles, public, used)
+        console.print(*tables, sep="\n", highlight=False)
     from repshare.results import plots  # not before: a first round would wait for matplotlib
 
+    most, differ = max(run.setting.rounds for run in runs), findings.clients_differ(described["setting"], lines)
     plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {most} rounds", differ=differ)
     plots.draw_partition(comparison.who_has_what(runs[0], splits), folder.path / "partition.png", title)
     files = {"figure": "figure.png", "who has what": "partition.png", "records": "records.jsonl"}

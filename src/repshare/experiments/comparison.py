@@ -20,7 +20,7 @@ from repshare.imports import describe_code, is_reference
 from repshare.learning.randomness import numpy_stream
 from repshare.methods import METHODS, Method, find_method
 from repshare.results.findings import clients_differ, summarise_own
-from repshare.results.records import Folder, Journal, Line, Summary, group, read_setting, summarise
+from repshare.results.records import Folder, Journal, Line, group, read_setting, summarise
 from repshare.simulation import Checkpoint, Inline, Processes, Workers, following, resolve, simulate
 from repshare.simulation.checkpoint import States, lengthen
 from repshare.simulation.plan import deal, make_plan, make_run, make_task
@@ -192,11 +192,6 @@ def resume_run(
 def checkpoints(folder: Folder, name: str) -> States:
     """Return the folder with the states of an unfinished run."""
     return States(folder.path / "checkpoints" / name)
-
-
-def summaries(lines: Sequence[Line]) -> dict[str, Summary]:
-    """Return one summary for each method, in the order they were run."""
-    return {method: summarise(own) for method, own in group(lines, "method").items()}
 
 
 def find_public(runs: Sequence[Run[Setting]]) -> set[str]:
