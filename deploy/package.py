@@ -29,7 +29,7 @@ AT_ONCE = 2
 APART = {"flower": (ROOT / "build" / "flower", ROOT / "examples" / "flower" / "constraints.txt")}  # environment, pins
 SMALL = "--dataset digits --clients 2 --rounds 1 --samples 40 --methods IL RS --inline"
 TASK = "relay tasks create digits --classes 10 --dimension 84"
-IN_THE_WHEEL = ("py.typed", "relay/page/static/page.html", "experiments/report/static/report.html", "cli/new/templates")
+IN_THE_WHEEL = ("py.typed", "relay/page/static/page.html", "experiments/report.html", "cli/new/templates")
 IN_THE_ARCHIVE = ("Makefile", "constraints.txt", "mkdocs.yml", "docs/architecture.md", "tests/conftest.py",
                   "tests/support/warm.py", "examples/party.py", "deploy/package.py")  # fmt: skip
 
@@ -59,7 +59,6 @@ EXTRAS = {
     "ray": Extra(("--version",), {f"compare {SMALL}": "learn"}, "ray", "torch"),
     "onnx": Extra(("--version",), {f"compare {SMALL}": "learn"}, "onnx, onnxscript, onnxruntime", "torch"),
     "flower": Extra(("--version",), {f"compare {SMALL}": "learn"}, "flwr.app, flwr.clientapp, flwr.serverapp", "torch"),
-    "trackers": Extra(("--version",), {f"compare {SMALL}": "learn"}, "tensorboard.compat.proto, mlflow", "torch"),
 }  # fmt: skip
 
 

@@ -86,7 +86,6 @@ EXTRAS = {
     "peer": ("zenoh", "cryptography"),
     "privacy": ("dp_accounting", "opacus", "scipy"),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
-    "trackers": ("tensorboard", "mlflow"),
     "flower": ("flwr",),
 }
 PINS = {"flower": "examples/flower/constraints.txt"}  # of an extra that needs other versions than the rest

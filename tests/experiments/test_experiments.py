@@ -12,7 +12,6 @@ from repshare.config import Run, Setting
 from repshare.errors import ConfigError
 from repshare.experiments.ablation import gains
 from repshare.experiments.catalogue import EXPERIMENTS
-from repshare.experiments.estimate import estimate, in_words
 from repshare.experiments.experiment import Cell, Experiment, choose, fill, what_was_seen
 from repshare.experiments.table import PUBLISHED
 from repshare.experiments.tsne import neighbourhood
@@ -175,18 +174,6 @@ def test_neighbours_are_counted_by_class_and_by_client():
     alike, mixed = neighbourhood(together, labels)
     assert alike == 1.0
     assert mixed > 0
-
-
-def test_an_estimate_counts_only_what_is_left(splits):
-    cells = TABLE.plan(resolve(TINY, 1200), 1)
-    one, ten = (estimate(cells[:count], lambda _: splits, 2) for count in (1, 10))
-    assert 0 < one < ten < 60
-    assert [in_words(seconds) for seconds in (0.1, 100, 600, 20_000)] == [
-        "1 seconds",
-        "100 seconds",
-        "10 minutes",
-        "6 hours",
-    ]
 
 
 @pytest.mark.parametrize("table", sorted(RESULTS.glob("*/table.md")), ids=lambda path: path.parent.name)

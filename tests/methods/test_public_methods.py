@@ -1,6 +1,6 @@
 """Methods with public samples: each against its formula in plain loops, and in the simulator."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from repshare.config import Run, Setting
 from repshare.data import load
 from repshare.data.public import choose_public, describe_public
 from repshare.errors import ConfigError, Malformed, Refused
-from repshare.experiments.comparison import compare, summaries
+from repshare.experiments.comparison import compare
 from repshare.learning.models import split
 from repshare.learning.randomness import numpy_stream, torch_stream
 from repshare.learning.samples import Samples
@@ -322,8 +322,9 @@ def test_results_and_lists_say_which_rows_used_which_public_samples(splits, caps
     given = {"samples": 60, "clients": 2, "rounds": 1, "model": ("mlp",), "public_data": "rest:20"}
     result = compare("digits", ["IL", "FEDMD"], splits=splits, workers=0, **given)
     assert [row.get("public_data") for row in result.rows] == [None, "rest:20"]
-    table = terminal.comparison(summaries(result.records), result.records, "", {"FEDMD"})
+    table, *more = terminal.comparison_tables(result.records, asdict(result.setting), "", {}, {"FEDMD"}, "rest:20")
     assert list(table.columns[0].cells) == ["[bold]IL[/]", "[bold]FEDMD[/] †"]
+    assert any("with public data, which no client owns: rest:20" in str(each) for each in more)
     told = terminal.legend({"IL": "", "FEDMD": ""}, 1, public=describe_public("rest:2000", "mnist"))
     assert "with public data, which no client owns: 2,000 training samples of mnist that no client has" in told
     assert "public" not in terminal.legend({"IL": ""}, 1)

@@ -13,8 +13,7 @@ from repshare.cli.main import main
 from repshare.cli.party.client import WorkOptions, make_client
 from repshare.errors import CheckpointError, ConfigError
 from repshare.exchange.relay import Membership
-from repshare.experiments.report.document import make_report
-from repshare.experiments.report.reading import read_run
+from repshare.experiments.report import make_report
 from repshare.methods import CA, IL
 from repshare.party.state import State, take_part
 from repshare.party.twins import ALONE, NETWORK, SHORT, SPACE, Twins
@@ -186,11 +185,10 @@ def test_the_last_line_tells_all_three_and_the_report_has_them(relay, tmp_path, 
     assert summary["metrics"] == last["metrics"]
     assert len(last["metrics"]["recalls"]) == 10
 
-    html = make_report([read_run(Path("repshare-digits-alice"))])
+    html = make_report([Path("repshare-digits-alice")])
     assert "<h1>client alice in task digits</h1>" in html
-    for word in ("together", "alone with short features", "balanced accuracy", "AUROC", "recall of class 9"):
-        assert f">{word}<" in html
-    assert "Who has what" not in html
+    for words in ("together", "alone with short features", "balanced accuracy 0.", "auroc 0.", "recalls ["):
+        assert words in html
     assert f"{100 * told['alone']:.2f}" in html
 
     run(capsys, *arguments(relay, "alice", "--rounds", 1, "--restart"))
@@ -219,7 +217,7 @@ def test_alone_needs_no_relay_publishes_nothing_and_has_a_folder_of_its_own(tmp_
     assert "alice alone (10 classes, d' = 84) with LeNet5 and 100 samples; state in repshare-alone-alice" in told
     assert "nothing was sent" in told
     assert [(line["bytes_up"], line["bytes_down"]) for line in records("repshare-alone-alice")] == [(0, 0)] * 2
-    assert "client alice in task alone" in make_report([read_run(Path("repshare-alone-alice"))])
+    assert "client alice in task alone" in make_report([Path("repshare-alone-alice")])
 
     (tmp_path / "party.py").write_text(PARTY_FILE)
     Path("digits.json").write_text(json.dumps(COMMON.describe()))

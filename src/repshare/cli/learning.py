@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
@@ -26,7 +26,6 @@ from repshare.simulation import starting
 if TYPE_CHECKING:
     from repshare.data import Splits
     from repshare.experiments.comparison import Step
-    from repshare.results.trackers import Tracker
     from repshare.simulation import Workers
 
 
@@ -42,10 +41,6 @@ class Output:
     """Continue the run with this --name, perhaps with more methods, seeds or rounds."""
     keep_models: bool = False
     """Keep the final models in the run's folder, and the state from which --resume goes on to more --rounds."""
-    tensorboard: Path | None = None
-    """Folder in which curves are kept as TensorBoard's event files, too."""
-    mlflow: str | None = None
-    """Folder or address of an MLflow server that gets the curves, too."""
     json: Json = False
     workers: int | None = None
     """Number of worker processes. Default: after two seconds of work, one for each core, at most one a client."""
@@ -133,56 +128,30 @@ def _compare(
     described = comparison.describe(runs, setting)
     folder = Folder(_folder(output, command, setting), described, resume=output.resume, grows=True)
     hint, kept = f"resume with --name {folder.path.name} --resume", output.keep_models
-    with folder, pool as workers, follow_with(output, folder.path.name, described["setting"]) as trackers:
+    with folder, pool as workers:
         if again := comparison.grow(folder, runs, setting, keep_models=kept):
             why = "their models were not kept" if kept else "their last state was not kept (--keep-models does)"
             terminal.say(console, f"Beginning again, since {why}: {'; '.join(again)}.")
         options: dict[str, Any] = {"checkpoint_every": output.checkpoint_every, "keep_models": kept}
-        steps = comparison.carry_out(runs, splits, folder, workers, trackers=trackers, **options)
+        steps = comparison.carry_out(runs, splits, folder, workers, **options)
         show_progress(steps, sum(run.setting.rounds for run in runs), console, hint)
     lines = folder.records.read()
-    differ = findings.clients_differ(described["setting"], lines)
-    about = [Path(setting.dataset).name, f"{setting.clients} clients", findings.name_partition(described["setting"])]
-    public = comparison.find_public(runs)
-    title, most = ", ".join(filter(None, about)), max(run.setting.rounds for run in runs)
+    public, title = comparison.find_public(runs), findings.name_setting(described["setting"])
     if output.json:
         results = {row.pop("method"): row for row in comparison.list_results(lines, setting, public)}
         terminal.print_json({"methods": results, "config": described})
     else:
-        summaries = comparison.summaries(lines)
-        heading = f"{title}, {most} rounds: test accuracy at the end"
-        console.print(terminal.comparison(summaries, lines, heading, public))
-        if differ:
-            console.print(terminal.own_mixes(summaries, lines))
         used = describe_public(setting.public_data, setting.dataset) if public and setting.public_data else ""
-        shown = {name: titles[name] for name in summaries}
-        console.print(terminal.legend(shown, seeds, differ=differ, public=used))
-    if rising := findings.still_improving(lines):
-        terminal.say(console, f"still improving at the end: more --rounds would help {', '.join(rising)}\n")
+        tables = terminal.comparison_tables(lines, described["setting"], title, titles, public, used)
+        console.print(*tables, sep="\n", highlight=False)
     from repshare.results import plots  # not before: a first round would wait for matplotlib
 
+    most, differ = max(run.setting.rounds for run in runs), findings.clients_differ(described["setting"], lines)
     plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {most} rounds", differ=differ)
     plots.draw_partition(comparison.who_has_what(runs[0], splits), folder.path / "partition.png", title)
     files = {"figure": "figure.png", "who has what": "partition.png", "records": "records.jsonl"}
     for what, file in (files | ({"models": "models"} if kept else {})).items():
         terminal.say(console, f"{what:<13}{folder.path / file}")
-
-
-@contextmanager
-def follow_with(output: Output, name: str, setting: Mapping[str, Any]) -> "Iterator[list[Tracker]]":
-    """Open the trackers that are asked for, and close them at the end."""
-    from repshare.results.trackers import MLflow, TensorBoard
-
-    trackers: list[Tracker] = []
-    if output.tensorboard is not None:
-        trackers.append(TensorBoard(output.tensorboard / name))
-    if output.mlflow is not None:
-        trackers.append(MLflow(output.mlflow, name, setting))
-    try:
-        yield trackers
-    finally:
-        for tracker in trackers:
-            tracker.close()
 
 
 def show_progress(steps: "Generator[Step]", total: int, console: Console, hint: str) -> None:

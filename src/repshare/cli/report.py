@@ -15,7 +15,7 @@ def report(
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     output: Path = Path("report.html"),
 ) -> None:
-    """Write one HTML file about recorded runs: results, curves, traffic, who had what, configuration.
+    """Write one HTML file about recorded runs: the tables and figures they have, configuration, what is unfinished.
 
     It opens offline and loads nothing from anywhere.
 
@@ -27,12 +27,11 @@ def report(
         runs: Folders of compare, run, reproduce table, join, peer or demo --keep, with run.json and records.jsonl.
         output: The file to write.
     """
-    from repshare.experiments.report.document import make_report
-    from repshare.experiments.report.reading import read_run
+    from repshare.experiments.report import make_report
 
     if not runs:
         raise ConfigError("give the folders of the runs: repshare report runs/first")
-    made = make_report([read_run(path) for path in runs])
+    made = make_report(runs)
     with explain_errors(f"{output} cannot be written"):
         write_atomically(output, made)
     say(Console(), f"{output} ({len(made.encode()) / 1e6:.1f} MB, opens offline)")

@@ -38,7 +38,7 @@ def reproduce(
     compute: Compute = "fp32",
     json: Json = False,
 ) -> None:
-    """Reproduce a table or figure: show how long it will take, then compute the missing cells one by one.
+    """Reproduce a table or figure: compute the missing cells one by one.
 
     table: the paper's table next to the published numbers. start: accuracy by round with and without a teacher in
     round 1. ablation: gain over learning alone for a grid of λ_KD and λ_disc. curves: train and test accuracy by
@@ -79,7 +79,6 @@ def reproduce(
     """
     from repshare.experiments.catalogue import EXPERIMENTS
     from repshare.experiments.comparison import keep_begun
-    from repshare.experiments.estimate import estimate, in_words
     from repshare.experiments.experiment import arrange, choose, fill, missing, usual_setting
 
     experiment, console = EXPERIMENTS[what], Console(stderr=json)
@@ -103,8 +102,7 @@ def reproduce(
         if left:
             clients = max(cell.run.setting.clients for cell in left)
             cores = min(clients, workers or os.cpu_count() or 1)
-            duration = in_words(estimate(left, fetch, cores))
-            terminal.say(console, f"{len(left)} of {len(cells)} cells to do: about {duration} here")
+            terminal.say(console, f"{len(left)} of {len(cells)} cells to do")
             total, hint = sum(cell.run.setting.rounds for cell in left), "the same command continues from here"
             with make_workers(Output(workers=workers or cores), clients) as pool:
                 show_progress(fill(experiment, left, fetch, folder, pool), total, console, hint)

@@ -20,8 +20,7 @@ from repshare.imports import describe_code, is_reference
 from repshare.learning.randomness import numpy_stream
 from repshare.methods import METHODS, Method, find_method
 from repshare.results.findings import clients_differ, summarise_own
-from repshare.results.records import Folder, Journal, Line, Summary, group, read_setting, summarise
-from repshare.results.trackers import Tracker, mean_measures
+from repshare.results.records import Folder, Journal, Line, group, read_setting, summarise
 from repshare.simulation import Checkpoint, Inline, Processes, Workers, following, resolve, simulate
 from repshare.simulation.checkpoint import States, lengthen
 from repshare.simulation.plan import deal, make_plan, make_run, make_task
@@ -98,7 +97,6 @@ def carry_out(
     *,
     checkpoint_every: int | None = None,
     keep_models: bool = False,
-    trackers: Sequence[Tracker] = (),
 ) -> Generator[Step]:
     """Carry out the runs that the folder does not hold yet, writing each round's records as it ends.
 
@@ -113,8 +111,7 @@ def carry_out(
             continue
         name = f"{called}-{run.seed}"
         models = folder.path / "models" / name if keep_models else None
-        given = folder.records, workers, checkpoint_every, models, trackers
-        yield from resume_run(run, splits, folder, name, *given)
+        yield from resume_run(run, splits, folder, name, folder.records, workers, checkpoint_every, models)
         folder.finish(called, run.seed)
         if not keep_models:
             checkpoints(folder, name).clear()
@@ -180,7 +177,6 @@ def resume_run(
     workers: Workers,
     checkpoint_every: int | None = None,
     models: Path | None = None,
-    trackers: Sequence[Tracker] = (),
 ) -> Generator[Step]:
     """Simulate from the last checkpoint, with the journal holding this run's records up to there."""
     checkpoint = Checkpoint(checkpoints(folder, name).folder, run)
@@ -190,21 +186,13 @@ def resume_run(
     steps = simulate(run, splits, workers, checkpoint, checkpoint_every=checkpoint_every, models=models)
     with following(steps) as rounds:
         for number, records in enumerate(rounds, start=done + 1):
-            lines = [{"method": own[0], "seed": run.seed, **asdict(record)} for record in records]
-            journal.add(lines)
-            for tracker in trackers:
-                tracker.note(f"{own[0]}-{run.seed}", number, mean_measures(lines))
+            journal.add({"method": own[0], "seed": run.seed, **asdict(record)} for record in records)
             yield f"{own[0]}, seed {run.seed}", number, run.setting.rounds
 
 
 def checkpoints(folder: Folder, name: str) -> States:
     """Return the folder with the states of an unfinished run."""
     return States(folder.path / "checkpoints" / name)
-
-
-def summaries(lines: Sequence[Line]) -> dict[str, Summary]:
-    """Return one summary for each method, in the order they were run."""
-    return {method: summarise(own) for method, own in group(lines, "method").items()}
 
 
 def find_public(runs: Sequence[Run[Setting]]) -> set[str]:

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from repshare.results.records import Line, Summary, find, group
@@ -80,6 +81,12 @@ def still_improving(lines: Sequence[Line]) -> list[str]:
         if statistics.fmean(means[-fifth:]) - statistics.fmean(means[-2 * fifth : -fifth]) > STILL_RISING:
             rising.append(method)
     return rising
+
+
+def name_setting(setting: Mapping[str, Any]) -> str:
+    """Return the data set, the number of clients and how the data are divided, in a few words."""
+    parts = [Path(setting["dataset"]).name, f"{setting['clients']} clients", name_partition(setting)]
+    return ", ".join(filter(None, parts))
 
 
 def name_partition(setting: Mapping[str, Any]) -> str:

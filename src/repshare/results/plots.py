@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -50,7 +50,7 @@ def panels(width: float, height: float, rows: int = 1, columns: int = 1, **share
     return figure, figure.subplots(rows, columns, squeeze=False, **shared).flatten().tolist()
 
 
-def draw_accuracy(lines: Sequence[Line], path: Path, title: str, *, differ: bool = False) -> None:
+def draw_accuracy(lines: Sequence[Line], path: Path | BinaryIO, title: str, *, differ: bool = False) -> None:
     """Test accuracy by round, a line for each method, shaded by the standard deviation over clients.
 
     Where clients' classes differ, a second panel is for tests with each client's own mix of classes.

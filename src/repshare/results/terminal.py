@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from repshare.results.findings import find_best, summarise_own
-from repshare.results.records import Line, Summary, entry, find, group, plus_minus
+from repshare.results.findings import clients_differ, find_best, still_improving, summarise_own
+from repshare.results.records import Line, Summary, entry, find, group, plus_minus, summarise
 
 PUBLIC = " †"  # marks a method that used public samples
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -54,6 +54,32 @@ def make_table(heads: str, rows: Iterable[Sequence[str]] = (), title: str = "", 
     return table
 
 
+def comparison_tables(
+    lines: Sequence[Line],
+    setting: Mapping[str, Any],
+    about: str,
+    titles: Mapping[str, str],
+    public: Collection[str] = (),
+    used: str = "",
+) -> list[Table | str]:
+    """Return the tables of the methods that were tested, and a legend. `used`: the samples of those in `public`."""
+    tested = group((line for line in lines if line["test_accuracy"] is not None), "method")
+    if not tested:
+        return [f"{escape(about)}: not tested yet"]
+    lines = [line for line in lines if line["method"] in tested]
+    summaries = {method: summarise(own) for method, own in group(lines, "method").items()}
+    rounds, differ = max(line["round"] for line in lines), clients_differ(setting, lines)
+    tables: list[Table | str] = [
+        comparison(summaries, lines, f"{about}, {rounds} rounds: test accuracy at the end", public)
+    ]
+    tables += [own_mixes(summaries, lines)] if differ else []
+    used = used if public else ""
+    tables.append(legend(titles, len(group(lines, "seed")), differ=differ, public=used))
+    if rising := still_improving(lines):
+        tables.append(f"still improving at the end: more --rounds would help {escape(', '.join(map(str, rising)))}\n")
+    return tables
+
+
 def comparison(
     summaries: Mapping[str, Summary], lines: Sequence[Line], title: str, public: Collection[str] = ()
 ) -> Table:
@@ -63,7 +89,7 @@ def comparison(
     for method, summary in summaries.items():
         both = (summary.bytes_up + summary.bytes_down) / len(group(by_method[method], "client"))
         table.add_row(
-            f"[bold]{method}[/]{PUBLIC if method in public else ''}",
+            f"[bold]{escape(method)}[/]{PUBLIC if method in public else ''}",
             plus_minus(summary.accuracy, summary.std_over_seeds),
             f"{summary.std_over_clients:.2f}",
             curve(by_method[method]),
@@ -81,13 +107,13 @@ def own_mixes(summaries: Mapping[str, Summary], lines: Sequence[Line]) -> Table:
         summary, mix = summaries[method], summarise_own(own)
         shown = [plus_minus(summary.accuracy, summary.std_over_seeds)]
         shown += [entry(each) or "–" for each in (mix.own, mix.worst, mix.unseen)]
-        table.add_row(f"[bold]{method}[/]", *shown)
+        table.add_row(f"[bold]{escape(method)}[/]", *shown)
     return table
 
 
 def legend(titles: Mapping[str, str], seeds: int, *, differ: bool = False, public: str = "") -> str:
     """Return what the rows and columns of a comparison mean. `public`: the public samples that some rows used."""
-    width = max(map(len, titles))
+    width = max(map(len, titles), default=0)
     rows = [f"  [bold]{name:<{width}}[/]  {escape(title)}" for name, title in titles.items()]
     several = [f"accuracy   mean over clients, ± standard deviation over {seeds} seeds"] if seeds > 1 else []
     columns = [

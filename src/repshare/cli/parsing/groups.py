@@ -12,8 +12,8 @@ SHARED: Layout = (
     ("training", "epochs batch-size optimizer learning-rate compute eval-every dimension head independent-starts "
      "seed device threads pace"),
     ("sharing", "n-avg m-up m-down minimum-count peers share-classes share-samples share-inputs releases "
-     "release-every precision weighted aggregation norm-bound lambda-kd lambda-disc lambda-length start discriminator summed "
-     "code-size report"),
+     "release-every precision weighted aggregation norm-bound lambda-kd lambda-disc lambda-length start discriminator "
+     "summed code-size report"),
     ("common space (methods CS and CA)", "agreement space loss shrinkage common-rounds common-precision held-out "
      "keep-to-self common-only"),
     ("privacy", "epsilon delta planned-releases clip adjacency end-to-end training-share grad-clip noise-shares "
@@ -31,7 +31,7 @@ SIMULATED: Layout = (
     ("topology (no server)", "topology degree link-chance"),
     (
         "output and processes",
-        "keep-models runs tensorboard mlflow workers inline ray resident kernels checkpoint-every",
+        "keep-models runs workers inline ray resident kernels checkpoint-every",
     ),
 )
 LAYOUTS: dict[str, Layout] = {

@@ -21,7 +21,6 @@ METAVARS = {
     "linger": "SECONDS", "pace": "SECONDS", "max-age": "SECONDS", "body-seconds": "SECONDS",
     "head-seconds": "SECONDS", "read-seconds": "SECONDS", "away-seconds": "SECONDS", "share-classes": "CLASS",
     "share-samples": "INDEX", "method-options": "OPTION", "db": "FILE", "audit-log": "FILE",
-    "tensorboard": "FOLDER", "mlflow": "URL",
 }  # fmt: skip
 
 

@@ -1,1 +1,0 @@
-"""Recorded runs -> one HTML file that needs nothing else: to hand to a colleague."""
