@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from repshare.board import Board
-from repshare.errors import StoreError
+from repshare.errors import ConfigError, StoreError
+from repshare.relay.tasks import Tasks
 from repshare.sharing.task import Task
 from repshare.sharing.wire import decode_teacher
 from repshare.stores import open_database
 from support.damage import Vandal
-from support.relays import release, repshare, start_relay
+from support.relays import DIGITS, create_task, release, repshare, start_relay
 
 TASK = {"classes": 10, "dimension": 8, "norm_bound": 1000.0, "minimum_count": 2, "weighted": True}
 TASK |= {"aggregation": "mean", "max_age": 60.0, "space": None}
@@ -125,3 +126,17 @@ def test_a_file_that_an_earlier_version_wrote_keeps_its_tokens_and_totals(tmp_pa
     for one, other in zip(before, now, strict=True):
         np.testing.assert_array_equal(one, other)
     assert repshare("relay", "check", cwd=tmp_path) == ""
+
+
+def test_a_task_that_is_joined_to_another_relay_is_refused_in_one_line_until_it_is_apart(tmp_path):
+    create_task(tmp_path, "digits", *DIGITS)
+    database = open_database(str(tmp_path / "relay.db"))
+    opened = Tasks(database).get("digits")
+    opened.board.accept("(upstream)", release())
+    opened.board.store.transact(lambda state: state.set({"relays": b'{"(upstream)": [1]}'}))
+    with pytest.raises(ConfigError, match="055caf8"):
+        Tasks(database).get("digits")
+    assert len(repshare("relay", "check", cwd=tmp_path, expect=1).splitlines()) == 1
+    opened.board.withdraw("(upstream)")
+    assert Tasks(database).get("digits").board.status().clients == 0
+    database.close()

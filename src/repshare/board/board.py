@@ -85,12 +85,9 @@ class Board:
             raise outcome
         return outcome
 
-    def accept_all(self, bodies: Sequence[tuple[str, bytes]], *, joined: bool = False) -> list[int | RepshareError]:
-        """Accept each client's release, all in one transaction: the version after it, or why it was not accepted.
-
-        `joined`: these clients are relays, and may share their clients' totals.
-        """
-        return self._accept(bodies, lambda work: partial(self.store.transact, work), joined=joined)()
+    def accept_all(self, bodies: Sequence[tuple[str, bytes]]) -> list[int | RepshareError]:
+        """Accept each client's release, all in one transaction: the version after it, or why it was not accepted."""
+        return self._accept(bodies, lambda work: partial(self.store.transact, work))()
 
     def prepare_all(self, bodies: Sequence[tuple[str, bytes]]) -> Callable[[], list[int | RepshareError]]:
         """Do the same without waiting, but for what the returned function does: it has the releases kept.
@@ -103,15 +100,13 @@ class Board:
         self,
         bodies: Sequence[tuple[str, bytes]],
         begin: Callable[[Work], Callable[[], Entered]],
-        *,
-        joined: bool = False,
     ) -> Callable[[], list[int | RepshareError]]:
         """Begin a transaction that accepts these releases; return the function that ends it."""
         outcomes: list[int | RepshareError] = [0] * len(bodies)
         good: dict[int, Release] = {}
         for number, (client, body) in enumerate(bodies):
             try:
-                good[number] = self._checked(client, body, joined=joined)
+                good[number] = self._checked(client, body)
             except RepshareError as error:
                 outcomes[number] = error
 
@@ -152,11 +147,11 @@ class Board:
         state.get(keys if known else [*keys, "totals"])
         return Core(self.task, state, known, reading=reading)
 
-    def _checked(self, client: str, body: bytes, *, joined: bool) -> Release:
+    def _checked(self, client: str, body: bytes) -> Release:
         if not isinstance(client, str) or not client or "\n" in client:
             raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
         release = wire.decode_release(body)
-        self.task.check(release, joined=joined)
+        self.task.check(release)
         return release
 
     def _enter(self, core: Core, client: str, body: bytes, release: Release) -> int:

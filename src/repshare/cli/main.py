@@ -59,8 +59,7 @@ TASKS: Commands = {
 }
 RELAY: Commands = {
     "serve": Command("Start a relay.", "relay.serve:serve"),
-    "uplink": Command("Join a task to the same task of another relay.", "relay.uplink:uplink"),
-    "invite": Command("Make a token for a client, a viewer, an admin or a relay.", "relay.people:invite"),
+    "invite": Command("Make a token for a client, a viewer or an admin.", "relay.people:invite"),
     "revoke": Command("End a token.", "relay.people:revoke"),
     "withdraw": Command("Take back a client's release.", "relay.people:withdraw"),
     "backup": Command("Copy the database to a file, tokens included.", "relay.backup:backup"),

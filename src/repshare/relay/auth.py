@@ -46,7 +46,7 @@ def check_client_name(text: str) -> None:
         raise ConfigError(f"{text[:80]!r} cannot name a client: {allowed}")
 
 
-Role = Literal["client", "admin", "viewer", "relay"]
+Role = Literal["client", "admin", "viewer"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 REMEMBERED_SECONDS = 1.0  # how long a revoked token may still work in a relay that has just seen it
@@ -56,10 +56,7 @@ DAY_SECONDS = 86_400.0
 
 
 class Grant(NamedTuple):
-    """A token's permission: to publish as `name` in `task`, to look at it, or to look after it (None: all tasks).
-
-    A relay publishes the total of its own clients.
-    """
+    """A token's permission: to publish as `name` in `task`, to look at it, or to look after it (None: all tasks)."""
 
     role: Role
     name: str
@@ -105,8 +102,8 @@ class Access:
         check_client_name(grant.name)
         if grant.task is not None:
             check_name(grant.task)
-        elif grant.role in ("client", "relay"):
-            raise ConfigError(f"a {grant.role} belongs to a task: invite {grant.name} with --task")
+        elif grant.role == "client":
+            raise ConfigError(f"a client belongs to a task: invite {grant.name} with --task")
         if days is not None and not 0 < days <= MOST_DAYS:
             raise ConfigError(f"a token can be valid for up to {MOST_DAYS:,} days, not for {days:g}")
         token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)

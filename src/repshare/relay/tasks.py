@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from repshare.board import Board
+from repshare.board.buffers import index_key
 from repshare.board.memory import BoardMemory
 from repshare.board.robust import LONGEST
 from repshare.board.state import release_key
@@ -54,11 +55,6 @@ class TaskEntry(NamedTuple):
     identity: str
     created: float  # seconds since 1970
     secret: str  # what is drawn for clients depends on it, so that it cannot be predicted
-
-    @property
-    def number(self) -> int:
-        """The identity as a number, which stands for this relay's clients where relays are joined."""
-        return int(self.identity, 16)
 
 
 @dataclass
@@ -116,6 +112,7 @@ class Tasks:
             return None
         if opened is None:
             self._registry.transact(lambda state: _copy(state, name))
+            self._store(entry).read(lambda state: _check_not_joined(name, state))
             opened = self._open[name] = OpenTask(
                 entry,
                 Board(entry.task, self._store(entry), key=entry.secret.encode(), memory=self._memory),
@@ -252,6 +249,16 @@ def _check_size(task: Task) -> None:
         raise ConfigError(f"named_peers must be 0 or at least {FEWEST_NAMED}, not {task.named_peers}")
 
 
+def _check_not_joined(name: str, state: Transaction) -> None:
+    """Raise ConfigError if a release in this task is another relay's total, as earlier versions accepted."""
+    (kept,) = state.get(["relays"])
+    if any(state.get([index_key(client) for client in json.loads(kept or b"{}")])):
+        raise ConfigError(
+            f"the task {name} is joined to another relay, which commit 055caf8 was the last to support: there, "
+            "repshare relay uplink --leave, or withdraw the other relay's total"
+        )
+
+
 def _read_exported(exported: bytes) -> tuple[str, Task, dict[str, bytes]]:
     """Return the name, the task and the board in what `export` gave, or Malformed."""
     items = wire.decode_items(exported)
@@ -265,7 +272,7 @@ def _read_exported(exported: bytes) -> tuple[str, Task, dict[str, bytes]]:
     for key, body in kept.items():
         if key.startswith(release_key("")):
             check_client_name(key.removeprefix(release_key("")))
-            task.check(wire.decode_release(body), joined=True)
+            task.check(wire.decode_release(body))
     board = Board(task, MemoryStore())
     board.store.transact(lambda state: state.set(kept))
     for key, reason in board.find_faults().items():
