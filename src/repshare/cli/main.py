@@ -64,7 +64,7 @@ RELAY: Commands = {
     "withdraw": Command("Take back a client's release.", "relay.people:withdraw"),
     "backup": Command("Copy the database to a file, tokens included.", "relay.backup:backup"),
     "restore": Command("Make a database from a backup.", "relay.backup:restore"),
-    "check": Command("Look for damage in what a relay has stored, and repair it.", "relay.backup:check"),
+    "check": Command("Look for damage in what a relay has stored.", "relay.backup:check"),
     "tasks": CommandGroup("Create, list, export, import and delete tasks.", TASKS),
 }
 COMMANDS: Commands = {
