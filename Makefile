@@ -6,7 +6,7 @@ FLOWER := build/flower/.installed
 PAGES := build/pages
 # Tests of whole stories, minutes long together: a target of their own.
 WALKS := tests/test_walks.py tests/test_tutorials.py tests/cli/test_demo.py tests/cli/test_new.py tests/party/test_ten_parties.py \
-	tests/simulation/flower/test_flower_runtimes.py tests/simulation/test_cluster.py tests/relay/test_relay_failover.py tests/relay/test_relay_tree.py \
+	tests/simulation/flower/test_flower_runtimes.py tests/simulation/test_cluster.py tests/relay/test_relay_failover.py \
 	tests/relay/test_relay_cluster.py tests/cli/test_peering.py tests/party/test_common_party.py tests/party/test_common_group.py tests/party/test_joining_page.py
 
 .PHONY: help run test walks services pictures soak check package audit bench docs tutorials format lock hashes clean
@@ -21,7 +21,7 @@ run: $(INSTALLED) ## Set up, compare all methods on MNIST, show the table and wh
 test: $(INSTALLED) services ## Set up, run all tests but the walks
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore ,$(WALKS))
 
-walks: $(INSTALLED) $(FLOWER) services ## Run whole stories: tutorials, examples/walks, the demo, parties that join, leave and die, Flower, Ray's nodes, a Redis Cluster, a tree of relays
+walks: $(INSTALLED) $(FLOWER) services ## Run whole stories: tutorials, examples/walks, the demo, parties that join, leave and die, Flower, Ray's nodes, a Redis Cluster
 	$(BIN)/pytest --numprocesses 2 --dist loadfile $(WALKS)
 
 # A Redis and a browser, which tests use.
@@ -54,11 +54,10 @@ audit: $(INSTALLED) ## The same versions against a service of known holes; exit 
 		&& build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit; } || true
 	$(BIN)/python deploy/audit.py --service build/audit/bin/pip-audit
 
-bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; writes simulation.md, relay.md, common_relay.md and tree.md
+bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; writes simulation.md, relay.md and common_relay.md
 	$(BIN)/python benchmarks/simulation.py
 	$(BIN)/python benchmarks/relay.py
 	$(BIN)/python benchmarks/common_relay.py
-	$(BIN)/python benchmarks/tree.py
 
 docs: $(INSTALLED) ## Build the documents as a site in build/site; a link that leads nowhere is an error
 	@rm -rf $(PAGES) && mkdir -p $(PAGES)

@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from repshare.board import Board, Wants
-from repshare.board.memory import BoardMemory, Releases, Remembered
+from repshare.board.memory import BoardMemory, Remembered
 from repshare.board.totals import read_totals
 from repshare.errors import Malformed, StoreError
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack
 from repshare.sharing.task import Task
 from repshare.stores import MemoryStore, SqliteDatabase
-from support.damage import Vandal
 
 TASK = Task(classes=3, dimension=2)
 WANTS = Wants(1, 0)
@@ -38,7 +37,7 @@ def test_processes_that_take_turns_see_each_others_changes(tmp_path, observed):
     for number in range(8):
         one, other = boards[number % 2], boards[(number + 1) % 2]
         one.accept(f"client {number % 3}", body(number, number, observed=observed))
-        wanted = from_the_store(one.store.store)
+        wanted = from_the_store(one.store)
         assert [each.teach("nobody", WANTS) for each in (one, other)] == [wanted] * 2
         assert other.glance("nobody", WANTS) == (number + 1, wanted)
     boards[0].withdraw("client 1")
@@ -138,26 +137,6 @@ def test_a_change_that_was_not_kept_is_not_remembered():
     assert not here.find_faults()
 
 
-def test_damaged_totals_are_replaced_by_the_next_publish_and_repaired_for_others(tmp_path):
-    database = SqliteDatabase(tmp_path / "relay.db")
-    store = database.store("task")
-    here, vandal = board(store), Vandal(database, store)
-    here.accept("a", body(1))
-    wanted = here.teach("nobody", WANTS)
-    vandal.flip("totals")
-    assert here.find_faults()
-    assert here.teach("nobody", WANTS) == wanted
-    assert board(store).glance("nobody", WANTS) is None  # a repair is not done at once
-    assert from_the_store(store) == wanted
-    assert not here.find_faults()
-    vandal.flip("totals")
-    here.accept("a", body(1, 2))
-    vandal.flip("totals")
-    here.accept("a", body(2, 3))
-    assert not here.find_faults()
-    database.close()
-
-
 def test_a_board_without_a_key_keeps_the_same_bytes_every_time():
     boards = [Board(TASK, MemoryStore(), clock=lambda: 0.0) for _ in range(2)]
     for each in boards:
@@ -167,16 +146,10 @@ def test_a_board_without_a_key_keeps_the_same_bytes_every_time():
 
 def test_memory_is_bounded_and_forgets_what_came_first():
     totals = read_totals(None, TASK)
-    size = Remembered(b"1", totals, {}, Releases()).size
+    size = Remembered(b"1", totals, {}).size
     memory = BoardMemory(2 * size)
     for number in range(3):
-        memory.keep(number, Remembered(b"%d" % number, totals, {}, Releases()))
+        memory.keep(number, Remembered(b"%d" % number, totals, {}))
     assert [memory.find(number) is None for number in range(3)] == [True, False, False]
-    release, releases = wire.decode_release(body(1)), Releases(2500)
-    for name in "abca":
-        releases.put(name, body(1), release)
-    assert releases.get("b") is None
-    assert releases.get("a")
-    assert 0 < releases.size <= 2500
-    memory.keep(0, Remembered(b"", totals, {}, Releases()))
+    memory.keep(0, Remembered(b"", totals, {}))
     assert memory.find(0) is None  # without a stamp nobody could tell whether it is current

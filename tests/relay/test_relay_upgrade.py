@@ -1,4 +1,4 @@
-"""Databases of earlier versions, without checksums, with dates instead of ages: they open, and everything goes on."""
+"""Databases of earlier versions, with checksums or with dates instead of ages: they open, and everything goes on."""
 
 import json
 import shutil
@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from repshare.board import Board
-from repshare.errors import StoreError
+from repshare.errors import ConfigError, StoreError
+from repshare.relay.tasks import Tasks
 from repshare.sharing.task import Task
 from repshare.sharing.wire import decode_teacher
 from repshare.stores import open_database
-from support.damage import Vandal
-from support.relays import release, repshare, start_relay
+from support.damage import garble
+from support.relays import DIGITS, create_task, release, repshare, start_relay
 
 TASK = {"classes": 10, "dimension": 8, "norm_bound": 1000.0, "minimum_count": 2, "weighted": True}
 TASK |= {"aggregation": "mean", "max_age": 60.0, "space": None}
@@ -52,7 +53,7 @@ def old_file(tmp_path):
     return tmp_path
 
 
-def test_a_file_of_the_version_before_is_served_and_every_value_that_is_written_gets_a_checksum(old_file):
+def test_a_file_of_the_version_before_is_served_and_checked(old_file):
     assert repshare("relay", "check", cwd=old_file) == ""
     with start_relay(old_file, "--insecure") as relay:
         assert relay.ask("GET", "/v1/tasks/digits/status").json()["clients"] == 2
@@ -62,7 +63,7 @@ def test_a_file_of_the_version_before_is_served_and_every_value_that_is_written_
         assert relay.ask("DELETE", "/v1/tasks/digits/clients/right/release").status_code == 200
     assert repshare("relay", "check", cwd=old_file) == ""
     database = open_database(str(old_file / "relay.db"))
-    Vandal(database, "task:digits:0123456789abcdef").flip("release/early")
+    garble(database.store("task:digits:0123456789abcdef"), "release/early")
     database.close()
     assert "1 stored values are damaged" in repshare("relay", "check", cwd=old_file, expect=1)
 
@@ -80,34 +81,26 @@ def test_clients_of_the_version_before_grow_old_whatever_the_date_was(old_file):
     database.close()
 
 
-def test_the_version_before_can_read_a_file_of_this_one_but_not_write_to_it(old_file):
-    open_database(str(old_file / "relay.db")).close()
-    with sqlite3.connect(old_file / "relay.db") as file:
-        assert file.execute("SELECT key, value FROM kept WHERE key = 'tasks/digits'").fetchall()
-        with pytest.raises(sqlite3.OperationalError, match="3 columns"):
-            file.execute("INSERT INTO kept VALUES (?, ?)", ["a", b"1"])
+def test_a_file_with_checksums_loses_them_when_it_is_opened(tmp_path):
+    shutil.copy(WRITTEN / "format-1" / "relay.db", tmp_path)
+    with sqlite3.connect(tmp_path / "relay.db") as file:
+        before = file.execute("SELECT key, value FROM kept ORDER BY key").fetchall()
+    file.close()
+    open_database(str(tmp_path / "relay.db")).close()
+    with sqlite3.connect(tmp_path / "relay.db") as file:
+        assert file.execute("SELECT * FROM kept ORDER BY key").fetchall() == before
+        assert file.execute("PRAGMA user_version").fetchone() == (2,)
     file.close()
 
 
 def test_a_file_of_a_later_version_is_refused_in_one_line(old_file):
     with sqlite3.connect(old_file / "relay.db") as file:
-        file.execute("PRAGMA user_version = 2")
+        file.execute("PRAGMA user_version = 3")
     file.close()
-    told = "was written by a later version of repshare: it has format 2, and this version reads formats up to 1. Update"
+    told = "was written by a later version of repshare: it has format 3, and this version reads formats up to 2. Update"
     with pytest.raises(StoreError, match=told):
         open_database(str(old_file / "relay.db"))
     assert len(repshare("relay", "tasks", "list", cwd=old_file, expect=1).splitlines()) == 1
-
-
-def test_a_release_of_the_version_before_that_is_damaged_costs_its_owner_that_release(old_file):
-    database = open_database(str(old_file / "relay.db"))
-    store = database.store("task:digits:0123456789abcdef")
-    Vandal(database, store.name).truncate("release/right")
-    board = Board(Task(**TASK), store)
-    assert board.accept("right", release(2)) > 0
-    assert board.find_faults() == {}
-    assert board.status().clients == 2
-    database.close()
 
 
 @pytest.mark.parametrize("written", ["format-0", "format-1"])
@@ -125,3 +118,17 @@ def test_a_file_that_an_earlier_version_wrote_keeps_its_tokens_and_totals(tmp_pa
     for one, other in zip(before, now, strict=True):
         np.testing.assert_array_equal(one, other)
     assert repshare("relay", "check", cwd=tmp_path) == ""
+
+
+def test_a_task_that_is_joined_to_another_relay_is_refused_in_one_line_until_it_is_apart(tmp_path):
+    create_task(tmp_path, "digits", *DIGITS)
+    database = open_database(str(tmp_path / "relay.db"))
+    opened = Tasks(database).get("digits")
+    opened.board.accept("(upstream)", release())
+    opened.board.store.transact(lambda state: state.set({"relays": b'{"(upstream)": [1]}'}))
+    with pytest.raises(ConfigError, match="055caf8"):
+        Tasks(database).get("digits")
+    assert len(repshare("relay", "check", cwd=tmp_path, expect=2).splitlines()) == 1
+    opened.board.withdraw("(upstream)")
+    assert Tasks(database).get("digits").board.status().clients == 0
+    database.close()

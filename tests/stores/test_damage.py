@@ -1,27 +1,20 @@
-"""One damaged value costs at most its owner's release: the same for every store, every kind of value and of damage."""
+"""A value that cannot be read is named, and refuses those who need it, and nobody else: the same for every store."""
 
-import logging
+import sqlite3
 
 import pytest
 
 from repshare.board import Board, Wants
-from repshare.board.repairs import Survey
 from repshare.errors import Damaged, StoreError
 from repshare.sharing import wire
 from repshare.sharing.task import Task
-from repshare.stores import open_database
-from support.damage import Vandal
+from repshare.stores import SqliteDatabase, open_database
+from support.damage import change, garble, lose, tear
 from support.relays import release
 
 NAMES = ("alice", "bob", "carol", "dave")
-WANTS = Wants(5, 0)
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
+MEANS = Wants(0, 0)
+HARM = {"a torn write": tear, "nonsense": garble}
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])
@@ -36,175 +29,116 @@ def database(request, tmp_path):
 
 
 def fill(database, **fields):
-    """A board on which four clients have published, and what may damage it."""
-    board = Board(Task(3, 8, named_peers=1, **fields), database.store("task:digits:1"), Clock())
+    """A board on which four clients have published."""
+    board = Board(Task(3, 8, named_peers=1, **fields), database.store("task:digits:1"), key=b"secret")
     for number, name in enumerate(NAMES):
-        board.accept(name, release(value=number / 8, classes=(0, 1 + number % 2)))
-    return board, Vandal(database, board.store.name)
+        board.accept(name, share(number))
+    return board
 
 
-def faults(board):
-    return board.store.store.read(lambda state: Survey(board.task, state)).faults
+def share(number, round=1):
+    return release(round, value=number / 8, classes=(0, 1 + number % 2))
 
 
-def expected(task, names, clock, **rounds):
-    """A board on which only these have published."""
-    fresh = Board(task, None, clock)
-    for number, name in enumerate(NAMES):
-        if name in names:
-            fresh.accept(name, release(rounds.get(name, 1), value=number / 8, classes=(0, 1 + number % 2)))
-    return fresh
-
-
-def means(board, client="nobody"):
-    return board.teach(client, WANTS._replace(observations=0))
-
-
-def drawn(board):
-    rows = wire.decode_teacher(board.teach("nobody", Wants(100, 0))).observations
-    return sorted(zip(rows.labels.tolist(), map(tuple, rows.vectors.tolist()), strict=True))
-
-
-def same(board, other):
-    assert means(board) == means(other)
-    assert drawn(board) == drawn(other)
-    assert {member.name for member in board.status().shown} == {member.name for member in other.status().shown}
-    assert faults(board) == {}
-
-
-HARM = {
-    "a flipped bit": lambda vandal, key: vandal.flip(key),
-    "a flipped bit in the first byte": lambda vandal, key: vandal.flip(key, 0),
-    "a torn write": lambda vandal, key: vandal.truncate(key),
-    "a lost row": lambda vandal, key: vandal.remove(key),
-}
-WORK = {
-    "the owner publishes": lambda board: board.accept("bob", release(2, value=1 / 8, classes=(0, 2))),
-    "another publishes": lambda board: board.accept("alice", release(2, value=0.0, classes=(0, 1))),
-    "the owner withdraws": lambda board: board.withdraw("bob"),
-    "somebody learns": lambda board: board.teach("alice", WANTS),
-    "somebody learns from peers": lambda board: board.teach("alice", Wants(1, 0, ("bob", "carol"))),
-    "the status is asked for": lambda board: board.status(),
-}
-
-
-@pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("harm", HARM)
-def test_an_unreadable_release_costs_its_owner_that_release_and_nobody_anything_else(database, harm, work):
-    board, vandal = fill(database)
-    HARM[harm](vandal, "release/bob")
-    WORK[work](board)
-    board.status()
-    there = {member.name for member in board.status().shown}
-    assert there == set(NAMES) - ({"bob"} if work != "the owner publishes" else set())
-    same(board, expected(board.task, there, Clock()))
-    board.accept("bob", release(3, value=1 / 8, classes=(0, 2)))
-    same(board, expected(board.task, NAMES, Clock()))
+@pytest.mark.parametrize("key", ["release/bob", "place/bob"])
+def test_an_unreadable_value_of_a_client_refuses_its_owner_by_name_and_nobody_else(database, harm, key):
+    board = fill(database)
+    HARM[harm](board.store, key)
+    assert set(board.find_faults()) == {key}
+    everyone = [(name, share(number, 2)) for number, name in enumerate(NAMES)]
+    outcomes = dict(zip(NAMES, board.accept_all(everyone), strict=True))
+    assert isinstance(outcomes.pop("bob"), Damaged)
+    assert all(isinstance(outcome, int) for outcome in outcomes.values()), outcomes
+    for work in (lambda: board.accept("bob", share(1, 3)), lambda: board.withdraw("bob")):
+        with pytest.raises(Damaged, match=f"the stored value {key} is damaged"):
+            work()
+    assert wire.decode_teacher(board.teach("alice", MEANS)).means.labels.tolist() == [0, 1, 2]
+    assert len(board.status().shown) == 4
+    assert set(board.find_faults()) == {key}, "and nothing else has changed"
 
 
-@pytest.mark.parametrize("aggregation", ["mean", "median"])
 @pytest.mark.parametrize("harm", HARM)
-def test_all_other_damage_costs_nothing(database, harm, aggregation):
-    whole = expected(Task(3, 8, named_peers=1, aggregation=aggregation, max_age=80.0), NAMES, Clock())
-    keys = [key for key in whole.store.items() if not key.startswith("release/")]
-    assert {key.split("/")[0] for key in keys} == {"head", "totals", "time", "place", "row", "queue"}
-    for key in keys:
-        database.store("task:digits:1").clear()
-        board, vandal = fill(database, aggregation=aggregation, max_age=80.0)
-        version = board.version()
-        HARM[harm](vandal, key)
-        for round, (number, name) in enumerate(2 * list(enumerate(NAMES)), 2):  # until somebody meets it
-            board.accept(name, release(round, value=number / 8, classes=(0, 1 + number % 2)))
-            board.withdraw(name)
-            board.accept(name, release(round, value=number / 8, classes=(0, 1 + number % 2)))
-            board.expire()
-        assert board.version() > version
-        if harm == "a lost row" and key.startswith("queue/"):
-            continue  # one that is not in the queue is seen by `relay check`, or when it publishes again
-        same(board, whole)
+@pytest.mark.parametrize("key", ["head", "totals"])
+def test_what_all_clients_share_refuses_everybody_until_it_is_put_back(database, harm, key):
+    board = fill(database)
+    saved, taught = board.save(), board.teach("alice", MEANS)
+    HARM[harm](board.store, key)
+    assert set(board.find_faults()) == {key}
+    fresh = Board(board.task, board.store, key=b"secret")
+    for work in (lambda: fresh.accept("eve", share(0)), lambda: fresh.teach("alice", MEANS)):
+        with pytest.raises(Damaged, match=f"the stored value {key} is damaged"):
+            work()
+    board.store.clear()
+    fresh.load(saved)
+    assert not fresh.find_faults()
+    assert fresh.teach("alice", MEANS) == taught
+
+
+def test_a_damaged_row_refuses_those_who_draw_it(database):
+    board = fill(database)
+    row = next(key for key, kept in board.store.items().items() if key.startswith("row/0/") and b"bob" in kept)
+    garble(board.store, row)
+    assert set(board.find_faults()) == {row}
+    with pytest.raises(Damaged):
+        board.teach("alice", Wants(10, 0))
+    assert board.teach("bob", Wants(10, 0))
+    board.accept("bob", share(1, 2))
+    assert board.teach("alice", Wants(10, 0))
+    assert not board.find_faults()
+
+
+LOST = {
+    "a release": "release/bob",
+    "an index": "place/bob",
+    "a row": "row/0/1",
+    "the head": "head",
+    "the totals": "totals",
+}
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_what_is_missing_is_found_by_a_check(database, what):
+    board = fill(database)
+    lose(board.store, LOST[what])
+    assert board.find_faults()
 
 
 @pytest.mark.parametrize("kind", ["release", "place"])
-def test_another_clients_value_in_its_place_is_noticed(database, kind):
-    board, vandal = fill(database)
-    vandal.copy(f"{kind}/alice", f"{kind}/bob")
-    assert set(faults(board)) == {f"{kind}/bob"}
-    board.accept("bob", release(2, value=1 / 8, classes=(0, 2)))
-    same(board, expected(board.task, NAMES, Clock()))
+def test_another_clients_value_in_its_place_is_found_by_a_check(database, kind):
+    board = fill(database)
+    (other,) = board.store.read(lambda state: state.get([f"{kind}/alice"]))
+    change(board.store, f"{kind}/bob", lambda value: other)
+    assert board.find_faults()
 
 
-def test_one_damaged_value_in_a_pile_leaves_the_others_alone(database):
-    board, vandal = fill(database)
-    vandal.flip("release/bob")
-    pile = [(name, release(2, value=n / 8, classes=(0, 1 + n % 2))) for n, name in enumerate(NAMES)]
-    assert all(isinstance(outcome, int) for outcome in board.accept_all(pile))
-    same(board, expected(board.task, NAMES, Clock()))
+def test_totals_that_are_not_the_releases_are_found_by_a_check(database):
+    board = fill(database)
+    change(board.store, "totals", lambda value: bytes([value[0] ^ 1]) + value[1:])
+    assert board.find_faults() == {"totals": "they are not the sums of the releases"}
 
 
-@pytest.mark.parametrize("harm", HARM)
-def test_clients_are_forgotten_though_what_one_of_them_shared_is_damaged(database, harm):
-    for key in ("release/bob", "place/bob", "row/0/1", "row/6/1", "queue/1", "totals"):
-        database.store("task:digits:1").clear()
-        board, vandal = fill(database, max_age=80.0)
-        board.expire()
-        HARM[harm](vandal, key)
-        clock = board.clock._clock
-        clock.now += 50
-        board.accept("alice", release(2))
-        clock.now += 41
-        for _ in range(4):  # one whose place was lost ages anew
-            board.expire()
-            clock.now += 41
-            board.accept("alice", release(int(clock.now)))
-        there = {member.name for member in board.status().shown}
-        assert there <= {"alice", "bob"} if (harm, key) == ("a lost row", "queue/1") else there == {"alice"}, key
+def test_a_file_whose_pages_are_damaged_is_named_by_sqlites_own_check(tmp_path):
+    database = SqliteDatabase(tmp_path / "relay.db")
+    database.store("t").transact(lambda state: state.set({f"{n}": bytes(500) for n in range(200)}))
+    assert database.find_faults() == []
+    database.close()
+    with sqlite3.connect(tmp_path / "relay.db") as file:
+        file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    file.close()
+    kept = bytearray((tmp_path / "relay.db").read_bytes())
+    kept[4096 * 5 : 4096 * 5 + 200] = b"\xff" * 200
+    (tmp_path / "relay.db").write_bytes(kept)
+    database = SqliteDatabase(tmp_path / "relay.db")
+    assert "malformed" in str(find_faults(database))
+    database.close()
 
 
-def test_what_was_damaged_and_what_it_cost_is_logged(database, caplog):
-    board, vandal = fill(database)
-    vandal.flip("release/bob")
-    with caplog.at_level(logging.ERROR):
-        board.status()
-    told, cost = (record.fields for record in caplog.records)
-    assert told["damaged"] == {"release/bob": "its checksum does not fit"}
-    assert told["store"] == "task:digits:1"
-    assert cost["lost"] == ["the release of bob"]
-
-
-@pytest.mark.parametrize("work", [*WORK, "a new one publishes"])
-def test_a_board_of_which_only_the_releases_are_left_is_made_anew(database, work):
-    board, vandal = fill(database, max_age=80.0)
-    for key in list(board.store.items()):
-        if not key.startswith("release/"):
-            vandal.remove(key)
-    WORK.get(work, lambda board: board.accept("eve", release(classes=(0,))))(board)
-    board.withdraw("eve")
-    same(board, expected(board.task, set(NAMES) - ({"bob"} if work == "the owner withdraws" else set()), Clock()))
-
-
-def test_a_damaged_value_is_the_stores_fault(database):
-    store = database.store("t")
-    store.transact(lambda state: state.set({"a": b"1", "b": b"2"}))
-    Vandal(database, "t").flip("a")
-    for ask in (lambda state: state.get(["b", "a"]), lambda state: state.get(["a"])):
-        for way in (store.read, store.transact):
-            with pytest.raises(Damaged, match="the stored value a is damaged: its checksum does not fit"):
-                way(ask)
-    with pytest.raises(StoreError):
-        store.items()
-    assert store.read(lambda state: state.get(["b"])) == [b"2"]
-    assert [key for key, kept in store.read(lambda state: list(state.scan(""))) if isinstance(kept, Damaged)] == ["a"]
-    store.transact(lambda state: state.set({"a": b"3"}))
-    assert store.items() == {"a": b"3", "b": b"2"}
-
-
-def test_a_value_moved_to_another_store_is_noticed(database):
-    for name in ("t", "u"):
-        database.store(name).transact(lambda state, name=name: state.set({"a": name.encode()}))
-    values = [store.read(lambda state: state.get(["a"])[0]) for store in map(database.store, "tu")]
-    Vandal(database, "u").change("a", lambda value: values[0])
-    with pytest.raises(Damaged):
-        database.store("u").items()
+def find_faults(database):
+    try:
+        return database.find_faults()
+    except StoreError as error:  # where not even the check can read the file
+        return error
 
 
 def test_scanning_sees_what_was_written_before_and_only_the_keys_wanted(database):

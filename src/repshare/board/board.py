@@ -11,7 +11,8 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from repshare.board import buffers, outliers, repairs
+from repshare.board import buffers, outliers
+from repshare.board.checking import Survey
 from repshare.board.clock import KEY as TIME
 from repshare.board.clock import StoreClock
 from repshare.board.members import BoardMember, find_member, read_members
@@ -23,12 +24,11 @@ from repshare.errors import Damaged, Outdated, Refused, RepshareError, StoreErro
 from repshare.sharing import wire
 from repshare.sharing.representations import Floats, Release, Representations, Teacher, stack
 from repshare.sharing.task import MOST_OBSERVATIONS, Task
-from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction
+from repshare.stores import MemoryStore, Store, Transaction
 
 EXPIRED_AT_ONCE = 10  # releases, in one transaction: others come in between
 STRANGE = 4.0  # times the usual distance from the others: an outlier
-Entered = tuple[Core, list[int]]  # a board's core, and which of several releases changed it
-Work = Callable[[Transaction], Entered]
+Work = Callable[[Transaction], Core]
 MOST_COMPARED = 2**22  # numbers that outliers are found by: where there are more, by the first classes and clients
 
 
@@ -71,7 +71,7 @@ class Board:
             memory: What the process remembers of its boards. Only those with a key are remembered.
         """
         self.task, self.clock, self.date, self.key = task, StoreClock(clock or time.monotonic), clock or time.time, key
-        self.store = Healing(store or MemoryStore(), self._heal)
+        self.store = store or MemoryStore()
         self._memory = memory or BoardMemory()
         self._robust = RobustMeans(task, self.store, repeatable=not key)
 
@@ -85,12 +85,15 @@ class Board:
             raise outcome
         return outcome
 
-    def accept_all(self, bodies: Sequence[tuple[str, bytes]], *, joined: bool = False) -> list[int | RepshareError]:
+    def accept_all(self, bodies: Sequence[tuple[str, bytes]]) -> list[int | RepshareError]:
         """Accept each client's release, all in one transaction: the version after it, or why it was not accepted.
 
-        `joined`: these clients are relays, and may share their clients' totals.
+        Where a stored value is damaged, each in a transaction of its own: only those that need the value are refused.
         """
-        return self._accept(bodies, lambda work: partial(self.store.transact, work), joined=joined)()
+        try:
+            return self._accept(bodies, lambda work: partial(self.store.transact, work))()
+        except Damaged as error:
+            return [error] if len(bodies) == 1 else [self.accept_all([each])[0] for each in bodies]
 
     def prepare_all(self, bodies: Sequence[tuple[str, bytes]]) -> Callable[[], list[int | RepshareError]]:
         """Do the same without waiting, but for what the returned function does: it has the releases kept.
@@ -102,40 +105,36 @@ class Board:
     def _accept(
         self,
         bodies: Sequence[tuple[str, bytes]],
-        begin: Callable[[Work], Callable[[], Entered]],
-        *,
-        joined: bool = False,
+        begin: Callable[[Work], Callable[[], Core]],
     ) -> Callable[[], list[int | RepshareError]]:
         """Begin a transaction that accepts these releases; return the function that ends it."""
         outcomes: list[int | RepshareError] = [0] * len(bodies)
         good: dict[int, Release] = {}
         for number, (client, body) in enumerate(bodies):
             try:
-                good[number] = self._checked(client, body, joined=joined)
+                good[number] = self._checked(client, body)
             except RepshareError as error:
                 outcomes[number] = error
 
-        def work(state: Transaction) -> Entered:
-            core, entered = self._open(state, [bodies[number][0] for number in good]), list[int]()
+        def work(state: Transaction) -> Core:
+            core = self._open(state, [bodies[number][0] for number in good])
+            changed = False
             for number, release in good.items():
                 before = core.head.version, core.head.queue
                 try:
                     outcomes[number] = self._enter(core, *bodies[number], release)
                 except Refused as error:  # before it has changed anything
                     outcomes[number] = error
-                if (core.head.version, core.head.queue) != before:
-                    entered.append(number)
-            if entered:
+                changed |= (core.head.version, core.head.queue) != before
+            if changed:
                 core.keep(stamped=bool(self.key))
-            return core, entered
+            return core
 
         commit = begin(work) if good else None
 
         def finish() -> list[int | RepshareError]:
             if commit:
-                core, entered = commit()
-                for number in entered if self.key else ():
-                    core.releases.put(*bodies[number], good[number])
+                core = commit()
                 self._memory.keep(self, core.remember())
             return outcomes
 
@@ -146,17 +145,17 @@ class Board:
         known = self._memory.find(self)
         keys = ["head", *map(buffers.index_key, clients)]
         if not reading:
-            keys += [release_key(client) for client in clients if not (known and known.releases.get(client))]
+            keys += map(release_key, clients)
         if self.task.max_age and not reading:
             keys.append(TIME)
         state.get(keys if known else [*keys, "totals"])
         return Core(self.task, state, known, reading=reading)
 
-    def _checked(self, client: str, body: bytes, *, joined: bool) -> Release:
+    def _checked(self, client: str, body: bytes) -> Release:
         if not isinstance(client, str) or not client or "\n" in client:
             raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
         release = wire.decode_release(body)
-        self.task.check(release, joined=joined)
+        self.task.check(release)
         return release
 
     def _enter(self, core: Core, client: str, body: bytes, release: Release) -> int:
@@ -288,7 +287,7 @@ class Board:
 
     def find_faults(self) -> dict[str, str]:
         """Return what is damaged, or does not fit together: key -> what is wrong with it."""
-        return self.store.store.read(lambda state: repairs.Survey(self.task, state)).faults
+        return self.store.read(lambda state: Survey(self.task, state)).faults
 
     def save(self) -> bytes:
         """Return all that the board keeps, as bytes."""
@@ -299,9 +298,6 @@ class Board:
         items = wire.decode_items(saved)
         self.store.transact(lambda state: state.set(items))
         self._robust.forget()
-
-    def _heal(self, state: Transaction, _: Damaged) -> Healed:
-        return repairs.repair(self.task, state, self.clock.repair(state), self.date())
 
     def _made_robust(
         self, version: int, teachers: list[Teacher], questions: Sequence[tuple[str, Wants]]

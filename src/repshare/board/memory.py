@@ -1,4 +1,4 @@
-"""A process's memory of its boards: totals and releases that it has read or written, and answers made of totals.
+"""A process's memory of its boards: totals that it has read or written, and answers made of them.
 
 Every change of a board gives its head a new stamp, drawn at random. So whoever reads the stamp that it remembers knows
 that the board is as it remembers, whichever process wrote last, and whatever backup was put in place of what.
@@ -10,41 +10,11 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from repshare.board.totals import Totals
-from repshare.sharing.representations import Release
 
 MOST_BYTES = 20_000_000  # of all boards of a process
 MOST_ANSWERS = 4  # of one board; those that differ are of other precisions, or for clients that are alone in a class
-BESIDE_BYTES = 1000  # that a release takes besides its numbers
 
 Answers = dict[Hashable, bytes]
-
-
-class Releases:
-    """The releases that came last, by client: as bytes, and decoded."""
-
-    def __init__(self, most_bytes: int = MOST_BYTES * 3 // 4) -> None:
-        self._most, self.size = most_bytes, 0
-        self._kept: OrderedDict[str, tuple[bytes, Release]] = OrderedDict()
-
-    def get(self, client: str) -> tuple[bytes, Release] | None:
-        """Return a client's release, if it is remembered."""
-        return self._kept.get(client)
-
-    def put(self, client: str, body: bytes, release: Release) -> None:
-        """Remember this one, and forget those that came before all others."""
-        self._drop(client)
-        self._kept[client] = body, release
-        self.size += _size(body, release)
-        while self.size > self._most:
-            self._drop(next(iter(self._kept)))
-
-    def _drop(self, client: str) -> None:
-        if before := self._kept.pop(client, None):
-            self.size -= _size(*before)
-
-
-def _size(body: bytes, release: Release) -> int:
-    return len(body) + release.means.vectors.nbytes + release.observations.vectors.nbytes + BESIDE_BYTES
 
 
 class Remembered(NamedTuple):
@@ -53,12 +23,11 @@ class Remembered(NamedTuple):
     stamp: bytes
     totals: Totals
     answers: Answers
-    releases: Releases  # added to once a change is kept, which gives the board another stamp
 
     @property
     def size(self) -> int:
         """Bytes, or more: an answer takes at most half of what the totals do."""
-        return (1 + MOST_ANSWERS // 2) * self.totals.numbers.nbytes + self.releases.size
+        return (1 + MOST_ANSWERS // 2) * self.totals.numbers.nbytes
 
 
 class BoardMemory:

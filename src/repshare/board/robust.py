@@ -7,6 +7,7 @@ many classes and clients there are. While others publish, classes of one answer 
 import os
 import random
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -14,7 +15,8 @@ import numpy as np
 from repshare.board import buffers
 from repshare.board.aggregation import aggregate
 from repshare.board.members import BoardMember
-from repshare.board.state import decode_rows, means_buffer, read_head, read_index, read_releases
+from repshare.board.state import decode_rows, means_buffer, read_head, read_releases
+from repshare.errors import Damaged
 from repshare.sharing.representations import Floats, Representations
 from repshare.sharing.task import Task
 from repshare.stores import Store, Transaction
@@ -82,9 +84,9 @@ def read_means(store: Store, members: Sequence[BoardMember], classes: int) -> di
 
     def work(state: Transaction) -> None:
         for name in part:
-            members = bool(read_index(state, name).slots)  # unless it has left meanwhile
-            for release in read_releases(state, [name], members=members):
-                found[name] = release.means.part(release.means.labels < classes)
+            with suppress(Damaged):  # which its owner is told of, and `relay check` names
+                for release in read_releases(state, [name]):  # none, if it has left meanwhile
+                    found[name] = release.means.part(release.means.labels < classes)
 
     for member in members:
         part.append(member.name)

@@ -10,7 +10,7 @@ row/BUFFER/SLOT  buffers 0 to C−1: observations by class; C to 2C−1: means b
                  is not a mean; 2C: the clients themselves
 queue/NUMBER     clients in the order in which they may be forgotten, only where releases age: each client once
 
-All else can be made again from the releases: see `repairs`.
+All else is made of the releases: `checking` compares it with them.
 """
 
 import json
@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.board import buffers, clock
-from repshare.board.memory import Answers, Releases, Remembered
+from repshare.board.memory import Answers, Remembered
 from repshare.board.totals import read_totals
-from repshare.errors import Damaged, Refused
+from repshare.errors import Refused
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, Representations
 from repshare.sharing.task import Task
@@ -90,16 +90,14 @@ class Core:
         self.known = known is not None and known.stamp == self.head.stamp
         if known and self.known:
             self.totals = known.totals if reading else known.totals.copy()
-            self.answers, self.releases = known.answers, known.releases
+            self.answers = known.answers
             return
         (kept,) = state.get(["totals"])
-        if self.head.members and kept is None:
-            raise Damaged("totals", "they are missing")
-        self.totals, self.answers, self.releases = read_totals(kept, task), Answers(), Releases()
+        self.totals, self.answers = read_totals(kept, task), Answers()
 
     def remember(self) -> Remembered:
         """Return what may be remembered of it, once it is kept."""
-        return Remembered(self.head.stamp, self.totals, self.answers, self.releases)
+        return Remembered(self.head.stamp, self.totals, self.answers)
 
     def keep(self, *, stamped: bool = False) -> None:
         """Write both, with a new stamp if the board is one to be remembered."""
@@ -118,15 +116,9 @@ class BoardState:
         (index,) = self.state.get([buffers.index_key(client)])
         with decoding(buffers.index_key(client)):
             self.index = self._index_before = buffers.decode_index(index)
-        self.body, self.release = (None, None) if reading else self._read_release(core)
-        if index is not None and not self.head.members:
-            raise Damaged("head", "it says that there are no clients")
-        if not reading and (index is None) != (self.body is None):
-            raise Damaged(buffers.index_key(client), "there is a release without an index, or the other way round")
+        self.body, self.release = (None, None) if reading else self._read_release()
 
-    def _read_release(self, core: Core) -> tuple[bytes | None, Release | None]:
-        if known := core.releases.get(self.client):
-            return known
+    def _read_release(self) -> tuple[bytes | None, Release | None]:
         (body,) = self.state.get([release_key(self.client)])
         return body, None if body is None else decode_release(self.client, body)
 
@@ -273,30 +265,22 @@ def count_buffers(task: Task) -> int:
 
 
 def read_head(task: Task, state: Transaction) -> Head:
-    """Return the head; that of an empty board if there is none, and no releases."""
+    """Return the head; that of an empty board if there is none."""
     (kept,) = state.get(["head"])
-    if kept is not None:
-        return decode_head(task, kept)
-    for _ in state.scan(release_key("")):
-        raise Damaged("head", "it is missing")
-    return Head(np.zeros(3 + count_buffers(task), np.int64))
+    return decode_head(task, kept) if kept else Head(np.zeros(3 + count_buffers(task), np.int64))
 
 
 def read_index(state: Transaction, client: str) -> buffers.ClientIndex:
     """Return a client's index."""
     key = buffers.index_key(client)
     (kept,) = state.get([key])
-    if kept is None and state.get([release_key(client)]) != [None]:
-        raise Damaged(key, "it is missing")
     with decoding(key):
         return buffers.decode_index(kept)
 
 
-def read_releases(state: Transaction, clients: Sequence[str], *, members: bool = False) -> list[Release]:
-    """Return the last releases of these clients, where they have any; `members` all have one."""
+def read_releases(state: Transaction, clients: Sequence[str]) -> list[Release]:
+    """Return the last releases of these clients, where they have any."""
     bodies = state.get([release_key(client) for client in clients])
-    if members and None in bodies:
-        raise Damaged(release_key(clients[bodies.index(None)]), "it is missing")
     return [decode_release(client, body) for client, body in zip(clients, bodies, strict=True) if body is not None]
 
 

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.sharing import fixed_point
-from repshare.sharing.joined import Summed
 from repshare.sharing.representations import Representations
 from repshare.sharing.task import Task
 from repshare.stores import decoding
@@ -41,10 +40,7 @@ class Totals(NamedTuple):
         return self.numbers[:, -1]  # (C,)
 
     def add(self, means: Representations, sign: int, *, weighted: bool) -> None:
-        """Count a client's class means in (+1) or out (−1); where they are of a relay's clients, all of these."""
-        if isinstance(means, Summed):
-            self.numbers[means.labels] += sign * means.sums
-            return
+        """Count a client's class means in (+1) or out (−1)."""
         counts = sign * means.counts
         rows = np.empty((len(counts), self.numbers.shape[1]), np.int64)
         rows[:, -3], rows[:, -2], rows[:, -1] = counts if weighted else sign, counts, sign

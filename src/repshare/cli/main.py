@@ -59,13 +59,12 @@ TASKS: Commands = {
 }
 RELAY: Commands = {
     "serve": Command("Start a relay.", "relay.serve:serve"),
-    "uplink": Command("Join a task to the same task of another relay.", "relay.uplink:uplink"),
-    "invite": Command("Make a token for a client, a viewer, an admin or a relay.", "relay.people:invite"),
+    "invite": Command("Make a token for a client, a viewer or an admin.", "relay.people:invite"),
     "revoke": Command("End a token.", "relay.people:revoke"),
     "withdraw": Command("Take back a client's release.", "relay.people:withdraw"),
     "backup": Command("Copy the database to a file, tokens included.", "relay.backup:backup"),
     "restore": Command("Make a database from a backup.", "relay.backup:restore"),
-    "check": Command("Look for damage in what a relay has stored, and repair it.", "relay.backup:check"),
+    "check": Command("Look for damage in what a relay has stored.", "relay.backup:check"),
     "tasks": CommandGroup("Create, list, export, import and delete tasks.", TASKS),
 }
 COMMANDS: Commands = {

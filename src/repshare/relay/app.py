@@ -14,7 +14,7 @@ from repshare.relay.monitoring.audit_log import AuditLog
 from repshare.relay.options import RelayOptions, is_loopback
 from repshare.relay.page import site
 from repshare.relay.problems import Problem, from_error, respond
-from repshare.relay.routes import clients, health, invitations, page, relays, secure, tasks
+from repshare.relay.routes import clients, health, invitations, page, secure, tasks
 from repshare.relay.routes.endpoint import Endpoint, Endpoints, describe_api
 from repshare.relay.service import Service
 from repshare.stores import Database
@@ -35,7 +35,7 @@ class RelayApp(Starlette):
         super().__init__(lifespan=lambda _: work_in_background(service))
         self.state.service = self._service = service
         self._endpoints = Endpoints("")
-        for part in (clients, relays, secure, tasks, invitations, page, health):
+        for part in (clients, secure, tasks, invitations, page, health):
             self._endpoints += part.endpoints
         description = describe_api(self._endpoints, insecure=service.options.insecure)
 

@@ -11,10 +11,11 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple, get_args
 
 from repshare.errors import ConfigError, Damaged, Refused
-from repshare.stores import Database, Transaction, decoding, get_each, sound
+from repshare.stores import Database, Transaction, decoding, find_faults
 
 PATTERN = r"^[\w .\-]{1,64}$"
 _ALLOWED = re.compile(PATTERN.replace("$", r"\Z"))  # Python's $ would let a newline through
@@ -46,7 +47,7 @@ def check_client_name(text: str) -> None:
         raise ConfigError(f"{text[:80]!r} cannot name a client: {allowed}")
 
 
-Role = Literal["client", "admin", "viewer", "relay"]
+Role = Literal["client", "admin", "viewer"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 REMEMBERED_SECONDS = 1.0  # how long a revoked token may still work in a relay that has just seen it
@@ -56,10 +57,7 @@ DAY_SECONDS = 86_400.0
 
 
 class Grant(NamedTuple):
-    """A token's permission: to publish as `name` in `task`, to look at it, or to look after it (None: all tasks).
-
-    A relay publishes the total of its own clients.
-    """
+    """A token's permission: to publish as `name` in `task`, to look at it, or to look after it (None: all tasks)."""
 
     role: Role
     name: str
@@ -105,8 +103,8 @@ class Access:
         check_client_name(grant.name)
         if grant.task is not None:
             check_name(grant.task)
-        elif grant.role in ("client", "relay"):
-            raise ConfigError(f"a {grant.role} belongs to a task: invite {grant.name} with --task")
+        elif grant.role == "client":
+            raise ConfigError(f"a client belongs to a task: invite {grant.name} with --task")
         if days is not None and not 0 < days <= MOST_DAYS:
             raise ConfigError(f"a token can be valid for up to {MOST_DAYS:,} days, not for {days:g}")
         token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
@@ -130,27 +128,29 @@ class Access:
     def revoke(self, name: str, task: str | None, *, among: Sequence[Role] = ROLES) -> Grant:
         """End the token that this name has in this task. Raises Refused if its role is none of these."""
 
-        def work(state: Transaction) -> list[str]:
+        def work(state: Transaction) -> tuple[list[str], Grant]:
             grant = Grant("client", name, task)
             if not (ended := _tokens_of(state, grant)):
                 where = f" in {task}" if task is not None else " for all tasks"
                 raise ConfigError(f"{name[:80]} has no token{where}")
             _check_roles(state, ended, among)
+            with suppress(Damaged):  # it ends all the same
+                grant = _decode(ended[0][6:], *state.get(ended)).grant
             state.delete([_holder(grant), *ended])
-            return ended
+            return ended, grant
 
-        roles = {f"token/{entry.id}": entry.grant for entry in self.entries()}
-        ended = self._store.transact(work)
+        ended, grant = self._store.transact(work)
         self._forget(ended)
-        return roles.get(ended[0], Grant("client", name, task))
+        return grant
 
     def revoke_all(self, task: str) -> None:
         """End all tokens of a task."""
 
         def work(state: Transaction) -> list[str]:
-            keys = [key for key, kept in state.scan("") if _task_of(key, kept) == task]
-            state.delete(keys)
-            return keys
+            held = [(key, kept) for key, kept in state.scan("holder/") if json.loads(key[7:])[0] == task]
+            ended = [f"token/{kept.decode(errors='replace')}" for _, kept in held]
+            state.delete([*(key for key, _ in held), *ended])
+            return ended
 
         self._forget(self._store.transact(work))
 
@@ -161,14 +161,14 @@ class Access:
         """
         parts = [split(token) for token in tokens]
         read = self._store.glance if at_once else self._store.read
-        kept = read(lambda state: get_each(state, [f"token/{token_id}" for token_id, _ in parts]))
+        kept = read(lambda state: state.get([f"token/{token_id}" for token_id, _ in parts]))
         found: list[Grant | Damaged | None] = []
         for (token_id, secret), each in zip(parts, kept, strict=True):
-            if isinstance(each, Damaged):
-                found.append(each)
-                continue
-            entry = self._remember(token_id, each)
-            found.append(entry.grant if entry and self._fits(entry, secret) else None)
+            try:
+                entry = self._remember(token_id, each)
+                found.append(entry.grant if entry and self._fits(entry, secret) else None)
+            except Damaged as fault:
+                found.append(fault)
         return found
 
     def recall(self, token: str) -> Grant | None:
@@ -185,27 +185,13 @@ class Access:
         return hmac.compare_digest(entry.digest, _digest(secret)) and not expired
 
     def entries(self) -> list[TokenEntry]:
-        """Return all tokens that can be read, without their secrets, the oldest first."""
+        """Return all tokens, without their secrets, the oldest first."""
         kept = self._store.read(lambda state: list(state.scan("token/")))
-        found = [_decode(key[6:], value) for key, value in kept if isinstance(value, bytes)]
-        return sorted(found, key=lambda entry: entry.created)
+        return sorted((_decode(key[6:], value) for key, value in kept), key=lambda entry: entry.created)
 
     def find_faults(self) -> dict[str, str]:
         """Return what is damaged, or does not fit together: key -> what is wrong with it."""
         return self._store.read(_find_faults)
-
-    def repair(self) -> list[str]:
-        """End tokens that cannot be read, and find the others' holders again: which have ended."""
-
-        def work(state: Transaction) -> list[str]:
-            faults = _find_faults(state)
-            state.delete(faults)
-            for key, kept in list(state.scan("token/")):
-                entry = _decode(key[6:], sound(kept))
-                state.set({_holder(entry.grant): entry.id.encode()})
-            return [key for key in faults if key.startswith("token/")]
-
-        return self._store.transact(work)
 
     def _forget(self, ended: Sequence[str]) -> None:
         for key in ended:
@@ -223,39 +209,34 @@ class Access:
 
 
 def _tokens_of(state: Transaction, grant: Grant) -> list[str]:
-    """Return the keys of the tokens that this name has in this task: one, unless something is damaged."""
-    (kept,) = get_each(state, [_holder(grant)])
-    if isinstance(kept, bytes):
-        return [f"token/{kept.decode()}"]
-    found = [] if kept is None else [_decode(k[6:], v) for k, v in state.scan("token/") if isinstance(v, bytes)]
-    return [f"token/{entry.id}" for entry in found if _holder(entry.grant) == _holder(grant)]
+    """Return the key of the token that this name has in this task, if it has one."""
+    (kept,) = state.get([_holder(grant)])
+    keys = [] if kept is None else [f"token/{kept.decode(errors='replace')}"]
+    if None in state.get(keys):  # to end another would leave the right one valid
+        raise Damaged(_holder(grant), "it names no token")
+    return keys
 
 
 def _check_roles(state: Transaction, keys: Sequence[str], roles: Sequence[Role]) -> None:
-    """Raise Refused if one of these tokens has none of these roles, or cannot be read so that nobody knows."""
-    for key, kept in zip(keys, get_each(state, keys) if roles != ROLES else (), strict=False):
-        role = _decode(key[6:], kept).grant.role if isinstance(kept, bytes) else None
-        if kept is not None and role not in roles:
-            raise Refused(f"a token of {role or 'an unknown role'} is renewed and revoked on the relay's machine only")
-
-
-def _task_of(key: str, kept: bytes | Damaged) -> str | None:
-    """Return the task that a token or its holder is for."""
-    if key.startswith("holder/"):
-        task: str | None = json.loads(key[7:])[0]
-        return task
-    return _decode(key[6:], kept).grant.task if isinstance(kept, bytes) else None
+    """Raise Refused if one of these tokens has none of these roles."""
+    for key, kept in zip(keys, state.get(keys) if roles != ROLES else (), strict=False):
+        if kept is not None and (role := _decode(key[6:], kept).grant.role) not in roles:
+            raise Refused(f"a token of {role} is renewed and revoked on the relay's machine only")
 
 
 def _find_faults(state: Transaction) -> dict[str, str]:
-    kept = dict(state.scan(""))
-    faults = {key: value.reason for key, value in kept.items() if isinstance(value, Damaged)}
-    tokens = {key[6:]: value for key, value in kept.items() if key[:6] == "token/" and isinstance(value, bytes)}
-    holders = {_holder(_decode(token_id, value).grant): token_id for token_id, value in tokens.items()}
-    for key in kept.keys() - faults.keys():
-        if key[:7] == "holder/" and kept[key] != holders.get(key, "").encode():
-            faults[key] = "there is no such token"
-    return faults | dict.fromkeys(holders.keys() - kept.keys(), "it is missing")
+    """Return the tokens that cannot be read, and the holders that are not those of a token, or lack one."""
+    holders, tokens = dict[str, str](), dict[str, str]()
+
+    def decode(key: str, kept: bytes) -> None:
+        if key.startswith("token/"):
+            tokens[_holder(_decode(key[6:], kept).grant)] = key[6:]
+        else:
+            holders[key] = kept.decode()
+
+    faults = find_faults(state, decode)
+    lone = {key for key in holders.keys() | tokens.keys() if holders.get(key) != tokens.get(key)}
+    return faults | dict.fromkeys(lone, "it names no token, or a token lacks it")
 
 
 def split(token: str) -> tuple[str, str]:
@@ -278,8 +259,8 @@ def _encode(entry: TokenEntry) -> bytes:
     return json.dumps(kept).encode()
 
 
-def _decode(token_id: str, kept: bytes) -> TokenEntry:
+def _decode(token_id: str, kept: bytes | None) -> TokenEntry:
     with decoding(f"token/{token_id}"):
-        values = json.loads(kept)
+        values = json.loads(kept or b"")
         grant = Grant(values["role"], values["name"], values["task"])
         return TokenEntry(token_id, grant, bytes.fromhex(values["sha256"]), values["created"], values.get("expires"))

@@ -1,14 +1,13 @@
-"""All that a relay keeps: what of it is damaged, and repairing it."""
+"""All that a relay keeps, read once: what of it is damaged."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from repshare.errors import Damaged
 from repshare.relay.auth import Access
+from repshare.relay.page import histories, presence, snapshots
 from repshare.relay.tasks import OpenTask, Tasks
-from repshare.stores import Database
-
-Faults = dict[str, str]  # key -> what is wrong with it
+from repshare.sharing.task import Task
+from repshare.stores import Database, find_faults
 
 
 class Finding(NamedTuple):
@@ -17,31 +16,39 @@ class Finding(NamedTuple):
     where: str
     key: str
     reason: str
-    repaired: bool
 
 
-def check_all(database: Database, *, repair: bool) -> Iterator[Finding]:
+def check_all(database: Database) -> Iterator[Finding]:
     """Yield everything that is damaged."""
+    yield from (Finding("database", "", reason) for reason in database.find_faults())
     tasks, access = Tasks(database), Access(database)
-    yield from _check("tasks", tasks.find_faults, tasks.repair, repair=repair)
-    yield from _check("tokens", access.find_faults, lambda _: access.repair(), repair=repair)
+    yield from _name("tasks", tasks.find_faults())
+    yield from _name("tokens", access.find_faults())
     for entry in tasks.entries():
-        yield from _check_task(tasks.get(entry.name), repair=repair)
+        yield from _check_task(tasks.get(entry.name))
 
 
-def _check_task(opened: OpenTask, *, repair: bool) -> Iterator[Finding]:
-    name, board, meetings = opened.entry.name, opened.board, opened.meetings.store
-    yield from _check(f"task {name}", board.find_faults, board.store.heal, repair=repair)
-    yield from _check(f"meetings of {name}", meetings.find_faults, meetings.heal, repair=repair)
-    yield from _check(f"page of {name}", opened.notes.find_faults, opened.notes.heal, repair=repair)
+def _check_task(opened: OpenTask) -> Iterator[Finding]:
+    name, task = opened.entry.name, opened.entry.task
+    yield from _name(f"task {name}", opened.board.find_faults())
+    yield from _name(f"meetings of {name}", opened.meetings.find_faults())
+    page = opened.notes.read(lambda state: find_faults(state, lambda key, kept: _decode_note(task, key, kept)))
+    yield from _name(f"page of {name}", page)
 
 
-def _check(
-    where: str, find_faults: Callable[[], Faults], heal: Callable[[Damaged], object], *, repair: bool
-) -> Iterator[Finding]:
-    faults = find_faults()
-    if faults and repair:
-        heal(Damaged(*next(iter(faults.items()))))
-    left = find_faults() if faults and repair else faults
-    for key, reason in sorted(faults.items()):
-        yield Finding(where, key, reason, key not in left)
+def _decode_note(task: Task, key: str, kept: bytes) -> object:
+    kind = key.partition("/")[0]
+    match kind:
+        case "report":
+            return histories.decode(key, kept)
+        case "seen":
+            return presence.decode(key, kept)
+        case "traffic":
+            return presence.decode_traffic(kept)
+        case "frames":
+            return snapshots.decode_index(kept)
+    return snapshots.decode_frame(key, kept, snapshots.grid_of(task))
+
+
+def _name(where: str, faults: dict[str, str]) -> Iterator[Finding]:
+    return (Finding(where, key, reason) for key, reason in sorted(faults.items()))

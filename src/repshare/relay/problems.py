@@ -7,7 +7,7 @@ from http import HTTPStatus
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from repshare.errors import ConfigError, Malformed, Outdated, Refused, RepshareError, StoreError
+from repshare.errors import ConfigError, Damaged, Malformed, Outdated, Refused, RepshareError, StoreError
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 1
@@ -29,6 +29,7 @@ KINDS = {
     "too-fast": (429, "Too many requests"),
     "unforeseen": (500, "An unexpected error"),
     "busy": (503, "The relay is busy; try again"),
+    "damaged": (503, "A stored value is damaged: its operator is told which"),
     "store-away": (503, "The store is unavailable; try again"),
 }
 
@@ -60,6 +61,8 @@ def from_error(error: Exception) -> Problem:
         case Malformed() | Outdated() | Refused() | ConfigError():
             kind = next(kind for each, kind in CLIENT_ERRORS.items() if isinstance(error, each))
             return Problem(kind, str(error))
+        case Damaged():
+            return Problem("damaged", "the relay cannot read a stored value that this needs", logged=str(error))
         case StoreError():
             headers = {"Retry-After": str(RETRY_SECONDS)}
             return Problem("store-away", "the relay cannot use its store now", headers, logged=str(error))

@@ -3,9 +3,8 @@
 from typing import NamedTuple
 
 from repshare.board import Board, Wants
-from repshare.board.buffers import decode_index, index_key
 from repshare.board.robust import READ_AT_ONCE, SAMPLED
-from repshare.board.state import read_head
+from repshare.board.state import read_head, read_index
 from repshare.sharing.task import Task
 from repshare.stores import Transaction
 
@@ -38,8 +37,7 @@ def of_release(task: Task, body: bytes) -> Load:
 
 def _of_teacher(task: Task, state: Transaction, wants: Wants) -> Load:
     if wants.peers is not None:  # all that they published is read
-        kept = state.get([index_key(peer) for peer in wants.peers])
-        indexes = [decode_index(each) for each in kept]
+        indexes = [read_index(state, peer) for peer in wants.peers]
         return _load(task, sum(len(index.classes) + sum(map(len, index.slots.values())) for index in indexes))
     sizes = read_head(task, state).sizes[: task.classes].tolist()
     chosen = sizes if wants.classes is None else [sizes[label] for label in wants.classes]

@@ -1,11 +1,10 @@
 """The tasks of a relay: each with its description in the registry, and its board in a store of its own.
 
-In the registry, under a task's name and again under copy/NAME: its description and identity. A task that is not there
-was deleted only if `deleted` has its identity; otherwise the registry has lost it, and nothing of the task is touched.
+In the registry, under a task's name: its description and identity. A task that is not there was deleted only if
+`deleted` has its identity; otherwise the registry has lost it, and nothing of the task is touched.
 """
 
 import json
-import logging
 import math
 import secrets
 import time
@@ -15,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from repshare.board import Board
+from repshare.board.buffers import index_key
 from repshare.board.memory import BoardMemory
 from repshare.board.robust import LONGEST
 from repshare.board.state import release_key
@@ -23,22 +23,9 @@ from repshare.relay.auth import Access, check_client_name, check_name
 from repshare.secure import Meetings
 from repshare.sharing import wire
 from repshare.sharing.task import Task, usual_norm_bound
-from repshare.stores import (
-    Database,
-    Healed,
-    Healing,
-    MemoryStore,
-    Store,
-    Transaction,
-    decoding,
-    drop_damaged,
-    find_faults,
-    get_each,
-)
+from repshare.stores import Database, MemoryStore, Store, Transaction, decoding, find_faults
 
-log = logging.getLogger(__name__)
-
-COPY = "copy/"
+COPY = "copy/"  # how keys begin that earlier versions wrote, too
 REMEMBERED_SECONDS = 1.0  # how long a task that another process deleted may still be served
 MOST_CLASSES = 10_000  # some work is done class by class
 MOST_NUMBERS = 2**24  # C · d' of a task: 64 MB of class means
@@ -55,11 +42,6 @@ class TaskEntry(NamedTuple):
     created: float  # seconds since 1970
     secret: str  # what is drawn for clients depends on it, so that it cannot be predicted
 
-    @property
-    def number(self) -> int:
-        """The identity as a number, which stands for this relay's clients where relays are joined."""
-        return int(self.identity, 16)
-
 
 @dataclass
 class OpenTask:
@@ -68,7 +50,7 @@ class OpenTask:
     entry: TaskEntry
     board: Board
     meetings: Meetings
-    notes: Healing  # what the page shows besides the board
+    notes: Store  # what the page shows besides the board
     until: float  # when to look at the registry again
 
 
@@ -77,7 +59,7 @@ class Tasks:
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
         self._database, self._clock = database, clock
-        self._registry, self._deleted = Healing(database.store("tasks"), _heal), database.store("deleted")
+        self._registry, self._deleted = database.store("tasks"), database.store("deleted")
         self._open: dict[str, OpenTask] = {}
         self._memory = BoardMemory()
 
@@ -90,7 +72,7 @@ class Tasks:
         def work(state: Transaction) -> bool:
             before = _read(state, name)
             if before is None:
-                state.set(_encode(made))
+                state.set({name: _encode(made)})
                 return True
             if before.task != task:
                 raise Refused(f"task {name} exists with other values: {differences(before.task, task)}")
@@ -108,14 +90,13 @@ class Tasks:
         opened = self._open.get(name)  # before the registry is read: what it no longer has then is gone for good
         entry = self._registry.read(lambda state: _read(state, name))
         if opened is not None and (entry is None or entry.identity != opened.entry.identity):
-            entry = self._resolve_missing(opened.entry, entry)
-            if entry is None or entry.identity != opened.entry.identity:
-                del self._open[name]
-                opened = None
+            old, opened = self._open.pop(name).entry, None
+            if self._deleted.read(lambda state: state.get([old.identity])) != [None]:
+                self._clear(old)  # of what came in here after it was deleted, maybe elsewhere
         if entry is None:
             return None
         if opened is None:
-            self._registry.transact(lambda state: _copy(state, name))
+            self._store(entry).read(lambda state: _check_not_joined(name, state))
             opened = self._open[name] = OpenTask(
                 entry,
                 Board(entry.task, self._store(entry), key=entry.secret.encode(), memory=self._memory),
@@ -126,17 +107,6 @@ class Tasks:
         opened.until = self._clock() + REMEMBERED_SECONDS
         return opened
 
-    def _resolve_missing(self, old: TaskEntry, new: TaskEntry | None) -> TaskEntry | None:
-        """Return what is under the name of a task that the registry lacks: nothing, another, or the same put back."""
-        if self._deleted.read(lambda state: state.get([old.identity])) != [None]:
-            self._clear(old)  # of what came in here after it was deleted, maybe elsewhere
-            return new
-        if new is None:
-            log.error("the registry had lost a task; it is put back", extra={"fields": {"task": old.name}})
-            self._registry.transact(lambda state: None if _read(state, old.name) else state.set(_encode(old)))
-            new = self._registry.read(lambda state: _read(state, old.name))
-        return new
-
     def get(self, name: str) -> OpenTask:
         """Return the task of this name and its board. Raises ConfigError if there is none."""
         opened = self.find(name)
@@ -145,32 +115,19 @@ class Tasks:
         return opened
 
     def entries(self) -> list[TaskEntry]:
-        """Return all tasks that can be read, by name."""
-
-        def work(state: Transaction) -> list[TaskEntry]:
-            names = [key for key, _ in state.scan("")]
-            found = (_find(state, name) for name in sorted({name.removeprefix(COPY) for name in names}))
-            return [entry for entry in found if entry]
-
-        return self._registry.store.read(work)
+        """Return all tasks that can be read, by name; `find_faults` names the others."""
+        kept = self._registry.read(lambda state: dict(state.scan("")))
+        found = (_find(name, kept[name]) for name in sorted(kept) if not name.startswith(COPY))
+        return [entry for entry in found if entry]
 
     def find_faults(self) -> dict[str, str]:
         """Return what of the registry cannot be read: key -> what is wrong with it."""
 
-        def work(state: Transaction) -> dict[str, str]:
-            names = {key.removeprefix(COPY) for key, _ in state.scan("")}
-            unread = dict.fromkeys(
-                (name for name in names if _find(state, name) is None), "neither it nor its copy can be read"
-            )
-            return unread | find_faults(state)
+        def decode(name: str, kept: bytes) -> None:
+            if _find(name, kept) is None:
+                raise Damaged(name, "its description cannot be read, or another version wrote it")
 
-        return self._registry.store.read(work)
-
-    def repair(self, fault: Damaged) -> Healed:
-        """Repair what is damaged in the registry from the copies; a task without one is removed."""
-        healed = self._registry.heal(fault)
-        self._registry.store.transact(lambda state: state.delete(find_faults(state)))
-        return healed
+        return self._registry.read(lambda state: find_faults(state, decode))
 
     def delete(self, name: str) -> None:
         """Delete a task with all that was published in it, and end its tokens. Cut off, it can be done again."""
@@ -200,7 +157,7 @@ class Tasks:
         def register(state: Transaction) -> None:
             if _read(state, made.name) is not None:
                 raise Refused(f"task {made.name} exists: delete it first, or import under another --name")
-            state.set(_encode(made))
+            state.set({made.name: _encode(made)})
 
         with ExitStack() as on_failure:
             on_failure.callback(self._clear, made)
@@ -221,9 +178,9 @@ class Tasks:
     def _meetings(self, entry: TaskEntry) -> Store:
         return self._database.store(f"meetings:{entry.name}:{entry.identity}")
 
-    def _notes(self, entry: TaskEntry) -> Healing:
+    def _notes(self, entry: TaskEntry) -> Store:
         # Apart from the board: writing one must never make a change to the other begin again.
-        return Healing(self._database.store(f"notes:{entry.name}:{entry.identity}"), drop_damaged)
+        return self._database.store(f"notes:{entry.name}:{entry.identity}")
 
 
 def make_task(fields: Mapping[str, Any]) -> Task:
@@ -252,6 +209,16 @@ def _check_size(task: Task) -> None:
         raise ConfigError(f"named_peers must be 0 or at least {FEWEST_NAMED}, not {task.named_peers}")
 
 
+def _check_not_joined(name: str, state: Transaction) -> None:
+    """Raise ConfigError if a release in this task is another relay's total, as earlier versions accepted."""
+    (kept,) = state.get(["relays"])
+    if any(state.get([index_key(client) for client in json.loads(kept or b"{}")])):
+        raise ConfigError(
+            f"the task {name} is joined to another relay, which commit 055caf8 was the last to support: there, "
+            "repshare relay uplink --leave, or withdraw the other relay's total"
+        )
+
+
 def _read_exported(exported: bytes) -> tuple[str, Task, dict[str, bytes]]:
     """Return the name, the task and the board in what `export` gave, or Malformed."""
     items = wire.decode_items(exported)
@@ -262,10 +229,9 @@ def _read_exported(exported: bytes) -> tuple[str, Task, dict[str, bytes]]:
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
         raise Malformed(f"not an exported task: {type(error).__name__}: {error}") from error
     _check_size(task)
-    for key, body in kept.items():
+    for key in kept:
         if key.startswith(release_key("")):
             check_client_name(key.removeprefix(release_key("")))
-            task.check(wire.decode_release(body), joined=True)
     board = Board(task, MemoryStore())
     board.store.transact(lambda state: state.set(kept))
     for key, reason in board.find_faults().items():
@@ -277,43 +243,21 @@ def _new(name: str, task: Task) -> TaskEntry:
     return TaskEntry(name, task, secrets.token_hex(8), time.time(), secrets.token_hex(16))
 
 
-def _encode(entry: TaskEntry) -> dict[str, bytes]:
-    kept = json.dumps({**entry._asdict(), "task": asdict(entry.task)}).encode()
-    return {entry.name: kept, COPY + entry.name: kept}
+def _encode(entry: TaskEntry) -> bytes:
+    return json.dumps({**entry._asdict(), "task": asdict(entry.task)}).encode()
 
 
 def _read(state: Transaction, name: str) -> TaskEntry | None:
     """Return a task as the registry has it; None if it has none."""
-    kept, copy = state.get([name, COPY + name])
-    if kept is None and copy is not None:
-        raise Damaged(name, "only its copy is left")
+    (kept,) = state.get([name])
     return None if kept is None else _decode(name, kept)
 
 
-def _find(state: Transaction, name: str) -> TaskEntry | None:
-    """Return the same from what can be read of it; None if nothing can."""
-    for kept in get_each(state, [name, COPY + name]):
-        if isinstance(kept, bytes):
-            with suppress(Damaged, ConfigError):
-                return _decode(name, kept)
+def _find(name: str, kept: bytes) -> TaskEntry | None:
+    """Return a task; None if it cannot be read."""
+    with suppress(Damaged, ConfigError):
+        return _decode(name, kept)
     return None
-
-
-def _copy(state: Transaction, name: str) -> None:
-    """Make the copy of a task that an earlier version created."""
-    kept, copy = state.get([name, COPY + name])
-    if kept is not None and copy is None:
-        state.set({COPY + name: kept})
-
-
-def _heal(state: Transaction, fault: Damaged) -> Healed:
-    """Put copies in place of what is damaged. Where there is none, nothing changes."""
-    faults = {fault.key: fault.reason} | find_faults(state)
-    names = {key.removeprefix(COPY) for key in faults}
-    found = {name: entry for name in names if (entry := _find(state, name))}
-    for entry in found.values():
-        state.set(_encode(entry))
-    return Healed(faults, [f"the task {name}" for name in sorted(names - found.keys())])
 
 
 def _decode(name: str, kept: bytes) -> TaskEntry:

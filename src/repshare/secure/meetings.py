@@ -13,8 +13,8 @@ from typing import Any, TypedDict
 
 from repshare.board import clock
 from repshare.board.clock import StoreClock
-from repshare.errors import Damaged, Refused
-from repshare.stores import Healed, Healing, MemoryStore, Store, Transaction, decoding, find_faults
+from repshare.errors import Refused
+from repshare.stores import MemoryStore, Store, Transaction, decoding, find_faults
 
 STEPS = 5
 MOST_MEMBERS = 100
@@ -43,7 +43,7 @@ class Meetings:
             store: Where messages are kept. Default: in memory.
             clock: Seconds that pass: see `StoreClock`.
         """
-        self.store, self.clock = Healing(store or MemoryStore(), self._heal), StoreClock(clock)
+        self.store, self.clock = store or MemoryStore(), StoreClock(clock)
 
     def number(self, members: Sequence[str]) -> int:
         """Return the number of the group's meeting that can still be joined."""
@@ -76,6 +76,10 @@ class Meetings:
             return {name: body or b"" for name, body in zip(kept["names"], bodies, strict=True)}
 
         return self.store.transact(work)
+
+    def find_faults(self) -> dict[str, str]:
+        """Return what cannot be read: key -> what is wrong with it. Messages are opaque."""
+        return self.store.read(lambda state: find_faults(state, _decode))
 
     def _put(
         self, state: Transaction, members: Sequence[str], meeting: str, step: int, client: str, body: bytes, wait: float
@@ -150,21 +154,6 @@ class Meetings:
     def _late(self, state: Transaction, step: Step) -> bool:
         return clock.over(step["since"], step["patience"], self.clock.now(state))
 
-    def _heal(self, state: Transaction, fault: Damaged) -> Healed:
-        """End the meetings of groups in which something is damaged: of all, if it is what they have in common."""
-        self.clock.repair(state)
-        faults, kept = {fault.key: fault.reason} | find_faults(state), [key for key, _ in state.scan("")]
-        common = faults.keys() & {"groups", "forgotten"}
-        groups = {} if common else _read(state, "groups") or {}
-        ended = {key.partition("/")[0] for key in (kept if common else faults) if "/" in key}
-        # So that no group counts from 1 again: all numbers there are, and where one was lost, a larger one than any.
-        numbers = [int(parts[1]) for parts in (key.split("/") for key in kept) if parts[1:] and parts[1].isdigit()]
-        numbers.append(int(time.time()) if "forgotten" in common else _read(state, "forgotten") or 0)
-        state.delete([*faults, *(key for key in kept if key.partition("/")[0] in ended)])
-        left = {group: value for group, value in groups.items() if group not in ended}
-        _write(state, {"groups": left, "forgotten": max(numbers)})
-        return Healed(faults, [f"the meetings of {len(ended)} groups that were under way"])
-
 
 def _keys(state: Transaction, group: str, members: Sequence[str], back: int) -> list[str]:
     """Return all keys of the meeting of a group that was `back` meetings before its last one."""
@@ -187,3 +176,8 @@ def _read(state: Transaction, key: str) -> Any:
     (kept,) = state.get([key])
     with decoding(key):
         return None if kept is None else json.loads(kept)
+
+
+def _decode(key: str, kept: bytes) -> None:
+    if key != clock.KEY and key.count("/") < 3:  # GROUP/NUMBER/STEP/NAME: a message
+        json.loads(kept)

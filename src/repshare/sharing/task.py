@@ -12,16 +12,12 @@ from repshare.config import Aggregation
 from repshare.errors import ConfigError, Refused
 from repshare.fields import check_least, check_positive, field_helps
 from repshare.sharing import fixed_point, parts, sums
-from repshare.sharing.joined import Summed
-from repshare.sharing.joined import find_fault as find_total_fault
 from repshare.sharing.parts import BESIDE, longest_row
 from repshare.sharing.representations import Release, Representations
 
 MOST_ROUNDS = 2**31 - 1
 USUAL_LENGTHS = 4.0  # times √d': the norm bound of a task whose creator does not choose one
 MOST_OBSERVATIONS = 1000  # of a class in one release: each is a row in the store, and others wait while it is written
-
-ROUNDED_UP = 1 + 1e-6  # times a bound: what fp32 may make of a mean of vectors that are within it
 MOST_DESCRIPTION = 1 << 16  # characters
 MOST_ROWS = 100_000  # of one release: each takes half a kilobyte of memory besides its numbers
 
@@ -73,15 +69,12 @@ class Task:
         """The least count of a row. Rows of sums count clients, not samples."""
         return 1 if sums.is_sums(self.space) else self.minimum_count
 
-    def check(self, release: Release, *, joined: bool = False) -> None:
+    def check(self, release: Release) -> None:
         """Raise Refused if this release does not belong to the task.
 
         Args:
             release: What a client wants to share.
-            joined: It comes from a relay, and may be the total of that relay's clients.
         """
-        if isinstance(release.means, Summed):
-            self._check_total(release.means, joined=joined)
         if release.round > MOST_ROUNDS:
             raise Refused(f"round {release.round} is beyond {MOST_ROUNDS}, the last that a client can reach")
         if release.space != self.space:
@@ -114,14 +107,6 @@ class Task:
                 "its clients agree to that"
             )
 
-    def _check_total(self, means: Summed, *, joined: bool) -> None:
-        if not joined:
-            raise Refused("a total of several clients is taken from relays only")
-        if self.aggregation != "mean":
-            raise Refused(f"{self.aggregation} needs every client's means: relays of such a task cannot be joined")
-        if fault := find_total_fault(means, by_samples=self.counts_samples, fewest=self.fewest):
-            raise Refused(f"the total has {fault}")
-
     def _check(self, rows: Representations) -> None:
         if rows.vectors.shape[1] != self.dimension:
             raise Refused(f"representations of {rows.vectors.shape[1]} numbers; the task's have {self.dimension}")
@@ -138,10 +123,9 @@ class Task:
             raise Refused("a vector is not finite")
         if longest > self.norm_bound or not fixed_point.fits(longest, max(counts)):  # look closer
             longest = float(np.linalg.norm(rows.vectors.astype(np.float64), axis=1).max())
-        whole = isinstance(rows, Summed)  # sums that exist fit; a mean may be rounded up
-        if longest > self.norm_bound * (ROUNDED_UP if whole else 1):
+        if longest > self.norm_bound:
             raise Refused(f"a vector of length {longest:.4g}; the task's norm_bound is {self.norm_bound:.4g}")
-        if not whole and not fixed_point.fits(longest, max(counts)):
+        if not fixed_point.fits(longest, max(counts)):
             raise Refused(f"an average of {max(counts)} samples is more than can be summed up")
 
 

@@ -7,7 +7,6 @@ code. What it means is one JSON object in the header's metadata:
                                   and the others observations; int8 adds scales (n,), one a row; a release with noise
                                   says where from: "os", or "seeded" for simulations, where it hides nothing; vectors
                                   in a common space say in which
-    kind "total"                  a relay's release to another: labels (n,), sums (n, d + 3), relays (m,), see `joined`
     kind "weights"                a model's tensors by name, and the number of samples they were trained on
     kind "classifier"             a common classifier: weights (C, d), centre (d,), offset (C,), with what its clients
                                   agreed on, the round, and the samples of all clients behind it
@@ -32,13 +31,12 @@ from safetensors import SafetensorError
 
 from repshare.errors import Malformed
 from repshare.sharing.halves import encode_halves, widen
-from repshare.sharing.joined import BESIDE, Total, as_means
-from repshare.sharing.representations import Release, Representations, Teacher, nothing
+from repshare.sharing.representations import Release, Representations, Teacher
 
 NOISES = ("os", "seeded")
 VERSION = 1
 NEWER_VERSIONS = {"signed": 2}  # of kinds that have changed since; version 1 could be replayed
-LONGEST_HEADER_BYTES = 10_000  # of a release, total or teacher, which have few tensors: a longer one is not even parsed
+LONGEST_HEADER_BYTES = 10_000  # of a release or a teacher, which have few tensors: a longer one is not even parsed
 MOST_COUNTED = 2**31 - 1  # samples behind an average; what many clients have together may be more
 _SIGNED, _ROWS = ("release", "key", "signature"), ("vectors", "labels", "counts")
 
@@ -64,42 +62,13 @@ def encode_release(release: Release, precision: str = "fp32") -> bytes:
 
 
 def decode_release(body: bytes) -> Release:
-    """Decode a release, of a client or of a relay. Raises Malformed."""
+    """Decode a release. Raises Malformed."""
     _bound_header("release", body)
-    if is_total(body):
-        total = decode_total(body)
-        return Release(total.round, as_means(total), nothing(total.sums.shape[1] - BESIDE), space=total.space)
     means, observations, meta = _decode("release", body)
     noise = meta.get("noise")
     if noise is not None and noise not in NOISES:
         raise Malformed(f"noise must be from {' or '.join(NOISES)}, not {str(noise)[:30]!r}")
     return Release(_whole(meta, "round"), means, observations, noise, _space(meta))
-
-
-def is_total(body: bytes) -> bool:
-    """Return whether this is a relay's total. Raises Malformed if it is no message of ours."""
-    length = 8 + int.from_bytes(body[:8], "little")
-    _, meta = _layout(body[:length], max(0, len(body) - length))
-    return isinstance(meta, dict) and meta.get("kind") == "total"
-
-
-def encode_total(total: Total) -> bytes:
-    """Encode a relay's total."""
-    arrays: Arrays = {"labels": total.labels.astype(np.int32), "sums": total.sums, "relays": total.relays}
-    said = {} if total.space is None else {"space": total.space}
-    return _pack(arrays, {"kind": "total", "round": total.round, "again": total.again, **said})
-
-
-def decode_total(body: bytes) -> Total:
-    """Decode a relay's total. Raises Malformed."""
-    _bound_header("total", body)
-    arrays, meta = _unpack(body, "total", ("labels", "sums", "relays"))
-    sums = _array(arrays, "sums", (None, None), np.int64)
-    if sums.shape[1] <= BESIDE:
-        raise Malformed(f"rows of {sums.shape[1]} numbers, of which {BESIDE} are no vector's")
-    labels = _array(arrays, "labels", (len(sums),), np.int32).astype(np.int64)
-    relays = _array(arrays, "relays", (None,), np.uint64)
-    return Total(_whole(meta, "round"), labels, sums, relays, _space(meta), _whole(meta, "again"))
 
 
 def encode_teacher(teacher: Teacher, precision: str = "fp32") -> bytes:

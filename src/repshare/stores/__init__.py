@@ -3,29 +3,21 @@
 from pathlib import Path
 
 from repshare.imports import missing
-from repshare.stores.damage import decoding
-from repshare.stores.healing import Healed, Healing, drop_damaged, find_faults
 from repshare.stores.memory import MemoryDatabase, MemoryStore
 from repshare.stores.sqlite import SqliteDatabase
-from repshare.stores.store import Database, Kept, Store, Transaction, get_each, sound
+from repshare.stores.store import Database, Store, Transaction, decoding, find_faults
 
 __all__ = [
     "REDIS",
     "Database",
-    "Healed",
-    "Healing",
-    "Kept",
     "MemoryDatabase",
     "MemoryStore",
     "SqliteDatabase",
     "Store",
     "Transaction",
     "decoding",
-    "drop_damaged",
     "find_faults",
-    "get_each",
     "open_database",
-    "sound",
 ]
 
 REDIS = ("redis://", "rediss://", "redis+cluster://", "rediss+cluster://")  # how an address of a Redis begins

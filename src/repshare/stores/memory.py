@@ -3,11 +3,9 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from repshare.errors import Damaged
-from repshare.stores.damage import checksum, verify
-from repshare.stores.store import Database, Kept, Result, Store, Transaction, all_sound
+from repshare.stores.store import Database, Result, Store, Transaction
 
-Scan = Callable[[str], Iterable[tuple[str, bytes | Damaged]]]
+Scan = Callable[[str], Iterable[tuple[str, bytes]]]
 
 
 class MemoryStore(Store):
@@ -20,7 +18,7 @@ class MemoryStore(Store):
             name: The name by which messages call the store.
         """
         self.name = name
-        self._kept: dict[str, tuple[bytes, int]] = {}  # with its checksum
+        self._kept: dict[str, bytes] = {}
         self._alone = threading.Lock()
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
@@ -28,8 +26,7 @@ class MemoryStore(Store):
         with self._alone:
             changes = Changes(self._read, self._scan)
             result = work(changes)
-            for key, value, check in changes.written(self.name):
-                self._kept[key] = value, check
+            self._kept.update(changes.written())
             for key in changes.deleted():
                 self._kept.pop(key, None)
             return result
@@ -44,14 +41,11 @@ class MemoryStore(Store):
         with self._alone:
             self._kept.clear()
 
-    def _read(self, keys: Sequence[str]) -> list[Kept]:
-        name, find = self.name, self._kept.get
-        return [None if (kept := find(key)) is None else verify(name, key, *kept) for key in keys]
+    def _read(self, keys: Sequence[str]) -> list[bytes | None]:
+        return [self._kept.get(key) for key in keys]
 
-    def _scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
-        for key, kept in self._kept.items():
-            if key.startswith(prefix):
-                yield key, verify(self.name, key, *kept)
+    def _scan(self, prefix: str) -> Iterator[tuple[str, bytes]]:
+        return (each for each in self._kept.items() if each[0].startswith(prefix))
 
 
 class MemoryDatabase(Database):
@@ -73,9 +67,9 @@ class MemoryDatabase(Database):
 class Changes:
     """A transaction that collects what is to be written, and reads nothing twice."""
 
-    def __init__(self, read: Callable[[Sequence[str]], Sequence[Kept]], scan: Scan = lambda prefix: ()) -> None:
+    def __init__(self, read: Callable[[Sequence[str]], Sequence[bytes | None]], scan: Scan = lambda prefix: ()) -> None:
         self._read, self._scan = read, scan
-        self._known: dict[str, Kept] = {}  # None: nothing there
+        self._known: dict[str, bytes | None] = {}  # None: nothing there
         self.made: dict[str, bytes | None] = {}  # None: deleted
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
@@ -83,7 +77,7 @@ class Changes:
         known = self._known
         if unknown := [key for key in dict.fromkeys(keys) if key not in known]:
             known.update(zip(unknown, self._read(unknown), strict=True))
-        return all_sound([known[key] for key in keys])
+        return [known[key] for key in keys]
 
     def set(self, items: Mapping[str, bytes]) -> None:
         """Put each of these under its key."""
@@ -96,16 +90,15 @@ class Changes:
         self._known.update(gone)
         self.made.update(gone)
 
-    def written(self, store: str) -> list[tuple[str, bytes, int]]:
-        """Return each key that was set, its value, and the checksum in this store."""
-        made = self.made.items()
-        return [(key, value, checksum(store, key, value)) for key, value in made if value is not None]
+    def written(self) -> list[tuple[str, bytes]]:
+        """Return each key that was set, and its value."""
+        return [(key, value) for key, value in self.made.items() if value is not None]
 
     def deleted(self) -> list[str]:
         """Return the keys that were deleted."""
         return [key for key, value in self.made.items() if value is None]
 
-    def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
+    def scan(self, prefix: str) -> Iterator[tuple[str, bytes]]:
         """Yield everything whose key begins with this."""
         for key, kept in self._scan(prefix):
             if key not in self.made:

@@ -6,10 +6,9 @@ Work that had to begin again too often locks the store: then only the holder of 
 A store is one Redis hash, so that it lives on one node of a cluster (see `cluster`); the name in its key is a hash tag.
 
 #       the store's version: v, a number, and random letters. A Redis that lost its last changes counts the same numbers
-        again, and readers must notice. Earlier versions of repshare kept a plain number, and fail to count up from this
-        one: they would not keep checksums
+        again, and readers must notice
 .KEY    a value
-~KEY    its checksum; none, if an earlier version wrote the value
+~KEY    its checksum, as earlier versions kept one; it goes with the value
 """
 
 import hashlib
@@ -27,10 +26,9 @@ from redis.exceptions import LockError, MovedError, NoScriptError, RedisClusterE
 from redis.lock import Lock
 from redis.retry import Retry
 
-from repshare.errors import ConfigError, Damaged, StoreError
-from repshare.stores.damage import verify
+from repshare.errors import ConfigError, StoreError
 from repshare.stores.memory import Changes
-from repshare.stores.store import Database, Kept, Result, Store, Transaction
+from repshare.stores.store import Database, Result, Store, Transaction
 
 SECONDS = 5.0  # to connect, to wait for an answer, and to keep trying while others change the same store
 TRIES_BEFORE_LOCK = 10
@@ -42,7 +40,7 @@ AT_ONCE = 500  # keys, where all are read one after the other
 LETTERS = str.maketrans("0123456789", "ghijklmnop")
 
 # KEYS: the hash, its lock. ARGV: the version read, letters for the next one, the token of the lock, how many to set,
-# each with its value and checksum, then those to delete. Without any of these, the version is written as it is, so that
+# each with its value, then those to delete. Without any of these, the version is written as it is, so that
 # replicas can be asked whether they have it.
 CHANGE = """
 if (redis.call('HGET', KEYS[1], '#') or '0') ~= ARGV[1] then return 0 end
@@ -51,9 +49,10 @@ if holder and holder ~= ARGV[3] then return 0 end
 if #ARGV == 4 then redis.call('HSET', KEYS[1], '#', ARGV[1]) return 1 end
 local number = tonumber((string.gsub(ARGV[1], '%D', ''))) + 1
 redis.call('HSET', KEYS[1], '#', string.format('v%.0f', number) .. ARGV[2])
-local last = 4 + 3 * tonumber(ARGV[4])
-for i = 5, last, 3 do
-  redis.call('HSET', KEYS[1], '.' .. ARGV[i], ARGV[i + 1], '~' .. ARGV[i], ARGV[i + 2])
+local last = 4 + 2 * tonumber(ARGV[4])
+for i = 5, last, 2 do
+  redis.call('HSET', KEYS[1], '.' .. ARGV[i], ARGV[i + 1])
+  redis.call('HDEL', KEYS[1], '~' .. ARGV[i])
 end
 for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], '.' .. ARGV[i], '~' .. ARGV[i]) end
 return 1
@@ -206,12 +205,6 @@ class RedisStore(Store):
                     with suppress(LockError):  # it has ended by itself
                         lock.release()
 
-    def verified(self, key: str, value: bytes, kept: bytes | None) -> bytes | Damaged:
-        """Return the value, if it fits what is kept as its checksum."""
-        if kept is not None and not (kept.isascii() and kept.isdigit()):
-            return Damaged(key, "its checksum is no number")
-        return verify(self.name, key, value, None if kept is None else int(kept))
-
     def clear(self) -> None:
         """Forget everything."""
         with _errors(self.database):
@@ -228,7 +221,7 @@ class RedisStore(Store):
         result = work(changes)
         # What work found made already must be at the replicas, too: a try before this one may have failed at that.
         if changes.made or (writing and self.database.replicas):
-            kept = changes.written(self.name)
+            kept = changes.written()
             parts = [part for each in kept for part in each]
             args = [reading.version(), _letters(), lock.local.token or b"", len(kept), *parts, *changes.deleted()]
             if not self.database.run(CHANGE, [self.hash, str(lock.name)], args):
@@ -249,13 +242,11 @@ class _RedisReading:
             self._ask([])
         return self._version
 
-    def read(self, keys: Sequence[str]) -> list[Kept]:
+    def read(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the values of these keys."""
-        found = self._ask([*map(_value, keys), *map(_checksum, keys)])
-        each = zip(keys, found[: len(keys)], found[len(keys) :], strict=True)
-        return [None if value is None else self._store.verified(key, value, kept) for key, value, kept in each]
+        return self._ask([_value(key) for key in keys])
 
-    def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
+    def scan(self, prefix: str) -> Iterator[tuple[str, bytes]]:
         """Yield everything whose key begins with this."""
         self._ask([])
         names: Any = self._connection.hkeys(self._store.hash)
@@ -290,10 +281,6 @@ def _where(url: str) -> str:
 
 def _value(key: str) -> bytes:
     return f".{key}".encode()
-
-
-def _checksum(key: str) -> bytes:
-    return f"~{key}".encode()
 
 
 def _letters() -> str:

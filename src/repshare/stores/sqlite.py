@@ -8,10 +8,9 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal
 
-from repshare.errors import Damaged, StoreError
-from repshare.stores.damage import verify
+from repshare.errors import StoreError
 from repshare.stores.memory import Changes, only_read
-from repshare.stores.store import Database, Kept, Result, Store, Transaction
+from repshare.stores.store import Database, Result, Store, Transaction
 
 BUSY_SECONDS = 10.0
 AT_ONCE = 500  # keys in one query
@@ -27,14 +26,13 @@ SETUP = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = FULL;
 PRAGMA wal_autocheckpoint = 4000;
-CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL, checksum INTEGER);
+CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 """
-FORMAT = 1  # PRAGMA user_version. 0: without checksums
-# Earlier versions can still read such a file, but not write to it: a row has three columns.
-UPGRADE = "ALTER TABLE kept ADD COLUMN checksum INTEGER"
+FORMAT = 2  # PRAGMA user_version. 1: with a checksum in each row
+UPGRADE = "ALTER TABLE kept DROP COLUMN checksum"  # earlier versions refuse the file then
 
 # A row that is replaced stays where it is, next to those that were first written with it: fewer pages change.
-INSTEAD = "ON CONFLICT (key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum"
+INSTEAD = "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 ROWS = 64  # in one statement: between statements, and rows of executemany, another thread takes its turn
 LONG_BYTES = 4096  # of a value that gets a statement of its own: one with several rows copies their values
 
@@ -60,6 +58,11 @@ class SqliteDatabase(Database):
         """Return the store of this name."""
         return SqliteStore(self, name)
 
+    def find_faults(self) -> list[str]:
+        """Return what SQLite's own check of the file finds."""
+        with self.begin("DEFERRED", "read") as connection:
+            return [text for (text,) in connection.execute("PRAGMA integrity_check") if text != "ok"]
+
     def close(self) -> None:
         """Close the file, once no thread uses it."""
         for kind, pool in self._pools.items():
@@ -77,7 +80,7 @@ class SqliteDatabase(Database):
             )
         if format < FORMAT:
             with self.begin() as connection:  # another process may have done it meanwhile
-                if "checksum" not in [row[1] for row in connection.execute("PRAGMA table_info(kept)")]:
+                if "checksum" in [row[1] for row in connection.execute("PRAGMA table_info(kept)")]:
                     connection.execute(UPGRADE)
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
 
@@ -197,11 +200,11 @@ class SqliteStore(Store):
     def _work(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
         changes = self._changes(connection)
         result = work(changes)
-        kept = [(self.prefix + key, value, check) for key, value, check in changes.written(self.name)]
+        kept = [(self.prefix + key, value) for key, value in changes.written()]
         short = [row for row in kept if len(row[1]) < LONG_BYTES]
         parts = [short[start : start + ROWS] for start in range(0, len(short), ROWS)]
         for part in parts + [[row] for row in kept if len(row[1]) >= LONG_BYTES]:
-            marks = ",".join(["(?,?,?)"] * len(part))
+            marks = ",".join(["(?,?)"] * len(part))
             connection.execute(f"INSERT INTO kept VALUES {marks} {INSTEAD}", [x for row in part for x in row])
         if gone := [(self.prefix + key,) for key in changes.deleted()]:
             connection.executemany("DELETE FROM kept WHERE key = ?", gone)
@@ -210,23 +213,20 @@ class SqliteStore(Store):
     def _changes(self, connection: sqlite3.Connection) -> Changes:
         return Changes(lambda keys: self._read(connection, keys), lambda prefix: self._scan(connection, prefix))
 
-    def _read(self, connection: sqlite3.Connection, keys: Sequence[str]) -> list[Kept]:
-        found: dict[str, Kept] = {}
+    def _read(self, connection: sqlite3.Connection, keys: Sequence[str]) -> list[bytes | None]:
+        found = dict[str, bytes]()
         for start in range(0, len(keys), AT_ONCE):
             part = [self.prefix + key for key in keys[start : start + AT_ONCE]]
             marks = ",".join("?" * len(part))
-            found.update(self._verified(connection, f"key IN ({marks})", part))
+            found.update(self._select(connection, f"key IN ({marks})", part))
         return [found.get(key) for key in keys]
 
-    def _scan(self, connection: sqlite3.Connection, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
-        return self._verified(connection, "key >= ? AND key < ?", _range(self.prefix + prefix))
+    def _scan(self, connection: sqlite3.Connection, prefix: str) -> Iterator[tuple[str, bytes]]:
+        return self._select(connection, "key >= ? AND key < ?", _range(self.prefix + prefix))
 
-    def _verified(
-        self, connection: sqlite3.Connection, which: str, values: Sequence[str]
-    ) -> Iterator[tuple[str, bytes | Damaged]]:
-        for key, value, kept in connection.execute(f"SELECT key, value, checksum FROM kept WHERE {which}", values):
-            own = key.removeprefix(self.prefix)
-            yield own, verify(self.name, own, value, kept)
+    def _select(self, connection: sqlite3.Connection, which: str, values: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        for key, value in connection.execute(f"SELECT key, value FROM kept WHERE {which}", values):
+            yield key.removeprefix(self.prefix), value
 
 
 def _range(prefix: str) -> tuple[str, str]:

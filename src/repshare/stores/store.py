@@ -1,21 +1,23 @@
 """The promise of a store."""
 
 import os
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar, cast
+from types import TracebackType
+from typing import Protocol, TypeVar
 
-from repshare.errors import Damaged, StoreError
+from repshare.errors import Damaged, Malformed, StoreError
 
 Result = TypeVar("Result")
-Kept = bytes | Damaged | None
-"""The value of a key: one that was written, one that is not what was written, or nothing."""
+
+ABOUT_FORM = (Malformed, ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error)
 
 
 class Transaction(Protocol):
     """Reads see the writes before them; nothing is kept unless the work ends well."""
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the values of these keys. Raises Damaged if one of them is not what was written."""
+        """Return the values of these keys."""
 
     def set(self, items: Mapping[str, bytes]) -> None:
         """Put each of these under its key."""
@@ -23,7 +25,7 @@ class Transaction(Protocol):
     def delete(self, keys: Iterable[str]) -> None:
         """Remove these keys and their values."""
 
-    def scan(self, prefix: str) -> Iterator[tuple[str, bytes | Damaged]]:
+    def scan(self, prefix: str) -> Iterator[tuple[str, bytes]]:
         """Yield everything whose key begins with this; nothing of it stays in memory. Change nothing meanwhile."""
 
 
@@ -51,8 +53,8 @@ class Store(Protocol):
         return self.read(work)
 
     def items(self) -> dict[str, bytes]:
-        """Return everything kept. Raises Damaged if one of the values is not what was written."""
-        return self.read(lambda state: {key: sound(kept) for key, kept in state.scan("")})
+        """Return everything kept."""
+        return self.read(lambda state: dict(state.scan("")))
 
     def clear(self) -> None:
         """Forget everything."""
@@ -80,6 +82,10 @@ class Database(Protocol):
         if store.read(lambda state: state.get(["alive"])) != [something]:
             raise StoreError("what was written to the store cannot be read back")
 
+    def find_faults(self) -> list[str]:
+        """Return what the database's own check of itself finds damaged."""
+        return []
+
     def inspect(self) -> list[str]:
         """Return warnings about how safely it keeps data. Raises ConfigError if it should not be used at all."""
         return []
@@ -88,24 +94,30 @@ class Database(Protocol):
         """Close files and connections."""
 
 
-def get_each(state: Transaction, keys: Sequence[str]) -> list[Kept]:
-    """Return the values of these keys, where a damaged one must not hide the others."""
-    try:
-        return list(state.get(keys))
-    except Damaged as fault:
-        return [fault] if len(keys) == 1 else [get_each(state, [key])[0] for key in keys]
+class decoding:  # noqa: N801  (used like a function; as one it would take four times as long)
+    """Turn any error about the form of a stored value into Damaged: it is never the fault of the caller."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __enter__(self) -> None:
+        """Begin."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Raise Damaged, if anything is."""
+        if isinstance(error, ABOUT_FORM):
+            raise Damaged(self._key, f"{type(error).__name__}: {error}"[:200]) from error
 
 
-def sound(kept: bytes | Damaged) -> bytes:
-    """Return the value. Raises Damaged if it is not what was written."""
-    if isinstance(kept, Damaged):
-        raise kept
-    return kept
-
-
-def all_sound(found: list[Kept]) -> list[bytes | None]:
-    """Return the values. Raises Damaged if one of them is not what was written."""
-    for kept in found:
-        if kept.__class__ is Damaged:
-            raise kept
-    return cast(list[bytes | None], found)
+def find_faults(state: Transaction, decode: Callable[[str, bytes], object]) -> dict[str, str]:
+    """Return which values of a store cannot be decoded: key -> what is wrong with it."""
+    faults = dict[str, str]()
+    for key, kept in state.scan(""):
+        try:
+            with decoding(key):
+                decode(key, kept)
+        except Damaged as fault:
+            faults[key] = fault.reason
+    return faults

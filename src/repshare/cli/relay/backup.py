@@ -66,10 +66,10 @@ def restore(file: File, storage: DatabaseOptions, replace: bool = False) -> None
 
     def check_copy(database: SqliteDatabase) -> None:
         nonlocal what
-        for finding in check_all(database, repair=False):
+        for finding in check_all(database):
             raise StoreError(
-                f"{file} is damaged ({finding.where}: {finding.key}: {finding.reason}), nothing was restored: "
-                f"repshare relay check --repair --db {file}"
+                f"{file} is damaged ({finding.where}: {finding.key}: {finding.reason}), nothing was restored: restore "
+                f"an older backup; repshare relay check --db {file} names all of the damage"
             )
         what = _describe(database)
 
@@ -86,25 +86,20 @@ def _describe(database: Database) -> str:
     return f"{len(Tasks(database).entries())} tasks and {len(Access(database).entries())} tokens"
 
 
-def check(storage: DatabaseOptions, repair: bool = False, json: Json = False) -> None:
+def check(storage: DatabaseOptions, json: Json = False) -> None:
     """Read everything that a relay has stored, and report what is damaged. The exit code is 1 if anything is.
 
-    repshare relay check
+    repshare relay check    (also while the relay is running)
 
-    repshare relay check --repair    (also while the relay is running)
-
-    A relay repairs the damage that it meets, and logs it; this command looks at everything.
-
-    Args:
-        repair: Repair what can be repaired, and delete releases, tokens and secure sums that cannot be read.
+    A relay refuses what needs a damaged value, and logs which; this command looks at everything. The cure is a backup.
     """
     with storage.open(audited=False) as relay:
-        findings = list(check_all(relay.database, repair=repair))
+        findings = list(check_all(relay.database))
     if json:
         print_json({"damaged": [finding._asdict() for finding in findings]})
     else:
         for finding in findings:
-            print(f"{finding.where}: {finding.key}: {finding.reason}{' (repaired)' if finding.repaired else ''}")
-    if left := sum(not finding.repaired for finding in findings):
-        raise StoreError(f"{left} stored values are damaged: repshare relay check --repair")
+            print(f"{finding.where}: {finding.key}: {finding.reason}")
+    if findings:
+        raise StoreError(f"{len(findings)} stored values are damaged: restore a backup (repshare relay restore)")
     print("everything that is stored can be read and is consistent", file=sys.stderr)

@@ -23,7 +23,7 @@ def invite(
     storage: DatabaseOptions,
     remote: RemoteOptions,
     task: str | None = None,
-    role: Literal["client", "viewer", "admin", "relay"] = "client",
+    role: Literal["client", "viewer", "admin"] = "client",
     url: str | None = None,
     renew: bool = False,
     days: float | None = None,
@@ -49,7 +49,6 @@ def invite(
         task: The task. Viewers and admins without one see all tasks.
         role: client: publishes and learns. viewer: sees the state of tasks.
             admin: creates and deletes tasks, invites and withdraws, too; made on the relay's machine only.
-            relay: publishes the total of its own clients (`repshare relay uplink`); made there, too.
         url: Address of the relay, for the command that is shown. Default: --at.
         renew: End the token that this name has, and make a new one.
         days: Number of days after which the token ends. Default: never.
@@ -58,9 +57,8 @@ def invite(
     if out is not None and ((out.exists() and not renew) or not out.parent.is_dir()):
         raise ConfigError(f"{out} already exists" if out.exists() else f"there is no folder {out.parent}")
     if remote.at is not None:
-        if role in ("admin", "relay"):
-            kind = "an admin" if role == "admin" else "a relay"
-            raise ConfigError(f"{kind} is invited on the relay's machine only: leave --at out there")
+        if role == "admin":
+            raise ConfigError("an admin is invited on the relay's machine only: leave --at out there")
         with remote.connect(storage, name, task) as clients:
             token = clients.invite(name=name, role=role, days=days, renew=renew)
     else:

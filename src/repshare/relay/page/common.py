@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from repshare.board.members import BoardMember
 from repshare.board.state import read_releases
 from repshare.board.totals import read_totals
+from repshare.errors import Damaged
 from repshare.sharing import parts, sums
 from repshare.sharing.parts import BESIDE
 from repshare.sharing.representations import Representations
@@ -72,8 +74,9 @@ def read_parts(store: Store, task: Task, members: Sequence[BoardMember]) -> dict
 
     def work(state: Transaction) -> None:
         for name in part:
-            for release in read_releases(state, [name]):  # none, if it has left meanwhile
-                found[name] = _count(task)(release.means, classes, dimension)
+            with suppress(Damaged):  # which its owner is told of, and `relay check` names
+                for release in read_releases(state, [name]):  # none, if it has left meanwhile
+                    found[name] = _count(task)(release.means, classes, dimension)
 
     for number, member in enumerate(members if classes <= MOST_CLASSES else (), start=1):
         part.append(member.name)

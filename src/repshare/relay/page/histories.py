@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.stores import Store, Transaction
+from repshare.stores import Store, Transaction, decoding
 
 FIELDS = (  # new ones at the end: histories that were kept without them stay readable
     *("train_accuracy", "test_accuracy", "ce", "kd", "disc", "bound", "bytes_up", "bytes_down"),
@@ -48,7 +48,7 @@ def record(notes: Store, client: str, report: dict[str, Any]) -> None:
 
     def work(state: Transaction) -> None:
         (kept,) = state.get([key])
-        state.set({key: _encode(extend(_decode(kept), report))})
+        state.set({key: _encode(extend(decode(key, kept), report))})
 
     notes.transact(work)
 
@@ -72,7 +72,7 @@ def most_crowded(rounds: Floats) -> int:
 def read_histories(notes: Store, clients: Iterable[str]) -> dict[str, History]:
     """Return the histories of those of these clients that have reported anything."""
     found = read_many(notes, "report", clients)
-    return {client: _decode(kept) for client, kept in found.items()}
+    return {client: decode(f"report/{client}", kept) for client, kept in found.items()}
 
 
 def read_many(notes: Store, kind: str, clients: Iterable[str]) -> dict[str, bytes]:
@@ -90,14 +90,16 @@ def _encode(history: History) -> bytes:
     return json.dumps(told).encode() + b"\n" + history.points.tobytes()
 
 
-def _decode(kept: bytes | None) -> History:
+def decode(key: str, kept: bytes | None) -> History:
+    """Return a client's history; an empty one if there is none."""
     if kept is None:
         return History({}, np.zeros((0, 1 + len(FIELDS)), np.float32))
-    head, _, numbers = kept.partition(b"\n")
-    said = json.loads(head)
-    points = np.frombuffer(numbers, np.float32).reshape(-1, said.pop("columns", FIRST_COLUMNS))
-    missing = 1 + len(FIELDS) - points.shape[1]
-    return History(said, np.pad(points, ((0, 0), (0, missing)), constant_values=np.nan))
+    with decoding(key):
+        head, _, numbers = kept.partition(b"\n")
+        said = json.loads(head)
+        points = np.frombuffer(numbers, np.float32).reshape(-1, said.pop("columns", FIRST_COLUMNS))
+        missing = 1 + len(FIELDS) - points.shape[1]
+        return History(said, np.pad(points, ((0, 0), (0, missing)), constant_values=np.nan))
 
 
 def make_curves(histories: Mapping[str, History]) -> dict[str, Any]:

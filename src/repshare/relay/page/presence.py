@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
 
 from repshare.relay.page.histories import read_many
-from repshare.stores import Store, Transaction
+from repshare.stores import Store, Transaction, decoding
 
 WEIGHT = 0.3  # of the newest interval in the usual one
 PRESENCE, TRAFFIC = struct.Struct("<dqqdd"), struct.Struct("<qq")  # many are written every second
@@ -71,11 +71,11 @@ def flush(notes: Store, recent: dict[str, Presence]) -> None:
 
     def work(state: Transaction) -> None:
         kept = state.get(["traffic", *(f"seen/{client}" for client in recent)])
-        up, down = _traffic(kept[0])
+        up, down = decode_traffic(kept[0])
         written = {}
         for (client, activity), before in zip(recent.items(), kept[1:], strict=True):
             if before is not None or activity.published:
-                presence = _decode(before)
+                presence = decode(f"seen/{client}", before)
                 presence.add(activity)
                 written[f"seen/{client}"] = PRESENCE.pack(*astuple(presence))
                 up, down = up + activity.up, down + activity.down
@@ -87,19 +87,23 @@ def flush(notes: Store, recent: dict[str, Presence]) -> None:
 
 def read_presence(notes: Store, clients: Iterable[str]) -> dict[str, Presence]:
     """Return these clients' presence."""
-    return {client: _decode(kept) for client, kept in read_many(notes, "seen", clients).items()}
+    return {client: decode(f"seen/{client}", kept) for client, kept in read_many(notes, "seen", clients).items()}
 
 
 def read_traffic(notes: Store) -> tuple[int, int]:
     """Return the bytes up and down of all clients."""
     (kept,) = notes.read(lambda state: state.get(["traffic"]))
-    return _traffic(kept)
+    return decode_traffic(kept)
 
 
-def _decode(kept: bytes | None) -> Presence:
-    return Presence(*PRESENCE.unpack(kept)) if kept else Presence()
+def decode(key: str, kept: bytes | None) -> Presence:
+    """Return a client's presence; that of one who was never there if there is none."""
+    with decoding(key):
+        return Presence(*PRESENCE.unpack(kept)) if kept else Presence()
 
 
-def _traffic(kept: bytes | None) -> tuple[int, int]:
-    up, down = TRAFFIC.unpack(kept) if kept else (0, 0)
-    return up, down
+def decode_traffic(kept: bytes | None) -> tuple[int, int]:
+    """Return the bytes up and down."""
+    with decoding("traffic"):
+        up, down = TRAFFIC.unpack(kept) if kept else (0, 0)
+        return up, down

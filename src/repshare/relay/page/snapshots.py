@@ -26,7 +26,7 @@ from repshare.relay.page.common import measure
 from repshare.relay.page.histories import most_crowded, read_many
 from repshare.sharing.representations import Representations
 from repshare.sharing.task import Task
-from repshare.stores import Store, Transaction
+from repshare.stores import Store, Transaction, decoding
 
 FRAMES = 100  # of a task
 CLIENTS = 32  # the first ones, in a frame
@@ -103,7 +103,7 @@ def places(task: Task) -> int:
     return min(CLIENTS, NUMBERS // (min(task.classes, CLASSES) * task.dimension) - 1)
 
 
-def _grid(task: Task) -> tuple[int, int]:
+def grid_of(task: Task) -> tuple[int, int]:
     """Return how many classes a frame has, and how many numbers for each."""
     classes, dimension = measure(task)
     shown = min(classes, CLASSES)
@@ -113,20 +113,32 @@ def _grid(task: Task) -> tuple[int, int]:
 def read_index(state: Transaction) -> SnapshotIndex:
     """Return the list of snapshots."""
     (kept,) = state.get(["frames"])
-    return SnapshotIndex(*json.loads(kept)) if kept else SnapshotIndex([], [])
+    return decode_index(kept) if kept else SnapshotIndex([], [])
+
+
+def decode_index(kept: bytes) -> SnapshotIndex:
+    """Return the list of snapshots from bytes."""
+    with decoding("frames"):
+        return SnapshotIndex(*json.loads(kept))
 
 
 def read_frames(notes: Store, task: Task) -> tuple[SnapshotIndex, Halves]:
     """Return all frames, (frames, 1 + clients, classes, d)."""
-    grid = _grid(task)
+    grid = grid_of(task)
     index = notes.read(read_index)
     found = read_many(notes, "frame", map(str, index.rounds))
     there = [(number, found[str(number)]) for number in index.rounds if str(number) in found]
     frames = np.full((len(there), 1 + len(index.clients), *grid), np.nan, np.float16)
-    for frame, (_, kept) in zip(frames, there, strict=True):
-        rows = np.frombuffer(kept, np.float16).reshape(-1, *grid)[: len(frame)]
+    for frame, (number, kept) in zip(frames, there, strict=True):
+        rows = decode_frame(_key(number), kept, grid)[: len(frame)]
         frame[: len(rows)] = rows
     return index._replace(rounds=[number for number, _ in there]), frames
+
+
+def decode_frame(key: str, kept: bytes, grid: tuple[int, int]) -> Halves:
+    """Return a frame, (1 + clients, classes, d)."""
+    with decoding(key):
+        return np.frombuffer(kept, np.float16).reshape(-1, *grid)
 
 
 def forget(board: Board, notes: Store, clients: Collection[str]) -> None:
@@ -174,11 +186,10 @@ def _assign_rows(state: Transaction, index: SnapshotIndex, names: list[str], roo
 
 
 def _empty(state: Transaction, index: SnapshotIndex, places: Iterable[int], task: Task) -> None:
-    size = (-1, *_grid(task))
     keys = [_key(number) for number in index.rounds]
     for key, kept in zip(keys, state.get(keys), strict=True):
         if kept is not None:
-            frame = np.frombuffer(kept, np.float16).reshape(size).copy()
+            frame = decode_frame(key, kept, grid_of(task)).copy()
             for place in places:
                 frame[1 + place : 2 + place] = np.nan
             state.set({key: frame.tobytes()})
@@ -187,7 +198,7 @@ def _empty(state: Transaction, index: SnapshotIndex, places: Iterable[int], task
 
 
 def _to_grid(rows: Representations | None, task: Task, centre: Floats | None) -> Halves:
-    grid = np.full(_grid(task), np.nan, np.float16)
+    grid = np.full(grid_of(task), np.nan, np.float16)
     if rows is not None:
         shown = rows.labels < len(grid)
         vectors = rows.vectors[shown]

@@ -60,7 +60,7 @@ async def list_tasks(service: Service, request: Request) -> Response:
 @endpoints.add("GET", "/v1/tasks/{task}", NamedTask)
 async def describe(service: Service, request: Request) -> Response:
     """Describe a task."""
-    _, opened = await service.enter_task(request, "client", "viewer", "admin", "relay")
+    _, opened = await service.enter_task(request, "client", "viewer", "admin")
     return _json({"name": opened.entry.name, **asdict(opened.entry.task)})
 
 
@@ -107,7 +107,7 @@ async def status(service: Service, request: Request) -> Response:
 @endpoints.add("GET", "/v1/me", Me)
 async def me(service: Service, request: Request) -> Response:
     """Describe the token and its task."""
-    grant = await service.enter(request, "client", "viewer", "admin", "relay")
+    grant = await service.enter(request, "client", "viewer", "admin")
     answer: dict[str, Any] = {"role": grant.role, "client": grant.name, "task": grant.task}
     if service.options.insecure:
         answer["client"] = None
