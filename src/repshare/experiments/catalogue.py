@@ -2,12 +2,11 @@
 
 from repshare.experiments.ablation import ABLATION
 from repshare.experiments.bound import BOUND
-from repshare.experiments.curves import CURVES
+from repshare.experiments.curves import CURVES, START
 from repshare.experiments.experiment import Experiment
 from repshare.experiments.field import FIELD, RATES
 from repshare.experiments.partners import PARTNERS
 from repshare.experiments.privacy import PRIVACY
-from repshare.experiments.start import START
 from repshare.experiments.studies import STUDIES
 from repshare.experiments.table import TABLE
 from repshare.experiments.topologies import TOPOLOGIES
