@@ -46,7 +46,7 @@ def test_rounds_yield_a_record_each_and_others_teach_from_the_second(halves):
     assert last.bytes_down > 2 * 10 * 84 * 4
 
 
-@pytest.mark.parametrize("method", [RS, FD], ids=str)
+@pytest.mark.parametrize("method", [RS, FD], ids=lambda method: method.name)
 def test_round_1_has_a_teacher_that_keeps_outputs_short(halves, method):
     data, _ = halves
     strict, free = (
@@ -140,7 +140,7 @@ class Tapped:
         return self.exchange.collect(wants)
 
 
-@pytest.mark.parametrize("method", [RS, FD])
+@pytest.mark.parametrize("method", [RS, FD], ids=lambda method: method.name)
 def test_no_raw_sample_and_no_weight_is_in_the_bytes_that_leave(halves, method):
     data, _ = halves
     board = Board(Task(10, 84 if method is RS else 10), MemoryStore())
