@@ -3,8 +3,7 @@
 import io
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Counting, Exchange, has_counts
 from repshare.learning import features
 from repshare.learning.common.learner import CommonLearner
-from repshare.learning.measures import Losses, Measures, Record, measure
+from repshare.learning.measures import Measures, Record, measure
 from repshare.learning.models import Network
 from repshare.learning.randomness import numpy_stream
 from repshare.learning.samples import Labelled, Samples, choose_device, without_labels
@@ -30,9 +29,7 @@ if TYPE_CHECKING:
     from repshare.privacy.guard import Guard
 
 
-__all__ = ["Client", "Record", "make_wants", "play_together"]
-
-Trained = tuple[Losses, float]  # a learner's training, and its seconds
+__all__ = ["Client", "Record", "make_wants"]
 
 
 class Client:
@@ -129,11 +126,6 @@ class Client:
         Args:
             test: Whether to test after the round, if there are test data.
         """
-        (record,) = play_together([self], lambda learners: [learner.train() for learner in learners])
-        return replace(record, test_accuracy=self.evaluate()) if test and self.test else record
-
-    def begin_round(self) -> Generator[Learner, Trained, Record]:
-        """Collect; yield the learner, for somebody to train; release, publish, return the record, without a test."""
         started = time.perf_counter()
         self.round_number += 1
         self.trouble = None
@@ -142,15 +134,13 @@ class Client:
         down = self._collect()
         before = self.learner.snapshot()
         self.learner.left_out.clear()
-        own = time.perf_counter() - started
-        losses, training = yield self.learner
-        started = time.perf_counter()
+        losses = self.learner.train()
         self._undone = self.learner.take_back(before)
         up = self._publish()
         if counting is not None:
             up, down = counting.sent - sent, counting.received - received
         up, down = self.learner.crossed() or (up, down)
-        seconds = own + training + time.perf_counter() - started + self.learner.preparation
+        seconds = time.perf_counter() - started + self.learner.preparation
         self.learner.preparation = 0.0
         return Record(
             round=self.round_number,
@@ -160,7 +150,7 @@ class Client:
             disc=losses.disc,
             bound=losses.bound,
             train_accuracy=losses.accuracy,
-            test_accuracy=None,
+            test_accuracy=self.evaluate() if test and self.test else None,
             bytes_up=up,
             bytes_down=down,
             seconds=seconds,
@@ -328,22 +318,3 @@ class Client:
         return make(
             policy, labels, dimension=learner.dimension, classes=policy.share_classes or range(classes), **given
         )
-
-
-def play_together(clients: Sequence[Client], train: Callable[[Sequence[Learner]], list[Losses]]) -> list[Record]:
-    """Carry out a round of these clients, without a test. All collect, then they train, then all publish."""
-    rounds = [client.begin_round() for client in clients]
-    learners = [next(each) for each in rounds]
-    started = time.perf_counter()
-    losses = train(learners)
-    each_sample = (time.perf_counter() - started) / sum(len(learner.samples) for learner in learners)
-    shares = [each_sample * len(learner.samples) for learner in learners]
-    return [_finish(each, trained) for each, trained in zip(rounds, zip(losses, shares, strict=True), strict=True)]
-
-
-def _finish(round: Generator[Learner, Trained, Record], trained: Trained) -> Record:
-    try:
-        round.send(trained)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-    raise RuntimeError("a round trains once")

@@ -16,7 +16,6 @@ Topology = Literal["complete", "ring", "regular", "random", "star", "small_world
 Attack = Literal["flip", "scale", "noise", "permuted"]
 Compute = Literal["fp32", "bf16", "auto"]
 Precision = Literal["fp32", "fp16", "int8"]
-Kernels = Literal["auto", "single", "stacked"]
 Level = float | Literal["public", "never"]  # a sample's own privacy budget: ε, none needed, or nothing of it leaves
 
 
@@ -234,10 +233,6 @@ class Setting:
     Default: 20 to 40 tests in all, the first after round 1."""
     device: str = "cpu"
     """PyTorch device on which models are trained. auto: a GPU (cuda, mps) if there is one, else cpu."""
-    kernels: Kernels = "auto"
-    """How clients train in a worker. single: one after the other.
-    stacked: those with the same small network (lenet5) side by side, which is faster, on a CPU with compute fp32.
-    The two differ by rounding. Default: stacked; a run that is resumed keeps its own."""
     method_options: tuple[str, ...] = ()
     """Options of methods, as METHOD.option=value. The list of methods above shows those of the methods given."""
     policy: Policy = field(default_factory=Policy)
@@ -246,7 +241,7 @@ class Setting:
     def __post_init__(self) -> None:
         check_whole(self, 1, "clients", "degree", "samples_per_client")
         check_positive(self, "shrinkage")
-        check_one_of(self, "partition", "aggregation", "attack", "loss", "topology", "kernels")
+        check_one_of(self, "partition", "aggregation", "attack", "loss", "topology")
         if self.topology in ("regular", "small_world"):
             if self.degree >= self.clients:
                 raise ConfigError(f"degree must be below the number of clients, {self.clients}, not {self.degree}")

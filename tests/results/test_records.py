@@ -67,7 +67,20 @@ def test_what_an_earlier_version_did_not_know_of_stood_at_its_default(tmp_path):
     Folder(tmp_path / "run", {"setting": older}, resume=False)
     Folder(tmp_path / "run", {"setting": setting}, resume=True)
     with pytest.raises(ConfigError, match="precision 'fp32' there, 'int8' here"):
-        Folder(tmp_path / "run", {"setting": {**setting, "policy": {"precision": "int8"}}}, resume=True)
+        Folder(
+            tmp_path / "run",
+            {"setting": {**setting, "policy": {**setting["policy"], "precision": "int8"}}},
+            resume=True,
+        )
+
+
+def test_an_option_that_is_gone_counts_only_where_it_changed_the_run(tmp_path):
+    setting = asdict(Setting(dataset="digits"))
+    Folder(tmp_path / "run", {"setting": {**setting, "kernels": "single"}}, resume=False)
+    Folder(tmp_path / "run", {"setting": setting}, resume=True)
+    Folder(tmp_path / "other", {"setting": {**setting, "kernels": "stacked"}}, resume=False)
+    with pytest.raises(ConfigError, match=r"kernels 'stacked' there, None here.*eaadb79 is the last commit"):
+        Folder(tmp_path / "other", {"setting": setting}, resume=True)
 
 
 def test_an_interrupted_write_leaves_the_old_text(tmp_path):

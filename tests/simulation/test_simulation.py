@@ -42,6 +42,16 @@ def test_any_number_of_workers_gives_the_same_bits(method, splits, inline, proce
     assert bits(run, splits, processes) == bits(run, splits, inline)
 
 
+@pytest.mark.parametrize("method", ["RS", "SCAFFOLD"])
+def test_unequal_clients_that_come_and_go_have_the_same_bits_anywhere(method, splits, inline):
+    unequal = replace(SMALL, samples=200, clients=7, eval_every=3, partition="unequal", ratio=5.0, dropout=0.3)
+    run = Run(method, 0, unequal)
+    with Inline(resident=1) as alone, Processes(2) as apart:
+        expected = bits(run, splits, inline)
+        assert bits(run, splits, alone) == expected
+        assert bits(run, splits, apart) == expected
+
+
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(splits, inline):
     first, again, other = (bits(Run("RS", seed, SMALL), splits, inline) for seed in (1, 1, 2))
     assert first == again != other

@@ -62,10 +62,8 @@ def choose_methods(methods: Sequence[str], setting: Setting) -> dict[str, Method
 
 
 def keep_begun(setting: AnySetting, path: Path) -> AnySetting:
-    """Return the setting with the start, and unless given the kernels, of the comparison that a folder holds."""
-    kernels = read_setting(path, "kernels") if setting.kernels == "auto" else None
+    """Return the setting with the start of the comparison that a folder holds."""
     start = (read_setting(path, "policy") or {}).get("start")
-    setting = replace(setting, kernels=kernels) if kernels else setting
     return replace(setting, policy=replace(setting.policy, start=start)) if start else setting
 
 

@@ -120,7 +120,7 @@ def usual_setting(
 ) -> ResolvedSetting:
     """Return the setting that experiments change. Their folders hold it: it stays, whatever defaults become."""
     rounds = rounds or PAPER.get(dataset, OTHER_DATA).rounds
-    usual = Setting(dataset=dataset, rounds=rounds, data_folder=data_folder, eval_every=10, kernels="single")
+    usual = Setting(dataset=dataset, rounds=rounds, data_folder=data_folder, eval_every=10)
     return resolve(usual, available)
 
 

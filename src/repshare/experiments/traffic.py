@@ -26,7 +26,7 @@ N = 10  # clients among whom the paper's samples are shared: what SL sends depen
 def plan(_: Setting, seeds: int) -> list[Cell]:
     """Plan the paper's three models for two rounds on a few batches: only SL's batches differ in what is sent."""
     samples = CLIENTS * BATCHES * Policy().batch_size
-    few = ResolvedSetting(samples=samples, clients=CLIENTS, rounds=ROUNDS, eval_every=ROUNDS, kernels="single")
+    few = ResolvedSetting(samples=samples, clients=CLIENTS, rounds=ROUNDS, eval_every=ROUNDS)
     return [
         make_cell(
             {"dataset": dataset, "model": protocol.model, "method": method, "seed": seed},

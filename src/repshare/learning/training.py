@@ -106,18 +106,14 @@ class Learner:
         A method may add a term of its own.
         """
         averages = Averages()
-        with self._own_noise():
-            for inputs, labels in self.begin_training():
-                averages.add(*self._step(inputs, labels), labels)
-        return averages.result()
-
-    def begin_training(self) -> Iterator[tuple[Any, Tensor]]:
-        """Yield the batches of a training: local epochs, each in an order of its own."""
         self.steps = 0
         self.network.model.train()
         self.optimizer.zero_grad()  # the model's maker may have left some
-        for _ in range(self.policy.epochs):
-            yield from self.samples.shuffled(self.policy.batch_size, self.batches)
+        with self._own_noise():
+            for _ in range(self.policy.epochs):
+                for inputs, labels in self.samples.shuffled(self.policy.batch_size, self.batches):
+                    averages.add(*self._step(inputs, labels), labels)
+        return averages.result()
 
     def _step(self, inputs: Any, labels: Tensor) -> tuple[Terms, Tensor]:
         """Make one step. Return the terms and the logits of the batch."""
@@ -131,12 +127,6 @@ class Learner:
 
     def _backward(self, batch: Batch) -> tuple[Terms, Tensor, Tensor]:
         """Leave the gradients of a batch with the weights; its terms, its loss and its logits."""
-        terms, loss = self.find_loss(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return terms, loss, batch.logits
-
-    def find_loss(self, batch: Batch) -> tuple[Terms, Tensor]:
-        """Return the terms of a batch, and what they add up to."""
         terms = self.terms(batch.features, batch.logits, batch.labels)
         loss = self._weigh(terms)
         if self.loss is not None:
@@ -144,16 +134,11 @@ class Learner:
             if not isinstance(own, Tensor) or own.numel() != 1:
                 raise ConfigError(f"a method's own loss must be one number, not {getattr(own, 'shape', own)!r}")
             loss = loss + own.squeeze()
-        return terms, loss
+        loss.backward()  # type: ignore[no-untyped-call]
+        return terms, loss, batch.logits
 
     def _descend(self, loss: Tensor) -> None:
-        """Make one step, if it may be made, and drop the gradients."""
-        if self.count_step(loss):
-            self.optimizer.step()
-        self.optimizer.zero_grad()
-
-    def count_step(self, loss: Tensor) -> bool:
-        """Return whether a step may be made: not where the loss or a gradient is not finite.
+        """Make one step, unless the loss or a gradient is not finite, and drop the gradients.
 
         A gradient whose length overflows counts as not finite: Adam would remember its square for good.
         """
@@ -161,7 +146,9 @@ class Learner:
         finite = bool((loss.detach() + get_total_norm(gradients).float().square()).isfinite())
         self.steps += finite
         self.left_out["steps"] += not finite
-        return finite
+        if finite:
+            self.optimizer.step()
+        self.optimizer.zero_grad()
 
     def _weigh(self, terms: Terms) -> Tensor:
         policy, loss = self.policy, terms.ce

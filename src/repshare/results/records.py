@@ -137,6 +137,8 @@ class Folder:
             where, way = _first_difference(held, wanted), ""
             if where.endswith("there, None here") and where.startswith("eval_every"):  # tests were rarer by default
                 way = f"--eval-every {held['setting']['eval_every']} continues it, or "
+            if (gone := GONE.get(where.partition(" ")[0])) is not None:
+                way = f"{gone[1]} is the last commit that continues it; "
             raise ConfigError(f"{self.path} already holds another run ({where}): {way}choose another {self.option}")
         if not resume:
             raise ConfigError(
@@ -234,7 +236,10 @@ def _finite(value: Any) -> Any:
     return value
 
 
-GONE = {"pair": "no"}  # a policy's options that are no more, and their values that change nothing
+GONE = {  # options that are no more: the value that changes nothing, and the last commit that has them
+    "pair": ("no", "055caf8"),
+    "kernels": ("single", "eaadb79"),
+}
 
 
 def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
@@ -243,9 +248,12 @@ def with_defaults(description: dict[str, Any]) -> dict[str, Any]:
         return description
     usual: dict[str, Any] = json.loads(json.dumps(asdict(Setting())))
     policy = {**usual["policy"], "start": "none", **given.get("policy", {})}  # there was no other
-    policy = {name: value for name, value in policy.items() if name not in GONE or value != GONE[name]}
     policy["minimum_count"] = policy["minimum_count"] or 1
-    return {**description, "setting": {**usual, "kernels": "single", **given, "policy": policy}}
+    return {**description, "setting": _without_gone({**usual, **given, "policy": _without_gone(policy)})}
+
+
+def _without_gone(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in GONE or value != GONE[name][0]}
 
 
 def _find_lost(held: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:

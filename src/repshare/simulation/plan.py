@@ -122,7 +122,6 @@ def resolve(setting: Setting, data: Splits | int) -> ResolvedSetting:
         "rounds": setting.rounds or usual.rounds,
         "model": model,
         "device": device,
-        "kernels": "stacked" if setting.kernels == "auto" else setting.kernels,
         "policy": replace(
             setting.policy,
             compute=choose_compute(setting.policy, device, large=set(model) <= set(LARGE)),

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from repshare.board import Wants
-from repshare.client import Client, Record, play_together
+from repshare.client import Client, Record
 from repshare.data.arrays import take
 from repshare.learning.common.learner import CommonLearner
 from repshare.learning.measures import Score, View
@@ -22,13 +22,11 @@ from repshare.methods import find_method
 from repshare.party.classifier import FILE, encode_classifier
 from repshare.simulation.checkpoint import SavedState, States
 from repshare.simulation.plan import Plan, as_tensors, build_model, build_network, make_common
-from repshare.simulation.stacked import describe, train_together
 from repshare.spaces.agreement import Common
 from repshare.spaces.disk import usual_disk
 from repshare.spaces.memory import Memory
 
 MEMORY = Memory()  # of this process: runs of one seed have their samples in common
-TOGETHER = 10  # clients side by side: more are no faster
 RESIDENT = 1000  # clients that a worker keeps in memory: about half a gigabyte of LeNet5s
 
 Bodies = Mapping[int, bytes | None]
@@ -83,13 +81,14 @@ class Worker:
     def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> RoundResult:
         """Carry out this round of these clients."""
         records, releases = dict[int, Record](), dict[int, bytes]()
-        present, size = [*teachers], min(TOGETHER, self.resident)
-        for first in range(0, len(present), size):
-            played = self._play({index: teachers[index] for index in present[first : first + size]}, number)
-            for index, (record, body) in played.items():
-                records[index] = record
-                if body is not None:
-                    releases[index] = body
+        for index, teacher in teachers.items():
+            client, box = self.client(index), Mailbox(teacher or b"")  # without a server, collects nothing
+            client.exchange, client.round_number = box, number - 1  # the run's round, also for one who has missed some
+            self._changed.add(index)
+            records[index] = client.round(test=False)
+            client.exchange = None
+            if box.outbox is not None:
+                releases[index] = box.outbox
         if self.method.add_up is None:
             return RoundResult(records, releases, [])
         together = {self.plan.name(i): body for i, body in releases.items() if i not in apart}
@@ -129,25 +128,6 @@ class Worker:
         written = {i: version for i, version in self._versions.items() if self._committed.get(i) != version}
         self._committed = dict(self._versions)
         return written
-
-    def _play(self, teachers: Bodies, number: int) -> dict[int, tuple[Record, bytes | None]]:
-        """Carry out this round of clients that are in memory together: those of one kind side by side."""
-        boxes, kinds = dict[int, Mailbox](), dict[Any, list[int]]()
-        for index, teacher in teachers.items():
-            client, boxes[index] = self.client(index), Mailbox(teacher or b"")  # without a server, collects nothing
-            client.exchange = boxes[index]
-            client.round_number = number - 1  # the run's round, also for one who has missed some
-            self._changed.add(index)
-            kind = describe(client.learner) if self.plan.run.setting.kernels == "stacked" else None
-            kinds.setdefault(kind or index, []).append(index)
-        records = dict[int, Record]()
-        for kind, indices in kinds.items():
-            clients = [self._clients[index] for index in indices]
-            played = [clients[0].round(test=False)] if kind == indices[0] else play_together(clients, train_together)
-            records.update(zip(indices, played, strict=True))
-        for index in teachers:
-            self._clients[index].exchange = None  # and with it what was published
-        return {index: (records[index], boxes[index].outbox) for index in teachers}
 
     def _test(self, index: int, body: bytes | None) -> Score:
         return self._complete(index, body).learner.evaluate(self.test)

@@ -210,7 +210,6 @@ def test_a_configuration_is_a_run():
     )
     assert (run.method, run.seed, run.setting.clients, run.setting.weighted) == ("RS", 7, 3, False)
     assert (run.setting.policy.m_up, run.setting.model) == (2, ("lenet5", "mlp"))
-    assert (run.setting.kernels, runs.read_run({"options": "kernels=stacked"}).setting.kernels) == ("single", "stacked")
     wanted = runs.describe(context(SMALL | {"clients": 3, "rounds": 5}))
     assert (wanted.method.name, wanted.rounds, wanted.clients) == ("RS", 5, 3)
     with pytest.raises(ConfigError, match="did you mean clients"):

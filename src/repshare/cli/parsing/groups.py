@@ -31,7 +31,7 @@ SIMULATED: Layout = (
     ("topology (no server)", "topology degree link-chance"),
     (
         "output and processes",
-        "keep-models runs workers inline ray resident kernels checkpoint-every",
+        "keep-models runs workers inline ray resident checkpoint-every",
     ),
 )
 LAYOUTS: dict[str, Layout] = {

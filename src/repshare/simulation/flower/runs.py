@@ -66,7 +66,7 @@ def read_run(config: Mapping[str, Any]) -> Run[Setting]:
     given = parse_options("a run", Setting, [word for word in words if not word.startswith(own)], {"policy"})
     if decided := [name for name in DECIDED_ELSEWHERE if name in given]:
         raise ConfigError(f"{decided[0]} is decided by Flower's nodes, not by a run's configuration: leave it out")
-    setting = Setting(**{"kernels": "single", **given}, policy=Policy(**policy))  # each node trains its client apart
+    setting = Setting(**given, policy=Policy(**policy))
     return Run(str(config.get("method", "RS")), int(config.get("seed", 0)), setting)
 
 
