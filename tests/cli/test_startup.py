@@ -102,9 +102,3 @@ def test_a_script_that_workers_would_run_again_is_told_so(tmp_path):
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("repshare: worker processes run your script again: put what it does under")
-
-
-def test_no_process_starts_for_little_work(tmp_path):
-    patient = "from repshare.simulation import growing\ngrowing.PREPARE_SECONDS = growing.MOVE_SECONDS = 600.0\n"
-    done = run(patient + FIRST_SERVER, "--methods", "IL", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")

@@ -35,6 +35,7 @@ def make(folder, splits, workers, methods, **options):
     return compare("digits", methods, splits=splits, folder=folder, workers=workers, **SMALL, **options)
 
 
+AGAIN = "Beginning again, since their last state was not kept (--keep-models does): IL, seed 0; RS, seed 0."
 FEW = {"methods": ["RS", "IL"], "seeds": 1, "rounds": 3, "eval_every": 2}
 ALL = {"methods": ["FL", "IL", "CS", "RS"], "seeds": 2, "rounds": 5, "eval_every": 2}
 
@@ -52,7 +53,9 @@ def test_a_comparison_that_grew_equals_one_that_had_all_from_the_start(keep_mode
     folder = tmp_path / "run"
     make(folder, splits, inline, **FEW, keep_models=keep_models)
     first = lines(folder, timed=True)
-    make(folder, splits, inline, **ALL, keep_models=keep_models, resume=True)
+    told = []
+    make(folder, splits, inline, **ALL, keep_models=keep_models, resume=True, tell=told.append)
+    assert told == ([] if keep_models else [AGAIN])
     assert lines(folder) == lines(whole)
     for file in ("run.json", "finished.json"):
         assert (folder / file).read_text() == (whole / file).read_text()
@@ -157,7 +160,8 @@ def test_models_have_the_same_bits_from_any_workers(splits, inline, tmp_path):
 def test_models_of_a_comparison_that_kept_none_are_made_again(whole, splits, inline, tmp_path):
     shutil.copytree(whole, tmp_path / "run")
     shutil.rmtree(tmp_path / "run/models/FL-1")
-    make(tmp_path / "run", splits, inline, **ALL, keep_models=True, resume=True)
+    with pytest.warns(UserWarning, match="models were not kept: FL, seed 1"):
+        make(tmp_path / "run", splits, inline, **ALL, keep_models=True, resume=True)
     model = "models/FL-1/model.safetensors"
     assert (tmp_path / "run" / model).read_bytes() == (whole / model).read_bytes()
     assert lines(tmp_path / "run") == lines(whole)

@@ -1,13 +1,12 @@
 """`repshare compare` and `run`: learning, simulated on one machine or a cluster."""
 
-import os
 import time
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
@@ -20,7 +19,6 @@ from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least
 from repshare.imports import check_installed, no_collection
 from repshare.results import terminal
-from repshare.results.records import Folder
 from repshare.simulation import starting
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ class Output:
     """Keep the final models in the run's folder, and the state from which --resume goes on to more --rounds."""
     json: Json = False
     workers: int | None = None
-    """Number of worker processes. Default: after two seconds of work, one for each core, at most one a client."""
+    """Number of worker processes. Default: one for each core, at most one a client."""
     inline: bool = False
     """Use no worker processes. This is slower, and easier to debug."""
     ray: str | None = None
@@ -99,62 +97,49 @@ def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: 
 def _compare(
     command: str, setting: Setting, output: Output, methods: Sequence[str], seeds: int, fallback: str | None
 ) -> None:
-    check_seeds(seeds)
     check_installed("torch", "matplotlib")
-    if output.workers is not None and not output.inline and output.ray is None:
+    if not output.inline and output.ray is None:
         starting.prepare()
     with no_collection():
         from repshare.data.public import describe_public
         from repshare.experiments import comparison
-        from repshare.methods import find_method
         from repshare.results import findings
-        from repshare.simulation.plan import has_space, resolve
 
     console = Console(stderr=output.json)
-    if methods == METHODS and len(set(setting.model)) > 1:
-        methods = [each for each in METHODS if each != "FL"]
-        terminal.say(console, f"FL averages weights, so it needs one model: left out with {', '.join(setting.model)}.")
     chosen = comparison.choose_methods(methods, setting).values()
-    titles = {method.name: method.title for method in chosen}
-    splits, given = load(setting, fallback, console)
-    setting = resolve(comparison.keep_begun(given, _folder(output, command, given)), splits)
-    if tuple(methods) == METHODS and not has_space(setting, splits.train.inputs):
-        methods = [each for each in METHODS if not find_method(each).in_space]
-        terminal.say(console, "CA and CS are left out: no common space suits these inputs (see --space)", "yellow")
-    for warning in policy_warnings(setting.policy, in_space=all(method.in_space for method in chosen)):
+    splits, setting = load(setting, fallback, console)
+    simulated = replace(setting.policy, seeded_noise=True)
+    for warning in policy_warnings(simulated, in_space=all(method.in_space for method in chosen)):
         terminal.say(console, warning, "yellow")
-    runs = comparison.plan_comparison(setting, methods, seeds, splits)
-    pool = make_workers(output, setting.clients, setting.device)
-    described = comparison.describe(runs, setting)
-    folder = Folder(_folder(output, command, setting), described, resume=output.resume, grows=True)
-    hint, kept = f"resume with --name {folder.path.name} --resume", output.keep_models
-    with folder, pool as workers:
-        if again := comparison.grow(folder, runs, setting, keep_models=kept):
-            why = "their models were not kept" if kept else "their last state was not kept (--keep-models does)"
-            terminal.say(console, f"Beginning again, since {why}: {'; '.join(again)}.")
-        options: dict[str, Any] = {"checkpoint_every": output.checkpoint_every, "keep_models": kept}
-        steps = comparison.carry_out(runs, splits, folder, workers, **options)
-        show_progress(steps, sum(run.setting.rounds for run in runs), console, hint)
-    lines = folder.records.read()
-    public, title = comparison.find_public(runs), findings.name_setting(described["setting"])
+    folder, given = _folder(output, command, setting), vars(setting)
+    with make_workers(output, setting.clients) as workers:
+        result = comparison.compare(
+            methods=methods, seeds=seeds, splits=splits, folder=folder, resume=output.resume,
+            keep_models=output.keep_models, workers=workers, checkpoint_every=output.checkpoint_every,
+            follow=partial(show_progress, console=console, hint=f"resume with --name {folder.name} --resume"),
+            tell=partial(terminal.say, console), **given,
+        )  # fmt: skip
+    described, lines, public = comparison.describe(result.runs, result.setting), result.records, setting.public_data
+    title, using = findings.name_setting(described["setting"]), {each.name for each in chosen if each.uses_public}
     if output.json:
-        results = {row.pop("method"): row for row in comparison.list_results(lines, setting, public)}
+        results = {row.pop("method"): row for row in result.rows}
         terminal.print_json({"methods": results, "config": described})
     else:
-        used = describe_public(setting.public_data, setting.dataset) if public and setting.public_data else ""
-        tables = terminal.comparison_tables(lines, described["setting"], title, titles, public, used)
+        titles = {method.name: method.title for method in chosen}
+        used = describe_public(public, setting.dataset) if using and public else ""
+        tables = terminal.comparison_tables(lines, described["setting"], title, titles, using, used)
         console.print(*tables, sep="\n", highlight=False)
     from repshare.results import plots  # not before: a first round would wait for matplotlib
 
-    most, differ = max(run.setting.rounds for run in runs), findings.clients_differ(described["setting"], lines)
-    plots.draw_accuracy(lines, folder.path / "figure.png", f"{title}, {most} rounds", differ=differ)
-    plots.draw_partition(comparison.who_has_what(runs[0], splits), folder.path / "partition.png", title)
+    most, differ = max(run.setting.rounds for run in result.runs), findings.clients_differ(described["setting"], lines)
+    plots.draw_accuracy(lines, folder / "figure.png", f"{title}, {most} rounds", differ=differ)
+    plots.draw_partition(comparison.who_has_what(result.runs[0], splits), folder / "partition.png", title)
     files = {"figure": "figure.png", "who has what": "partition.png", "records": "records.jsonl"}
-    for what, file in (files | ({"models": "models"} if kept else {})).items():
-        terminal.say(console, f"{what:<13}{folder.path / file}")
+    for what, file in (files | ({"models": "models"} if output.keep_models else {})).items():
+        terminal.say(console, f"{what:<13}{folder / file}")
 
 
-def show_progress(steps: "Generator[Step]", total: int, console: Console, hint: str) -> None:
+def show_progress(steps: "Generator[Step]", total: int, *, console: Console, hint: str) -> None:
     """Carry out runs, and show how far they are. Ctrl-C ends them after a round, and says `hint`."""
     with terminal.progress(console) as bar, interruptible(hint) as until_interrupted:
         task, done = bar.add_task("", total=total), 0
@@ -190,25 +175,12 @@ def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Spl
         return fetch(fallback), replace(setting, dataset=fallback)
 
 
-def make_workers(output: Output, clients: int, device: str = "cpu") -> "AbstractContextManager[Workers]":
+def make_workers(output: Output, clients: int) -> "Workers":
     """Return workers for this number of clients: processes, a cluster, or this process."""
-    from repshare.simulation import Inline, Processes
-    from repshare.simulation.growing import Growing
-
-    if (output.workers or 0) > clients:
-        raise ConfigError(f"{output.workers} workers are too many for {clients} clients: at most one for each")
     if output.ray is not None:
         from repshare.simulation.cluster import Cluster
 
         return Cluster(output.ray, output.workers, output.resident)
-    if output.inline:
-        return Inline(output.resident)
-    count = output.workers or min(clients, os.cpu_count() or 1)
-    begin_here = output.workers is None and device == "cpu"  # elsewhere this process would keep memory of the device
-    return Growing(count, output.resident) if begin_here else Processes(count, output.resident)
+    from repshare.simulation.pools import choose_workers
 
-
-def check_seeds(seeds: int) -> None:
-    """Raise ConfigError if there are none."""
-    if seeds < 1:
-        raise ConfigError(f"seeds must be at least 1, not {seeds}")
+    return choose_workers(0 if output.inline else output.workers, clients, output.resident)

@@ -1,6 +1,5 @@
 """`repshare reproduce`: the evidence, one table or figure at a time."""
 
-import os
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 from rich.console import Console
 
-from repshare.cli.learning import Output, check_seeds, load, make_workers, show_progress
+from repshare.cli.learning import load, show_progress
 from repshare.cli.parsing.options import Json
 from repshare.config import Compute, Setting
 from repshare.errors import ConfigError
@@ -80,12 +79,14 @@ def reproduce(
     from repshare.experiments.catalogue import EXPERIMENTS
     from repshare.experiments.comparison import keep_begun
     from repshare.experiments.experiment import arrange, choose, fill, missing, usual_setting
+    from repshare.simulation.pools import choose_workers
 
     experiment, console = EXPERIMENTS[what], Console(stderr=json)
     if experiment.datasets and dataset not in experiment.datasets:
         raise ConfigError(f"the paper has no {dataset!r}: choose {', '.join(experiment.datasets)}")
     seeds = experiment.seeds if seeds is None else seeds
-    check_seeds(seeds)
+    if seeds < 1:
+        raise ConfigError(f"seeds must be at least 1, not {seeds}")
 
     @lru_cache
     def fetch(name: str) -> "Splits":
@@ -101,11 +102,10 @@ def reproduce(
         left = missing(cells, folder.records.read())
         if left:
             clients = max(cell.run.setting.clients for cell in left)
-            cores = min(clients, workers or os.cpu_count() or 1)
             terminal.say(console, f"{len(left)} of {len(cells)} cells to do")
             total, hint = sum(cell.run.setting.rounds for cell in left), "the same command continues from here"
-            with make_workers(Output(workers=workers or cores), clients) as pool:
-                show_progress(fill(experiment, left, fetch, folder, pool), total, console, hint)
+            with choose_workers(workers and min(workers, clients), clients) as pool:
+                show_progress(fill(experiment, left, fetch, folder, pool), total, console=console, hint=hint)
         held = folder.records.read()
         most = max([seeds, *(line.get("seed", 0) + 1 for line in held)])
         held = arrange(experiment.plan(setting, most), held)

@@ -1,9 +1,9 @@
 """`compare` and `run` as lists of runs, each carried out round by round, and resumed where it was interrupted."""
 
 import json
-import os
-from collections.abc import Collection, Generator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+import warnings
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,9 +21,10 @@ from repshare.learning.randomness import numpy_stream
 from repshare.methods import METHODS, Method, find_method
 from repshare.results.findings import clients_differ, summarise_own
 from repshare.results.records import Folder, Journal, Line, group, read_setting, summarise
-from repshare.simulation import Checkpoint, Inline, Processes, Workers, following, resolve, simulate
+from repshare.simulation import Checkpoint, Workers, following, resolve, simulate
 from repshare.simulation.checkpoint import States, lengthen
-from repshare.simulation.plan import deal, make_plan, make_run, make_task
+from repshare.simulation.plan import deal, has_space, make_plan, make_run, make_task
+from repshare.simulation.pools import choose_workers
 from repshare.simulation.schedule import is_ever_tested, test_is_due
 from repshare.simulation.starting import leave_if_unguarded
 
@@ -225,6 +226,14 @@ class Comparison:
     """The setting, with all that was left open filled in."""
     folder: Path | None
     """Where all of this is kept, if anywhere."""
+    runs: list[Run[ResolvedSetting]]
+    """What was carried out: every method with every seed."""
+
+
+def exhaust(steps: Generator[Step], rounds: int) -> None:
+    """Carry all steps out. A progress bar does the same, and shows them."""
+    for _ in steps:
+        pass
 
 
 def compare(
@@ -237,9 +246,12 @@ def compare(
     resume: bool = False,
     keep_models: bool = False,
     workers: Workers | int | None = None,
+    checkpoint_every: int | None = None,
+    follow: Callable[[Generator[Step], int], None] = exhaust,
+    tell: Callable[[str], object] = warnings.warn,
     **options: Any,
 ) -> Comparison:
-    """Compare methods on the same splits and seeds, as `repshare compare` does, with the same bits.
+    """Compare methods on the same splits and seeds: `repshare compare` calls this.
 
     Worker processes run your script again: call this under `if __name__ == "__main__":`, or with `workers=0`.
 
@@ -253,6 +265,9 @@ def compare(
         keep_models: Keep the final models in the folder.
         workers: Number of worker processes; 0 uses none. Or workers of your own, already entered. Default: one for
             each core, at most one for each client.
+        checkpoint_every: Number of rounds between checkpoints. Default: as many as take about a minute.
+        follow: Carries out the steps, each the end of a round; it also gets their number. Default: without a word.
+        tell: Gets each note about what is left out or begun again.
         options: Any field of `Setting`, such as clients, rounds, partition or policy.
     """
     leave_if_unguarded()
@@ -264,24 +279,33 @@ def compare(
     found = splits or load(dataset, folder=None if where is None else Path(where))
     wanted = Setting(dataset=dataset, **options)
     setting = resolve(wanted if folder is None else keep_begun(wanted, Path(folder)), found)
-    runs = plan_comparison(setting, methods, seeds, found)
+    runs = plan_comparison(setting, _choose_usual(methods, setting, found, tell), seeds, found)
     with ExitStack() as stack:
         path = stack.enter_context(TemporaryDirectory()) if folder is None else folder
         grows = Folder(Path(path), describe(runs, setting), resume=resume or folder is None, grows=True)
         held = stack.enter_context(grows)
-        grow(held, runs, setting, keep_models=keep_models)
-        chosen = stack.enter_context(_choose_workers(workers, setting.clients))
-        for _ in carry_out(runs, found, held, chosen, keep_models=keep_models):
-            pass
+        if again := grow(held, runs, setting, keep_models=keep_models):
+            why = "their models were not kept" if keep_models else "their last state was not kept (--keep-models does)"
+            tell(f"Beginning again, since {why}: {'; '.join(again)}.")
+        if not isinstance(workers, Workers):
+            workers = stack.enter_context(choose_workers(workers, setting.clients))
+        steps = carry_out(runs, found, held, workers, checkpoint_every=checkpoint_every, keep_models=keep_models)
+        follow(steps, sum(run.setting.rounds for run in runs))
         lines = held.records.read()
-    return Comparison(
-        list_results(lines, setting, find_public(runs)), lines, setting, None if folder is None else Path(folder)
-    )
+    rows = list_results(lines, setting, find_public(runs))
+    return Comparison(rows, lines, setting, None if folder is None else Path(folder), runs)
 
 
-def _choose_workers(wanted: Workers | int | None, clients: int) -> AbstractContextManager[Workers]:
-    if isinstance(wanted, Workers):
-        return nullcontext(wanted)
-    if wanted == 0:
-        return Inline()
-    return Processes(wanted or min(clients, os.cpu_count() or 1))
+def _choose_usual(
+    methods: Sequence[str], setting: ResolvedSetting, splits: Splits, tell: Callable[[str], object]
+) -> Sequence[str]:
+    """Leave those of the usual methods out that the models or the data do not suit. Methods that were chosen stay."""
+    if tuple(methods) != USUAL:
+        return methods
+    if len(set(setting.model)) > 1:
+        methods = [each for each in methods if each != "FL"]
+        tell(f"FL averages weights, so it needs one model: left out with {', '.join(setting.model)}.")
+    if not has_space(setting, splits.train.inputs):
+        methods = [each for each in methods if not find_method(each).in_space]
+        tell("CA and CS are left out: no common space suits these inputs (see --space)")
+    return methods

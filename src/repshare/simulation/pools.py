@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import torch
 
-from repshare.errors import RepshareError, WorkerFailed
+from repshare.errors import ConfigError, RepshareError, WorkerFailed
 from repshare.learning.measures import Score, View
 from repshare.simulation.checkpoint import SavedState
 from repshare.simulation.plan import Plan, map_plan, write_plan
@@ -121,6 +121,13 @@ class Inline(Workers):
 
     def _ask(self, verb: str, questions: list[tuple[Any, ...]]) -> list[Any]:
         return [getattr(self._worker, verb)(*question) for question in questions]
+
+
+def choose_workers(wanted: int | None, clients: int, resident: int = RESIDENT) -> Workers:
+    """Return workers in this number of processes; 0: in this one. Default: one for each core, at most one a client."""
+    if (wanted or 0) > clients:
+        raise ConfigError(f"{wanted} workers are too many for {clients} clients: at most one for each")
+    return Inline(resident) if wanted == 0 else Processes(wanted or min(clients, os.cpu_count() or 1), resident)
 
 
 class Processes(Workers):
