@@ -58,6 +58,7 @@ class Client:
         common: Common | None = None,
         norm_bound: float = math.inf,
         public: Labelled | Samples | None = None,
+        secret: bytes | None = None,
     ) -> None:
         """Create a client.
 
@@ -79,6 +80,7 @@ class Client:
             common: What clients of CS agree on. Default: the space that suits the data, from seed 0.
             norm_bound: The longest vector that clients agreed on. A longer one that comes back is refused.
             public: Samples that all clients have, in the same form as `data`, for a method that learns from them.
+            secret: CS: what decides, with each sample's own bytes, which samples are held out. Default: from the seed.
         """
         self.name, self.exchange, self.method, self.seed = name, exchange, method, seed
         self.policy = method.adapt(policy or Policy())
@@ -89,7 +91,8 @@ class Client:
             self.policy = common.adapt(self.policy)
         self.samples = samples
         public = Samples(public, device=device) if public is not None and not isinstance(public, Samples) else public
-        self.learner = self._make_learner(model, samples, head, common, public)
+        own = {"common": common, "alone": method.share is None, "secret": secret, "levels": levels}
+        self.learner = self._make_learner(model, samples, public, head=head, **(own if method.in_space else {}))
         self.learner.norm_bound = norm_bound
         if not self.policy.share_inputs and method.share is not None and not method.shares_weights:
             features.check(self.learner.made, type(model).__name__)
@@ -282,17 +285,10 @@ class Client:
         return self.round_number % self.policy.release_every == 0 and (most is None or self.released < most)
 
     def _make_learner(
-        self,
-        model: nn.Module | Network,
-        samples: Samples,
-        head: str | None,
-        common: Common | None,
-        public: Samples | None,
+        self, model: nn.Module | Network, samples: Samples, public: Samples | None, **own: Any
     ) -> Learner:
-        given: dict[str, Any] = {"name": self.name, "seed": self.seed, "head": head}
+        given: dict[str, Any] = {**own, "name": self.name, "seed": self.seed}
         given |= {"loss": self.method.loss, "options": self.method.options}
-        if self.method.in_space:
-            given |= {"common": common, "alone": self.method.share is None}
         if getattr(self.method.learner, "uses_public", False):
             given["public"] = public
         return self.method.choose_learner(self.policy)(model, samples, self.policy, **given)

@@ -17,7 +17,7 @@ import torch
 
 from repshare import Board, Client, LeNet5, LocalExchange, Policy, RelayExchange, Task
 from repshare.cli.main import main
-from repshare.cli.party.client import default_folder
+from repshare.cli.party.client import WorkOptions, choose_folder
 from repshare.client import make_wants
 from repshare.errors import CheckpointError, ConfigError
 from repshare.exchange import http
@@ -434,7 +434,7 @@ def test_waiting_for_the_relay_is_said(tmp_path, monkeypatch, capsys):
 
 
 def test_no_name_that_a_relay_gives_leads_out_of_the_folder():
-    assert default_folder(Membership("my task", "../../etc/x", Task(10, 84))) == Path("repshare-my-task-..-..-etc-x")
+    assert choose_folder(WorkOptions(), "my task", "../../etc/x") == Path("repshare-my-task-..-..-etc-x")
 
 
 def test_an_open_relay_is_joined_by_name_and_flags_come_before_the_files_policy(tmp_path, started, party, capsys):

@@ -242,16 +242,14 @@ def test_class_sums_teach_and_noise_costs_accuracy():
 
 
 def test_what_leaves_is_one_release_that_does_not_depend_on_held_out_samples():
-    bodies = []
-    for changed in (False, True):
-        board = Board(COMMON.task(3))
-        inputs, labels = table(0, 300)
-        made = client("alice", LocalExchange(board, "alice"), data=(inputs, labels), epsilon=1.0, seeded_noise=True)
-        held = made.learner.held_rows.numpy()
-        assert len(held) == 15
-        if changed:
-            inputs[held] = 0.5
-            made = client("alice", LocalExchange(board, "alice"), data=(inputs, labels), epsilon=1.0, seeded_noise=True)
+    bodies, held = [], np.zeros(300, bool)
+    for held_out in (0.05, 0.0):
+        board, data = Board(COMMON.task(3)), tuple(each[~held] for each in table(0, 300))
+        made = client(
+            "alice", LocalExchange(board, "alice"), data=data, epsilon=1.0, seeded_noise=True, held_out=held_out
+        )
+        held[made.learner.held_rows.numpy()] = True
+        assert 5 < held.sum() < 30
         sent = [made.round(test=False).bytes_up for _ in range(3)]
         assert sent[0] > 0 == sent[1] == sent[2]
         assert made.trouble is None

@@ -213,7 +213,7 @@ def ledger(
     Args:
         path: State folder of `repshare join` or `repshare peer`, or the ledger in it (privacy.jsonl).
     """
-    from repshare.privacy.ledger import read_ledger
+    from repshare.privacy.ledger import count_understated, read_ledger
 
     file = path / "privacy.jsonl" if path.is_dir() else path
     if not file.exists():
@@ -229,8 +229,9 @@ def ledger(
         for entry in entries
         if not entry.get("closed")
     ]
+    understated = count_understated(about, entries)
     if json:
-        print_json({**about, "releases": releases})
+        print_json({**about, "releases": releases, "understated": understated})
         return
     console = Console()
     rows = [
@@ -242,6 +243,9 @@ def ledger(
     scope = "at most, for each" if about["adjacency"] == "add-remove" else "for each"
     mode = about.get("mode", "release-only")
     say(console, f"{len(releases)} releases charged: ε = {spent} {scope} of {about['samples']:,} samples, {mode}")
+    if understated:
+        told = f"{understated} of them were made by an earlier version, which held samples out by how many there were"
+        say(console, f"warning: {told}: if any were held out, these cost more than ε says (SECURITY.md)", "yellow")
 
 
 def policy_warnings(policy: Policy, *, in_space: bool = False) -> list[str]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import os
 import zlib
 from collections.abc import Generator
 from contextlib import suppress
@@ -28,6 +29,7 @@ from repshare.results.records import Folder
 
 LEDGER = "privacy.jsonl"
 TOTAL = "total"
+SECRET, SECRET_BYTES = "held-out.secret", 32
 MODEL, CLIENT = "model.safetensors", "client.state"
 TWINS, TWIN = "twins.jsonl", ".twin"
 ROW_MAJOR = torch.contiguous_format  # the only layout that safetensors has
@@ -96,7 +98,8 @@ class State:
     """A client's folder: run.json describes the client, records.jsonl its rounds, client.state the last one.
 
     model.safetensors has the model's weights, by their names in its state_dict.
-    In a common space, classifier.safetensors is the classifier in hand, and total the last total of a group.
+    In a common space, classifier.safetensors is the classifier in hand, total the last total of a group, and
+    held-out.secret decides which samples are held out: see `CommonLearner`.
     With twins (see `twins`), twins.jsonl has their rounds, and a file of each its last one.
     privacy.jsonl is the ledger of what its releases have cost; it is never reset. privacy.release is the
     last one that was charged, until it is acknowledged. Only the owner may read any of this.
@@ -110,6 +113,8 @@ class State:
         self.others: int | None = None  # behind the common classifier, as far as known
         self.folder = Folder(path, _describe(client, membership), resume=True, option="--state", private=True)
         self.records = self.folder.records  # one line a round
+        if isinstance(client.learner, CommonLearner):
+            self._keep_secret(client.learner.secret)
         if client.guard is None and self._ledger.exists() and read_ledger(self._ledger)[1]:
             raise ConfigError(
                 f"releases from {path} were private, and without epsilon exact averages would leave, of which no ε "
@@ -121,6 +126,13 @@ class State:
     def attach(self, exchange: Exchange) -> None:
         """Let the client learn with others through this exchange."""
         self.client.exchange = CachingExchange(exchange, self._teacher)
+
+    def _keep_secret(self, secret: bytes) -> None:
+        path = self.folder.path / SECRET
+        if not path.exists():
+            write_atomically(path, secret, private=True)
+        elif path.read_bytes() != secret:
+            raise ConfigError(f"{path} is not the secret that this client was made with: see read_secret")
 
     def restore(self) -> None:
         """Restore the client as it was. Nothing remains of a round that was not kept whole."""
@@ -216,6 +228,12 @@ class State:
         self.records.keep_only([])
 
 
+def read_secret(folder: Path) -> bytes:
+    """Return the secret of a state folder; without one, a new one, which a `State` of the client made with it keeps."""
+    path = folder / SECRET
+    return path.read_bytes() if path.exists() else os.urandom(SECRET_BYTES)
+
+
 def save(client: Client, path: Path) -> None:
     """Keep all that the same client, built again, needs to continue."""
     state = client.save()
@@ -277,7 +295,7 @@ def _other_facts(client: Client) -> dict[str, Any]:
     privacy: dict[str, Any] = {}
     if guard := client.guard:
         mode = f"{guard.mode}, {guard.policy.adjacency}"
-        privacy["privacy"] = {"epsilon": guard.spent, "delta": guard.delta, "mode": mode}
+        privacy["privacy"] = {"epsilon": guard.told, "delta": guard.delta, "mode": mode}
     weights = client.learner.network.model.state_dict().values()
     return {**privacy, "model": _name(client), "model_bytes": sum(each.nbytes for each in weights)}
 

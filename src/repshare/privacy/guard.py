@@ -96,6 +96,13 @@ class Guard:
         last = self.ledger.entries[-1]
         return float(last["epsilon"]) if last.get("delta") == self.delta else self._epsilon_again()
 
+    @property
+    def told(self) -> float:
+        """The same as others may know it: what levels samples have does not decide it, either."""
+        if self.filter is None:
+            return self.spent
+        return accounting.epsilon_of(sum(entry["rho"] for entry in self.ledger.entries), self.delta)
+
     def state(self) -> dict[str, str]:
         """Return what a simulation keeps: ledger, unsent release, generator; of a ledger on disk, its end."""
         generator = None if self.seeded is None else self.seeded.bit_generator.state

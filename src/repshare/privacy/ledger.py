@@ -7,7 +7,7 @@ of itself and of all lines before it, so that an edited or a missing line is not
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -17,6 +17,7 @@ from repshare.files import lock, open_private, sync_folder
 
 VERSION = 1
 HASH = "chain"
+OWN_COINS = {"held_out": "own coins"}  # of an entry: no sample's part in its release depended on other samples
 Entry = dict[str, Any]
 
 
@@ -107,6 +108,17 @@ def read_ledger(path: Path) -> tuple[Entry, list[Entry]]:
     if not lines or lines[0].get("ledger") != VERSION:
         raise ConfigError(f"{path} is no ledger")
     return lines[0], lines[1:]
+
+
+def count_understated(about: Mapping[str, Any], entries: Sequence[Entry]) -> int:
+    """Return how many releases may have cost more than the ledger says.
+
+    Those of class sums in a common space by earlier versions, under add-remove: which samples were held out depended on
+    how many there were, so that one more could move a sum by several times what was charged.
+    """
+    if "space" not in about or about["adjacency"] != "add-remove":
+        return 0
+    return sum(not OWN_COINS.items() <= entry.items() for entry in entries)
 
 
 @contextmanager

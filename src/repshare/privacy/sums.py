@@ -17,8 +17,8 @@ from repshare.privacy import accounting
 from repshare.privacy.accounting import Charge
 from repshare.privacy.budgets import Filter
 from repshare.privacy.discrete import discrete_gaussian
-from repshare.privacy.guard import Guard
-from repshare.privacy.ledger import Entry
+from repshare.privacy.guard import ROUNDING, Guard
+from repshare.privacy.ledger import OWN_COINS, Entry
 from repshare.sharing import sums, wire
 from repshare.sharing.representations import Floats, Integers, Release
 
@@ -64,7 +64,7 @@ class SumsGuard(Guard):
         release = sums.as_release(
             noisy.astype(np.float64) * sums.STEP, round, self.space, variance=told, noise=self.source.name
         )
-        self.pending.charge(self.ledger, entry, wire.encode_release(release))
+        self.pending.charge(self.ledger, {**entry, **OWN_COINS}, wire.encode_release(release))
         if self.filter is not None and costs is not None:
             self.filter.charge(costs)
         return release
@@ -84,8 +84,11 @@ class SumsGuard(Guard):
         """Bill by samples' own budgets (add-remove): who cannot pay is left out, which only noisy sums tell."""
         noise = math.sqrt(self.policy.planned_releases / (2 * accounting.rho_for(self.epsilon, self.delta)))
         full = 1 / (2 * noise**2)
-        if not own.admits(np.full(len(own.budgets), full)).any():
-            raise BudgetExhausted("the privacy budget is spent: no sample's own ε pays for another release")
+        before = sum(entry["rho"] for entry in self.ledger.entries)
+        if before + full > accounting.rho_for(self.epsilon, self.delta) * ROUNDING:  # whoever could still pay
+            raise BudgetExhausted(
+                f"the privacy budget is spent: {len(self.ledger.entries)} releases were made of those that ε is for"
+            )
         costs = np.zeros(len(self.labels))
         costs[rows] = np.square(wholes / STEPS).sum(axis=1) * full
         costs[~own.admits(costs)] = 0.0

@@ -12,7 +12,6 @@ from repshare.fields import check_least, check_within
 
 if TYPE_CHECKING:
     from repshare.client import Client
-    from repshare.exchange.relay import Membership
     from repshare.party.party import Party
     from repshare.sharing.task import Task
 
@@ -60,18 +59,25 @@ class WorkOptions:
         check_within(self, 0, 1_000_000, "pace")
 
 
-def default_folder(membership: "Membership") -> Path:
-    """Return the folder of a client's state: below the current folder, whatever names a relay gives."""
-    return Path(re.sub(r"[^\w.\-]+", "-", f"repshare-{membership.task}-{membership.client}"))
+def choose_folder(work: WorkOptions, task: str, name: str) -> Path:
+    """Return the folder of a client's state: by default below the current folder, whatever names a relay gives."""
+    return work.state or Path(re.sub(r"[^\w.\-]+", "-", f"repshare-{task}-{name}"))
 
 
 def make_client(
-    reference: str, name: str, work: WorkOptions, policy: Policy, task: "Task | None" = None, *, alone: bool = False
+    reference: str,
+    name: str,
+    work: WorkOptions,
+    policy: Policy,
+    task: "Task | None" = None,
+    *,
+    folder: Path | None = None,
+    alone: bool = False,
 ) -> "Client":
     """Make the client of `file.py:function`. It shares no average of fewer samples than the task's or its own bound.
 
-    It learns from no vector that is longer than the task's bound. In a common space, its method is CS. `alone`: it
-    shares nothing.
+    It learns from no vector that is longer than the task's bound. In a common space, its method is CS, and the secret
+    of its state folder decides which samples are held out. `alone`: it shares nothing.
     """
     import torch
 
@@ -79,6 +85,7 @@ def make_client(
     from repshare.learning.randomness import derive
     from repshare.methods import CA, CS, IL, RS
     from repshare.party.party import agree, load_party
+    from repshare.party.state import read_secret
     from repshare.party.twins import without_others
     from repshare.spaces.agreement import read_common
 
@@ -103,6 +110,7 @@ def make_client(
         head=party.head,
         levels=None if alone else party.levels,
         norm_bound=math.inf if task is None else task.norm_bound,
+        secret=None if folder is None else read_secret(folder),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
-from repshare.cli.party.client import WorkOptions, default_folder, make_client, make_task
+from repshare.cli.party.client import WorkOptions, choose_folder, make_client, make_task
 from repshare.cli.party.preview import show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.config import Policy
@@ -122,7 +122,8 @@ def join(
     show_log(console, LOG, level=logging.INFO)
     with closing(_connect(url, connection)) as exchange:
         membership = exchange.describe()
-        client = make_client(party, membership.client, work, policy, membership.agreed)
+        folder = choose_folder(work, membership.task, membership.client)
+        client = make_client(party, membership.client, work, policy, membership.agreed, folder=folder)
         group = _secure(exchange, membership, secure, client.policy) if secure.group else None
         client.exchange = group or exchange
         if group is not None and client.policy.noise_shares > 1:
@@ -131,7 +132,7 @@ def join(
             say(console, check_shares(client.policy, len(group.members), group.required))
         show_log(console, "repshare.secure")
         check_fit(client, membership)
-        state = State(work.state or default_folder(membership), client, membership)
+        state = State(folder, client, membership)
         if group is not None:
             group.keep_in(state.total)
         with state.folder:
@@ -149,8 +150,7 @@ def _learn_alone(
             raise ConfigError(f"{option} is for learning with others: leave it or --alone out")
     name = connection.name or party.rpartition(":")[2]
     client = make_client(party, name, work, policy, alone=True)
-    membership = Membership("alone", name, make_task(client))
-    state = State(work.state or default_folder(membership), client, membership)
+    state = State(choose_folder(work, "alone", name), client, Membership("alone", name, make_task(client)))
     with state.folder:
         run_rounds(state, None, work, console)
 

@@ -9,7 +9,7 @@ import tyro
 from rich.console import Console
 
 from repshare.cli.interrupts import pause
-from repshare.cli.party.client import WorkOptions, default_folder, make_client, make_task
+from repshare.cli.party.client import WorkOptions, choose_folder, make_client, make_task
 from repshare.cli.party.preview import show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.config import Aggregation, Policy
@@ -104,7 +104,8 @@ def peer(
     if work.report:
         raise ConfigError("--report is for a relay's page; without a server there is none")
     console = Console(stderr=work.json)
-    client = make_client(party, options.name, work, policy)
+    folder = choose_folder(work, options.task, options.name)
+    client = make_client(party, options.name, work, policy, folder=None if work.dry_run else folder)
     if work.dry_run:
         show_preview(client, console, as_json=work.json, also=["the signature, the public key and the names"])
         return
@@ -112,7 +113,7 @@ def peer(
     client.learner.norm_bound = agreed.norm_bound
     membership = Membership(options.task, options.name, agreed)
     key = Key.read(options.key)
-    state = State(work.state or default_folder(membership), client, membership)
+    state = State(folder, client, membership)
     show_log(console, "repshare.peer")
     with state.folder, closing(open_database(str(state.folder.path / "peers.db"))) as database:
         exchange = PeerExchange(

@@ -1,10 +1,16 @@
 """The learner of a common classifier: dual variables of a client's samples in the common space.
 
-Some samples are held out: they never leave in any form, and tell the client whether the others help it.
+Some samples are held out: they never leave in any form, and tell the client whether the others help it. A coin of
+each sample decides, from its own bytes and a secret of the client's. So no sample's part in what leaves depends on
+which others there are, or how many: with a budget, that is what makes ε true.
 """
 
+import hashlib
 import math
 import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -12,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from repshare.config import Policy
+from repshare.config import Level, Policy
 from repshare.errors import ConfigError, DataError
 from repshare.learning.common.discriminant import Discriminant
 from repshare.learning.common.dual import Dual, as_probabilities
@@ -20,14 +26,14 @@ from repshare.learning.common.reading import Linear
 from repshare.learning.features import ROWS, Made, passes_on
 from repshare.learning.measures import Losses, Score, View, count_hits
 from repshare.learning.models import Network
-from repshare.learning.randomness import numpy_stream
+from repshare.learning.randomness import derive
 from repshare.learning.samples import EVALUATION_BATCH, Samples
 from repshare.learning.training import Learner
 from repshare.sharing.representations import may_share
 from repshare.spaces import Backbone
 from repshare.spaces.agreement import Common
 
-FEWEST_HELD = 10  # fewer held-out samples tell nothing, so that none are held out
+FEWEST_HELD = 10  # fewer held-out samples tell nothing
 SLACK = 1.001  # for what fp32 makes of a length
 CERTAIN = 1.64  # standard deviations: one-sided, 5 %
 
@@ -55,20 +61,25 @@ class CommonLearner(Learner):
         seed: int,
         common: Common,
         alone: bool = False,
+        secret: bytes | None = None,
+        levels: Sequence[Level] | None = None,
         **given: Any,
     ) -> None:
+        """`secret` decides which samples are held out. Default: it follows from the seed and the name."""
         self.common, self.space_name = common, common.name
         super().__init__(model, samples, policy, seed=seed, **given)
         started = time.perf_counter()
         _check_range(common, samples, self.name)
-        vectors, spared = embed(common, samples)
+        # With a budget each sample by itself: the last bits of a vector may depend on the others of its batch.
+        vectors, spared = embed(common, samples, EVALUATION_BATCH if policy.epsilon is None else 1)
         labels = samples.labels.to(samples.device)
-        used, held = _divide(self, labels.cpu().numpy(), seed)
+        self.secret = secret or derive(seed, self.name, "held out").to_bytes(8)
+        used, held = _divide(self, levels)
 
         self.dual = self._begin(vectors[used], labels[used], alone=alone)
         self.held, self.held_rows, self.used_rows = (vectors[held], labels[held]), held, used
         self.by_itself: Linear | None = None  # the classifier of this client's samples alone, where there is a choice
-        if not alone and len(held):
+        if not alone and len(held) >= FEWEST_HELD:
             self.by_itself = self.dual.by_itself()
         self.preparation = time.perf_counter() - started + spared
 
@@ -160,10 +171,12 @@ class CommonLearner(Learner):
 
     def state(self) -> dict[str, Any]:
         """Return all that another learner of the same kind needs to continue to the same bits."""
-        return {"dual": self.dual.state()}
+        return {"dual": self.dual.state(), "used": self.used_rows}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from this state."""
+        if not torch.equal(state.get("used", torch.arange(len(self.samples))), self.used_rows):
+            raise ValueError("other samples were held out, or there were other samples")
         self.dual.load_state(state["dual"])
 
     def embed_once(self, samples: Samples) -> Tensor:
@@ -203,11 +216,11 @@ def _check_range(common: Common, samples: Samples, name: str) -> None:
     common.check_range(min(float(b.min()) for b in batches), max(float(b.max()) for b in batches), name)
 
 
-def embed(common: Common, samples: Samples) -> tuple[Tensor, float]:
-    """Return the samples' vectors (n, d), and the seconds that a memory of them has spared."""
-    space, memory, spared, pieces = common.space, common.memory, 0.0, []
+def embed(common: Common, samples: Samples, size: int = EVALUATION_BATCH) -> tuple[Tensor, float]:
+    """Return the samples' vectors (n, d), `size` at a time, and the seconds that a memory of them has spared."""
+    space, memory, spared, pieces = common.space, common.memory if size > 1 else None, 0.0, []
     with torch.inference_mode():
-        for batch, _ in samples.in_order(EVALUATION_BATCH):
+        for batch, _ in samples.in_order(size):
             inputs = common.prepare(batch)
             pieces.append(space(inputs) if memory is None else memory.embed(space, inputs))
             spared += 0.0 if memory is None else memory.spared
@@ -220,21 +233,45 @@ def embed(common: Common, samples: Samples) -> tuple[Tensor, float]:
     return vectors.clone(), spared  # an ordinary tensor again
 
 
-def _divide(learner: Learner, labels: "np.ndarray[Any, Any]", seed: int) -> tuple[Tensor, Tensor]:
-    """Return which samples count in what is shared, and which are held out."""
-    policy, count = learner.policy, len(labels)
-    order = numpy_stream(seed, learner.name, "held out").permutation(count)
-    held = order[: int(policy.held_out * count)]
-    if len(held) < FEWEST_HELD:
-        held = held[:0]
-    allowed = may_share(labels, policy)
-    allowed[held] = False
-    used = np.flatnonzero(allowed)
+def _divide(learner: CommonLearner, levels: Sequence[Level] | None) -> tuple[Tensor, Tensor]:
+    """Return which samples count in what is shared, and which are held out.
+
+    Without a budget, these are a fixed number, those with the smallest coins; none, where they are too few to tell
+    anything. With a budget, each sample's coin decides by itself: how many there are is nothing to be seen.
+    """
+    policy, allowed = learner.policy, may_share(learner.samples.labels.numpy(), learner.policy)
+    count = int(policy.held_out * len(allowed))
+    held = np.zeros(len(allowed), bool)
+    if policy.held_out and (policy.epsilon is not None or count >= FEWEST_HELD):
+        known = [*map(repr, zip_longest(allowed.tolist(), levels or ()))]
+        coins = np.array([*_toss(learner.samples, known, learner.secret)])
+        held = coins < policy.held_out if policy.epsilon is not None else np.argsort(np.argsort(coins)) < count
+    used = np.flatnonzero(allowed & ~held)
     if not len(used):
         raise ConfigError(
             f"{learner.name} has no sample that may be shared: see share_samples, share_classes, held_out"
         )
-    return torch.from_numpy(used), torch.from_numpy(np.sort(held))
+    return torch.from_numpy(used), torch.from_numpy(np.flatnonzero(held))
+
+
+def _toss(samples: Samples, known: Sequence[str], secret: bytes) -> Iterator[float]:
+    """Yield a coin of each sample, from 0 to 1: of its bytes, its label, what else is known of it, and a secret.
+
+    Copies that are alike in all of that have the coins of the first copy, the second and so on, whichever is which:
+    one copy more or less is one coin more or less.
+    """
+    copies, place = Counter[bytes](), 0
+    for batch, labels in samples.in_order(EVALUATION_BATCH):
+        tensors = [batch] if isinstance(batch, Tensor) else [batch[name] for name in sorted(batch)]
+        arrays = [each.cpu().contiguous().numpy() for each in tensors]
+        for row, label in enumerate(labels.tolist()):
+            told = hashlib.blake2b(repr((label, known[place])).encode(), key=secret)
+            for array in arrays:
+                told.update(repr((array.dtype.str, array.shape[1:])).encode() + array[row].tobytes())
+            place, own = place + 1, told.digest()
+            copies[own] += 1
+            coin = hashlib.blake2b(own + copies[own].to_bytes(8), key=secret, digest_size=8).digest()
+            yield int.from_bytes(coin) / 2**64
 
 
 def _doubt(together: Tensor | None, alone: Tensor | None) -> str | None:
