@@ -42,7 +42,7 @@ every case was measured once. `compare` begins with the first of the usual metho
 own process, unless it says `--workers 2`. Wall: from the start of the process until `records.jsonl` has its first line
 (`import torch` and `--help`: until the process has ended), and the quickest turn. Processor: of all processes together
 until then.
-×: the ratio to `import torch` in the same turn, median. Features of a common space are computed in every turn.
+×: the ratio to `import torch` in the same turn, median.
 Load average during the last minutes: {load}; with more than two, other work delayed all of them.
 
 | {source}command | wall | quickest | × | processor | × |
@@ -61,7 +61,7 @@ def environment(source: Path, scratch: Path) -> dict[str, str]:
     """An environment in which this version of the code runs, compiled once, and keeps nothing elsewhere."""
     ours = {"PYTHONPATH": str(source), "PYTHONPYCACHEPREFIX": str(scratch / "bytecode"), "TMPDIR": str(scratch)}
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | ours | {"REPSHARE_FEATURES_GB": "0"}
+    return kept | ours
 
 
 def until_end(arguments: Sequence[str], given: dict[str, str]) -> Times:

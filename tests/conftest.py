@@ -21,9 +21,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Several test processes share a few cores: threads of PyTorch that wait for each other would take them from the others.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-# No test may depend on the features that an earlier one has left in the user's cache.
-os.environ["REPSHARE_FEATURES_GB"] = "0"
-
 SLOWEST = (  # longest first: where several processes share the files, none is left with a long one at the end
     "simulation/test_cluster.py",
     "relay/test_relay_memory.py",

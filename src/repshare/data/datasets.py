@@ -54,8 +54,6 @@ class Splits:
     """Whether a simulation standardises the inputs: those of built-in images and tables."""
     notes: tuple[str, ...] = ()
     """What was done to the samples when they were read."""
-    builtin: bool = False
-    """Whether anyone may have the samples, as those of built-in data sets: then a simulation keeps features on disk."""
 
     def __iter__(self) -> Iterator[Any]:
         yield from (self.train, self.test, self.classes)
@@ -126,7 +124,7 @@ def load(
         arrays = read_bundled(name) if name in BUNDLED else fetch(name, folder=folder, progress=progress)
         train, test = Dataset(*arrays[:2]), Dataset(*arrays[2:])
         names = content.class_names
-        splits = Splits(train, test, content.classes, names, content.kind != "text", _tell_names(names), builtin=True)
+        splits = Splits(train, test, content.classes, names, content.kind != "text", _tell_names(names))
     elif is_reference(name):
         splits = _read_own(name)
     elif is_table:

@@ -74,7 +74,6 @@ class Plan(NamedTuple):
     dealt: NDArray[np.int64]  # sample indices, client after client
     starts: NDArray[np.int64]  # (clients + 1,)  where each client's begin in `dealt`
     sizes: dict[str, int]  # of the data, which a model is built for
-    builtin: bool = False  # whether anyone may have the data
     public_inputs: Inputs | None = None  # (p, …), where the method learns from public samples
     public_labels: NDArray[np.int64] | None = None
 
@@ -207,7 +206,7 @@ def make_plan(run: Run[ResolvedSetting], splits: Splits) -> Plan:
         parts = [np.sort(np.concatenate(parts))]
     starts = np.cumsum([0, *map(len, parts)])
     data = *splits.train, *splits.test, np.concatenate(parts), starts
-    plan = Plan(run, splits.classes, *data, sizes, splits.builtin, *public)
+    plan = Plan(run, splits.classes, *data, sizes, *public)
     attackers = choose_attackers(run.setting, run.seed, plan.clients)
     if not attackers or run.setting.attack in FACTORS:
         return plan
@@ -232,7 +231,7 @@ def _choose_public(run: Run[ResolvedSetting], splits: Splits) -> Dataset | tuple
 
 def write_plan(plan: Plan, folder: Path) -> None:
     """Put the plan's arrays into files, for other processes to map into their memory."""
-    described: dict[str, Any] = {"sizes": plan.sizes, "builtin": plan.builtin}
+    described: dict[str, Any] = {"sizes": plan.sizes}
     for name in ARRAYS:
         if (value := getattr(plan, name)) is None:
             continue
@@ -254,7 +253,7 @@ def map_plan(run: Run[ResolvedSetting], classes: int, folder: Path) -> Plan:
         for name, keys in described.items()
         if name in ARRAYS
     }
-    return Plan(run, classes, **arrays, sizes=described["sizes"], builtin=described["builtin"])
+    return Plan(run, classes, **arrays, sizes=described["sizes"])
 
 
 def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:

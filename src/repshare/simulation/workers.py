@@ -23,7 +23,6 @@ from repshare.party.classifier import FILE, encode_classifier
 from repshare.simulation.checkpoint import SavedState, States
 from repshare.simulation.plan import Plan, as_tensors, build_model, build_network, make_common
 from repshare.spaces.agreement import Common
-from repshare.spaces.disk import usual_disk
 from repshare.spaces.memory import Memory
 
 MEMORY = Memory()  # of this process: runs of one seed have their samples in common
@@ -69,7 +68,6 @@ class Worker:
         self.common: Common | None = None
         if self.method.in_space:
             memory = None if isinstance(plan.train_inputs, dict) else MEMORY
-            MEMORY.disk = usual_disk() if plan.builtin else None
             self.common = make_common(plan.run, take(plan.train_inputs, slice(1)))._replace(memory=memory)
         self.states = States(folder)
         self._networks: dict[str, Network] = {}  # by architecture, where nobody trains any
