@@ -93,6 +93,8 @@ def test_what_is_no_classifier_is_refused_in_one_line(keep, tmp_path):
         wire.encode_classifier(arrays, agreement={}, round=1, samples=1): "the task's loss is None",
         wire.encode_classifier({**arrays, "offset": arrays["offset"][:3]}, agreement=agreement, round=1, samples=1):
             "'offset' is float32 of shape",
+        wire.encode_classifier({**arrays, "centre": arrays["centre"] * np.nan}, agreement={}, round=1, samples=1):
+            "'centre' has numbers that are not finite",
     }.items():  # fmt: skip
         (tmp_path / "bad").write_bytes(bad)
         with pytest.raises(ConfigError, match=words) as caught:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import shutil
 from contextlib import chdir
 from pathlib import Path
@@ -13,7 +14,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from repshare import Client, load_classifier
+from repshare import Client, load, load_classifier
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
@@ -21,7 +22,8 @@ from repshare.learning.samples import Samples
 from repshare.methods import CS
 from repshare.party.exporting import classifier_as_onnx, model_as_onnx
 from repshare.party.party import load_party
-from repshare.party.state import State, take_part
+from repshare.party.state import MODEL, State, take_part
+from repshare.sharing import wire
 from support.common_parties import COMMON, NAMES, PARTY_FILE
 from support.processes import records, run
 
@@ -112,13 +114,37 @@ def test_inputs_come_from_a_file(here, capsys):
         assert not (here / "not.csv").exists()
 
 
+def test_names_of_classes_are_no_formulas_of_a_spreadsheet(learned, tmp_path, capsys):
+    shutil.copytree(learned / "classifier", tmp_path / "classifier")
+    file = tmp_path / "classifier" / "classifier.safetensors"
+    arrays, agreement, round, samples = wire.decode_classifier(file.read_bytes())
+    names = ["=1+1", "+1", "-1", "@x", *NAMES[4:]]
+    renamed = {**agreement, "class_names": names}
+    file.write_bytes(wire.encode_classifier(arrays, agreement=renamed, round=round, samples=samples))
+    np.save(tmp_path / "images.npy", load("digits").test.images[:100].astype("float32"))
+    command = ("predict", tmp_path / "classifier", "--input", tmp_path / "images.npy")
+    written = {row["name"] for row in read_table(run(capsys, *command).out)}
+    assert written <= {"'=1+1", "'+1", "'-1", "'@x", *NAMES[4:]}
+    assert any(name.startswith("'") for name in written)
+    assert {json.loads(line)["name"] for line in run(capsys, *command, "--json").out.splitlines()} <= set(names)
+
+
+def test_weights_that_are_not_finite_are_refused(learned, tmp_path, capsys):
+    shutil.copytree(learned / "model", tmp_path / "model")
+    weights = safetensors.torch.load_file(tmp_path / "model" / MODEL)
+    name = next(iter(weights))
+    safetensors.torch.save_file({**weights, name: weights[name] * math.nan}, tmp_path / "model" / MODEL)
+    told = run(capsys, "predict", tmp_path / "model", "--party", learned / "own.py:mine", expect=2).err
+    assert f"has numbers that are not finite in {name}" in told
+
+
 def test_a_network_beside_a_classifier_of_an_earlier_version_is_refused(here, capsys):
     party = load_party("party.py:p0", 0)
     client = Client(party.model, party.data, test=party.test, method=CS, common=COMMON, name="p0")
     state = State(here / "pair", client, Membership("digits", "p0", COMMON.task(10)))
     state.restore()
     list(take_part(state, 2))
-    shutil.copy(here / "model/model.safetensors", here / "pair/model.safetensors")
+    shutil.copy("model/model.safetensors", here / "pair/model.safetensors")
     said = run(capsys, "predict", here / "pair", "--party", "party.py:p0", expect=2).err
     assert "a network beside a common classifier: the last version that reads it is 055caf8" in said
 

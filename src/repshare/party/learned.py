@@ -58,9 +58,12 @@ class Learned:
     def weights(self) -> dict[str, Tensor]:
         """The weights of the model, by their names in its state_dict."""
         try:
-            return safetensors.torch.load_file(self.folder / MODEL)
+            weights = safetensors.torch.load_file(self.folder / MODEL)
         except (OSError, safetensors.SafetensorError) as error:
             raise ConfigError(f"{self.folder / MODEL} cannot be read: {in_one_line(error)}") from error
+        if strange := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:
+            raise ConfigError(f"{self.folder / MODEL} has numbers that are not finite in {strange[0]}")
+        return weights
 
     @cached_property
     def model(self) -> nn.Module:

@@ -107,6 +107,8 @@ def decode_classifier(body: bytes) -> tuple[dict[str, NDArray[np.float32]], dict
     if not isinstance(agreement := meta.get("agreement"), dict):
         raise Malformed(f"'agreement' must be an object, not {str(agreement)[:30]}")
     linear = {"weights": weights, "centre": centre, "offset": offset}
+    if strange := [name for name, array in linear.items() if not np.isfinite(array).all()]:
+        raise Malformed(f"{strange[0]!r} has numbers that are not finite")
     return linear, agreement, _whole(meta, "round"), _whole(meta, "samples")
 
 

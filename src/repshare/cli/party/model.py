@@ -163,6 +163,11 @@ def predict(
         say(console, f"{output}: {len(rows)} predictions")
 
 
+def _as_text(value: Any) -> Any:
+    """Return a name that a spreadsheet would compute as a formula behind an apostrophe; all else as it is."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+
+
 def _example(learned: "Learned") -> Any:
     """Return a batch of one input, whose shape and type others must have."""
     import torch
@@ -184,7 +189,7 @@ def _write(rows: list[dict[str, Any]], output: Path | None, *, as_json: bool) ->
     else:
         table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         table.writeheader()
-        table.writerows(rows)
+        table.writerows({key: _as_text(value) for key, value in row.items()} for row in rows)
     if output is None:
         sys.stdout.write(text.getvalue())
         return
