@@ -64,6 +64,11 @@ def in_one_line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
+def visible(text: str) -> str:
+    """Return a text that a terminal shows as it is: what a relay says may hold codes that steer it."""
+    return "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text)
+
+
 @contextmanager
 def no_collection() -> Iterator[None]:
     """Import without garbage collection, which finds none in modules: a tenth of the time that PyTorch takes."""

@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    print(f"repshare: {message}", file=sys.stderr)
+    print(f"repshare: {imports.visible(message)}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -22,7 +22,7 @@ from repshare.errors import ConfigError, Damaged, Malformed, Refused
 from repshare.relay.auth import Access, check_client_name, check_name
 from repshare.secure import Meetings
 from repshare.sharing import wire
-from repshare.sharing.task import Task, usual_norm_bound
+from repshare.sharing.task import Task, check_class_names, usual_norm_bound
 from repshare.stores import Database, MemoryStore, Store, Transaction, decoding, find_faults
 
 COPY = "copy/"  # how keys begin that earlier versions wrote, too
@@ -66,7 +66,7 @@ class Tasks:
     def create(self, name: str, task: Task) -> bool:
         """Create a task; False if there is one with the same values already. Raises Refused if with others."""
         check_name(name)
-        _check_size(task)
+        _check_new(task)
         made = _new(name, task)
 
         def work(state: Transaction) -> bool:
@@ -195,7 +195,7 @@ def differences(there: Task, wanted: Task) -> str:
     return ", ".join(f"{key} {here[key]} there, {new[key]} wanted" for key in here if here[key] != new[key])
 
 
-def _check_size(task: Task) -> None:
+def _check_new(task: Task) -> None:
     if task.classes > MOST_CLASSES or task.classes * task.dimension > MOST_NUMBERS:
         numbers = f"{task.classes} classes of {task.dimension} numbers"
         most = f"at most {MOST_CLASSES:,} classes, and {MOST_NUMBERS:,} numbers in all"
@@ -207,6 +207,9 @@ def _check_size(task: Task) -> None:
         raise ConfigError(f"representations of {task.dimension} numbers are too long: {most}")
     if 0 < task.named_peers < FEWEST_NAMED:
         raise ConfigError(f"named_peers must be 0 or at least {FEWEST_NAMED}, not {task.named_peers}")
+    with suppress(ValueError, RecursionError):  # whoever joins refuses a description that is no JSON
+        told = json.loads(task.description or "{}")
+        check_class_names(map(str, told.get("class_names") or () if isinstance(told, dict) else ()))
 
 
 def _check_not_joined(name: str, state: Transaction) -> None:
@@ -228,7 +231,7 @@ def _read_exported(exported: bytes) -> tuple[str, Task, dict[str, bytes]]:
         task = Task(**described)
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
         raise Malformed(f"not an exported task: {type(error).__name__}: {error}") from error
-    _check_size(task)
+    _check_new(task)
     for key in kept:
         if key.startswith(release_key("")):
             check_client_name(key.removeprefix(release_key("")))

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from repshare.imports import visible
 from repshare.results.findings import clients_differ, find_best, still_improving, summarise_own
 from repshare.results.records import Line, Summary, entry, find, group, plus_minus, summarise
 
@@ -34,7 +35,7 @@ def progress(console: Console, unit: str = "rounds") -> Progress:
 
 def say(console: Console, text: str, style: str = "") -> None:
     """Print a line on the terminal, as it is."""
-    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+    console.print(visible(text), style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(document: Any) -> None:

@@ -1,6 +1,7 @@
 """A task: what the clients of one collaboration agree on, and the check of every release on entry."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -19,6 +20,9 @@ MOST_ROUNDS = 2**31 - 1
 USUAL_LENGTHS = 4.0  # times √d': the norm bound of a task whose creator does not choose one
 MOST_OBSERVATIONS = 1000  # of a class in one release: each is a row in the store, and others wait while it is written
 MOST_DESCRIPTION = 1 << 16  # characters
+STEERING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)  # of a terminal, a page
 MOST_ROWS = 100_000  # of one release: each takes half a kilobyte of memory besides its numbers
 
 
@@ -127,6 +131,17 @@ class Task:
             raise Refused(f"a vector of length {longest:.4g}; the task's norm_bound is {self.norm_bound:.4g}")
         if not fixed_point.fits(longest, max(counts)):
             raise Refused(f"an average of {max(counts)} samples is more than can be summed up")
+
+
+def check_class_names(names: Iterable[str]) -> None:
+    """Raise ConfigError if a name of a class would steer a terminal or turn the text around it.
+
+    Args:
+        names: The names.
+    """
+    for name in names:
+        if STEERING.search(name):
+            raise ConfigError(f"the class name {name[:80]!a} has control characters: use words")
 
 
 class TaskField(NamedTuple):
