@@ -36,7 +36,8 @@ def make(own, count=None, scale=1, names=()):
         train, test, _ = load("digits")
         rows = [row for row, label in enumerate(train.labels) if label in own][:count]
         data = train.images[rows].astype("float32") * scale, train.labels[rows]
-        return Party(LeNet5(), data, test=(test.images.astype("float32"), test.labels), class_names=names)
+        tested = test.images.astype("float32"), test.labels
+        return Party(LeNet5(), data, test=tested, class_names=names, accept_space=True)
     return party
 
 alice, bob, carol = make((0, 1, 2, 3)), make((3, 4, 5, 6)), make((6, 7, 8, 9, 0))

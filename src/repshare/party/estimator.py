@@ -19,7 +19,9 @@ from repshare.sharing import wire
 from repshare.sharing.parts import as_release, read_total
 from repshare.sharing.task import Task
 from repshare.spaces import Fourier
-from repshare.spaces.agreement import Common, read_common
+from repshare.spaces.agreement import Common, check_usual, read_common
+from repshare.spaces.algebra import to_numpy
+from repshare.spaces.inspection import check, inspect
 
 Doubles = NDArray[np.float64]
 
@@ -49,6 +51,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         loss: CommonLoss = "squared",
         shrinkage: float | None = None,
         task: Task | None = None,
+        accept_space: bool = False,
         precision: str = "fp16",
     ) -> None:
         """Create a classifier. All but `precision` must be the same for all parties.
@@ -64,10 +67,12 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             loss: "squared" or "logistic".
             shrinkage: ρ / n, how strongly it is regularised. Default: by the parties' votes.
             task: The task of a relay, in place of all arguments above: `RelayExchange(…).describe().agreed`.
+            accept_space: Whether the task's space may be another than this package's own choice.
             precision: The number format of releases: "fp16" or "fp32".
         """
         self.classes, self.low, self.high, self.features, self.width = classes, low, high, features, width
         self.seed, self.loss, self.shrinkage, self.task, self.precision = seed, loss, shrinkage, task, precision
+        self.accept_space = accept_space
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from these samples alone. What was exchanged before is forgotten.
@@ -85,6 +90,10 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         options: dict[str, Any] = {"loss": common.loss, "shrinkage": common.shrinkage}
         self._common, self._dual = common, Dual(common.space(rows), labels, len(self.classes_), **options)
         self._linear, self.round_ = self._dual.by_itself(), 0
+        if self.task is not None and not self.accept_space:
+            check_usual(common.unusual(float(rows.min()), float(rows.max()), images=False))
+        space: Any = common.space
+        self._found = inspect(to_numpy(self._dual.vectors), space, rows.__getitem__)
         return self
 
     def partial_release(self) -> bytes:
@@ -93,6 +102,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         Until the next total, it is the same step again.
         """
         check_is_fitted(self)
+        check(self._found, self._common.space, images=False)
         if len(self._dual.labels) < self.task_.fewest:
             raise ConfigError(
                 f"a release is of at least {self.task_.fewest} samples here, and there are {len(self._dual.labels)}"

@@ -37,6 +37,8 @@ class Party:
     """The names of its classes, in the order of its labels. A task that states others is refused."""
     common: Common | None = None
     """The agreement of a common classifier: needed without a relay; at a relay, the task's must be the same."""
+    accept_space: bool = False
+    """Take part in a task's space without a copy of its agreement, also where this package would choose another."""
     backbone: str = ""
     """Its own module as file.py:function, where the task's common space is a backbone."""
 

@@ -60,6 +60,8 @@ def _preview_part(learner: CommonLearner, release: Release, body: bytes, *, mask
             for label, count in enumerate(held)
         },
         "agreement": learner.common.describe(),
+        "unusual": learner.unusual(),
+        "tried": learner.inspect()._asdict(),
         "held_out": len(learner.held_rows),
     }
 

@@ -10,6 +10,7 @@ from repshare.fields import parse_options
 from repshare.imports import is_reference
 from repshare.spaces.algebra import is_array
 from repshare.spaces.fourier import Fourier
+from repshare.spaces.inspection import check_ranges
 from repshare.spaces.space import Space, compare, describe, fingerprint
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ GIVEN = ("shape", "low", "high", "module", "sha256")  # fields that follow from 
 SMALLEST = 6  # pixels along an edge: anything smaller is a table
 SMALL = 16  # pixels: below, images are too small for the larger filters
 BOUND = 4.0  # standard deviations: columns that were normalised before
-MOST_DIMENSIONS, MOST_PIXELS = 1 << 18, 1 << 24  # of a space that a task describes
 
 
 def __getattr__(name: str) -> Any:
@@ -93,15 +93,9 @@ def read(description: dict[str, Any], *, module: str = "") -> Space:
     try:
         made = {field: tuple(value) if isinstance(value, list) else value for field, value in told.items()}
         space: Space = kind(**made, **({"module": module} if name == "backbone" else {}))
-        largest = max(space.dimension, getattr(space, "pooled", 0))
-        pixels = math.prod(getattr(space, "shape", ()))
     except TypeError as error:
         raise ConfigError(f"the description of {description['space']} does not fit: {error}") from error
-    if largest > MOST_DIMENSIONS or pixels > MOST_PIXELS:
-        told_of = f"{largest:,} dimensions and inputs of {pixels:,} numbers"
-        raise ConfigError(
-            f"a space of {told_of} is too large: at most {MOST_DIMENSIONS:,} and {MOST_PIXELS:,} are accepted"
-        )
+    check_ranges(space)
     return space
 
 

@@ -6,13 +6,17 @@ A task states all of it. A client that differs in any of it is refused before an
 import hashlib
 import json
 import math
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
+import numpy as np
+
 from repshare.config import CommonLoss, Policy
 from repshare.errors import ConfigError, DataError
-from repshare.sharing.task import Task, make_common_task
-from repshare.spaces import read
+from repshare.sharing.task import Task, check_class_names, make_common_task
+from repshare.spaces import choose, read
 from repshare.spaces.space import Space, describe, fingerprint
 
 if TYPE_CHECKING:
@@ -91,6 +95,35 @@ class Common(NamedTuple):
             "inputs": None if self.inputs is None else list(self.inputs),
         }
 
+    def unusual(self, least: float, largest: float, *, images: bool) -> dict[str, tuple[Any, Any]]:
+        """Return what differs from the package's own choice for such inputs: the agreed value, and the usual one.
+
+        A vector may be shorter than usual. Bounds of a table are usual where all columns have one pair that the
+        client's inputs are in. A backbone is the client's own, and identified by a hash.
+
+        Args:
+            least: The least of the client's inputs.
+            largest: The largest of them.
+            images: Whether they are images.
+        """
+        space = self.space
+        if space.name == "backbone":
+            return {}
+        told = {**describe(space), "shrinkage": self.shrinkage}
+        shape = getattr(space, "shape", None) or (len(told["low"]),)
+        usual = {**describe(choose((), np.zeros((1, *shape)), 0)), "shrinkage": None}
+        if images and space.name == "fourier":
+            return {"space": ("fourier", "patches")}
+        differ = {key: (told.get(key), usual.get(key)) for key in {**usual, **told} if told.get(key) != usual.get(key)}
+        differ.pop("components", None)
+        if told.get("features", 0) <= usual.get("features", 0):
+            differ.pop("features", None)
+        if "low" in told and len({*zip(told["low"], told["high"], strict=True)}) == 1:
+            with suppress(DataError):
+                self._replace(inputs=(told["low"][0], told["high"][0])).check_range(least, largest, "")
+                differ = {key: value for key, value in differ.items() if key not in ("low", "high")}
+        return differ
+
     def prepare(self, inputs: Any) -> Any:
         """Return inputs as the space takes them. Pixels are brought from the stated range to −2 … 2.
 
@@ -121,6 +154,25 @@ class Common(NamedTuple):
             raise DataError(f"{told}: so narrow a range was scaled otherwise")
 
 
+def tell_unusual(unusual: Mapping[str, tuple[Any, Any]]) -> str:
+    """Return what `Common.unusual` found, as words."""
+    return ", ".join(f"{name} {str(here)[:40]} (usual: {str(usual)[:40]})" for name, (here, usual) in unusual.items())
+
+
+def check_usual(unusual: Mapping[str, tuple[Any, Any]]) -> None:
+    """Raise ConfigError if an agreement that nobody here has looked at differs from the package's own choice.
+
+    Args:
+        unusual: What `Common.unusual` found.
+    """
+    if unusual:
+        raise ConfigError(
+            f"the task's space is not this package's own choice for your inputs: {tell_unusual(unusual)}. Whoever "
+            "chooses it can choose one that shows more of your data: ask why, and keep a copy of the agreement "
+            "(--agreement), or say --accept-space"
+        )
+
+
 def read_common(description: str, *, module: str = "") -> Common:
     """Return the agreement that a task states. Raises ConfigError where it is none.
 
@@ -142,6 +194,7 @@ def read_common(description: str, *, module: str = "") -> Common:
         raise ConfigError(f"the task's shrinkage is {shrinkage!r}, not a number")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"the task's class names are {str(names)[:80]}, not a list of words")
+    check_class_names(names)
     if inputs is not None and not _is_range(inputs):
         raise ConfigError(f"the task's inputs are {str(inputs)[:80]}, not a least and a largest number")
     bounds = None if inputs is None else (inputs[0], inputs[1])

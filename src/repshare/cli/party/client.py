@@ -73,21 +73,24 @@ def make_client(
     *,
     folder: Path | None = None,
     alone: bool = False,
+    accept_space: bool = False,
 ) -> "Client":
     """Make the client of `file.py:function`. It shares no average of fewer samples than the task's or its own bound.
 
     It learns from no vector that is longer than the task's bound. In a common space, its method is CS, and the secret
-    of its state folder decides which samples are held out. `alone`: it shares nothing.
+    of its state folder decides which samples are held out. `alone`: it shares nothing. `accept_space`: a task's space
+    may be any, without a copy of its agreement.
     """
     import torch
 
     from repshare.client import Client
+    from repshare.learning.common.learner import CommonLearner
     from repshare.learning.randomness import derive
     from repshare.methods import CA, CS, IL, RS
     from repshare.party.party import agree, load_party
     from repshare.party.state import read_secret
     from repshare.party.twins import without_others
-    from repshare.spaces.agreement import read_common
+    from repshare.spaces.agreement import check_usual, read_common
 
     if work.threads is not None:
         torch.set_num_threads(work.threads)
@@ -97,7 +100,7 @@ def make_client(
     common = party.common if task is None else agree(party, task)
     policy = _merge_policies(party, policy, 1 if task is None else task.minimum_count)
     together, by_itself = (RS, IL) if common is None else (CS, CA)
-    return Client(
+    client = Client(
         party.model,
         party.data,
         name=name,
@@ -112,6 +115,9 @@ def make_client(
         norm_bound=math.inf if task is None else task.norm_bound,
         secret=None if folder is None else read_secret(folder),
     )
+    if isinstance(client.learner, CommonLearner) and not (party.common or party.accept_space or accept_space):
+        check_usual(client.learner.unusual())
+    return client
 
 
 def make_task(client: "Client", **values: Any) -> "Task":

@@ -39,6 +39,8 @@ class ConnectionOptions:
     """This client's certificate, if the relay asks for one (PEM)."""
     key: Path | None = None
     """The private key of --cert (PEM)."""
+    accept_space: bool = False
+    """Take part in the task's common space without --agreement, also where this package would choose another one."""
     plain_http: bool = False
     """Send the token over http without TLS, also to other machines. Use this only inside a secure network."""
     timeout: float = 10.0
@@ -122,8 +124,9 @@ def join(
     show_log(console, LOG, level=logging.INFO)
     with closing(_connect(url, connection)) as exchange:
         membership = exchange.describe()
-        folder = choose_folder(work, membership.task, membership.client)
-        client = make_client(party, membership.client, work, policy, membership.agreed, folder=folder)
+        folder, task = choose_folder(work, membership.task, membership.client), membership.agreed
+        accepted = connection.accept_space
+        client = make_client(party, membership.client, work, policy, task, folder=folder, accept_space=accepted)
         group = _secure(exchange, membership, secure, client.policy) if secure.group else None
         client.exchange = group or exchange
         if group is not None and client.policy.noise_shares > 1:

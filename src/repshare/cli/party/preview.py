@@ -38,12 +38,22 @@ def show_preview(
         say(console, f"{vectors} ({shown['precision']}), their classes and counts: {size}")
     say(console, f"Each is an average of representations: {shown['representation']}")
     if "agreement" in shown:
-        told = ", ".join(f"{name} {value}" for name, value in shown["agreement"].items() if value not in (None, []))
-        say(console, f"The clients agree on: {told}")
+        agreed = {name: str(value)[:60] for name, value in shown["agreement"].items() if value not in (None, [])}
+        say(console, f"The clients agree on: {', '.join(f'{name} {value}' for name, value in agreed.items())}")
+        _show_space(shown, console)
         say(console, f"{shown['held_out']} samples are held out: nothing of them leaves in any form.")
     say(console, f"Nothing else leaves but {'; and '.join(also)}. Nothing has been sent now.")
     for warning in list_warnings(client):
         say(console, warning, "yellow")
+
+
+def _show_space(shown: Mapping[str, Any], console: Console) -> None:
+    from repshare.spaces.agreement import tell_unusual
+    from repshare.spaces.inspection import Findings
+
+    differs = tell_unusual(shown["unusual"])
+    say(console, f"Not this package's own choice of a space: {differs}" if differs else "The space is the usual one.")
+    say(console, f"Tried on your samples: {Findings(**shown['tried'])}")
 
 
 def list_warnings(client: "Client") -> list[str]:

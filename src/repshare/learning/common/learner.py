@@ -32,6 +32,8 @@ from repshare.learning.training import Learner
 from repshare.sharing.representations import may_share
 from repshare.spaces import Backbone
 from repshare.spaces.agreement import Common
+from repshare.spaces.algebra import to_numpy
+from repshare.spaces.inspection import Findings, check, inspect
 
 FEWEST_HELD = 10  # fewer held-out samples tell nothing
 SLACK = 1.001  # for what fp32 makes of a length
@@ -69,7 +71,8 @@ class CommonLearner(Learner):
         self.common, self.space_name = common, common.name
         super().__init__(model, samples, policy, seed=seed, **given)
         started = time.perf_counter()
-        _check_range(common, samples, self.name)
+        if common.inputs is not None:
+            common.check_range(*_find_span(samples, self.name), self.name)
         # With a budget each sample by itself: the last bits of a vector may depend on the others of its batch.
         vectors, spared = embed(common, samples, EVALUATION_BATCH if policy.epsilon is None else 1)
         labels = samples.labels.to(samples.device)
@@ -82,6 +85,9 @@ class CommonLearner(Learner):
         if not alone and len(held) >= FEWEST_HELD:
             self.by_itself = self.dual.by_itself()
         self.preparation = time.perf_counter() - started + spared
+        hidden = alone or common.memory or policy.epsilon  # nothing leaves, or not this machine, or not without noise
+        if not (hidden or policy.share_inputs or self.made.shares_inputs):  # the last is refused anyway
+            check(self.inspect(), common.space, images=self._sees_images)
 
     def _equip(self, seed: int) -> None:
         """Do nothing: no network is trained."""
@@ -94,6 +100,25 @@ class CommonLearner(Learner):
         example, _ = samples.batch(torch.arange(min(ROWS, len(samples))))
         layers, parameters = space.size
         return Made(space.dimension, layers, parameters, passes_on(space, example))
+
+    def inspect(self) -> Findings:
+        """Return what the space makes of the samples that count in what is shared."""
+        common = self.common
+        with torch.inference_mode():
+            return inspect(
+                to_numpy(self.dual.vectors),
+                lambda inputs: to_numpy(common.space(common.prepare(inputs))),
+                lambda rows: self.samples.batch(self.used_rows[rows])[0],
+            )
+
+    def unusual(self) -> dict[str, tuple[Any, Any]]:
+        """Return what of the agreement differs from the package's own choice for these samples."""
+        span = (0.0, 0.0) if isinstance(self.common.space, Backbone) else _find_span(self.samples, self.name)
+        return self.common.unusual(*span, images=self._sees_images)
+
+    @property
+    def _sees_images(self) -> bool:
+        return np.ndim(self.samples.batch(torch.arange(1))[0]) == 4
 
     def _begin(self, vectors: Tensor, labels: Tensor, *, alone: bool) -> Dual | Discriminant:
         """Return what learns from these samples."""
@@ -207,13 +232,12 @@ def _same(one: Linear, other: Linear) -> bool:
     return one is other or all(map(torch.equal, one, other))
 
 
-def _check_range(common: Common, samples: Samples, name: str) -> None:
-    if common.inputs is None:
-        return
+def _find_span(samples: Samples, name: str) -> tuple[float, float]:
+    """Return the least and the largest of the inputs."""
     batches = [inputs for inputs, _ in samples.in_order(EVALUATION_BATCH)]
     if not all(isinstance(inputs, Tensor) for inputs in batches):
-        raise DataError(f"the task states a range of inputs; those of {name} are not one tensor")
-    common.check_range(min(float(b.min()) for b in batches), max(float(b.max()) for b in batches), name)
+        raise DataError(f"the task's inputs are one tensor; those of {name} are not")
+    return min(float(b.min()) for b in batches), max(float(b.max()) for b in batches)
 
 
 def embed(common: Common, samples: Samples, size: int = EVALUATION_BATCH) -> tuple[Tensor, float]:
