@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-import httpx
+import httpx2
 import numpy as np
 
 from relay import relay_pairs
@@ -118,7 +118,7 @@ def film(notes: Any, names: list[str]) -> None:
 def measure_document(url: str, token: str, name: str, times: int = 5) -> Answer:
     """How long an answer takes, made anew and not."""
     made, kept = [], []
-    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:
+    with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:
         for _ in range(times):
             for found in (made, kept):
                 begun = time.perf_counter()
@@ -173,7 +173,7 @@ def watching(url: str, token: str, viewers: int) -> Iterator[None]:
 def view(url: str, token: str) -> None:
     """Ask what a browser with the page asks, for ever."""
     looked, latest = 0.0, None
-    http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+    http = httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
     with http, http.stream("GET", f"/v1/tasks/{NAME}/events") as events:
         for line in events.iter_lines():
             if not line.startswith("data:") or time.monotonic() < looked + 1:

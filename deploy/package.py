@@ -19,7 +19,7 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
+import httpx2
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -186,7 +186,7 @@ def serve(repshare: str, place: Path) -> None:
             listening = relay.stdout.readline() if relay.stdout else ""
             check(" at http://" in listening, f"the relay says {listening!r}")
             url = listening.split(" at ")[1].split()[0]
-            check(httpx.get(f"{url}/healthz").status_code == 200, f"{url}/healthz does not answer")
+            check(httpx2.get(f"{url}/healthz").status_code == 200, f"{url}/healthz does not answer")
         finally:
             relay.terminate()
         check(relay.wait(PATIENCE_SECONDS) == 0, f"the relay ended with {relay.returncode}")

@@ -13,7 +13,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from repshare.errors import ConfigError
@@ -100,10 +100,10 @@ def test_a_relay_serves_there_until_it_is_interrupted(tmp_path):
     with (tmp_path / "out").open("w") as out:
         relay = start_warm([commands], cwd=tmp_path, stdout=out, stderr=out, script=ON_WINDOWS)
     try:
-        with httpx.Client() as client:
+        with httpx2.Client() as client:
 
             def healthy():
-                with suppress(httpx.TransportError):
+                with suppress(httpx2.TransportError):
                     return client.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
 
             eventually(healthy, "the relay answers")

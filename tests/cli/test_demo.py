@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-import httpx
+import httpx2
 import numpy as np
 import pytest
 
@@ -71,9 +71,9 @@ def test_four_ways_to_learn_and_one_that_sends_noise_and_is_noticed_and_removed(
     demo = start("--rounds", "8", "--common-rounds", "3", "--pace", "0.1", "--keep", "kept")
     relay, token = eventually(demo.page, "the page's address is shown").split("/#token=")
     token, task = token.split("&task=")
-    answer = httpx.get(f"{relay}/v1/tasks/{task}", headers={"Authorization": f"Bearer {token}"}, timeout=30).json()
+    answer = httpx2.get(f"{relay}/v1/tasks/{task}", headers={"Authorization": f"Bearer {token}"}, timeout=30).json()
     assert (answer["name"], answer["space"][:7]) == ("digits-CS", "patches")
-    assert "<html" in httpx.get(relay, timeout=30).text
+    assert "<html" in httpx2.get(relay, timeout=30).text
 
     assert demo.process.wait(PATIENCE_SECONDS) == 0, (demo.folder / "err").read_text()
     shown = demo.out.read_text()

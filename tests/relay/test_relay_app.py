@@ -5,7 +5,7 @@ import threading
 import time
 from types import SimpleNamespace
 
-import httpx
+import httpx2
 import numpy as np
 import pytest
 
@@ -431,8 +431,8 @@ def test_a_fault_nobody_foresaw_is_answered_and_the_log_says_where(caplog):
     app.state.service.presence = None  # a fault in the relay itself
 
     async def ask():
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return await client.get("/v1/tasks/digits/teacher?client=alice")
 
     check_problem(asyncio.run(ask()), 500)
@@ -462,7 +462,7 @@ def test_what_was_on_its_way_while_its_task_was_deleted_is_kept_nowhere(path, ag
         yield BODIES[path][5:]
 
     async def send():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as client:
             return await client.put(path, content=body())
 
     check_problem(asyncio.run(send()), 404, "deleted in the meantime" if again else "there is no task")
@@ -485,7 +485,7 @@ def test_who_sends_too_much_at_once_is_asked_to_come_again(monkeypatch):
         yield whole[-1:]
 
     async def send():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as http:
 
             def publish(client, content):
                 return http.put(f"/v1/tasks/digits/clients/{client}/release", content=content)
@@ -518,7 +518,7 @@ def test_how_many_stand_is_worked_out_once_for_all_who_ask():
     board.accept_all([(f"client {number}", release(classes=range(10))) for number in range(500)])
 
     async def ask():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as client:
 
             async def shown(limit):
                 answer = (await client.get("/v1/tasks/digits/status", params={"limit": limit})).json()

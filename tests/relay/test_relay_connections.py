@@ -8,7 +8,7 @@ import threading
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from repshare.relay.service import MOST_WAITS
@@ -105,7 +105,7 @@ def test_names_of_files_that_strangers_make_up_are_not_kept(tmp_path):
     with start_relay(tmp_path, cold=True) as relay, closing(http.client.HTTPConnection(relay.url[7:])) as connection:
         before = 0.0
         for number in range(1500):
-            connection.request("GET", f"/static/{number}{'x' * 50_000}")  # httpx takes far longer to look at the name
+            connection.request("GET", f"/static/{number}{'x' * 50_000}")  # httpx2 takes longer to look at the name
             with connection.getresponse() as answer:
                 assert answer.read()
             assert answer.status == 404
@@ -146,7 +146,7 @@ def test_one_token_cannot_take_all_files_by_waiting(tmp_path):
         wait = (
             f"GET /v1/tasks/digits/news?since=0&wait=60 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {mallory}\r\n\r\n"
         )
-        with ExitStack() as stack, httpx.Client(base_url=line.group(1), timeout=30) as http:
+        with ExitStack() as stack, httpx2.Client(base_url=line.group(1), timeout=30) as http:
             place = ("127.0.0.1", http.base_url.port)
             waiting = [
                 stack.enter_context(closing(socket.create_connection(place, 20, ("127.0.0.2", 0)))) for _ in range(400)
@@ -197,5 +197,5 @@ def ask_shortly(relay, path, token):
             "GET", f"/v1/tasks/digits/{path}", headers={"Authorization": f"Bearer {token}"}, timeout=1
         ) as answer:
             return answer.status_code if answer.status_code != 200 else None
-    except httpx.ReadTimeout:
+    except httpx2.ReadTimeout:
         return None

@@ -14,7 +14,7 @@ import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 import trustme
 
@@ -200,9 +200,9 @@ def test_tls_serves_those_who_trust_the_authority(tmp_path, certificates):
         assert relay.url.startswith("https://")
         assert relay.publish("alice", release(), token).status_code == 200
         assert container_finds_well(relay)
-        with pytest.raises(httpx.ConnectError), httpx.Client() as untrusting:
+        with pytest.raises(httpx2.ConnectError), httpx2.Client() as untrusting:
             untrusting.get(f"{relay.url}/healthz")
-        with pytest.raises(httpx.HTTPError), httpx.Client() as plain:
+        with pytest.raises(httpx2.HTTPError), httpx2.Client() as plain:
             plain.get(f"http://127.0.0.1:{relay.port}/healthz")
 
 
@@ -214,7 +214,7 @@ def test_with_a_client_authority_only_its_clients_get_in(tmp_path, certificates)
         assert relay.ask("GET", "/healthz").status_code == 200
         assert relay.ask("GET", "/v1/me").status_code == 401  # the certificate does not replace the token
         unknown = ssl.create_default_context(cafile=certificates / "ca.pem")
-        with pytest.raises(httpx.HTTPError), httpx.Client(verify=unknown) as client:
+        with pytest.raises(httpx2.HTTPError), httpx2.Client(verify=unknown) as client:
             client.get(f"{relay.url}/healthz")
 
 
@@ -452,7 +452,7 @@ def test_it_is_not_well_when_its_file_cannot_be_written(tmp_path):
     full = Process("relay", "serve", "--port", 0, cwd=tmp_path, name="full")
     try:
         url = eventually(lambda: find_url(full), "the relay listens")
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as http:
+        with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as http:
             assert http.get("/healthz").status_code == 200
             pid = full.process.pid
             size = (tmp_path / "relay.db-wal").stat().st_size

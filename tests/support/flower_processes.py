@@ -8,7 +8,7 @@ import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from support.processes import eventually
 from support.redis_servers import find_port
@@ -105,8 +105,8 @@ class Flower:
                 process.wait()
 
     def _is_up(self):
-        with suppress(httpx.HTTPError):
-            return httpx.get(f"http://127.0.0.1:{self.port}/health", trust_env=False).is_success
+        with suppress(httpx2.HTTPError):
+            return httpx2.get(f"http://127.0.0.1:{self.port}/health", trust_env=False).is_success
 
 
 @contextmanager

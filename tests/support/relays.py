@@ -6,7 +6,7 @@ import signal
 import time
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 
-import httpx
+import httpx2
 import numpy as np
 
 from repshare.cli.main import main
@@ -39,7 +39,7 @@ class Relay(RelayProcess):
     def __init__(self, folder, *options, port=0, popen=None, cold=False, **http):
         super().__init__(folder, *options, port=port, popen=popen, cold=cold)
         self.folder = folder
-        self.http = httpx.Client(base_url=self.url, timeout=30, **http)
+        self.http = httpx2.Client(base_url=self.url, timeout=30, **http)
 
     def ask(self, method, path, token=None, **request):
         headers = request.pop("headers", {}) | ({"Authorization": f"Bearer {token}"} if token else {})

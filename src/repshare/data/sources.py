@@ -127,18 +127,18 @@ def _online() -> Iterator[Path]:
 
 def download(url: str, checksum: str, into: Path, *, progress: bool) -> Path:
     """Fetch a file whose checksum (`md5:…`) is known. DataError says why it could not be downloaded."""
-    import httpx
+    import httpx2
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     host, file = urlsplit(url).hostname, into / Path(urlsplit(url).path).name
-    plain, timeout = {"Accept-Encoding": "identity"}, httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+    plain, timeout = {"Accept-Encoding": "identity"}, httpx2.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
     digest = hashlib.md5(usedforsecurity=False)
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
     bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not progress)
     try:
         with (
-            httpx.stream("GET", url, headers=plain, timeout=timeout, follow_redirects=True) as answer,
+            httpx2.stream("GET", url, headers=plain, timeout=timeout, follow_redirects=True) as answer,
             bar,
             file.open("wb") as out,
         ):
@@ -148,9 +148,9 @@ def download(url: str, checksum: str, into: Path, *, progress: bool) -> Path:
                 out.write(chunk)
                 digest.update(chunk)
                 bar.update(task, completed=answer.num_bytes_downloaded)
-    except httpx.HTTPStatusError as error:
+    except httpx2.HTTPStatusError as error:
         raise DataError(f"{host}: HTTP {error.response.status_code}") from error
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         raise DataError(f"{host}: {type(error).__name__}") from error
     if f"md5:{digest.hexdigest()}" != checksum:
         file.unlink()

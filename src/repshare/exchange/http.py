@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 from repshare.errors import ConfigError, ExchangeError, Malformed, Outdated, Refused, Unreachable
 from repshare.files import explain_errors
@@ -44,7 +44,7 @@ class Reply(NamedTuple):
     """An answer that is no error."""
 
     status: int
-    headers: httpx.Headers
+    headers: httpx2.Headers
     body: bytes
 
     def json(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Connection:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         # A proxy named in the environment sees nothing of https; of plain http it would see the token.
-        self._http = httpx.Client(headers=headers, verify=_tls(ca, cert) if secure else False, trust_env=secure)
+        self._http = httpx2.Client(headers=headers, verify=_tls(ca, cert) if secure else False, trust_env=secure)
 
     def __repr__(self) -> str:
         return f"Connection({self.url!r})"
@@ -155,12 +155,12 @@ class Connection:
             raise ERRORS.get(reply.status, Refused)(self._reason(reply))
         return reply
 
-    def _try(self, request: httpx.Request, left: float, wait: float, longest: int) -> Reply:
+    def _try(self, request: httpx2.Request, left: float, wait: float, longest: int) -> Reply:
         """Try once. Raises _TemporaryFailure if another try may succeed."""
         limit = min(self.timeout, max(left, LAST_TRY_SECONDS))
-        request.extensions["timeout"] = httpx.Timeout(limit, read=limit + wait).as_dict()
+        request.extensions["timeout"] = httpx2.Timeout(limit, read=limit + wait).as_dict()
         request.extensions["trace"] = self._remember_stream
-        # httpx limits each read from the network alone: a byte now and then would keep it reading for days.
+        # httpx2 limits each read from the network alone: a byte now and then would keep it reading for days.
         late = threading.Event()
         hanging_up = threading.Timer(max(left, limit) + wait, self._hang_up, [late])
         hanging_up.daemon = True
@@ -168,7 +168,7 @@ class Connection:
         try:
             with contextlib.closing(self._http.send(request, stream=True)) as response:
                 reply = Reply(response.status_code, response.headers, self._read(response, longest))
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             if late.is_set():
                 raise _TemporaryFailure("the reply takes too long") from error
             # A certificate that is not trusted now will not be at the next try.
@@ -190,7 +190,7 @@ class Connection:
             with contextlib.suppress(OSError):  # it has ended by itself
                 socket.socket.shutdown(self._stream.get_extra_info("socket"), socket.SHUT_RDWR)
 
-    def _read(self, response: httpx.Response, longest: int) -> bytes:
+    def _read(self, response: httpx2.Response, longest: int) -> bytes:
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise Malformed("the reply is compressed, which was not asked for")
         read = bytearray()
@@ -259,10 +259,10 @@ def _tls(ca: Path | None, cert: tuple[Path, Path] | None) -> ssl.SSLContext:
     return context
 
 
-def _retry_after(headers: httpx.Headers) -> float | None:
+def _retry_after(headers: httpx2.Headers) -> float | None:
     given = headers.get("Retry-After", "")
     return min(float(given), LONGEST_AFTER_SECONDS) if given.isdecimal() and len(given) < 7 else None
 
 
-def _media_type(headers: httpx.Headers) -> str:
+def _media_type(headers: httpx2.Headers) -> str:
     return str(headers.get("Content-Type", "")).partition(";")[0].strip().lower()

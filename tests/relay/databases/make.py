@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 import numpy as np
 
 from repshare.sharing.representations import Release, Representations
@@ -39,7 +39,7 @@ def main():
     relay = subprocess.Popen([*COMMAND, "serve", "--port", "8765"], stdout=subprocess.PIPE, text=True)
     relay.stdout.readline()
     headers = {name: {"Authorization": f"Bearer {token}"} for name, token in tokens.items()}
-    with httpx.Client(base_url="http://127.0.0.1:8765/v1/tasks/digits") as http:
+    with httpx2.Client(base_url="http://127.0.0.1:8765/v1/tasks/digits") as http:
         for round in (1, 2):
             for name, value in (("alice", 0.25), ("bob", -0.5)):
                 body = release(round, value * round)

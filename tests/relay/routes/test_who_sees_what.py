@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 from types import SimpleNamespace
 
-import httpx
+import httpx2
 import numpy as np
 import pytest
 import torch
@@ -338,7 +338,7 @@ def test_with_tls_who_sits_in_between_sees_neither_token_nor_name_nor_numbers(tm
     with made as relay, Tap(relay.port) as tap:
         url = f"https://127.0.0.1:{tap.port}"
         headers = {"Authorization": f"Bearer {tokens[SOUTH]}"}
-        with httpx.Client(base_url=url, verify=ssl.create_default_context(cafile=files["authority"])) as http:
+        with httpx2.Client(base_url=url, verify=ssl.create_default_context(cafile=files["authority"])) as http:
             assert http.put(f"{path(SOUTH)}/release", content=body, headers=headers).status_code == 200
     passed = bytes(tap.passed)
     assert len(passed) > len(body)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
+import httpx2
 import torch
 
 from repshare.cli.demo.options import MALLORY, DemoOptions
@@ -171,8 +171,8 @@ class Collaboration:
         """Return whether mallory has published, and note what the relay's status says of it."""
         address = f"{self.url}/v1/tasks/{self.tasks['CS']}/status"
         try:
-            answer = httpx.get(address, headers={"Authorization": f"Bearer {self._token}"}, timeout=START_SECONDS)
-        except httpx.HTTPError:  # if the relay has ended, that is said next
+            answer = httpx2.get(address, headers={"Authorization": f"Bearer {self._token}"}, timeout=START_SECONDS)
+        except httpx2.HTTPError:  # if the relay has ended, that is said next
             return False
         found = {shown["name"]: shown for shown in answer.raise_for_status().json()["shown"]}.get(MALLORY)
         if found is not None and found["outlier"] and self._strangeness is None:
