@@ -16,7 +16,7 @@ def test_more_samples_allow_more_numbers_and_none_allow_none():
 
 
 def test_more_classes_allow_fewer_numbers_each():
-    assert [exposure.most_numbers(1200, classes) for classes in (2, 10, 100)] == [150, 30, 3]
+    assert [exposure.most_numbers(1200, classes) for classes in (2, 10, 100)] == [75, 15, 1]
 
 
 def test_the_nearest_measurement_is_the_one_that_a_message_names():
