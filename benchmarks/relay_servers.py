@@ -110,8 +110,7 @@ def start_relay(
         database = open_database(place)
         tokens = fill(database, clients, work)
         database.close()
-        where = "--redis" if place.startswith("redis:") else "--db"
-        command = [sys.executable, "-m", "repshare", "relay", "serve", where, place, "--port", str(port)]
+        command = [sys.executable, "-m", "repshare", "relay", "serve", "--db", place, "--port", str(port)]
         command += ["--rate", str(rate)]
     with _process(command, folder) as pid:
         _wait_for(port)

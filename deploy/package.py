@@ -49,7 +49,7 @@ EXTRAS = {
         {f"compare {SMALL}": "learn", "relay serve": "relay", "keys new a.key": "peer"},
         not_there="torch",
     ),
-    "relay": Extra((TASK, "relay check"), {f"compare {SMALL}": "learn", "relay check --redis redis://x": "redis"},
+    "relay": Extra((TASK, "relay check"), {f"compare {SMALL}": "learn", "relay check --db redis://x": "redis"},
                    "repshare.relay.server", "torch"),
     "learn": Extra((f"compare {SMALL} --name x", "report runs/x"), {"relay serve": "relay", "keys new a.key": "peer"}),
     "sklearn": Extra(("--version",), {f"compare {SMALL}": "learn"}, "repshare.party.estimator", "torch"),

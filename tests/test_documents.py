@@ -62,7 +62,7 @@ def test_the_example_of_a_comparison_is_the_simulation_pages_and_runs(tmp_path):
 
 def test_the_example_of_ones_own_data_and_model_runs(tmp_path):
     own = ROOT / "examples/own.py"
-    arguments = ["--dataset", f"{own}:data", "--model", f"{own}:model", "--rounds", "5", "--inline"]
+    arguments = ["--dataset", f"{own}:data", "--model", f"{own}:model", "--rounds", "5", "--workers", "0"]
     done = run_warm("compare", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
@@ -74,7 +74,7 @@ def test_the_examples_of_ones_own_method_run_as_they_say(example, most_lines, tm
     (command,) = re.findall(r"^repshare (compare .*)$", path.read_text(), re.MULTILINE)
     assert f"examples/{example}" in command
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    small = ["--dataset", "digits", "--clients", "2", "--rounds", "2", "--samples", "100", "--inline"]
+    small = ["--dataset", "digits", "--clients", "2", "--rounds", "2", "--samples", "100", "--workers", "0"]
     done = run_warm(*command.split(), *small, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert example.partition(":")[2] in done.stdout

@@ -62,7 +62,7 @@ def test_nothing_imports_a_module_at_its_top_that_windows_lacks():
 
 ON_WINDOWS = str(ROOT / "tests/support/on_windows.py")
 SMALL = ["--dataset", "digits", "--clients", "2", "--rounds", "1", "--samples", "40"]
-TINY = [*SMALL, "--methods", "IL", "RS", "--inline", "--name", "x"]
+TINY = [*SMALL, "--methods", "IL", "RS", "--workers", "0", "--name", "x"]
 JOIN = ["join", "http://127.0.0.1:1", "--party", f"{ROOT / 'examples/party.py'}:alice", "--dry-run"]
 COMMANDS = {  # and what they say
     "compare": (["compare", *TINY], "runs/x/records.jsonl"),

@@ -181,7 +181,7 @@ class Setting:
     norm_bound: float = 1000.0
     """Representations longer than this are refused. Those of the built-in models are never longer than √d'."""
     weighted: bool = True
-    """A client's class mean counts by its number of samples. With --no-weighted, all clients count the same."""
+    """A client's class mean counts by its number of samples. If false, all clients count the same."""
     aggregation: Aggregation = "mean"
     """How the class means of clients are combined. median, trimmed and geometric tolerate a few dishonest clients."""
     attackers: float = 0.0
@@ -220,9 +220,9 @@ class Setting:
     In each round a client learns from M↓ neighbours, chosen at random; the global means are the average of theirs.
     complete: all clients are connected. ring: every client has two neighbours.
     regular: every client has --degree neighbours, chosen at random.
-    random: two clients are connected with probability --link-chance.
+    random: two clients are connected with probability link_chance.
     star: every client is connected to the first one only.
-    small_world: a ring with --degree neighbours, and each link rewired with probability --link-chance.
+    small_world: a ring with --degree neighbours, and each link rewired with probability link_chance.
     Default: a relay."""
     degree: int = 4
     """regular, small_world: number of neighbours of a client."""
@@ -234,7 +234,7 @@ class Setting:
     device: str = "cpu"
     """PyTorch device on which models are trained. auto: a GPU (cuda, mps) if there is one, else cpu."""
     method_options: tuple[str, ...] = ()
-    """Options of methods, as METHOD.option=value. The list of methods above shows those of the methods given."""
+    """Options of methods, as METHOD.option=value. `repshare methods NAME` shows them."""
     policy: Policy = field(default_factory=Policy)
     """Every client's policy."""
 

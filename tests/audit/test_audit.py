@@ -188,7 +188,7 @@ def test_likeness_is_that_of_a_plain_loop():
 
 
 def test_the_command_writes_its_figures_and_says_what_it_found(tmp_path, capsys):
-    small = ["--class-sizes", "6", "--n-avgs", "2", "--epsilons", "8", "--trials", "100", "--epochs", "1"]
+    small = ["--class-sizes", "6", "--n-avgs", "2", "--epsilons", "8", "--trials", "100"]
     main(
         [
             "privacy",
@@ -196,8 +196,6 @@ def test_the_command_writes_its_figures_and_says_what_it_found(tmp_path, capsys)
             "--dataset",
             "digits",
             *small,
-            "--releases",
-            "1",
             "--output",
             str(tmp_path / "a"),
             "--json",

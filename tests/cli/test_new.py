@@ -8,7 +8,7 @@ from nbclient import NotebookClient
 from support.processes import run
 from support.warm import run_warm
 
-SMALL = ["--clients", "2", "--rounds", "2", "--samples", "100", "--inline"]
+SMALL = ["--clients", "2", "--rounds", "2", "--samples", "100", "--workers", "0"]
 
 
 def commands(readme):

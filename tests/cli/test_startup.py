@@ -56,7 +56,7 @@ def within(modules, packages):
 
 
 def test_rounds_of_all_usual_methods_import_no_plots_no_compiler_and_no_other_packages(tmp_path):
-    done = run(WATCHED, "--inline", cwd=tmp_path)
+    done = run(WATCHED, "--workers", "0", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     brought, loaded = map(set, json.loads((tmp_path / "modules.json").read_text()))
     assert "repshare.simulation.rounds" in loaded
@@ -73,7 +73,7 @@ def test_a_worker_imports_nothing_else_either():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     brought, loaded = map(set, json.loads(done.stdout))
     assert "repshare.simulation.workers" in loaded
-    assert within(loaded, (*NEVER, "rich", "tyro")) == set()
+    assert within(loaded, (*NEVER, "argparse", "rich")) == set()
     assert within(loaded - brought, NOT_BY_US) == set()
 
 
@@ -90,7 +90,7 @@ def test_workers_begin_to_start_before_pytorch_is_imported(tmp_path):
 
 
 def test_what_the_figures_need_is_missed_before_the_training_not_after_it(tmp_path):
-    done = run(WITHOUT_MATPLOTLIB, "--inline", cwd=tmp_path)
+    done = run(WITHOUT_MATPLOTLIB, "--workers", "0", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("repshare: this needs matplotlib, which is not installed: ")
     assert list(tmp_path.iterdir()) == []

@@ -241,7 +241,7 @@ def test_the_command_leaves_out_what_does_not_suit_text(tmp_path, capsys, monkey
     from repshare.cli.main import main
 
     monkeypatch.chdir(tmp_path)
-    main(["compare", "--dataset", "colour_names", "--rounds", "1", "--clients", "2", "--inline", "--json"])
+    main(["compare", "--dataset", "colour_names", "--rounds", "1", "--clients", "2", "--workers", "0", "--json"])
     told = capsys.readouterr()
     assert set(json.loads(told.out)["methods"]) == {"CL", "IL", "FL", "FD", "RS"}
     assert "CA and CS are left out" in told.err
@@ -278,5 +278,5 @@ def test_the_commands_in_the_documents_work_as_they_stand(tmp_path, monkeypatch,
     commands = re.findall(r"^repshare (compare .*)$", section, re.MULTILINE)
     assert len(commands) == 5
     for command in commands:
-        main([*shlex.split(command), "--rounds", "1", "--methods", "IL", "CS", "--inline", "--json"])
+        main([*shlex.split(command), "--rounds", "1", "--methods", "IL", "CS", "--workers", "0", "--json"])
         assert set(json.loads(capsys.readouterr().out)["methods"]) == {"IL", "CS"}

@@ -347,7 +347,7 @@ def test_offline_with_nothing_kept_every_way_tried_is_listed_with_advice(empty_c
     ]
     assert "REPSHARE_OFFLINE is set" in lines[3]
     assert "REPSHARE_OFFLINE is set" in lines[4]
-    assert "--data-folder" in lines[5]
+    assert "repshare data fetch mnist --folder FOLDER" in lines[5]
     assert not empty_cache.exists()
 
 

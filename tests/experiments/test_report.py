@@ -48,7 +48,9 @@ def finished(tmp_path_factory):
     """A real small comparison."""
     folder = tmp_path_factory.mktemp("runs")
     options = ("--dataset", "digits", "--clients", "2", "--samples", "60", "--rounds", "3", "--eval-every", "1")
-    done = repshare("compare", *options, "--methods", "IL", "RS", "--seeds", "2", "--inline", "--name", "a", cwd=folder)
+    done = repshare(
+        "compare", *options, "--methods", "IL", "RS", "--seeds", "2", "--workers", "0", "--name", "a", cwd=folder
+    )
     assert done.returncode == 0, done.stderr
     return folder / "runs" / "a"
 

@@ -278,7 +278,7 @@ def test_heads_of_different_networks_are_averaged_but_layers_are_not(splits, inl
 
 @pytest.mark.parametrize("method", STEPPING)
 def test_a_server_that_steps_needs_weights_to_begin_with(method, splits, inline):
-    with pytest.raises(ConfigError, match="leave --independent-starts out"):
+    with pytest.raises(ConfigError, match="leave independent_starts out"):
         next(simulate(Run(method, 0, replace(SMALL, independent_starts=True)), splits, inline))
 
 

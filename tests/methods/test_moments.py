@@ -242,7 +242,7 @@ def test_what_cannot_work_is_refused(digits, splits):
         METHODS["AFL"].adapt(Policy(peers=("c1",)))
     with pytest.raises(ConfigError, match="epsilon"):
         METHODS["FED3R"].adapt(Policy(epsilon=1.0))
-    with pytest.raises(ConfigError, match="--independent-starts"):
+    with pytest.raises(ConfigError, match="independent_starts"):
         METHODS["CCVR"].serve(COMMON.task(10), None, METHODS["CCVR"].options)
     with pytest.raises(ConfigError, match="AFL has none"):
         next(simulate(Run("AFL", 0, replace(SMALL, attackers=0.4, attack="flip")), splits, Inline()))

@@ -305,7 +305,7 @@ def test_what_does_not_fit_is_refused_and_late_messages_count_for_nothing(digits
     for word, why in (("per_round=0", "per_round must be"), ("pretrain_epochs=-1", "pretrain_epochs must be")):
         with pytest.raises(ConfigError, match=why):
             find_method("FEDMD", Setting(method_options=(f"FEDMD.{word}",)))
-    with pytest.raises(ConfigError, match="leave --independent-starts out"):
+    with pytest.raises(ConfigError, match="leave independent_starts out"):
         METHODS["FEDDF"].serve(Task(10, 84), None, METHODS["FEDDF"].options)
 
 

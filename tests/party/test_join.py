@@ -399,8 +399,10 @@ def test_joining_from_the_command_line(folder, relay, capsys, party):
     assert "the model has 10 classes and d' = 50, but the task digits has 10 classes and d' = 84" in said
     assert not Path("repshare-digits-bob").exists()
 
-    by_name = arguments(relay.url, "bob", "--rounds", 1, "--peers", "alice")
-    assert "the task digits hands out nothing by name: leave --peers out" in run(capsys, *by_name, expect=2).err
+    made = "LeNet5(), (torch.zeros(4, 1, 8, 8), torch.arange(4))"
+    choosy = party(f"return Party({made}, policy=Policy(peers=('alice',)))")
+    said = run(capsys, "join", relay.url, "--party", choosy, "--token-file", "bob.token", "--rounds", 1, expect=2).err
+    assert "the task digits hands out nothing by name: leave peers out" in said
     assert not Path("repshare-digits-bob").exists()
 
     Path("alice.token").write_text("rs_0_wrong\n")

@@ -217,7 +217,6 @@ def test_a_space_that_is_a_module_of_ones_own_is_not_traced(here):
     ("words", "said"),
     [(["export", "model", "--to", "x.h5"], "must end in .pt, .onnx, .safetensors"),
      (["export", "model", "--to", "x.onnx"], "ONNX holds the computation: give --party file.py:function"),
-     (["export", "model", "--to", "x.pt", "--what", "classifier"], "model has no classifier: leave --what out"),
      (["export", "nothing", "--to", "x.pt"], "nothing is no state folder of join or peer"),
      (["export", "model", "--to", "x.pt", "--party", "own.py:another"], "the weights in model are not of Sequential"),
      (["predict", "model"], "give --input, or a --party with test data"),

@@ -300,7 +300,7 @@ def test_strangers_cannot_hide_in_the_log_what_a_client_does(tmp_path):
 def test_paths_and_addresses_are_told_to_the_log_alone(tmp_path):
     redis = Redis(tmp_path)
     try:
-        place = ("--redis", redis.url, "--insecure", "--task", "digits", *DIGITS)
+        place = ("--db", redis.url, "--insecure", "--task", "digits", *DIGITS)
         with start_relay(tmp_path, *place) as relay:
             redis.stop()
             time.sleep(0.6)

@@ -35,7 +35,7 @@ def is_ahead(relay, name):
 
 @pytest.mark.parametrize("place", ["sqlite", "redis"])
 def test_a_clock_that_was_once_ahead_does_not_stop_releases_from_growing_old(tmp_path, clock, place, request):
-    where = ("--redis", request.getfixturevalue("redis_url")) if place == "redis" else ("--db", "relay.db")
+    where = ("--db", request.getfixturevalue("redis_url")) if place == "redis" else ("--db", "relay.db")
     clock(YEAR)
     with start_relay(tmp_path, *where, *TASK) as relay:
         relay.publish("early", release())

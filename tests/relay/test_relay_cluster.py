@@ -24,7 +24,7 @@ def test_a_task_is_on_one_primary_and_tasks_are_on_all_of_them(redis_cluster, cl
 
 def test_an_address_that_does_not_fit_the_servers_is_refused_with_what_to_do(redis_cluster, tmp_path):
     node = redis_cluster.nodes[0]
-    told = repshare("relay", "serve", "--redis", node.url, "--port", 0, "--insecure", cwd=tmp_path, expect=2)
+    told = repshare("relay", "serve", "--db", node.url, "--port", 0, "--insecure", cwd=tmp_path, expect=2)
     assert "begins with redis+cluster://" in told
     database = open_database(f"{redis_cluster.url}?replicas=2")
     with pytest.raises(ConfigError, match="has 1 replicas: with replicas=2 nothing could be written"):

@@ -104,7 +104,7 @@ def test_all_commands_work_while_the_relay_runs(tmp_path):
         (["tasks", "export", "digits", "none/file"], "none/file cannot be written: No such file or directory"),
         (["tasks", "import", "none"], "none cannot be read"),
         (["tasks", "import", "relay.db"], "not a message of repshare's"),
-        (["tasks", "list", "--redis", "redis://127.0.0.1:1/0"], "Redis"),
+        (["tasks", "list", "--db", "redis://127.0.0.1:1/0"], "Redis"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(tmp_path, monkeypatch, capsys, arguments, words):
@@ -121,10 +121,10 @@ def test_what_makes_no_sense_is_one_line(tmp_path, monkeypatch, capsys, argument
 
 def test_an_address_with_a_password_comes_from_the_environment(tmp_path, redis_url, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("REPSHARE_REDIS", redis_url)
+    monkeypatch.setenv("REPSHARE_DB", redis_url)
     main(["relay", "tasks", "create", "digits", "--classes", "10", "--dimension", "8"])
     assert not list(tmp_path.iterdir())
-    for where in (["--redis", redis_url], []):
+    for where in (["--db", redis_url], []):
         main(["relay", "tasks", "list", *where])
         assert "digits" in capsys.readouterr().out
     with pytest.raises(SystemExit):
@@ -133,7 +133,7 @@ def test_an_address_with_a_password_comes_from_the_environment(tmp_path, redis_u
     with pytest.raises(SystemExit):
         main(["relay", "tasks", "list", "--help"])
     assert redis_url not in capsys.readouterr().out
-    monkeypatch.setenv("REPSHARE_REDIS", "tcp://:s3cret@10.0.0.5")
+    monkeypatch.setenv("REPSHARE_DB", "tcp://:s3cret@10.0.0.5")
     with pytest.raises(SystemExit):
         main(["relay", "tasks", "list"])
     told = capsys.readouterr().err
@@ -180,7 +180,6 @@ def test_the_environment_names_the_database_and_messages_say_which_was_read(tmp_
         (["revoke", "carol", "--task", "digits"], f"carol has no token in digits ({tmp_path / 'mine.db'})"),
         (["withdraw", "carol", "--task", "digits"], f"carol has published nothing in digits ({tmp_path / 'mine.db'})"),
         (["tasks", "list", "--db", "other.db"], f"there is no database {tmp_path / 'elsewhere' / 'other.db'}"),
-        (["tasks", "list", "--db", "a.db", "--redis", "redis://:pw@h"], "--db and --redis are both given"),
     ):
         with pytest.raises(SystemExit):
             main(["relay", *arguments])
@@ -188,7 +187,7 @@ def test_the_environment_names_the_database_and_messages_say_which_was_read(tmp_
     monkeypatch.setenv("REPSHARE_REDIS", "redis://:s3cret@127.0.0.1:1/0")
     with pytest.raises(SystemExit):
         main(["relay", "tasks", "list"])
-    assert "REPSHARE_DB and REPSHARE_REDIS are both given" in capsys.readouterr().err
+    assert "REPSHARE_REDIS is not read any more: rename it to REPSHARE_DB" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["relay", "tasks", "list", "--help"])
     assert "REPSHARE_DB" in capsys.readouterr().out

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from repshare.cli.main import COMMANDS, CommandGroup
-from repshare.cli.parsing.arguments import check_arguments
-from repshare.cli.relay.database import AUDIT_VARIABLE, FILE_VARIABLE
+from repshare.cli.parsing import Parser
+from repshare.cli.relay.database import AUDIT_VARIABLE, VARIABLE
 from repshare.relay.app import make_app
 from repshare.relay.options import RelayOptions
 from repshare.stores import MemoryDatabase
@@ -21,7 +21,7 @@ KUBERNETES = {each["kind"]: each for each in yaml.safe_load_all((DEPLOY / "kuber
 SERVICE = COMPOSE["services"]["relay"]
 POD = KUBERNETES["StatefulSet"]["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
-VARIABLES = {FILE_VARIABLE, AUDIT_VARIABLE}
+VARIABLES = {VARIABLE, AUDIT_VARIABLE}
 
 
 def check(command):
@@ -31,7 +31,7 @@ def check(command):
     chosen = CommandGroup("", COMMANDS)
     while isinstance(chosen, CommandGroup):
         chosen = chosen.commands[words.pop(0)]
-    check_arguments("repshare", chosen.load(), words)
+    Parser(" ".join(command[1 : len(command) - len(words)]), chosen.load()).parse_args(words)
     return dict(zip(words, [*words[1:], ""], strict=True))
 
 
@@ -56,7 +56,7 @@ def test_ports_paths_and_variables_fit_together():
     assert SERVICE["ports"] == ["127.0.0.1:8000:8000"], "beyond this machine it needs TLS"
     assert SERVICE["environment"].keys() == KUBERNETES["ConfigMap"]["data"].keys() == VARIABLES
     for variables in (SERVICE["environment"], KUBERNETES["ConfigMap"]["data"]):
-        assert Path(variables[FILE_VARIABLE]).parent == Path("/data")
+        assert Path(variables[VARIABLE]).parent == Path("/data")
     assert "VOLUME /data" in IMAGE
     assert [volume.split(":")[1] for volume in SERVICE["volumes"]] == ["/data"]
     (port,) = CONTAINER["ports"]

@@ -67,7 +67,7 @@ def test_nothing_acknowledged_is_lost_with_a_primary_where_replicas_are_waited_f
     try:
         primary, replica = cluster.pair_of(REGISTRY)
         careful, careless = create_two(cluster, primary)
-        address = ("--insecure", "--rate", 0, "--redis")
+        address = ("--insecure", "--rate", 0, "--db")
         (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
         with (
             start_relay(tmp_path / "a", *address, f"{cluster.url}?replicas=1") as waiting,

@@ -31,7 +31,7 @@ def start_redis(tmp_path):
 @pytest.mark.parametrize("forbidden", [{}, {"rename_command": 'CONFIG ""'}])
 def test_a_redis_that_drops_what_it_was_given_is_refused(tmp_path, start_redis, policy, forbidden):
     url = start_redis(maxmemory_policy=policy, **forbidden).url
-    told = repshare("relay", "serve", "--redis", url, "--port", 0, *OPEN, cwd=tmp_path, expect=2)
+    told = repshare("relay", "serve", "--db", url, "--port", 0, *OPEN, cwd=tmp_path, expect=2)
     assert len(told.splitlines()) == 1
     assert f"its maxmemory-policy is {policy}" in told
     with redis.Redis.from_url(url) as connection:
@@ -43,13 +43,13 @@ def warnings(relay):
 
 
 def test_a_redis_without_a_log_is_warned_of(tmp_path, start_redis):
-    with start_relay(tmp_path, "--redis", start_redis(appendonly="no").url, *OPEN) as relay:
+    with start_relay(tmp_path, "--db", start_redis(appendonly="no").url, *OPEN) as relay:
         assert [told for told in warnings(relay) if "appendonly is off" in told]
         assert relay.publish("alice", release()).status_code == 200
 
 
 def test_a_redis_that_syncs_when_it_likes_is_warned_of(tmp_path, start_redis):
-    with start_relay(tmp_path, "--redis", start_redis(appendfsync="no").url, *OPEN) as relay:
+    with start_relay(tmp_path, "--db", start_redis(appendfsync="no").url, *OPEN) as relay:
         assert [told for told in warnings(relay) if "appendfsync is no" in told]
 
 
@@ -59,7 +59,7 @@ def test_a_redis_that_does_not_say_what_it_does_is_warned_of(tmp_path, start_red
     with redis.Redis.from_url(server.url) as connection:
         commands = [f"-{name.lower()}" for name in forbidden.split(" and ")]
         connection.execute_command("ACL", "SETUSER", "default", *commands)
-    with start_relay(tmp_path, "--redis", server.url, *OPEN) as relay:
+    with start_relay(tmp_path, "--db", server.url, *OPEN) as relay:
         told = " ".join(warnings(relay))
         assert "its appendfsync cannot be read" in told
         assert ("its maxmemory-policy cannot be read" in told) is (forbidden != "CONFIG")
@@ -67,12 +67,12 @@ def test_a_redis_that_does_not_say_what_it_does_is_warned_of(tmp_path, start_red
 
 
 def test_a_redis_that_keeps_what_it_is_given_is_not_warned_of(tmp_path, start_redis):
-    with start_relay(tmp_path, "--redis", start_redis().url, *OPEN) as relay:
+    with start_relay(tmp_path, "--db", start_redis().url, *OPEN) as relay:
         assert warnings(relay) == []
 
 
 def test_a_registry_that_vanishes_under_a_running_relay_deletes_nothing(tmp_path, redis_url):
-    with start_relay(tmp_path, "--redis", redis_url, *OPEN, "--max-age", 3600) as relay:
+    with start_relay(tmp_path, "--db", redis_url, *OPEN, "--max-age", 3600) as relay:
         assert relay.publish("alice", release()).status_code == 200
         with redis.Redis.from_url(redis_url) as connection:
             kept = connection.dump("repshare:{tasks}")
@@ -131,9 +131,9 @@ def test_who_holds_the_lock_and_dies_stops_the_others_for_a_while_only(redis_url
 
 def test_a_relay_finds_no_fault_with_what_is_kept_in_redis(tmp_path, redis_url):
     def check(*options):
-        return run_warm("relay", "check", "--redis", redis_url, *options, cwd=tmp_path).returncode
+        return run_warm("relay", "check", "--db", redis_url, *options, cwd=tmp_path).returncode
 
-    with start_relay(tmp_path, "--redis", redis_url, *OPEN) as relay:
+    with start_relay(tmp_path, "--db", redis_url, *OPEN) as relay:
         assert relay.publish("alice", release()).status_code == 200
         assert check() == 0
     database = open_database(redis_url)

@@ -427,7 +427,7 @@ def test_what_was_acknowledged_before_a_stop_is_there_after_it(tmp_path):
 def test_it_is_not_well_without_its_store_and_well_again_with_it(tmp_path):
     redis = Redis(tmp_path)
     try:
-        place = ("--redis", redis.url)
+        place = ("--db", redis.url)
         with start_relay(
             tmp_path, *place, "--insecure", "--task", "digits", "--classes", 10, "--dimension", 8
         ) as relay:
@@ -479,7 +479,7 @@ def find_url(process):
 def test_two_relays_on_one_redis_are_one_relay(tmp_path):
     redis = Redis(tmp_path)
     try:
-        place = ("--redis", redis.url, "--insecure")
+        place = ("--db", redis.url, "--insecure")
         task = ("--task", "digits", *DIGITS)
         (tmp_path / "a").mkdir()
         (tmp_path / "b").mkdir()

@@ -46,7 +46,7 @@ def kill_redis(folder, *, kills, clients=48, threads=6, seed=0):
     """SIGKILL the Redis under a relay at random moments; the relay says so, and goes on when Redis is back."""
     rng, slowest, done_anyway = random.Random(seed), 0.0, 0
     with own_redis(folder) as redis, ExitStack() as stack:
-        relay = start(stack, folder, "--redis", redis.url)
+        relay = start(stack, folder, "--db", redis.url)
         probe = connect(relay.url)
         stack.callback(probe.close)
         with Load([relay.url], clients=clients, threads=threads, seed=seed) as load:
@@ -117,7 +117,7 @@ def limit_files(relay, size):
 def share(folder, *, relays, seconds, redis=True, clients=48, threads=9, seed=0):
     """Several relays over one Redis, or one SQLite file: no update is lost, and no teacher is torn."""
     with ExitStack() as stack:
-        place = ("--redis", stack.enter_context(own_redis(folder)).url) if redis else ("--db", folder / "relay.db")
+        place = ("--db", stack.enter_context(own_redis(folder)).url if redis else folder / "relay.db")
         urls = [start(stack, folder / str(number), *place).url for number in range(relays)]
         with Load(urls, clients=clients, threads=threads, seed=seed, collects=0.3) as load:
             time.sleep(seconds)

@@ -4,16 +4,15 @@ import json as jsonlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 
 from repshare.audit.grid import Grid
 from repshare.cli.interrupts import interruptible
 from repshare.cli.learning import load
-from repshare.cli.parsing.options import Json
+from repshare.cli.parsing import Json
 from repshare.config import Setting
 from repshare.errors import ConfigError
 from repshare.results.terminal import make_table, print_json, say
@@ -26,7 +25,7 @@ def audit(
     data_folder: str | None = Setting.data_folder,
     fallback: str | None = None,
     model: str = "lenet5",
-    output: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("audit"),
+    output: Path = Path("audit"),
     json: Json = False,
 ) -> None:
     """Attack releases made by the shipped mechanism: whose sample is in them, and what does it look like?

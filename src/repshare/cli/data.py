@@ -1,22 +1,15 @@
 """`repshare data`: the data sets."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import tyro
 from rich.console import Console
 
-from repshare.cli.parsing.options import Json
 from repshare.errors import ConfigError
 from repshare.results import terminal
 
 
-def data(
-    action: Annotated[Literal["list", "fetch"], tyro.conf.Positional],
-    names: Annotated[tuple[str, ...], tyro.conf.Positional] = (),
-    folder: Path | None = None,
-    json: Json = False,
-) -> None:
+def data(action: Literal["list", "fetch"], names: tuple[str, ...] = (), /, folder: Path | None = None) -> None:
     """List the datasets, or download them into the cache.
 
     repshare data list
@@ -28,30 +21,23 @@ def data(
     Args:
         action: What to do: list or fetch.
         names: Datasets to fetch. Default: all.
-        folder: Folder that already holds the files, as torchvision lays them out.
+        folder: Folder that already holds the files, as torchvision lays them out. They are put into the cache.
     """
     from repshare.data import DATASETS, cache, load
     from repshare.data.bundled import BUNDLED
 
-    console = Console(stderr=json)
+    console = Console()
     if unknown := set(names) - set(DATASETS):
         raise ConfigError(f"no data set is called {min(unknown)!r}: choose {', '.join(DATASETS)}")
     if action == "fetch":
         for name in names or DATASETS:
             splits = load(name, folder=folder, progress=True)
             console.print(f"{name}: {len(splits.train.labels):,} training, {len(splits.test.labels):,} test samples")
-    rows = {}
+        return
+    rows = []
     for name, content in DATASETS.items():
         kept = "in the cache" if cache.location(name).exists() else "not fetched yet"
-        rows[name] = {
-            "kind": content.kind,
-            "sample": " × ".join(map(str, content.shape)),
-            "training": f"{content.train:,}",
-            "test": f"{content.test:,}",
-            "where": "built in" if name in BUNDLED else kept,
-        }
-    if json:
-        terminal.print_json(rows)
-    elif action == "list":
-        heads = "|".join(f"<{head}" for head in ("data set", *next(iter(rows.values()))))
-        console.print(terminal.make_table(heads, [[f"[bold]{name}[/]", *row.values()] for name, row in rows.items()]))
+        where = "built in" if name in BUNDLED else kept
+        sizes = f"{content.train:,}", f"{content.test:,}"
+        rows.append([f"[bold]{name}[/]", content.kind, " × ".join(map(str, content.shape)), *sizes, where])
+    console.print(terminal.make_table("<data set|<kind|<sample|<training|<test|<where", rows))

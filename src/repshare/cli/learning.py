@@ -1,18 +1,17 @@
-"""`repshare compare` and `run`: learning, simulated on one machine or a cluster."""
+"""`repshare compare`: learning, simulated on one machine."""
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 
 from repshare.cli.interrupts import interruptible
-from repshare.cli.parsing.options import Json
+from repshare.cli.parsing import Json
 from repshare.cli.privacy import policy_warnings
 from repshare.config import METHODS, Setting
 from repshare.errors import ConfigError, DataError
@@ -24,7 +23,8 @@ from repshare.simulation import starting
 if TYPE_CHECKING:
     from repshare.data import Splits
     from repshare.experiments.comparison import Step
-    from repshare.simulation import Workers
+
+RUNS = Path("runs")
 
 
 @dataclass(frozen=True)
@@ -32,27 +32,20 @@ class Output:
     """The place of results, and how the work is done: nothing here changes a result."""
 
     name: str | None = None
-    """Name of the run: its folder in --runs. Default: the command, the dataset and the time."""
-    runs: Path = Path("runs")
-    """Folder in which runs are saved."""
+    """Name of the run: its folder in runs/. Default: the dataset and the time."""
     resume: bool = False
     """Continue the run with this --name, perhaps with more methods, seeds or rounds."""
     keep_models: bool = False
     """Keep the final models in the run's folder, and the state from which --resume goes on to more --rounds."""
     json: Json = False
     workers: int | None = None
-    """Number of worker processes. Default: one for each core, at most one a client."""
-    inline: bool = False
-    """Use no worker processes. This is slower, and easier to debug."""
-    ray: str | None = None
-    """Use a Ray cluster instead of worker processes: its address, or `local` to start one here."""
-    resident: int = 1000
-    """Number of clients that each process keeps in memory. The rest is kept on disk."""
+    """Number of worker processes; 0 for none, which is slower and easier to debug.
+    Default: one for each core, at most one a client."""
     checkpoint_every: int | None = None
     """Number of rounds between checkpoints. Default: as many as take about a minute."""
 
     def __post_init__(self) -> None:
-        check_least(self, workers=1, resident=1, checkpoint_every=1)
+        check_least(self, workers=0, checkpoint_every=1)
         if self.resume and self.name is None:
             raise ConfigError("--resume needs --name: which run should be continued?")
 
@@ -66,6 +59,10 @@ def compare(
 ) -> None:
     """Compare methods on the same split and seeds: a table, a figure, and all records.
 
+    CL trains one model on all data, and IL each client alone. FL averages weights, FD averages logits. RS shares
+    class means of each client's own representations, CS and CA class sums in a common space. `repshare methods` has
+    all, with their options.
+
     repshare compare --dataset digits --clients 3 --rounds 10
 
     repshare compare --methods IL RS --partition dirichlet --alpha 0.5 --seeds 3
@@ -77,33 +74,14 @@ def compare(
         seeds: Number of seeds. Each has its own split and starting weights.
         fallback: Dataset to use, with a warning, if the first cannot be downloaded.
     """
-    _compare("compare", setting, output, methods, seeds, fallback)
-
-
-def run(method: Annotated[str, tyro.conf.Positional], setting: Setting, output: Output, seeds: int = 1) -> None:
-    """Run one method.
-
-    repshare run RS --dataset mnist --clients 10
-
-    repshare run FL --independent-starts
-
-    Args:
-        method: One of `repshare methods`, or your own as file.py:NAME.
-        seeds: Number of seeds. Each has its own split and starting weights.
-    """
-    _compare(f"run-{method.rpartition(':')[2]}", setting, output, (method,), seeds, None)
-
-
-def _compare(
-    command: str, setting: Setting, output: Output, methods: Sequence[str], seeds: int, fallback: str | None
-) -> None:
     check_installed("torch", "matplotlib")
-    if not output.inline and output.ray is None:
+    if output.workers != 0:
         starting.prepare()
     with no_collection():
         from repshare.data.public import describe_public
         from repshare.experiments import comparison
         from repshare.results import findings
+        from repshare.simulation.pools import choose_workers
 
     console = Console(stderr=output.json)
     chosen = comparison.choose_methods(methods, setting).values()
@@ -111,8 +89,8 @@ def _compare(
     simulated = replace(setting.policy, seeded_noise=True)
     for warning in policy_warnings(simulated, in_space=all(method.in_space for method in chosen)):
         terminal.say(console, warning, "yellow")
-    folder, given = _folder(output, command, setting), vars(setting)
-    with make_workers(output, setting.clients) as workers:
+    folder, given = _folder(output, setting), vars(setting)
+    with choose_workers(output.workers, setting.clients) as workers:
         result = comparison.compare(
             methods=methods, seeds=seeds, splits=splits, folder=folder, resume=output.resume,
             keep_models=output.keep_models, workers=workers, checkpoint_every=output.checkpoint_every,
@@ -148,11 +126,10 @@ def show_progress(steps: "Generator[Step]", total: int, *, console: Console, hin
             done += round if round == rounds else 0
 
 
-def _folder(output: Output, command: str, setting: Setting) -> Path:
+def _folder(output: Output, setting: Setting) -> Path:
     if output.name is not None:
-        return output.runs / output.name
-    dataset = Path(setting.dataset.partition(":")[0]).stem
-    wanted = output.runs / f"{command}-{dataset}-{time.strftime('%Y%m%d-%H%M%S')}"
+        return RUNS / output.name
+    wanted = RUNS / f"{Path(setting.dataset.partition(':')[0]).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     paths = chain([wanted], (wanted.with_name(f"{wanted.name}-{number}") for number in count(2)))
     return next(path for path in paths if not path.exists())
 
@@ -173,14 +150,3 @@ def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Spl
             raise
         terminal.say(console, f"{error}\nUsing {fallback} instead of {setting.dataset}.", "yellow")
         return fetch(fallback), replace(setting, dataset=fallback)
-
-
-def make_workers(output: Output, clients: int) -> "Workers":
-    """Return workers for this number of clients: processes, a cluster, or this process."""
-    if output.ray is not None:
-        from repshare.simulation.cluster import Cluster
-
-        return Cluster(output.ray, output.workers, output.resident)
-    from repshare.simulation.pools import choose_workers
-
-    return choose_workers(0 if output.inline else output.workers, clients, output.resident)

@@ -5,16 +5,15 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple, NoReturn, Union
+from typing import Any, NamedTuple, NoReturn
 
 from repshare import __version__, imports
 from repshare.cli.interrupts import Interrupted
 from repshare.errors import ConfigError, RepshareError, StoreError, WorkerFailed
-from repshare.files import explain_errors
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
-SHELLS = ("bash", "zsh", "fish")
-HELP = ("-h", "--help", "--help-all")
+HELP = ("-h", "--help")
+REMOVED = {"run": "repshare compare --methods RS runs one method"}
 
 
 class Command(NamedTuple):
@@ -70,7 +69,6 @@ RELAY: Commands = {
 COMMANDS: Commands = {
     "demo": Command("Watch clients with different networks learn together.", "demo.command:demo"),
     "compare": Command("Compare methods on the same data: a table, a figure, all records.", "learning:compare"),
-    "run": Command("Run one method.", "learning:run"),
     "methods": Command("List the methods, with the publication of each.", "methods:methods"),
     "new": Command("Make a small project to start from.", "new.command:new"),
     "report": Command("Write one HTML file about recorded runs.", "report:report"),
@@ -93,8 +91,7 @@ examples:
   repshare compare --dataset digits --clients 3 --rounds 10
   repshare join URL --party party.py:alice --token-file alice.token
 
-repshare --version prints the version.
-Tab completion: repshare --tyro-write-completion bash FILE (also zsh, fish)."""
+repshare --version prints the version."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -134,13 +131,19 @@ def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
     elif isinstance(chosen, CommandGroup):
         _carry_out(f"{program} {first}", chosen, rest)
     elif chosen is not None:
-        _call(f"{program} {first}", chosen, rest)
+        from repshare.cli.parsing import Parser
+
+        parser = Parser(f"{program} {first}".removeprefix("repshare "), chosen.load())
+        if any(word in HELP for word in rest):
+            print(parser.format_help(), end="")
+            sys.exit(0)
+        parser.call(rest)
     elif first == "--version":
         print(f"repshare {__version__}")
-    elif first == "--tyro-write-completion":
-        _write_completion(rest)
+    elif first in REMOVED:
+        raise ConfigError(f"there is no command {first} any more: {REMOVED[first]}")
     else:
-        from repshare.cli.parsing.arguments import suggest
+        from repshare.cli.parsing import suggest
 
         what = "option" if first.startswith("-") else "command"
         hint = suggest(first, [*group.commands, "--help", "--version"])
@@ -153,44 +156,3 @@ def overview(program: str, group: CommandGroup) -> str:
     lines += [f"  {name:<11}{command.summary}" for name, command in group.commands.items()]
     lines += ["", f"{program} COMMAND --help shows a command's options, with examples."]
     return "\n".join(lines) + (MORE if program == "repshare" else "")
-
-
-def _call(program: str, chosen: Command, arguments: list[str]) -> None:
-    import tyro
-
-    from repshare.cli.parsing.arguments import check_arguments
-    from repshare.cli.parsing.help import describe
-
-    command = chosen.load()
-    if any(word in arguments for word in HELP):
-        from repshare.cli.methods import list_methods
-
-        methods = list_methods(arguments) if program in ("repshare compare", "repshare run") else ()
-        print(describe(program, command, methods, everything="--help-all" in arguments))
-        sys.exit(0)
-    check_arguments(program, command, arguments)
-    tyro.cli(command, prog=program, args=arguments, config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff))
-
-
-def _write_completion(arguments: list[str]) -> None:
-    """Write a script for a shell, by which it completes commands, options and choices."""
-    if len(arguments) != 2 or arguments[0] not in SHELLS:
-        raise ConfigError(f"--tyro-write-completion needs a shell ({', '.join(SHELLS)}) and a file")
-    import tyro
-
-    config = (tyro.conf.OmitArgPrefixes, tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
-    with explain_errors(f"{arguments[1]} cannot be written"):
-        tyro.cli(_as_union(COMMANDS), prog="repshare", args=["--tyro-write-completion", *arguments], config=config)
-
-
-def _as_union(commands: Commands) -> Any:
-    """Return the commands as tyro takes subcommands: as a union of types."""
-    from tyro.conf import subcommand
-
-    kinds: list[Any] = []
-    for name, command in commands.items():
-        if isinstance(command, CommandGroup):
-            kinds.append(Annotated[_as_union(command.commands), subcommand(name, description=command.summary)])
-        else:
-            kinds.append(Annotated[Any, subcommand(name, description=command.summary, constructor=command.load())])
-    return Union[tuple(kinds)]  # noqa: UP007 there are as many as there are commands

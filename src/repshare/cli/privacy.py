@@ -4,12 +4,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import tyro
 from rich.console import Console
 
-from repshare.cli.parsing.options import Json
+from repshare.cli.parsing import Json
 from repshare.config import Policy, Setting
 from repshare.errors import ConfigError
 from repshare.results.terminal import make_table, print_json, say
@@ -17,6 +16,7 @@ from repshare.results.terminal import make_table, print_json, say
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 RANGE = 30.0  # the figure goes from this many times less to this many times more than ε
 POINTS = 9
+DRAWS = 3  # of samples and noise
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of ε, for which CS is tried
 
 
@@ -27,18 +27,14 @@ def plan(
     releases: int | None = None,
     n_avg: int = Policy.n_avg,
     m_up: int = Policy.m_up,
-    clip: float | None = None,
     adjacency: Literal["replace", "add-remove"] = Policy.adjacency,
     class_sizes: tuple[int, ...] = (12, 120, 1200),
     dimension: int = 84,
     clients: int = 10,
-    figure: Path | None = Path("privacy-plan.png"),
+    figure: Path | None = None,
     dataset: str = Setting.dataset,
-    data_folder: str | None = Setting.data_folder,
     samples: int | None = None,
     space: tuple[str, ...] = (),
-    noise_shares: int | None = None,
-    draws: int = 3,
     json: Json = False,
 ) -> None:
     """Show how much noise a budget means, and what it does, before it is spent. Nothing is released.
@@ -52,7 +48,7 @@ def plan(
 
     repshare privacy plan --epsilon 8 --releases 10 --class-sizes 12 120 --clients 10
 
-    repshare privacy plan --epsilon 1 --m-up 0 --class-sizes 1000 --json --figure None
+    repshare privacy plan --epsilon 1 --m-up 0 --class-sizes 1000 --json
 
     repshare privacy plan --method CS --epsilon 1 --dataset mnist --samples 1200 --clients 10
 
@@ -63,37 +59,31 @@ def plan(
         releases: Number of releases that the budget is spread over. Default: 20; CS: 1.
         n_avg: Number of samples averaged into each observation.
         m_up: M↑: number of observations of each class in a release. With 0, the class means get the whole budget.
-        clip: Length to which features are clipped. Default: √d'.
         adjacency: Which change of the data ε hides: one sample replaced by another (RS: of its class), or one added or
             removed.
         class_sizes: Number of samples that a client has of each class. With replace, the smallest decides the noise.
         dimension: d', the length of a representation.
         clients: Number of clients that share.
-        figure: File for a figure of the error against ε. None writes no figure.
+        figure: File for a figure of the error against ε.
         dataset: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function. Its test samples are not used.
-        data_folder: Folder that already holds the dataset, as torchvision lays it out.
         samples: Number of samples of all clients together. If the dataset has fewer, its sums are multiplied.
             Default: all that it has for training, less those held out.
         space: The common space and its options, as in `patches filters=24 components=128`. More components tell more,
             and need more noise. Default: patches with 256 components.
-        noise_shares: Number of members of a group whose noise together is enough for ε.
-            Default: more than two thirds of the clients, as many as must stay in a sum.
-        draws: Number of times that samples and noise are drawn.
     """
     if method == "CS":
-        shares = _usual_threshold(clients) if noise_shares is None else noise_shares
         chosen = Policy(
             epsilon=epsilon, delta=delta, planned_releases=1 if releases is None else releases, adjacency=adjacency,
-            noise_shares=shares, seeded_noise=True,
+            noise_shares=_usual_threshold(clients), seeded_noise=True,
         )  # fmt: skip
-        setting = Setting(dataset=dataset, data_folder=data_folder, samples=samples, clients=clients, space=space)
-        _rehearse(setting, chosen, draws, json=json)
+        setting = Setting(dataset=dataset, samples=samples, clients=clients, space=space)
+        _rehearse(setting, chosen, json=json)
         return
     from repshare.privacy.planning import forecast
 
     releases = Policy.planned_releases if releases is None else releases
     policy = Policy(
-        epsilon=epsilon, delta=delta, planned_releases=releases, n_avg=n_avg, m_up=m_up, clip=clip, adjacency=adjacency
+        epsilon=epsilon, delta=delta, planned_releases=releases, n_avg=n_avg, m_up=m_up, adjacency=adjacency
     )
     outlook = forecast(policy, class_sizes, dimension, clients)
     if figure is not None:
@@ -115,7 +105,7 @@ def plan(
         say(console, f"figure {figure}")
 
 
-def _rehearse(setting: Setting, policy: Policy, draws: int, *, json: bool) -> None:
+def _rehearse(setting: Setting, policy: Policy, *, json: bool) -> None:
     """Try CS on samples that stand for the clients' own, with budgets around the chosen one."""
     from repshare.cli.interrupts import interruptible
     from repshare.cli.learning import load
@@ -124,14 +114,11 @@ def _rehearse(setting: Setting, policy: Policy, draws: int, *, json: bool) -> No
     from repshare.simulation import rehearsal
 
     clients, epsilons = setting.clients, [float(f"{(policy.epsilon or 0) * factor:.3g}") for factor in FACTORS]
-    threshold = max(policy.noise_shares, _usual_threshold(clients))
-    if policy.noise_shares > clients:
-        raise ConfigError(f"noise_shares is {policy.noise_shares}, and there are {clients} clients")
     console = Console(stderr=json)
     splits, _ = load(setting, None, console)
     splits = splits.prepared(standardise=setting.standardise)
     stand_in = rehearsal.set_scene(
-        splits.train, splits.classes, setting.space, samples=setting.samples, clients=clients, draws=draws
+        splits.train, splits.classes, setting.space, samples=setting.samples, clients=clients, draws=DRAWS
     )
     lines = []
     with progress(console, "steps") as bar, interruptible("nothing was written") as until_interrupted:
@@ -156,12 +143,12 @@ def _rehearse(setting: Setting, policy: Policy, draws: int, *, json: bool) -> No
     caption = "deviation: of the noise on each number of the total, in which a sample is at most 1 long"
     heads = "ε|<noise|deviation|common part|with own samples"
     console.print(make_table(heads, rows, title, caption))
-    say(console, f"tested on {stand_in.held_out:,} training samples held out, {draws} draws; nothing was released")
+    say(console, f"tested on {stand_in.held_out:,} training samples held out, {DRAWS} draws; nothing was released")
     if stand_in.used < stand_in.samples:
         told = f"{stand_in.used:,} samples stand for {stand_in.samples:,}: their sums are multiplied"
         say(console, f"{told}, as if everybody's data were like these", "yellow")
     if policy.noise_shares > 1:
-        say(console, f"shared out: {check_shares(policy, clients, threshold)}")
+        say(console, f"shared out: {check_shares(policy, clients, policy.noise_shares)}")
 
 
 def _usual_threshold(members: int) -> int:
@@ -203,9 +190,7 @@ def _draw(policy: Policy, sizes: Sequence[int], dimension: int, clients: int, pa
     figure.savefig(path, dpi=150)
 
 
-def ledger(
-    path: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="STATE-FOLDER|FILE")], json: Json = False
-) -> None:
+def ledger(path: Path, /, json: Json = False) -> None:
     """Show how much of its privacy budget a client has spent. Nothing is changed.
 
     repshare privacy ledger repshare-digits-alice

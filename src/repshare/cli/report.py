@@ -1,9 +1,7 @@
 """`repshare report`: recorded runs as a file for others to read."""
 
 from pathlib import Path
-from typing import Annotated
 
-import tyro
 from rich.console import Console
 
 from repshare.errors import ConfigError
@@ -11,10 +9,7 @@ from repshare.files import explain_errors, write_atomically
 from repshare.results.terminal import say
 
 
-def report(
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    output: Path = Path("report.html"),
-) -> None:
+def report(runs: tuple[Path, ...] = (), /, output: Path = Path("report.html")) -> None:
     """Write one HTML file about recorded runs: the tables and figures they have, configuration, what is unfinished.
 
     It opens offline and loads nothing from anywhere.

@@ -3,13 +3,12 @@
 import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import tyro
 from rich.console import Console
 
 from repshare.cli.learning import load, show_progress
-from repshare.cli.parsing.options import Json
+from repshare.cli.parsing import Json
 from repshare.config import Compute, Setting
 from repshare.errors import ConfigError
 from repshare.results import terminal
@@ -26,13 +25,13 @@ What = Literal[
 
 
 def reproduce(
-    what: Annotated[What, tyro.conf.Positional],
+    what: What,
+    /,
     dataset: str = "mnist",
     seeds: int | None = None,
     only: tuple[str, ...] = (),
     rounds: int | None = None,
-    data_folder: str | None = Setting.data_folder,
-    output: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("docs/results"),
+    output: Path = Path("docs/results"),
     workers: int | None = None,
     compute: Compute = "fp32",
     json: Json = False,
@@ -70,7 +69,6 @@ def reproduce(
         seeds: Number of seeds. Each has its own split and starting weights. Default: as published here.
         only: Compute only the cells whose records have all of these, such as RS or clients=10.
         rounds: Number of communication rounds. Default: the paper's; 50 for field and rates.
-        data_folder: Folder that already holds the dataset, as torchvision lays it out.
         output: Folder in which results are kept.
         workers: Number of worker processes. Default: one for each core.
         compute: Number format that networks compute with. bf16 is faster, and is noted in the records. auto: bf16 for
@@ -90,11 +88,11 @@ def reproduce(
 
     @lru_cache
     def fetch(name: str) -> "Splits":
-        splits, _ = load(Setting(dataset=name, data_folder=data_folder), None, console)
+        splits, _ = load(Setting(dataset=name), None, console)
         return experiment.select(splits).first(test=experiment.tests)
 
     available = sys.maxsize if experiment.datasets == () else len(fetch(dataset).train.labels)  # () chooses its own
-    setting = usual_setting(dataset, available, rounds=rounds or experiment.rounds, data_folder=data_folder)
+    setting = usual_setting(dataset, available, rounds=rounds or experiment.rounds)
     setting = keep_begun(setting, output / experiment.folder(dataset))
     cells = [cell.computed_in(compute) for cell in choose(experiment.plan(setting, seeds), only)]
     folder = Folder(output / experiment.folder(dataset), experiment.describe(setting), resume=True, option="--output")

@@ -180,7 +180,8 @@ def fetch(name: str, *, folder: Path | None = None, progress: bool = False) -> A
         return arrays
     first = ORIGINS[name].layouts[0]
     advice = (
-        f"Either name a folder with {first.subfolder}/{first.first_file} in it (--data-folder),",
+        f"Either name a folder with {first.subfolder}/{first.first_file} in it, once: "
+        f"repshare data fetch {name} --folder FOLDER,",
         "or download it once, without REPSHARE_OFFLINE: it is kept in the cache from then on.",
     )
     raise DataError("\n".join((f"{name} could not be loaded. Tried:", *failures, *advice)))

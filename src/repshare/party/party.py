@@ -102,7 +102,7 @@ def check_fit(client: Client, membership: Membership) -> None:
         )
     others = set(client.policy.peers or ()) - {client.name}
     if others and not task.named_peers:
-        raise ConfigError(f"the task {membership.task} hands out nothing by name: leave --peers out of the policy")
+        raise ConfigError(f"the task {membership.task} hands out nothing by name: leave peers out of the policy")
     if others and len(others) < task.named_peers:
         least = f"{task.named_peers} named peers share"
-        raise ConfigError(f"the task {membership.task} answers only for classes that {least}; --peers names fewer")
+        raise ConfigError(f"the task {membership.task} answers only for classes that {least}; peers names fewer")

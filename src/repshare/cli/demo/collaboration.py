@@ -68,7 +68,7 @@ class Collaboration:
         save_data(self._splits, self._data)
         self._token = self._make_tokens()
         self._database = ["--db", str(self.folder / "relay.db")]
-        arguments = [*self._database, "--port", "0", "--log-level", "info"]
+        arguments = [*self._database, "--port", "0"]
         processes.start(RELAY, ["-m", "repshare", "relay", "serve", *arguments])
         self.url = self._wait_for_relay()
         self._joined, self._removed = dict[str, int](), dict[str, int]()  # rounds of CS before that, by party

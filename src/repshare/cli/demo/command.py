@@ -11,7 +11,7 @@ from rich.live import Live
 
 from repshare.cli.demo.options import DemoOptions
 from repshare.cli.interrupts import Interrupted
-from repshare.cli.parsing.options import Json
+from repshare.cli.parsing import Json
 from repshare.errors import ConfigError
 from repshare.results.terminal import print_json, say
 

@@ -2,9 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Annotated
-
-import tyro
 
 from repshare.errors import ConfigError
 from repshare.files import explain_errors
@@ -20,7 +17,7 @@ README.md there has the other commands. Put your data and model into party.py.
 """
 
 
-def new(folder: Annotated[Path, tyro.conf.Positional]) -> None:
+def new(folder: Path, /) -> None:
     """Make a small project that runs: a party, a method of your own, a notebook.
 
     Its data are scikit-learn's handwritten digits, until you replace them.

@@ -4,9 +4,8 @@ import logging
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 
 from repshare.cli.party.client import WorkOptions, choose_folder, make_client, make_task
@@ -43,8 +42,6 @@ class ConnectionOptions:
     """Take part in the task's common space without --agreement, also where this package would choose another one."""
     plain_http: bool = False
     """Send the token over http without TLS, also to other machines. Use this only inside a secure network."""
-    timeout: float = 10.0
-    """Time to wait for one answer."""
     patience: float = 30.0
     """Time to keep trying when the relay does not answer. Training then continues without it until it is back."""
 
@@ -73,12 +70,14 @@ class SecureSumOptions:
 
 
 def join(
-    party: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")],
+    url: str = "",
+    /,
+    *,
+    party: str,
     connection: ConnectionOptions,
     work: WorkOptions,
     policy: Policy,
     secure: SecureSumOptions,
-    url: Annotated[str, tyro.conf.Positional] = "",
     alone: bool = False,
 ) -> None:
     """Train with others through a relay, round after round; only averages leave this machine.
@@ -211,7 +210,6 @@ def _connect(url: str, connection: ConnectionOptions) -> "RelayExchange":
         client=connection.name,
         ca=connection.ca,
         cert=(connection.cert, connection.key) if connection.cert and connection.key else None,
-        timeout=connection.timeout,
         patience=connection.patience,
         plain_http=connection.plain_http,
     )

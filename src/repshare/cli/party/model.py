@@ -4,9 +4,8 @@ import csv
 import io
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import tyro
 from rich.console import Console
 
 from repshare.errors import ConfigError
@@ -16,16 +15,15 @@ from repshare.results.terminal import say
 if TYPE_CHECKING:
     from repshare.party.learned import Learned
 
-Reference = Annotated[str | None, tyro.conf.arg(metavar="FILE.PY:FUNCTION")]
 What = Literal["model", "classifier"]
 KINDS = (".pt", ".onnx", ".safetensors")
 
 
 def export(
-    state: Annotated[Path, tyro.conf.Positional],
+    state: Path,
+    /,
     to: Path,
-    party: Reference = None,
-    what: What | None = None,
+    party: str | None = None,
 ) -> None:
     """Write what a party has learned to a file that other programs read.
 
@@ -41,14 +39,13 @@ def export(
         state: The state folder of join or peer.
         to: The file to write: .pt, .onnx or .safetensors.
         party: The party's function, as for join.
-        what: The party's own model, or the common classifier. Default: the one that there is.
     """
     from repshare.party.learned import Learned
 
     if to.suffix not in KINDS:
         raise ConfigError(f"--to {to} says no format: its name must end in {', '.join(KINDS)}")
     learned = Learned(state, party)
-    what = _choose(learned, what)
+    what: What = "model" if learned.has_model else "classifier"
     if to.suffix == ".onnx":
         body, told = _as_onnx(learned, what)
     else:
@@ -56,16 +53,6 @@ def export(
     with explain_errors(f"{to} cannot be written"):
         write_atomically(to, body)
     say(Console(), f"{to} ({len(body) / 1e6:.2f} MB): {told}")
-
-
-def _choose(learned: "Learned", what: What | None) -> What:
-    there: dict[What, bool] = {"model": learned.has_model, "classifier": learned.has_classifier}
-    if what is None and all(there.values()):
-        raise ConfigError(f"{learned.folder} has a model and a common classifier: give --what model or classifier")
-    what = what or ("model" if learned.has_model else "classifier")
-    if not there[what]:
-        raise ConfigError(f"{learned.folder} has no {what}: leave --what out")
-    return what
 
 
 def _as_weights(learned: "Learned", what: What, to: Path) -> tuple[bytes, str]:
@@ -110,8 +97,9 @@ def _as_onnx(learned: "Learned", what: What) -> tuple[bytes, str]:
 
 
 def predict(
-    state: Annotated[Path, tyro.conf.Positional],
-    party: Reference = None,
+    state: Path,
+    /,
+    party: str | None = None,
     input: Path | None = None,
     output: Path | None = None,
     json: bool = False,

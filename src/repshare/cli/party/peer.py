@@ -3,18 +3,15 @@
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
 from rich.console import Console
 
-from repshare.cli.interrupts import pause
 from repshare.cli.party.client import WorkOptions, choose_folder, make_client, make_task
 from repshare.cli.party.preview import show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.config import Aggregation, Policy
 from repshare.errors import ConfigError
-from repshare.fields import check_within
 from repshare.results.terminal import say
 
 if TYPE_CHECKING:
@@ -51,15 +48,9 @@ class PeerOptions:
     mutual: bool = False
     """Require a certificate from peers that connect, and present ours."""
     timeout: float = 5.0
-    """Time to wait for peers in a round."""
-    memory: float = 0.0
-    """Weight from 0 to 1 of class means received in earlier rounds. After k rounds it is this value to the power k."""
-    norm_bound: float | None = None
-    """Representations longer than this are refused. Tanh features are never longer than √d'. Default: 4 √d'."""
+    """Time to wait for peers in a round, in seconds."""
     aggregation: Aggregation = "mean"
     """How the class means of peers are combined. median, trimmed and geometric tolerate a few dishonest peers."""
-    linger: float = 0.0
-    """Time to keep answering peers after the last round."""
 
     def __post_init__(self) -> None:
         if not (self.listen or self.connect or self.multicast):
@@ -70,11 +61,10 @@ class PeerOptions:
             )
         if (self.cert is None) != (self.cert_key is None):
             raise ConfigError("--cert and --cert-key belong together: give both")
-        check_within(self, 0, 1_000_000, "linger")
 
 
 def peer(
-    party: Annotated[str, tyro.conf.arg(metavar="FILE.PY:FUNCTION")],
+    party: str,
     options: PeerOptions,
     work: WorkOptions,
     policy: Policy,
@@ -128,14 +118,12 @@ def peer(
             tls=Tls(options.ca, options.cert, options.cert_key, options.mutual),
             store=database.store("peers"),
             timeout=options.timeout,
-            memory=options.memory,
         )
         try:
             state.attach(exchange)
             if exchange.listening:
                 say(console, f"listening at {', '.join(exchange.listening)}")
             run_rounds(state, exchange, work, console, reconnected="peers are back")
-            pause(options.linger)
         finally:
             exchange.leave()
 
@@ -144,13 +132,13 @@ def _agree(client: "Client", options: PeerOptions) -> "Task":
     """Return the task that peers of this client have."""
     from repshare.sharing.task import usual_norm_bound
 
-    if client.method.in_space and (options.aggregation != "mean" or options.memory):
-        raise ConfigError("a common classifier is the sum of all parts: leave --aggregation and --memory out")
-    bound = options.norm_bound or usual_norm_bound(client.learner.network.dimension)
+    if client.method.in_space and options.aggregation != "mean":
+        raise ConfigError("a common classifier is the sum of all parts: leave --aggregation out")
+    bound = usual_norm_bound(client.learner.network.dimension)
     return make_task(client, norm_bound=bound, aggregation=options.aggregation)
 
 
-def new(path: Annotated[Path, tyro.conf.Positional]) -> None:
+def new(path: Path, /) -> None:
     """Make a key, keep it in a file that only you can read, and print its public half for the other peers.
 
     repshare keys new alice.key
@@ -165,7 +153,7 @@ def new(path: Annotated[Path, tyro.conf.Positional]) -> None:
     print(key.public.hex())
 
 
-def show(path: Annotated[Path, tyro.conf.Positional], json: bool = False) -> None:
+def show(path: Path, /) -> None:
     """Print the public half of a key, or the peers in a trust file.
 
     repshare keys show alice.key
@@ -174,26 +162,20 @@ def show(path: Annotated[Path, tyro.conf.Positional], json: bool = False) -> Non
 
     Args:
         path: A key or a trust file.
-        json: Print one JSON object for each key.
     """
     from repshare.exchange.keys import Key, Trust
-    from repshare.results.records import to_json
 
     if not path.is_file():
         raise ConfigError(f"there is no file {path}")
     if path.read_bytes().startswith(b"-----BEGIN"):
         public = Key.read(path).public.hex()
-        print(to_json({"key": public}).strip() if json else public)
+        print(public)
         return
     for name, key in Trust(path):
-        print(to_json({"name": name, "key": key.hex()}).strip() if json else f"{key.hex()}  {name}")
+        print(f"{key.hex()}  {name}")
 
 
-def trust(
-    name: Annotated[str, tyro.conf.Positional],
-    key: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PUBLIC-KEY")],
-    file: Path = Path("peers.jsonl"),
-) -> None:
+def trust(name: str, key: str, /, file: Path = Path("peers.jsonl")) -> None:
     """Trust this public key for this peer. Get the key from the peer over a channel you trust.
 
     repshare keys trust bob 3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29

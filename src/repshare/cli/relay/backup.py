@@ -2,25 +2,18 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-
-from repshare.cli.parsing.options import Json
-from repshare.cli.relay.database import MEMORY, DatabaseOptions, shown
+from repshare.cli.relay.database import MEMORY, DatabaseOptions, open_audit_log, shown
 from repshare.errors import ConfigError, StoreError
 from repshare.relay.auth import Access
 from repshare.relay.checking import check_all
 from repshare.relay.tasks import Tasks
-from repshare.results.terminal import print_json
 from repshare.stores import REDIS, Database, SqliteDatabase
 from repshare.stores.copies import back_up
 from repshare.stores.copies import restore as restore_file
 
-File = Annotated[Path, tyro.conf.Positional]
 
-
-def backup(file: File, storage: DatabaseOptions, replace: bool = False) -> None:
+def backup(file: Path, /, storage: DatabaseOptions, replace: bool = False) -> None:
     """Copy everything that a relay keeps to one file, also while it is running: tasks, releases and tokens' hashes.
 
     repshare relay backup monday.db
@@ -46,7 +39,7 @@ def backup(file: File, storage: DatabaseOptions, replace: bool = False) -> None:
     print(f"{what} copied to {file}", file=sys.stderr)
 
 
-def restore(file: File, storage: DatabaseOptions, replace: bool = False) -> None:
+def restore(file: Path, /, storage: DatabaseOptions, replace: bool = False) -> None:
     """Make a relay's database (--db) from a backup, once all of it has been read and is consistent.
 
     repshare relay restore monday.db
@@ -62,7 +55,7 @@ def restore(file: File, storage: DatabaseOptions, replace: bool = False) -> None
     place, what = storage.find(), ""
     if place == MEMORY or place.startswith(REDIS):
         raise ConfigError(f"{shown(place)} is no file: a backup is restored to a file, see docs/relay.md for Redis")
-    audit = storage.open_audit_log()
+    audit = open_audit_log()
 
     def check_copy(database: SqliteDatabase) -> None:
         nonlocal what
@@ -86,7 +79,7 @@ def _describe(database: Database) -> str:
     return f"{len(Tasks(database).entries())} tasks and {len(Access(database).entries())} tokens"
 
 
-def check(storage: DatabaseOptions, json: Json = False) -> None:
+def check(storage: DatabaseOptions) -> None:
     """Read everything that a relay has stored, and report what is damaged. The exit code is 1 if anything is.
 
     repshare relay check    (also while the relay is running)
@@ -95,11 +88,8 @@ def check(storage: DatabaseOptions, json: Json = False) -> None:
     """
     with storage.open(audited=False) as relay:
         findings = list(check_all(relay.database))
-    if json:
-        print_json({"damaged": [finding._asdict() for finding in findings]})
-    else:
-        for finding in findings:
-            print(f"{finding.where}: {finding.key}: {finding.reason}")
+    for finding in findings:
+        print(f"{finding.where}: {finding.key}: {finding.reason}")
     if findings:
         raise StoreError(f"{len(findings)} stored values are damaged: restore a backup (repshare relay restore)")
     print("everything that is stored can be read and is consistent", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The database that a command of an operator works on: a file (--db), or Redis (--redis)."""
+"""The database that a command of an operator works on: a file, or Redis."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from repshare.relay.monitoring.audit_log import AuditLog
 from repshare.relay.tasks import OpenTask, Tasks
 from repshare.stores import REDIS, Database, open_database
 
-FILE_VARIABLE, REDIS_VARIABLE, AUDIT_VARIABLE = "REPSHARE_DB", "REPSHARE_REDIS", "REPSHARE_AUDIT_LOG"
+VARIABLE, AUDIT_VARIABLE, OLD_VARIABLE = "REPSHARE_DB", "REPSHARE_AUDIT_LOG", "REPSHARE_REDIS"
 MEMORY, USUAL_FILE = "memory", "relay.db"
 
 
@@ -39,19 +39,14 @@ class DatabaseOptions:
     """The database of a relay."""
 
     db: str | None = None
-    """Database file; or `memory`, which ends with the process. Commands that only read or delete never create one.
-    Default: the environment variable REPSHARE_DB, else relay.db."""
-    redis: str | None = None
-    """Redis instead of a file, for several relays side by side, such as redis://host:port/0. A cluster:
-    redis+cluster://host:port,host:port?replicas=1, which acknowledges nothing that one replica does not have, too.
-    Other users can see command lines: to hide a password, set the environment variable REPSHARE_REDIS instead."""
-
-    audit_log: str | None = None
-    """Write accepted actions (created, invited, published …) to this file as JSON lines; `-` for standard output.
-    Default: the environment variable REPSHARE_AUDIT_LOG, else no log."""
+    """Database file; `memory`, which ends with the process; or Redis, for several relays side by side, such as
+    redis://host:port/0. A cluster: redis+cluster://host:port,host:port?replicas=1, which acknowledges nothing that one
+    replica does not have, too. Commands that only read or delete never create a file.
+    Default: the environment variable REPSHARE_DB, else relay.db. Other users can see command lines: hide a password
+    in the variable."""
 
     @contextmanager
-    def open(self, *, create: bool = False, audited: bool = True) -> Iterator[Stored]:
+    def open(self, *, create: bool = False, audited: bool = True, audit_log: str | None = None) -> Iterator[Stored]:
         """Open the database for the length of a block; if something may be done in it, the audit log before.
 
         `create`: make a file that does not exist. Otherwise that is a ConfigError, which names it.
@@ -59,31 +54,27 @@ class DatabaseOptions:
         place = self.find()
         if not create and place != MEMORY and not place.startswith(REDIS) and not Path(place).is_file():
             raise ConfigError(
-                f"there is no database {shown(place)}: name it with --db or {FILE_VARIABLE}, or create a task, "
+                f"there is no database {shown(place)}: name it with --db or {VARIABLE}, or create a task, "
                 "which makes one"
             )
-        audit = self.open_audit_log() if audited else AuditLog(None)
+        audit = open_audit_log(audit_log) if audited else AuditLog(None)
         with closing(open_database(place)) as database:
             yield Stored(shown(place), database, Tasks(database), Access(database), audit)
 
-    def open_audit_log(self) -> AuditLog:
-        """Return the log of accepted actions."""
-        return AuditLog(self.audit_log or os.environ.get(AUDIT_VARIABLE) or None)
-
     def find(self) -> str:
-        """Return the database's path or address: from the options, else from the environment."""
-        chosen = [each for each in (self.db, self.redis) if each]
-        if not chosen:
-            chosen = [value for name in (FILE_VARIABLE, REDIS_VARIABLE) if (value := os.environ.get(name))]
-        if len(chosen) > 1:
-            given = "--db and --redis are" if self.db else f"{FILE_VARIABLE} and {REDIS_VARIABLE} are"
-            raise ConfigError(f"{given} both given: a relay has one database")
-        redis = self.redis or (os.environ.get(REDIS_VARIABLE) if self.db is None else None)
-        if redis and not redis.startswith(REDIS):
-            raise ConfigError(
-                f"--redis and {REDIS_VARIABLE} must begin with redis:// or rediss:// (a cluster: redis+cluster://)"
-            )  # may be a password
-        return chosen[0] if chosen else USUAL_FILE
+        """Return the database's path or address: from the option, else from the environment."""
+        if os.environ.get(OLD_VARIABLE):
+            raise ConfigError(f"{OLD_VARIABLE} is not read any more: rename it to {VARIABLE}")
+        chosen = self.db or os.environ.get(VARIABLE) or USUAL_FILE
+        if "://" in chosen and not chosen.startswith(REDIS):  # it may hold a password: not shown
+            known = "redis:// or rediss:// (a cluster: redis+cluster://)"
+            raise ConfigError(f"the address in --db or {VARIABLE} must begin with {known}")
+        return chosen
+
+
+def open_audit_log(path: str | None = None) -> AuditLog:
+    """Return the log of accepted actions: by default the one that the environment names, if it does."""
+    return AuditLog(path or os.environ.get(AUDIT_VARIABLE) or None)
 
 
 def shown(place: str) -> str:

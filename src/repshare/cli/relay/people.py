@@ -6,10 +6,9 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from repshare.cli.parsing.options import Json
+from repshare.cli.parsing import Json
 from repshare.cli.relay.database import DatabaseOptions, Stored
 from repshare.cli.relay.remote import RemoteOptions
-from repshare.cli.relay.tasks import Name
 from repshare.errors import ConfigError
 from repshare.files import write_atomically
 from repshare.relay.auth import REMEMBERED_SECONDS, Grant
@@ -19,12 +18,12 @@ UNTIL_NOTICED_SECONDS = 2 * REMEMBERED_SECONDS  # that a token has ended: with i
 
 
 def invite(
-    name: Name,
+    name: str,
+    /,
     storage: DatabaseOptions,
     remote: RemoteOptions,
     task: str | None = None,
     role: Literal["client", "viewer", "admin"] = "client",
-    url: str | None = None,
     renew: bool = False,
     days: float | None = None,
     out: Path | None = None,
@@ -49,7 +48,6 @@ def invite(
         task: The task. Viewers and admins without one see all tasks.
         role: client: publishes and learns. viewer: sees the state of tasks.
             admin: creates and deletes tasks, invites and withdraws, too; made on the relay's machine only.
-        url: Address of the relay, for the command that is shown. Default: --at.
         renew: End the token that this name has, and make a new one.
         days: Number of days after which the token ends. Default: never.
         out: Write the token to this file, which only you can read, instead of printing it.
@@ -79,13 +77,13 @@ def invite(
         file = shlex.quote(out.name if out else f"{name}.token")
         print(
             f"Send {name} this token in a file, over a channel you trust, and this line:\n"
-            f"  repshare join {url or remote.at or 'https://RELAY'} --party party.py:function --token-file {file}",
+            f"  repshare join {remote.at or 'https://RELAY'} --party party.py:function --token-file {file}",
             file=sys.stderr,
         )
 
 
 def revoke(
-    name: Name, storage: DatabaseOptions, remote: RemoteOptions, task: str | None = None, withdraw: bool = False
+    name: str, /, storage: DatabaseOptions, remote: RemoteOptions, task: str | None = None, withdraw: bool = False
 ) -> None:
     """End a token. Running relays notice within a second or two. What was published stays, unless with --withdraw.
 
@@ -124,7 +122,7 @@ def revoke(
             _withdraw(relay, name, task)
 
 
-def withdraw(name: Name, storage: DatabaseOptions, remote: RemoteOptions, task: str) -> None:
+def withdraw(name: str, /, storage: DatabaseOptions, remote: RemoteOptions, task: str) -> None:
     """Take back what a client has published. Its token stays valid: it may publish again.
 
     repshare relay withdraw alice --task mnist

@@ -24,12 +24,6 @@ class RemoteOptions:
     """File with the admin's token, for --at."""
     ca: Path | None = None
     """Certificates of the relay's authority, if it is not a public one (PEM)."""
-    cert: Path | None = None
-    """This admin's certificate, if the relay asks for one (PEM)."""
-    key: Path | None = None
-    """The private key of --cert (PEM)."""
-    plain_http: bool = False
-    """Send the token over http without TLS, also to other machines. Use this only inside a secure network."""
 
     @contextmanager
     def connect(self, storage: DatabaseOptions, name: str, task: str | None) -> Iterator["RemoteClients"]:
@@ -37,20 +31,15 @@ class RemoteOptions:
         if self.token_file is None or task is None:
             raise ConfigError("--at needs --token-file with an admin's token, and --task")
         if storage != DatabaseOptions():
-            raise ConfigError(
-                "--at asks a running relay, which has its own database: leave --db, --redis, --audit-log out"
-            )
-        if (self.cert is None) != (self.key is None):
-            raise ConfigError("--cert and --key belong together: give both")
+            raise ConfigError("--at asks a running relay, which has its own database: leave --db out")
         check_name(task)
         check_client_name(name)  # before it becomes a part of a path
-        cert = (self.cert, self.key) if self.cert and self.key else None
         try:
             token = self.token_file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", "not text")
             raise ConfigError(f"the token file {self.token_file} cannot be read: {why}") from error
-        connection = Connection(str(self.at), token=token, ca=self.ca, cert=cert, plain_http=self.plain_http)
+        connection = Connection(str(self.at), token=token, ca=self.ca)
         with closing(connection):
             yield RemoteClients(connection, f"/v1/tasks/{quote(task, safe='')}/clients")
 

@@ -1,7 +1,6 @@
 """`repshare relay serve`: run a relay, through which clients anywhere learn together."""
 
 import logging
-from typing import Literal
 
 from repshare.cli.relay.database import DatabaseOptions
 from repshare.cli.relay.tasks import TaskValues, create_task
@@ -14,7 +13,7 @@ def serve(
     options: RelayOptions,
     values: TaskValues,
     task: str | None = None,
-    log_level: Literal["debug", "info", "warning", "error"] = "info",
+    audit_log: str | None = None,
 ) -> None:
     """Start a relay. Ctrl-C or SIGTERM stops it without losing data.
 
@@ -26,18 +25,20 @@ def serve(
 
     repshare relay serve --host 0.0.0.0 --port 443 --certificate relay.pem --key relay.key
 
-    repshare relay serve --redis redis://10.0.0.5:6379/0 --host 0.0.0.0 --behind-proxy
+    repshare relay serve --db redis://10.0.0.5:6379/0 --host 0.0.0.0 --behind-proxy
 
     Args:
         task: Create this task first, if it does not exist.
-        log_level: Log messages from this level on, as JSON lines on standard error.
+        audit_log: Write accepted actions (created, invited, published …) to this file as JSON lines; `-` for standard
+            output. Default: the environment variable REPSHARE_AUDIT_LOG, which all `repshare relay` commands read, else
+            no log.
     """
     from repshare.relay import server
     from repshare.relay.monitoring import logs
 
     address.check(insecure=options.insecure)
-    logs.set_up(log_level)
-    with storage.open(create=True) as relay:
+    logs.set_up("info")
+    with storage.open(create=True, audit_log=audit_log) as relay:
         for warning in relay.database.inspect():
             logs.log_event(warning, logging.WARNING)
         if task is not None:

@@ -8,9 +8,7 @@ from json import loads as parse_json
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
-
-from repshare.cli.parsing.options import Json
+from repshare.cli.parsing import Json
 from repshare.cli.relay.database import DatabaseOptions, Stored
 from repshare.config import CommonLoss
 from repshare.errors import ConfigError
@@ -19,18 +17,14 @@ from repshare.relay.tasks import make_task
 from repshare.results.terminal import print_json
 from repshare.sharing.task import describe_fields
 
-Name = Annotated[str, tyro.conf.Positional]
-
 
 def _options() -> Iterator[tuple[str, Any, Any]]:
     """Yield an option for each field of a task that does not come from a client's space."""
     for name, kind, default, help, _ in describe_fields():
         if default is ...:
             kind, default, help = kind | None, None, f"{help} A new task needs it."
-        if name == "minimum_count":
-            kind = Annotated[kind, tyro.conf.arg(aliases=("--min-count",))]
         if name not in ("space", "description"):
-            yield name, kind, field(default=default, metadata={"help": help})
+            yield name, Annotated[kind, help], field(default=default)
 
 
 @dataclass(frozen=True)
@@ -49,18 +43,16 @@ class AgreementOptions:
     Default: images and columns are normalised by the clients to mean 0 and deviation 1."""
     class_names: tuple[str, ...] = ()
     """Names of the classes, in the order of their labels. A client with others is refused."""
-    space: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [OPTION=VALUE …]")] = ()
+    space: tuple[str, ...] = ()
     """The space: patches (images), fourier (tables), or a module as file.py:function, of which the task states a hash.
     Default: by the shape."""
-    space_seed: int = 0
-    """Seed of the space's random numbers."""
     loss: CommonLoss = "squared"
     """Loss of the common classifier. discriminant is the one that takes --epsilon: clients share sums of classes."""
     shrinkage: float | None = None
     """Regularisation ρ / n of the common classifier. Default: by the clients' votes."""
 
 
-def create(name: Name, storage: DatabaseOptions, values: TaskValues, common: AgreementOptions) -> None:
+def create(name: str, /, storage: DatabaseOptions, values: TaskValues, common: AgreementOptions) -> None:
     """Create a task. If it exists, the values must be the same.
 
     repshare relay tasks create mnist --classes 10 --dimension 84
@@ -95,7 +87,7 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
     classes = values.classes or len(options.class_names)
     if not classes:
         raise ConfigError("a common classifier needs --classes or --class-names")
-    space, inputs = choose(options.space, torch.zeros(1, *options.input_shape), options.space_seed), options.input_range
+    space, inputs = choose(options.space, torch.zeros(1, *options.input_shape), 0), options.input_range
     if isinstance(space, Fourier) and inputs is not None:
         columns = len(space.low)
         space, inputs = replace(space, low=(inputs[0],) * columns, high=(inputs[1],) * columns), None
@@ -104,7 +96,7 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
     return {name: getattr(task, name) for name in ("classes", "dimension", "norm_bound", "space", "description")}
 
 
-def describe(name: Name, storage: DatabaseOptions) -> None:
+def describe(name: str, /, storage: DatabaseOptions) -> None:
     """Print what the clients of a task in a common space agree on, as JSON: for `repshare join --agreement`.
 
     repshare relay tasks describe scans > scans.json
@@ -169,7 +161,7 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
         )
 
 
-def export(name: Name, file: Annotated[Path, tyro.conf.Positional], storage: DatabaseOptions) -> None:
+def export(name: str, file: Path, /, storage: DatabaseOptions) -> None:
     """Write a task, with everything published in it, to a file. Tokens are not in it.
 
     repshare relay tasks export mnist mnist.task
@@ -185,10 +177,10 @@ def export(name: Name, file: Annotated[Path, tyro.conf.Positional], storage: Dat
         relay.audit.note_operator("export", task=name)
 
 
-def import_task(file: Annotated[Path, tyro.conf.Positional], storage: DatabaseOptions, name: str | None = None) -> None:
+def import_task(file: Path, /, storage: DatabaseOptions, name: str | None = None) -> None:
     """Create a task from a file that `export` wrote. A damaged file is refused, and nothing is created.
 
-    repshare relay tasks import mnist.task --redis redis://127.0.0.1:6379/0
+    repshare relay tasks import mnist.task --db redis://127.0.0.1:6379/0
 
     Args:
         file: The file to read.
@@ -202,7 +194,7 @@ def import_task(file: Annotated[Path, tyro.conf.Positional], storage: DatabaseOp
     print(f"imported {imported}", file=sys.stderr)
 
 
-def delete(name: Name, storage: DatabaseOptions, yes: bool = False) -> None:
+def delete(name: str, /, storage: DatabaseOptions, yes: bool = False) -> None:
     """Delete a task, everything published in it, and its tokens. On a terminal, it asks first.
 
     repshare relay tasks delete mnist

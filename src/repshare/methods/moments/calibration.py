@@ -24,7 +24,7 @@ class Calibrated(averaging.Average):
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
         if start is None:
-            raise ConfigError("CCVR calibrates a network that all start with: leave --independent-starts out")
+            raise ConfigError("CCVR calibrates a network that all start with: leave independent_starts out")
         super().__init__(task, start)
         self.network, self.options = deepcopy(start), options
         self._average: averaging.Weights | None = None  # the last one, once there are moments

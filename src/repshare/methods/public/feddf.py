@@ -47,7 +47,7 @@ class Ensemble(Gathering):
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
         if start is None:
-            raise ConfigError("the server trains a network: leave --independent-starts out")
+            raise ConfigError("the server trains a network: leave independent_starts out")
         super().__init__(task, start, options)
         self.network, self.first = start, averaging.read_weights(start.model)
 

@@ -18,7 +18,7 @@ class SGDOptions:
     """The options of methods that need plain SGD."""
 
     learning_rate: float | None = None
-    """Learning rate of its SGD. Default: --learning-rate if --optimizer is sgd, else 0.2."""
+    """Learning rate of its SGD. Default: the policy's if its optimizer is sgd, else 0.2."""
 
     def __post_init__(self) -> None:
         check_positive(self, "learning_rate")

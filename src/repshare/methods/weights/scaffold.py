@@ -29,7 +29,7 @@ class ScaffoldOptions:
     """Both learning rates."""
 
     learning_rate: float | None = None
-    """η_l: learning rate of its SGD. Default: --learning-rate if --optimizer is sgd, else 0.2."""
+    """η_l: learning rate of its SGD. Default: the policy's if its optimizer is sgd, else 0.2."""
     server_rate: float = 1.0
     """η_g: the part of the way to the clients' mean that the server goes."""
 

@@ -49,7 +49,7 @@ class Stepping(Average):
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
         if start is None:
-            raise ConfigError("the server steps from weights that all start with: leave --independent-starts out")
+            raise ConfigError("the server steps from weights that all start with: leave independent_starts out")
         super().__init__(task)
         self.options = options
         self.state = self.begin(as_arrays(name_tensors(start.model)))

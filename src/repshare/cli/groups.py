@@ -1,0 +1,84 @@
+"""The options of the larger commands, under the titles of their help, the common ones first.
+
+What is not listed here is no option: it is set in Python.
+"""
+
+from dataclasses import fields
+
+COMMON = "common options"
+Layout = dict[str, str]  # names of options by title
+
+SHARED = "n-avg m-up minimum-count share-classes share-inputs releases"
+BUDGET = "epsilon delta planned-releases adjacency"
+LAYOUTS: dict[str, Layout] = {
+    "compare": {
+        COMMON: "dataset clients rounds methods method-options model partition alpha seeds name resume json",
+        "data": "samples label test-file standardise public-data fallback",
+        "training": "epochs batch-size learning-rate compute eval-every dimension device",
+        "sharing": "n-avg m-up m-down lambda-kd lambda-disc lambda-length aggregation topology degree",
+        "common space (methods CS and CA)": "space loss shrinkage common-rounds",
+        "privacy": BUDGET,
+        "absence and attacks": "participation dropout attackers attack",
+        "output and processes": "keep-models workers checkpoint-every",
+    },
+    "join": {
+        COMMON: "party token-file rounds state dry-run compare alone restart json",
+        "connection": "ca cert key patience plain-http report",
+        "a relay without tokens": "name task",
+        "common space": "agreement accept-space",
+        "what is shared": SHARED,
+        "privacy": f"{BUDGET} noise-shares",
+        "secure sums": "group signing-key threshold step-patience",
+        "work": "seed eval-every pace device threads",
+    },
+    "peer": {
+        COMMON: "party name key trust listen connect rounds state dry-run compare restart json",
+        "finding and trusting peers": "task multicast first-use timeout",
+        "TLS": "ca cert cert-key mutual",
+        "common space": "agreement",
+        "what is shared": f"{SHARED} m-down aggregation",
+        "privacy": BUDGET,
+        "work": "seed eval-every pace device threads",
+    },
+    "privacy plan": {
+        COMMON: "epsilon method clients releases delta adjacency json",
+        "RS (averages of features)": "class-sizes dimension n-avg m-up figure",
+        "CS (a common space): what to try it on": "dataset samples space",
+    },
+    "privacy audit": {COMMON: "method dataset epsilons class-sizes n-avgs trials broken output json"},
+    "relay serve": {
+        COMMON: "host port db certificate key insecure task classes dimension",
+        "access": "client-ca behind-proxy public-page public-metrics",
+        "limits": "rate max-bytes connections body-seconds head-seconds read-seconds away-seconds",
+        "logs": "audit-log",
+    },
+}
+REMOVED = {
+    "ray": "use the workers of repshare.simulation.cluster in Python",
+    "inline": "--workers 0 does it",
+    "runs": "runs are saved in runs/: change the folder first",
+    "data-folder": "repshare data fetch NAME --folder FOLDER once, then it is in the cache",
+    "redis": "give its address to --db, as in --db redis://host:port/0",
+    "audit-log": "set the environment variable REPSHARE_AUDIT_LOG",
+    "plain-http": "use TLS, or repshare relay on the relay's machine",
+    "log-level": "filter the JSON lines instead",
+    "what": "what is in the folder is written",
+    "share-samples": "give Party the samples that may be shared, or set Policy(share_samples=…)",
+    "min-count": "use --minimum-count",
+    "help-all": "--help describes all options",
+}
+
+
+def explain_removed(flag: str) -> str:
+    """Return what to do instead of an option that earlier versions had; nothing for one that never was."""
+    from repshare.config import Policy, Setting
+
+    name = flag.removeprefix("--").removeprefix("no-")
+    if name in REMOVED:
+        return f"{flag} is no option here: {REMOVED[name]}"
+    for kind in (Policy, Setting):
+        field = name.replace("-", "_")
+        if "_" not in name and field in {each.name for each in fields(kind)}:
+            whose = "repshare.compare(…)" if kind is Setting else "Policy(…), for repshare.compare or your Party"
+            return f"{flag} is no option here: set {field} in Python, in {whose}"
+    return ""
