@@ -32,7 +32,9 @@ WHOLE = {  # commands that are measured until they end
     "repshare --help": ["-m", "repshare", "--help"],
 }
 LEARNING = [
-    f"{command}{where}" for command in ("compare", "run RS", "run CS", "run FL") for where in ("", " --workers 2")
+    f"{command}{where}"
+    for command in ("compare", *(f"compare --methods {name}" for name in ("RS", "CS", "FL")))
+    for where in ("", " --workers 2")
 ]
 SETTING = ["--dataset", "digits", "--clients", "3", "--rounds", "1", "--name", "first"]
 HEAD = """# Time until the first record is on disk
@@ -78,9 +80,9 @@ def until_end(arguments: Sequence[str], given: dict[str, str]) -> Times:
 def until_first_record(arguments: Sequence[str], given: dict[str, str], scratch: Path) -> Times:
     """Run a command until its first record is on disk, and wait until all its processes have ended."""
     runs = Path(tempfile.mkdtemp(dir=scratch))
-    records, began = runs / "first/records.jsonl", time.perf_counter()
-    command = [sys.executable, "-m", "repshare", *arguments, *SETTING, "--runs", str(runs)]
-    process = subprocess.Popen(command, env=given, stdout=subprocess.DEVNULL)
+    records, began = runs / "runs/first/records.jsonl", time.perf_counter()
+    command = [sys.executable, "-m", "repshare", *arguments, *SETTING]
+    process = subprocess.Popen(command, cwd=runs, env=given, stdout=subprocess.DEVNULL)
     while not (records.exists() and records.stat().st_size):
         if process.poll() is not None or time.perf_counter() > began + TIMEOUT_SECONDS:
             process.kill()

@@ -8,13 +8,13 @@ from dataclasses import fields
 COMMON = "common options"
 Layout = dict[str, str]  # names of options by title
 
-SHARED = "n-avg m-up minimum-count share-classes share-inputs releases"
+SHARED = "n-avg m-up minimum-count share-classes share-inputs releases release-every"
 BUDGET = "epsilon delta planned-releases adjacency"
 LAYOUTS: dict[str, Layout] = {
     "compare": {
-        COMMON: "dataset clients rounds methods method-options model partition alpha seeds name resume json",
+        COMMON: "dataset clients rounds methods method-options model partition alpha classes-per-client seeds name resume json",
         "data": "samples label test-file standardise public-data fallback",
-        "training": "epochs batch-size learning-rate compute eval-every dimension device",
+        "training": "epochs batch-size optimizer learning-rate compute eval-every dimension device",
         "sharing": "n-avg m-up m-down lambda-kd lambda-disc lambda-length aggregation topology degree",
         "common space (methods CS and CA)": "space loss shrinkage common-rounds",
         "privacy": BUDGET,
@@ -25,7 +25,7 @@ LAYOUTS: dict[str, Layout] = {
         COMMON: "party token-file rounds state dry-run compare alone restart json",
         "connection": "ca cert key patience plain-http report",
         "a relay without tokens": "name task",
-        "common space": "agreement accept-space",
+        "common space": "agreement accept-space keep-to-self",
         "what is shared": SHARED,
         "privacy": f"{BUDGET} noise-shares",
         "secure sums": "group signing-key threshold step-patience",
@@ -35,7 +35,7 @@ LAYOUTS: dict[str, Layout] = {
         COMMON: "party name key trust listen connect rounds state dry-run compare restart json",
         "finding and trusting peers": "task multicast first-use timeout",
         "TLS": "ca cert cert-key mutual",
-        "common space": "agreement",
+        "common space": "agreement keep-to-self",
         "what is shared": f"{SHARED} m-down aggregation",
         "privacy": BUDGET,
         "work": "seed eval-every pace device threads",
