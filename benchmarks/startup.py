@@ -32,8 +32,8 @@ WHOLE = {  # commands that are measured until they end
     "repshare --help": ["-m", "repshare", "--help"],
 }
 LEARNING = [
-    f"{command}{where}"
-    for command in ("compare", *(f"compare --methods {name}" for name in ("RS", "CS", "FL")))
+    f"compare{methods}{where}"
+    for methods in ("", " --methods RS", " --methods CS", " --methods FL")
     for where in ("", " --workers 2")
 ]
 SETTING = ["--dataset", "digits", "--clients", "3", "--rounds", "1", "--name", "first"]

@@ -1,6 +1,6 @@
 """A Flower ClientApp as a method here: it trains each client's weights in this process, and they are averaged as FL's.
 
-repshare compare --methods examples/flower/as_method.py:FLOWER --dataset digits --method-options FLOWER.app=my_app.py:app
+repshare compare --methods examples/flower/as_method.py:FLOWER --method-options FLOWER.app=my_app.py:app
 
 The app is written for Flower's FedAvg: `train` takes an ArrayRecord "arrays" and a ConfigRecord "config", and answers
 with an ArrayRecord. Its node_config has "data", a file with this client's samples, x and y, for numpy.load.

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from repshare.cli.groups import COMMON, LAYOUTS, REMOVED
-from repshare.cli.parsing import options_of
 
+from repshare.cli.groups import COMMON, LAYOUTS, REMOVED
 from repshare.cli.main import COMMANDS, CommandGroup, main
+from repshare.cli.parsing import options_of
 from support.processes import REPSHARE, Process
 from support.warm import run_warm, start_warm
 

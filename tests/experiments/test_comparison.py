@@ -180,16 +180,16 @@ def test_a_script_without_a_guard_is_told_so(tmp_path):
 
 def test_fedavg_is_left_out_of_the_usual_methods_where_models_differ(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    few = "--dataset digits --samples 60 --clients 2 --rounds 1 --workers 0 --dimension 32".split()
-    main(["compare", *few, "--model", "lenet5", "convnet", "--name", "a"])
+    few = ["--dataset", "digits", "--samples", "60", "--clients", "2", "--rounds", "1", "--dimension", "32"]
+    main(["compare", *few, "--workers", "0", "--model", "lenet5", "convnet", "--name", "a"])
     assert "FL averages weights, so it needs one model: left out with lenet5, convnet." in capsys.readouterr().out
     assert {line["method"] for line in lines(Path("runs/a"))} == {"CL", "IL", "FD", "RS", "CA", "CS"}
 
 
 def test_the_command_shows_what_suits_clients_whose_classes_differ(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    few = "--dataset digits --samples 200 --clients 3 --rounds 5 --workers 0 --name a".split()
-    given = ["compare", *few, "--methods", "CL", "IL", "--partition", "dirichlet", "--alpha", "0.3"]
+    few = ["--dataset", "digits", "--samples", "200", "--clients", "3", "--rounds", "5", "--name", "a"]
+    given = ["compare", *few, "--workers", "0", "--methods", "CL", "IL", "--partition", "dirichlet", "--alpha", "0.3"]
     main(given)
     shown = capsys.readouterr().out
     assert "digits, 3 clients, Dirichlet 0.3, 5 rounds: test accuracy at the end" in shown

@@ -1,7 +1,5 @@
 """A relay whose stored values are damaged while it runs: who is refused, what is told, and how it is put right."""
 
-import json
-
 import pytest
 
 from repshare.errors import Damaged

@@ -12,8 +12,8 @@ SHARED = "n-avg m-up minimum-count share-classes share-inputs releases release-e
 BUDGET = "epsilon delta planned-releases adjacency"
 LAYOUTS: dict[str, Layout] = {
     "compare": {
-        COMMON: "dataset clients rounds methods method-options model partition alpha classes-per-client seeds name resume json",
-        "data": "samples label test-file standardise public-data fallback",
+        COMMON: "dataset clients rounds methods method-options model partition alpha seeds name resume json",
+        "data": "samples classes-per-client label test-file standardise public-data fallback",
         "training": "epochs batch-size optimizer learning-rate compute eval-every dimension device",
         "sharing": "n-avg m-up m-down lambda-kd lambda-disc lambda-length aggregation topology degree",
         "common space (methods CS and CA)": "space loss shrinkage common-rounds",
