@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from repshare.board import Wants
+from repshare.cli.parsing import options_of
 from repshare.cli.relay.tasks import TaskValues
 from repshare.errors import ConfigError, Damaged, Malformed, Refused, RepshareError, StoreError
 from repshare.fields import field_helps
@@ -48,7 +49,7 @@ def test_options_and_schema_have_the_fields_of_a_task_with_their_descriptions():
     told, schema = field_helps(Task), TaskFields.model_json_schema()["properties"]
     assert list(schema) == list(told) == [field.name for field in fields(Task)]
     assert all(schema[name]["description"].startswith(text) for name, text in told.items())
-    options = {field.name: field.metadata["help"] for field in fields(TaskValues)}
+    options = {option.name: option.help for option in options_of(TaskValues)}
     assert list(options) == [name for name in told if name not in ("space", "description")]
     assert all(text.startswith(told[name]) for name, text in options.items())
     assert schema["classes"] | {"minimum": 2, "maximum": 10_000} == schema["classes"]

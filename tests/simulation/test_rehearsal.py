@@ -96,4 +96,4 @@ def test_the_command_shows_a_row_for_each_budget(tmp_path, capsys):
     assert "nothing shared" in shown
     main([*plan, "--clients", "1", "--json"])
     document = json.loads(capsys.readouterr().out)
-    assert [line["epsilon"] for line in document["lines"]] == [0.1, 0.3, 1.0, 3.0, 10.0, None]
+    assert [line["epsilon"] for line in document["lines"]] == [0.1, 0.3, 1.0, 3.0, 10.0, None] * 3
