@@ -6,7 +6,8 @@ from urllib.parse import quote, urlencode
 from hypothesis import strategies as st
 
 from repshare.relay.routes.page import MOST_REPORT_BYTES
-from repshare.relay.routes.secure import MEMBER_BYTES, MOST_NUMBER
+from repshare.relay.routes.schemas import MOST_NUMBER
+from repshare.relay.routes.secure import MEMBER_BYTES
 from soak.bodies import Body, real
 from soak.load import CLASSES, DIMENSION
 

@@ -1,23 +1,76 @@
-"""The relay as an ASGI application."""
+"""The relay as an ASGI application: its API in one table, and what every request goes through."""
 
 import logging
 import time
 from contextlib import ExitStack
+from functools import partial
 
-from starlette.applications import Starlette
+from starlette.datastructures import State
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Mount, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from repshare.relay.background import work_in_background
 from repshare.relay.monitoring.audit_log import AuditLog
+from repshare.relay.openapi import Endpoint, describe_api
 from repshare.relay.options import RelayOptions, is_loopback
 from repshare.relay.page import site
 from repshare.relay.problems import Problem, from_error, respond
-from repshare.relay.routes import clients, health, invitations, page, secure, tasks
-from repshare.relay.routes.endpoint import Endpoint, Endpoints, describe_api
+from repshare.relay.routes import clients, health, invitations, page, schemas, secure, tasks
 from repshare.relay.service import Service
 from repshare.stores import Database
+
+TASK = "/v1/tasks/{task}"
+CLIENT = TASK + "/clients/{client}"
+STEP = TASK + "/meetings/{number}/{step}"
+BYTES = "application/octet-stream"
+OF_JSON = ("malformed", "too-slow", "too-large", "invalid")  # what can be wrong with a body
+OF_BYTES = (*OF_JSON, "outdated", "refused", "busy")
+
+ENDPOINTS = (
+    Endpoint("PUT", f"{CLIENT}/release", clients.publish, {200: schemas.TaskVersion}, OF_BYTES, body=BYTES),
+    Endpoint("GET", f"{TASK}/teacher", clients.teacher, {200: BYTES, 304: None}, ("invalid",), schemas.Question),
+    Endpoint("GET", f"{TASK}/news", clients.news, {200: schemas.TaskVersion}, ("invalid",), schemas.Since),
+    Endpoint("DELETE", f"{CLIENT}/release", clients.withdraw, {200: schemas.TaskVersion}, ("invalid",)),
+    Endpoint(
+        "GET", f"{TASK}/meetings", secure.number, {200: schemas.MeetingNumber}, ("refused", "invalid"), schemas.Members
+    ),
+    Endpoint(
+        "PUT", STEP + "/clients/{client}", secure.put, {200: schemas.Nothing}, OF_BYTES, schemas.Message, body=BYTES
+    ),
+    Endpoint("GET", STEP, secure.get, {200: BYTES, 204: None}, ("refused", "invalid"), schemas.Step),
+    Endpoint("GET", "/v1/me", tasks.me, {200: schemas.Me}),
+    Endpoint("GET", "/v1/tasks", tasks.list_tasks, {200: schemas.TaskList}),
+    Endpoint("GET", TASK, tasks.describe, {200: schemas.NamedTask}),
+    Endpoint(
+        "PUT",
+        TASK,
+        tasks.create,
+        {200: schemas.NamedTask, 201: schemas.NamedTask},
+        (*OF_JSON, "exists"),
+        body=schemas.TaskFields,
+    ),
+    Endpoint("DELETE", TASK, tasks.delete, {204: None}),
+    Endpoint("GET", f"{TASK}/status", tasks.status, {200: schemas.TaskStatus}, ("invalid",), schemas.Shown),
+    Endpoint(
+        "POST",
+        f"{TASK}/clients",
+        invitations.invite,
+        {201: schemas.IssuedToken},
+        (*OF_JSON, "has-token", "busy"),
+        body=schemas.Invitation,
+    ),
+    Endpoint("DELETE", CLIENT, invitations.revoke, {200: schemas.EndedToken}, ("invalid",)),
+    Endpoint(
+        "PUT", f"{CLIENT}/report", page.report, {200: schemas.Nothing}, (*OF_JSON, "busy"), body=schemas.RoundReport
+    ),
+    Endpoint("GET", f"{TASK}/page", page.page, {200: schemas.Document}),
+    Endpoint("GET", f"{TASK}/map", page.show_map, {200: schemas.Document}),
+    Endpoint("GET", "/healthz", health.healthz, {200: schemas.Health}, guarded=False),
+    Endpoint("GET", "/metrics", health.metrics, {200: "text/plain"}),
+)
 
 
 def make_app(database: Database, options: RelayOptions, audit: AuditLog | None = None) -> "RelayApp":
@@ -25,30 +78,37 @@ def make_app(database: Database, options: RelayOptions, audit: AuditLog | None =
     return RelayApp(Service(database, options, audit or AuditLog()))
 
 
-class RelayApp(Starlette):
-    """The endpoints of a relay. Each takes a request and returns a response; any error is answered as a problem.
-
-    Routing is done here, and not by Starlette: its layers take as long as some of the endpoints.
-    """
+class RelayApp:
+    """The routes of a relay. A request is counted, and any error is answered as a problem."""
 
     def __init__(self, service: Service) -> None:
-        super().__init__(lifespan=lambda _: work_in_background(service))
-        self.state.service = self._service = service
-        self._endpoints = Endpoints("")
-        for part in (clients, secure, tasks, invitations, page, health):
-            self._endpoints += part.endpoints
-        description = describe_api(self._endpoints, insecure=service.options.insecure)
-
-        @self._endpoints.add("GET HEAD", "/openapi.json")
-        async def describe(_: Service, __: Request) -> Response:
-            return JSONResponse(description, headers=site.HEADERS)
+        self.state = State({"service": service})
+        self._service = service
+        api = [(each.method, each.path, each.answer) for each in ENDPOINTS]
+        more = [
+            ("GET", f"{TASK}/events", page.stream),  # it never ends: no description can be tried on it
+            ("GET", "/", page.front),
+            ("GET", "/docs", page.docs),
+            ("GET", "/static/plotly.js", page.plotly),
+        ]
+        described = JSONResponse(describe_api(ENDPOINTS, insecure=service.options.insecure), headers=site.HEADERS)
+        self._router = Router(
+            [
+                *(Route(path, partial(answer, service), methods=[method]) for method, path, answer in api + more),
+                Mount("/static", site.FILES),
+                Route("/openapi.json", lambda _: described),
+            ],
+            redirect_slashes=False,
+            lifespan=lambda _: work_in_background(service),
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, and count it. What it holds in memory (`scope["held"]`) is released when that is sent."""
+        """Answer a request. What it holds in memory (`scope["held"]`) is released when the answer is sent."""
+        scope["app"] = self  # has the router raise what it cannot answer
         if scope["type"] != "http":
-            await super().__call__(scope, receive, send)
+            await self._router(scope, receive, send)
             return
-        status, begun = 500, time.perf_counter()
+        status, begun = 0, time.perf_counter()
 
         async def note(message: Message) -> None:
             nonlocal status
@@ -58,37 +118,29 @@ class RelayApp(Starlette):
 
         try:
             with ExitStack() as scope["held"]:
-                response = await self._answer(Request(scope, receive))
-                await response(scope, receive, note)
+                if self._service.options.insecure:
+                    _check_origin(Request(scope))
+                await self._router(scope, receive, note)
+        except Exception as error:  # whatever it is, the client gets an answer
+            if status:  # one is under way: all that is left is to end it early
+                raise
+            await self._refuse(error, Request(scope))(scope, receive, note)
         finally:
             # Methods and paths from the outside are not made labels: anyone could invent a million of them.
-            route = scope.get("route", "none")
+            route = scope["route"].path if "route" in scope else "none"
             method = scope["method"] if route != "none" else "none"
-            self._service.metrics.answered(method, route, status, time.perf_counter() - begun)
+            self._service.metrics.answered(method, route, status or 500, time.perf_counter() - begun)
 
-    async def _answer(self, request: Request) -> Response:
-        try:
-            if self._service.options.insecure:
-                _check_origin(request)
-            return await self._find(request.scope).answer(self._service, request)
-        except Exception as error:  # whatever it is, the client gets an answer
-            problem = from_error(error)
-            self._service.refused(request, problem)
-            if problem.status == 500:  # unexpected: the log needs to know where
-                logging.getLogger(__name__).exception("an endpoint failed")
-            return respond(problem)
-
-    def _find(self, scope: Scope) -> Endpoint:
-        allowed = set[str]()
-        for endpoint in self._endpoints:
-            if found := endpoint.pattern.match(scope["path"]):
-                scope["route"], scope["path_params"] = endpoint.path, found.groupdict()
-                if scope["method"] in endpoint.methods:
-                    return endpoint
-                allowed.update(endpoint.methods)
-        if allowed:
-            raise Problem("method", "Method Not Allowed", {"Allow": ", ".join(sorted(allowed))})
-        raise Problem("unknown", "Not Found")
+    def _refuse(self, error: Exception, request: Request) -> Response:
+        if isinstance(error, HTTPException) and error.status_code == 405:
+            routes = [each for each in self._router.routes if each.matches(request.scope)[0] is not Match.NONE]
+            methods = {method for each in routes if isinstance(each, Route) for method in each.methods or ()}
+            error = Problem("method", error.detail, {"Allow": ", ".join(sorted(methods))})
+        problem = from_error(error)
+        self._service.refused(request, problem)
+        if problem.status == 500:  # unexpected: the log needs to know where
+            logging.getLogger(__name__).error("an endpoint failed", exc_info=error)
+        return respond(problem)
 
 
 def _check_origin(request: Request) -> None:

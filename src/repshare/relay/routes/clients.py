@@ -1,52 +1,21 @@
 """A client's endpoints: publish a release, withdraw it, fetch a teacher, wait for a change."""
 
 import hashlib
-from typing import get_args
-from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from repshare.board import Wants, longest_release
-from repshare.config import Precision
 from repshare.errors import Refused
 from repshare.relay import sizes
 from repshare.relay.auth import Grant, is_client_name
 from repshare.relay.background import forget
 from repshare.relay.problems import Problem
-from repshare.relay.routes.endpoint import (
-    BINARY,
-    BODY,
-    BYTES,
-    CLIENT,
-    SUCCESS,
-    TEXT,
-    Endpoints,
-    number,
-    parameter,
-    several,
-)
-from repshare.relay.routes.schemas import MOST_PEERS, TaskVersion, parse_seconds, parse_whole
+from repshare.relay.routes.schemas import Question, Since, parse_query
 from repshare.relay.service import LARGE_BYTES, Service
 from repshare.relay.tasks import OpenTask
 
-MOST_OBSERVATIONS = 1000  # of a class, in one teacher
-MOST_CLASSES = 1000  # in one question
-LONGEST_WAIT_SECONDS = 60.0
-MOST_SEED, MOST_VERSION = 2**64 - 1, 2**63 - 1
-PRECISIONS = get_args(Precision)
 
-RELEASE = "/v1/tasks/{task}/clients/{client}/release"
-BODY_PROBLEMS = ("too-slow", "outdated", "too-large", "refused", "busy")
-
-CALLER = parameter("client", "who asks; known by the token, needed only without one", CLIENT["schema"], required=False)
-
-Query = dict[str, list[str]]
-
-endpoints = Endpoints("clients")
-
-
-@endpoints.add("PUT", RELEASE, TaskVersion, problems=("malformed", *BODY_PROBLEMS), body=BODY)
 async def publish(service: Service, request: Request) -> Response:
     """Publish a release.
 
@@ -69,7 +38,6 @@ async def publish(service: Service, request: Request) -> Response:
     return _version(version)
 
 
-@endpoints.add("DELETE", RELEASE, TaskVersion, problems=["invalid"])
 async def withdraw(service: Service, request: Request) -> Response:
     """Withdraw a release.
 
@@ -86,28 +54,6 @@ async def withdraw(service: Service, request: Request) -> Response:
     return _version(version)
 
 
-@endpoints.add(
-    "GET",
-    "/v1/tasks/{task}/teacher",
-    {
-        200: {"description": SUCCESS, "content": BINARY, "headers": {"ETag": TEXT}},
-        304: {"description": "The teacher is the one that the ETag names"},
-    },
-    problems=["invalid"],
-    parameters=[
-        parameter("observations", "M↓: observations of each class", number(MOST_OBSERVATIONS, default=1)),
-        parameter("seed", "of the draw: the same one draws the same", number(MOST_SEED, default=0)),
-        parameter(
-            "peers",
-            "clients to learn from, where the task allows it; default: everyone",
-            several(TEXT["schema"], MOST_PEERS),
-        ),
-        parameter("classes", "default: all", several({"type": "integer", "minimum": 0}, MOST_CLASSES)),
-        parameter("precision", "number format of the answer", {"enum": list(PRECISIONS), "default": "fp32"}),
-        CALLER,
-        parameter("If-None-Match", "an ETag", TEXT["schema"], "header"),
-    ],
-)
 async def teacher(service: Service, request: Request) -> Response:
     """Fetch a teacher.
 
@@ -128,20 +74,9 @@ async def teacher(service: Service, request: Request) -> Response:
     version, body = await service.teach(opened.board, client, wants, load)
     service.metrics.bytes_out.inc(len(body))
     service.presence.note(name, client, down=len(body))
-    return Response(body, media_type=BYTES, headers={"ETag": _tag(opened, version, client, wants)})
+    return Response(body, media_type="application/octet-stream", headers={"ETag": _tag(opened, version, client, wants)})
 
 
-@endpoints.add(
-    "GET",
-    "/v1/tasks/{task}/news",
-    TaskVersion,
-    problems=["invalid"],
-    parameters=[
-        parameter("since", "the version that is known already", number(MOST_VERSION, default=0)),
-        parameter("wait", "seconds", number(LONGEST_WAIT_SECONDS, default=20)),
-        CALLER,
-    ],
-)
 async def news(service: Service, request: Request) -> Response:
     """Wait for a change.
 
@@ -149,47 +84,34 @@ async def news(service: Service, request: Request) -> Response:
     same version.
     """
     grant, opened = await service.enter_task(request, "client", "viewer", "admin")
-    name, query = opened.entry.name, _query(request)
-    if "client" in query or (grant.role == "client" and not service.options.insecure):
-        service.presence.note(name, _caller(service, query, grant))
-    since = _number(query, "since", 0, MOST_VERSION)
-    wait = parse_seconds("wait", query.get("wait", ["20"])[-1], LONGEST_WAIT_SECONDS)
+    name, asked = opened.entry.name, parse_query(Since, request)
+    if asked.client or (grant.role == "client" and not service.options.insecure):
+        service.presence.note(name, _caller(service, asked.client, grant))
     with service.waiting(request):
-        return _version(await service.versions.wait(name, since, wait, lambda: service.version(name)))
+        return _version(await service.versions.wait(name, asked.since, asked.wait, lambda: service.version(name)))
 
 
-def _caller(service: Service, query: Query, grant: Grant) -> str:
-    client = query.get("client", [None])[-1]
+def _caller(service: Service, client: str, grant: Grant) -> str:
     if service.options.insecure:
-        if client is None or not is_client_name(client):
+        if not is_client_name(client):
             raise Problem("invalid", "an open relay must be told which client asks: client=…")
         return client
-    if client is not None:
+    if client:
         service.check_client(grant, client)
     return grant.name
 
 
 def _question(service: Service, request: Request, grant: Grant, opened: OpenTask) -> tuple[str, Wants]:
-    query, task = _query(request), opened.entry.task
-    client = _caller(service, query, grant)
-    for key, most in (("peers", MOST_PEERS), ("classes", MOST_CLASSES)):
-        if len(query.get(key, ())) > most:
-            raise Problem("invalid", f"{len(query[key])} {key} in one question; at most {most}")
+    asked, task = parse_query(Question, request), opened.entry.task
+    client = _caller(service, asked.client, grant)
     try:
-        task.check_peers(client, query.get("peers", ()))
+        task.check_peers(client, asked.peers)
     except Refused as error:
         raise Problem("forbidden", str(error)) from error
-    classes = {parse_whole("classes", text, task.classes - 1) for text in query.get("classes", ())}
-    if (precision := query.get("precision", ["fp32"])[-1]) not in PRECISIONS:
-        raise Problem("invalid", f"precision must be one of {', '.join(PRECISIONS)}, not {precision[:30]!r}")
-    wants = Wants(
-        _number(query, "observations", 1, MOST_OBSERVATIONS),
-        _number(query, "seed", 0, MOST_SEED),
-        tuple(query.get("peers", ())) or None,
-        tuple(sorted(classes)) or None,
-        precision,
-    )
-    return client, wants
+    if any(label >= task.classes for label in asked.classes):
+        raise Problem("invalid", f"classes must be from 0 to {task.classes - 1}")
+    classes = tuple(sorted(set(asked.classes)))
+    return client, Wants(asked.observations, asked.seed, asked.peers or None, classes or None, asked.precision)
 
 
 async def _expect(service: Service, opened: OpenTask, wants: Wants) -> sizes.Load:
@@ -206,14 +128,6 @@ async def _expect(service: Service, opened: OpenTask, wants: Wants) -> sizes.Loa
 def _tag(opened: OpenTask, version: int, client: str, wants: Wants) -> str:
     asked = repr((opened.entry.identity, version, client, wants)).encode("utf-8", "surrogatepass")
     return f'"{hashlib.blake2b(asked, digest_size=16).hexdigest()}"'
-
-
-def _query(request: Request) -> Query:
-    return parse_qs(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
-
-
-def _number(query: Query, key: str, default: int, most: int) -> int:
-    return parse_whole(key, query[key][-1], most) if key in query else default
 
 
 def _version(version: int) -> Response:

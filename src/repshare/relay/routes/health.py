@@ -5,16 +5,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from repshare.errors import StoreError
-from repshare.relay.routes.endpoint import TEXT, Endpoints
-from repshare.relay.routes.schemas import Health
 from repshare.relay.service import Service
 
-METRICS = {200: {"description": "In Prometheus' text format", "content": {"text/plain": TEXT}}}
 
-endpoints = Endpoints("operations")
-
-
-@endpoints.add("GET", "/healthz", Health)
 async def healthz(service: Service, _: Request) -> Response:
     """Check that the relay works.
 
@@ -35,7 +28,6 @@ async def healthz(service: Service, _: Request) -> Response:
     return Response(b'{"status": "ok"}', media_type="application/json")
 
 
-@endpoints.add("GET", "/metrics", METRICS, problems=("unauthorised", "forbidden", "too-fast"))
 async def metrics(service: Service, request: Request) -> Response:
     """Counters for Prometheus.
 

@@ -6,24 +6,14 @@ from starlette.responses import JSONResponse, Response
 from repshare.errors import ConfigError, Refused
 from repshare.relay.auth import Grant
 from repshare.relay.problems import Problem
-from repshare.relay.routes.endpoint import Endpoints, describe_body, describe_json
-from repshare.relay.routes.schemas import INVITED, EndedToken, Invitation, IssuedToken, parse
+from repshare.relay.routes.schemas import INVITED, Invitation, parse
 from repshare.relay.service import Service
 from repshare.relay.tasks import OpenTask
 
 MOST_BYTES = 4096
 SECRET = {"Cache-Control": "no-store"}
 
-endpoints = Endpoints("invitations")
 
-
-@endpoints.add(
-    "POST",
-    "/v1/tasks/{task}/clients",
-    {201: describe_json(IssuedToken, "The token, which is kept nowhere")},
-    problems=("malformed", "too-slow", "has-token", "too-large", "invalid", "busy"),
-    body=describe_body(Invitation),
-)
 async def invite(service: Service, request: Request) -> Response:
     """Invite a client or a viewer.
 
@@ -44,7 +34,6 @@ async def invite(service: Service, request: Request) -> Response:
     return JSONResponse({**grant._asdict(), "token": token}, 201, SECRET)
 
 
-@endpoints.add("DELETE", "/v1/tasks/{task}/clients/{client}", EndedToken, problems=["invalid"])
 async def revoke(service: Service, request: Request) -> Response:
     """Revoke the token of a client or a viewer.
 

@@ -1,7 +1,6 @@
 """Endpoints for viewers: the page, its data, and clients' reports."""
 
 import asyncio
-import posixpath
 from collections.abc import AsyncIterator
 
 import anyio.to_thread
@@ -12,8 +11,7 @@ from repshare.errors import RepshareError
 from repshare.relay.page import histories, site
 from repshare.relay.page.document import make_map, make_view
 from repshare.relay.problems import Problem
-from repshare.relay.routes.endpoint import Endpoints, describe_body, describe_json
-from repshare.relay.routes.schemas import Nothing, RoundReport, parse
+from repshare.relay.routes.schemas import RoundReport, parse
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 
@@ -22,10 +20,7 @@ EVENT_SECONDS = 0.5  # between events to one viewer, at least
 KEEP_ALIVE_SECONDS = 15.0
 MOST_STREAMS = 200
 
-endpoints = Endpoints("page")
 
-
-@endpoints.add("GET HEAD", "/")
 async def front(service: Service, _: Request) -> Response:
     """Return the page."""
     needs_token = not (service.options.insecure or service.options.public_page)
@@ -33,31 +28,16 @@ async def front(service: Service, _: Request) -> Response:
     return HTMLResponse(made, headers=site.HEADERS)
 
 
-@endpoints.add("GET HEAD", "/docs")
 async def docs(_: Service, request: Request) -> Response:
     """Return the page of the API."""
     return await site.FILES.get_response("api.html", request.scope)
 
 
-@endpoints.add("GET HEAD", "/static/plotly.js")
 async def plotly(_: Service, request: Request) -> Response:
     """Return plotly's own JavaScript."""
     return site.send_plotly(await anyio.to_thread.run_sync(site.find_plotly), request)
 
 
-@endpoints.add("GET HEAD", "/static/{path:path}")
-async def static(_: Service, request: Request) -> Response:
-    """Return a file of the page."""
-    return await site.FILES.get_response(posixpath.normpath(request.path_params["path"]), request.scope)
-
-
-@endpoints.add(
-    "PUT",
-    "/v1/tasks/{task}/clients/{client}/report",
-    Nothing,
-    problems=("malformed", "too-slow", "too-large", "invalid", "busy"),
-    body=describe_body(RoundReport),
-)
 async def report(service: Service, request: Request) -> Response:
     """Report a round.
 
@@ -72,7 +52,6 @@ async def report(service: Service, request: Request) -> Response:
     return Response(b"{}", media_type="application/json")
 
 
-@endpoints.add("GET", "/v1/tasks/{task}/page", {200: describe_json()})
 async def page(service: Service, request: Request) -> Response:
     """A task as the page shows it.
 
@@ -89,7 +68,6 @@ async def page(service: Service, request: Request) -> Response:
     return _document(service, request, made)
 
 
-@endpoints.add("GET", "/v1/tasks/{task}/map", {200: describe_json()})
 async def show_map(service: Service, request: Request) -> Response:
     """The map: class means over the rounds as points in a plane.
 
@@ -112,7 +90,6 @@ def _document(service: Service, request: Request, made: bytes) -> Response:
     return site.ChunkedResponse(made, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-@endpoints.add("GET", "/v1/tasks/{task}/events")  # it never ends: no description can be tried on it
 async def stream(service: Service, request: Request) -> Response:
     """Send an event whenever a task has changed."""
     _, opened = await service.enter_task_page(request, "client")

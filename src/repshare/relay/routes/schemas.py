@@ -1,15 +1,21 @@
 """The shapes of the API's JSON, and the checks of values in requests."""
 
-from typing import Any, Literal, TypeVar, get_args
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
+from starlette.requests import Request
 
+from repshare.config import Precision
 from repshare.relay.auth import CLIENT_PATTERN, MOST_DAYS, Role
 from repshare.relay.problems import Problem
 from repshare.relay.tasks import LONGEST_AGE_SECONDS, MOST_CLASSES, MOST_NUMBERS
+from repshare.secure import MOST_MEMBERS, STEPS
 from repshare.sharing.task import MOST_DESCRIPTION, describe_fields
 
 MOST_PEERS = 200  # that one question names
+USUALLY_SHOWN, MOST_SHOWN = 100, 1000
+MOST_NUMBER = 2**53  # of a meeting
 DIGITS = {"classes": 10, "dimension": 84}
 Model = TypeVar("Model", bound=BaseModel)
 LARGEST = 1e9  # of a number that a client tells
@@ -204,47 +210,102 @@ class Health(BaseModel):
     status: str
 
 
-# In /openapi.json, with the models that they use.
-MODELS = (
-    TaskVersion,
-    TaskList,
-    TaskStatus,
-    Me,
-    MeetingNumber,
-    RoundReport,
-    Invitation,
-    IssuedToken,
-    EndedToken,
-    Nothing,
-    Health,
-    ProblemDetails,
-)
+class Document(BaseModel):
+    """Data of the page: any fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def _check_digits(text: str) -> str:
+    """Return a number's text; pydantic alone would take spaces, signs and fractions that are 0, too."""
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"not a whole number: {text[:30]!r}")
+    return text
+
+
+Whole = Annotated[int, BeforeValidator(_check_digits)]
+ClientName = Annotated[str, Field(pattern=CLIENT_PATTERN)]
+
+
+class Query(BaseModel):
+    """What a request asks for after the `?`, and with numbers in its path."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class Caller(Query):
+    """Who asks."""
+
+    client: ClientName = Field("", description="who asks; known by the token, needed only without one")
+
+
+class Question(Caller):
+    """What a teacher should have."""
+
+    observations: Whole = Field(1, ge=0, le=1000, description="M↓: observations of each class")
+    seed: Whole = Field(0, ge=0, le=2**64 - 1, description="of the draw: the same one draws the same")
+    peers: tuple[str, ...] = Field(
+        (), max_length=MOST_PEERS, description="clients to learn from, where the task allows it; none: everyone"
+    )
+    classes: tuple[Annotated[Whole, Field(ge=0)], ...] = Field((), max_length=1000, description="none: all")
+    precision: Precision = Field("fp32", description="number format of the answer")
+
+
+class Since(Caller):
+    """The change that is waited for."""
+
+    since: Whole = Field(0, ge=0, le=2**63 - 1, description="the version that is known already")
+    wait: float = Field(20, ge=0, le=60, description="seconds")
+
+
+class Shown(Query):
+    """How much of a task's status is shown."""
+
+    limit: Whole = Field(USUALLY_SHOWN, ge=0, le=MOST_SHOWN, description="the clients to show")
+
+
+class Members(Query):
+    """A group."""
+
+    members: tuple[ClientName, ...] = Field(
+        min_length=2, max_length=MOST_MEMBERS, description="the group: all its clients' names"
+    )
+
+
+class Step(Members):
+    """A step of a group's meeting."""
+
+    number: Whole = Field(ge=0, le=MOST_NUMBER, description="the meeting's")
+    step: Whole = Field(ge=0, le=STEPS - 1, description="of the meeting")
+
+
+class Message(Step):
+    """Where a message belongs."""
+
+    patience: float = Field(
+        60, ge=0, le=600, description="seconds until a step ends without the missing members; set by the first member"
+    )
 
 
 def parse(model: type[Model], body: bytes) -> Model:
     """Return the JSON in a body as this model, or raise a Problem that says where it does not fit."""
+    return _check(lambda: model.model_validate_json(body))
+
+
+def parse_query(model: type[Model], request: Request) -> Model:
+    """Return a request's query, and the numbers in its path, as this model. Of a field given twice, the last counts."""
+    given, values = request.query_params, dict[str, Any](request.path_params)
+    for name, field in model.model_fields.items():
+        if name in given:
+            values[name] = given.getlist(name) if get_origin(field.annotation) is tuple else given[name]
+    return _check(lambda: model.model_validate(values))
+
+
+def _check(validate: Callable[[], Model]) -> Model:
     try:
-        return model.model_validate_json(body)
+        return validate()
     except ValidationError as error:
         told = [(each["type"], ".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()]
         if told[0][0] == "json_invalid":
             raise Problem("malformed", told[0][2][:500]) from None
         raise Problem("invalid", "; ".join(f"{where}: {what}" for _, where, what in told)[:1000]) from None
-
-
-def parse_whole(key: str, text: str, most: int) -> int:
-    """Return the number in a text, or raise a Problem."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= most):
-        raise Problem("invalid", f"{key} must be a whole number from 0 to {most}, not {text[:30]!r}")
-    return int(text)
-
-
-def parse_seconds(key: str, text: str, most: float) -> float:
-    """Return the seconds in a text, or raise a Problem."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= most:
-        raise Problem("invalid", f"{key} must be from 0 to {most:g} seconds, not {text[:30]!r}")
-    return seconds

@@ -11,25 +11,14 @@ from repshare.board.members import BoardMember
 from repshare.errors import Refused
 from repshare.relay.limits import read_body
 from repshare.relay.problems import Problem
-from repshare.relay.routes.endpoint import SUCCESS, Endpoints, describe_body, describe_json, number, parameter
-from repshare.relay.routes.schemas import Me, NamedTask, TaskFields, TaskList, TaskStatus, parse, parse_whole
+from repshare.relay.routes.schemas import MOST_SHOWN, USUALLY_SHOWN, Shown, TaskFields, parse, parse_query
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 from repshare.relay.tasks import OpenTask, make_task
 
 MOST_DESCRIPTION_BYTES = 200_000
-USUALLY_SHOWN, MOST_SHOWN = 100, 1000
-
-endpoints = Endpoints("tasks")
 
 
-@endpoints.add(
-    "PUT",
-    "/v1/tasks/{task}",
-    {200: describe_json(NamedTask, "It existed already"), 201: describe_json(NamedTask, "It is new")},
-    problems=("malformed", "too-slow", "exists", "too-large", "invalid"),
-    body=describe_body(TaskFields),
-)
 async def create(service: Service, request: Request) -> Response:
     """Create a task.
 
@@ -48,7 +37,6 @@ async def create(service: Service, request: Request) -> Response:
     return _json({"name": name, **asdict(task)}, 201 if new else 200)
 
 
-@endpoints.add("GET", "/v1/tasks", TaskList)
 async def list_tasks(service: Service, request: Request) -> Response:
     """List tasks."""
     grant = await service.enter_page(request, "client")
@@ -57,14 +45,12 @@ async def list_tasks(service: Service, request: Request) -> Response:
     return _json({"tasks": [{"name": entry.name, **asdict(entry.task)} for entry in visible]})
 
 
-@endpoints.add("GET", "/v1/tasks/{task}", NamedTask)
 async def describe(service: Service, request: Request) -> Response:
     """Describe a task."""
     _, opened = await service.enter_task(request, "client", "viewer", "admin")
     return _json({"name": opened.entry.name, **asdict(opened.entry.task)})
 
 
-@endpoints.add("DELETE", "/v1/tasks/{task}", {204: {"description": SUCCESS}})
 async def delete(service: Service, request: Request) -> Response:
     """Delete a task.
 
@@ -79,20 +65,13 @@ async def delete(service: Service, request: Request) -> Response:
     return Response(status_code=204)
 
 
-@endpoints.add(
-    "GET",
-    "/v1/tasks/{task}/status",
-    TaskStatus,
-    problems=["invalid"],
-    parameters=[parameter("limit", "the clients to show", number(MOST_SHOWN, default=USUALLY_SHOWN))],
-)
 async def status(service: Service, request: Request) -> Response:
     """Show the status of a task.
 
     A client is told of itself only, and how many others there are. With many clients, at most some seconds old.
     """
-    limit = parse_whole("limit", request.query_params.get("limit", str(USUALLY_SHOWN)), MOST_SHOWN)
     grant, opened = await service.enter_task(request, "client", "viewer", "admin")
+    limit = parse_query(Shown, request).limit
     size = USUALLY_SHOWN if limit <= USUALLY_SHOWN else MOST_SHOWN
     made = await service.statuses.get((str(size), opened.entry.identity), lambda: _status(opened, size))
     shown = made.shown if grant.role != "client" else await service.run(_own_row, opened, made, grant.name)
@@ -104,7 +83,6 @@ async def status(service: Service, request: Request) -> Response:
     return Response(body, media_type="application/json")
 
 
-@endpoints.add("GET", "/v1/me", Me)
 async def me(service: Service, request: Request) -> Response:
     """Describe the token and its task."""
     grant = await service.enter(request, "client", "viewer", "admin")
