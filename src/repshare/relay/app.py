@@ -13,6 +13,7 @@ from starlette.routing import Match, Mount, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from repshare.relay.background import work_in_background
+from repshare.relay.connections import GuardedConnection
 from repshare.relay.monitoring.audit_log import AuditLog
 from repshare.relay.openapi import Endpoint, describe_api
 from repshare.relay.options import RelayOptions, is_loopback
@@ -31,16 +32,27 @@ OF_BYTES = (*OF_JSON, "outdated", "refused", "busy")
 
 ENDPOINTS = (
     Endpoint("PUT", f"{CLIENT}/release", clients.publish, {200: schemas.TaskVersion}, OF_BYTES, body=BYTES),
-    Endpoint("GET", f"{TASK}/teacher", clients.teacher, {200: BYTES, 304: None}, ("invalid",), schemas.Question),
-    Endpoint("GET", f"{TASK}/news", clients.news, {200: schemas.TaskVersion}, ("invalid",), schemas.Since),
+    Endpoint("GET", f"{TASK}/teacher", clients.teacher, {200: BYTES, 304: None}, ("invalid",), schemas.TeacherQuery),
+    Endpoint("GET", f"{TASK}/news", clients.news, {200: schemas.TaskVersion}, ("invalid",), schemas.NewsQuery),
     Endpoint("DELETE", f"{CLIENT}/release", clients.withdraw, {200: schemas.TaskVersion}, ("invalid",)),
     Endpoint(
-        "GET", f"{TASK}/meetings", secure.number, {200: schemas.MeetingNumber}, ("refused", "invalid"), schemas.Members
+        "GET",
+        f"{TASK}/meetings",
+        secure.number,
+        {200: schemas.MeetingNumber},
+        ("refused", "invalid"),
+        schemas.GroupQuery,
     ),
     Endpoint(
-        "PUT", STEP + "/clients/{client}", secure.put, {200: schemas.Nothing}, OF_BYTES, schemas.Message, body=BYTES
+        "PUT",
+        STEP + "/clients/{client}",
+        secure.put,
+        {200: schemas.Nothing},
+        OF_BYTES,
+        schemas.MessageQuery,
+        body=BYTES,
     ),
-    Endpoint("GET", STEP, secure.get, {200: BYTES, 204: None}, ("refused", "invalid"), schemas.Step),
+    Endpoint("GET", STEP, secure.get, {200: BYTES, 204: None}, ("refused", "invalid"), schemas.StepQuery),
     Endpoint("GET", "/v1/me", tasks.me, {200: schemas.Me}),
     Endpoint("GET", "/v1/tasks", tasks.list_tasks, {200: schemas.TaskList}),
     Endpoint("GET", TASK, tasks.describe, {200: schemas.NamedTask}),
@@ -53,7 +65,7 @@ ENDPOINTS = (
         body=schemas.TaskFields,
     ),
     Endpoint("DELETE", TASK, tasks.delete, {204: None}),
-    Endpoint("GET", f"{TASK}/status", tasks.status, {200: schemas.TaskStatus}, ("invalid",), schemas.Shown),
+    Endpoint("GET", f"{TASK}/status", tasks.status, {200: schemas.TaskStatus}, ("invalid",), schemas.StatusQuery),
     Endpoint(
         "POST",
         f"{TASK}/clients",
@@ -109,11 +121,14 @@ class RelayApp:
             await self._router(scope, receive, send)
             return
         status, begun = 0, time.perf_counter()
+        connection: GuardedConnection | None = scope.get("state", {}).get("connection")  # none in a test without one
 
         async def note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+            elif connection:
+                connection.sending = len(message.get("body", b""))
             await send(message)
 
         try:
@@ -126,6 +141,8 @@ class RelayApp:
                 raise
             await self._refuse(error, Request(scope))(scope, receive, note)
         finally:
+            if connection:
+                connection.answered()
             # Methods and paths from the outside are not made labels: anyone could invent a million of them.
             route = scope["route"].path if "route" in scope else "none"
             method = scope["method"] if route != "none" else "none"

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
 
 from repshare.errors import RepshareError
 from repshare.relay.monitoring.logs import log_event
@@ -15,11 +16,11 @@ SECONDS = 1.0  # between two turns of each work
 
 
 @asynccontextmanager
-async def work_in_background(service: Service) -> AsyncIterator[None]:
-    """Work until the end of the block; then answer all requests that wait, and store what was not stored yet."""
+async def work_in_background(service: Service) -> AsyncIterator[dict[str, Any]]:
+    """Work until the end of the block (with the application's state); then answer all who wait, and store the rest."""
     works = [asyncio.create_task(_repeat(each, service)) for each in (_expire, _record, _count_omitted_lines)]
     try:
-        yield
+        yield {"service": service}
     finally:
         service.versions.stop()
         for each in works:

@@ -11,7 +11,7 @@ from repshare.relay import sizes
 from repshare.relay.auth import Grant, is_client_name
 from repshare.relay.background import forget
 from repshare.relay.problems import Problem
-from repshare.relay.routes.schemas import Question, Since, parse_query
+from repshare.relay.routes.schemas import NewsQuery, TeacherQuery, parse_query
 from repshare.relay.service import LARGE_BYTES, Service
 from repshare.relay.tasks import OpenTask
 
@@ -84,7 +84,7 @@ async def news(service: Service, request: Request) -> Response:
     same version.
     """
     grant, opened = await service.enter_task(request, "client", "viewer", "admin")
-    name, asked = opened.entry.name, parse_query(Since, request)
+    name, asked = opened.entry.name, parse_query(NewsQuery, request)
     if asked.client or (grant.role == "client" and not service.options.insecure):
         service.presence.note(name, _caller(service, asked.client, grant))
     with service.waiting(request):
@@ -102,7 +102,7 @@ def _caller(service: Service, client: str, grant: Grant) -> str:
 
 
 def _question(service: Service, request: Request, grant: Grant, opened: OpenTask) -> tuple[str, Wants]:
-    asked, task = parse_query(Question, request), opened.entry.task
+    asked, task = parse_query(TeacherQuery, request), opened.entry.task
     client = _caller(service, asked.client, grant)
     try:
         task.check_peers(client, asked.peers)

@@ -233,13 +233,13 @@ class Query(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
 
-class Caller(Query):
+class CallerQuery(Query):
     """Who asks."""
 
     client: ClientName = Field("", description="who asks; known by the token, needed only without one")
 
 
-class Question(Caller):
+class TeacherQuery(CallerQuery):
     """What a teacher should have."""
 
     observations: Whole = Field(1, ge=0, le=1000, description="M↓: observations of each class")
@@ -251,20 +251,20 @@ class Question(Caller):
     precision: Precision = Field("fp32", description="number format of the answer")
 
 
-class Since(Caller):
+class NewsQuery(CallerQuery):
     """The change that is waited for."""
 
     since: Whole = Field(0, ge=0, le=2**63 - 1, description="the version that is known already")
     wait: float = Field(20, ge=0, le=60, description="seconds")
 
 
-class Shown(Query):
+class StatusQuery(Query):
     """How much of a task's status is shown."""
 
     limit: Whole = Field(USUALLY_SHOWN, ge=0, le=MOST_SHOWN, description="the clients to show")
 
 
-class Members(Query):
+class GroupQuery(Query):
     """A group."""
 
     members: tuple[ClientName, ...] = Field(
@@ -272,14 +272,14 @@ class Members(Query):
     )
 
 
-class Step(Members):
+class StepQuery(GroupQuery):
     """A step of a group's meeting."""
 
     number: Whole = Field(ge=0, le=MOST_NUMBER, description="the meeting's")
     step: Whole = Field(ge=0, le=STEPS - 1, description="of the meeting")
 
 
-class Message(Step):
+class MessageQuery(StepQuery):
     """Where a message belongs."""
 
     patience: float = Field(

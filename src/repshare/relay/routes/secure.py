@@ -5,7 +5,7 @@ from starlette.responses import JSONResponse, Response
 
 from repshare.relay.auth import Grant, is_client_name
 from repshare.relay.problems import Problem
-from repshare.relay.routes.schemas import Members, Message, Step, parse_query
+from repshare.relay.routes.schemas import GroupQuery, MessageQuery, StepQuery, parse_query
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 from repshare.secure import MOST_MEMBERS
@@ -19,7 +19,7 @@ VECTORS = 2  # the step in which messages are long: masked totals
 async def number(service: Service, request: Request) -> Response:
     """Ask for a group's next meeting."""
     grant, opened = await service.enter_task(request, "client")
-    members = _members(service, parse_query(Members, request), grant)
+    members = _members(service, parse_query(GroupQuery, request), grant)
     found = await service.run(opened.meetings.number, members)
     begun = await service.run(opened.meetings.begun, members)
     return JSONResponse({"number": found, "begun": begun})
@@ -33,7 +33,7 @@ async def put(service: Service, request: Request) -> Response:
     """
     opened, client = await service.enter_own(request)
     task = opened.entry.task
-    place = parse_query(Message, request)
+    place = parse_query(MessageQuery, request)
     members = _members(service, place, request.scope["grant"])
     service.check_size(len(members) * _vector(task), "a smaller group can meet")
     longest = (_vector(task) if place.step == VECTORS else 0) + MEMBER_BYTES * len(members)  # see `masking`
@@ -48,7 +48,7 @@ async def get(service: Service, request: Request) -> Response:
     Safetensors bytes, as `repshare.sharing.wire.decode_items` reads them: each member's message.
     """
     grant, opened = await service.enter_task(request, "client")
-    place = parse_query(Step, request)
+    place = parse_query(StepQuery, request)
     members = _members(service, place, grant)
 
     def read() -> bytes | None:
@@ -62,7 +62,7 @@ async def get(service: Service, request: Request) -> Response:
     return Response(body, media_type="application/octet-stream")
 
 
-def _members(service: Service, asked: Members, grant: Grant) -> list[str]:
+def _members(service: Service, asked: GroupQuery, grant: Grant) -> list[str]:
     members = sorted(set(asked.members))
     if len(members) < 2 or not all(map(is_client_name, members)):
         raise Problem("invalid", f"members must be 2 to {MOST_MEMBERS} names of clients")

@@ -11,7 +11,7 @@ from repshare.board.members import BoardMember
 from repshare.errors import Refused
 from repshare.relay.limits import read_body
 from repshare.relay.problems import Problem
-from repshare.relay.routes.schemas import MOST_SHOWN, USUALLY_SHOWN, Shown, TaskFields, parse, parse_query
+from repshare.relay.routes.schemas import MOST_SHOWN, USUALLY_SHOWN, StatusQuery, TaskFields, parse, parse_query
 from repshare.relay.service import Service
 from repshare.relay.sizes import Load
 from repshare.relay.tasks import OpenTask, make_task
@@ -71,7 +71,7 @@ async def status(service: Service, request: Request) -> Response:
     A client is told of itself only, and how many others there are. With many clients, at most some seconds old.
     """
     grant, opened = await service.enter_task(request, "client", "viewer", "admin")
-    limit = parse_query(Shown, request).limit
+    limit = parse_query(StatusQuery, request).limit
     size = USUALLY_SHOWN if limit <= USUALLY_SHOWN else MOST_SHOWN
     made = await service.statuses.get((str(size), opened.entry.identity), lambda: _status(opened, size))
     shown = made.shown if grant.role != "client" else await service.run(_own_row, opened, made, grant.name)
