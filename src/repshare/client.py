@@ -100,7 +100,7 @@ class Client:
         if self.test is not None:
             self.test.check_labels(self.learner.network.classes)
         self.guard = self._make_guard(levels)
-        self.learner.guard = self.guard  # before the first round: how much noise training needs, it knows
+        self.learner.guard = self.guard
         if ledger is not None and self.guard is None:
             raise ConfigError("a ledger needs a policy with epsilon: without one, exact averages would leave")
         if ledger is not None and self.guard is not None:
@@ -291,7 +291,7 @@ class Client:
         given |= {"loss": self.method.loss, "options": self.method.options}
         if getattr(self.method.learner, "uses_public", False):
             given["public"] = public
-        return self.method.choose_learner(self.policy)(model, samples, self.policy, **given)
+        return self.method.choose_learner()(model, samples, self.policy, **given)
 
     def _make_guard(self, levels: Sequence[Level] | None) -> "Guard | None":
         policy, learner = self.policy, self.learner
@@ -299,7 +299,6 @@ class Client:
             if levels is not None:
                 raise ConfigError("levels need a policy with epsilon and adjacency add-remove")
             return None
-        from repshare.privacy.end_to_end import EndToEndGuard, WeightsGuard
         from repshare.privacy.guard import Guard
         from repshare.privacy.sums import SumsGuard
 
@@ -308,9 +307,6 @@ class Client:
         labels, classes = learner.samples.labels.numpy(), learner.network.classes
         if isinstance(learner, CommonLearner):
             return SumsGuard(policy, labels, classes=classes, space=learner.common.name, **given)
-        make: type[Guard] = Guard
-        if policy.end_to_end and self.method.share is not None:
-            make = WeightsGuard if self.method.models == "one" else EndToEndGuard
-        return make(
+        return Guard(
             policy, labels, dimension=learner.dimension, classes=policy.share_classes or range(classes), **given
         )

@@ -83,7 +83,7 @@ class Policy:
     """Number of rounds between releases. Each release costs privacy and traffic."""
     epsilon: float | None = None
     """ε: add noise, so that all releases together are (ε, δ)-differentially private for each sample, given the model.
-    This does not cover training itself, unless with --end-to-end: see docs/privacy.md. Default: no noise."""
+    This does not cover training itself: see docs/privacy.md. Default: no noise."""
     delta: float = 1e-5
     """δ: the probability that ε does not hold. It should be well below one over the number of samples."""
     planned_releases: int = 20
@@ -102,12 +102,6 @@ class Policy:
     It is at most the number that must stay in a sum, less those that may collude. Default: each adds all of it."""
     common_only: bool = False
     """CS, loss discriminant: use the common classifier as it is, without a correction by the client's own samples."""
-    end_to_end: bool = False
-    """Train with DP-SGD, too, so that ε covers both the releases and the model."""
-    training_share: float = 0.5
-    """--end-to-end: the part of ε that is spent on training. The rest is for releases. With FL, it is all."""
-    grad_clip: float = 1.0
-    """--end-to-end: the length to which the gradient of each sample is clipped."""
 
     def __post_init__(self) -> None:
         check_not_negative(self, "lambda_kd", "lambda_disc", "lambda_length")
@@ -118,14 +112,8 @@ class Policy:
         check_one_of(
             self, "start", "discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute"
         )
-        check_positive(self, "learning_rate", "epsilon", "clip", "grad_clip")
-        check_fits(self, ["delta", "training_share"], "above 0 and below 1", lambda value: 0 < value < 1)
-        if self.end_to_end and self.epsilon is None:
-            raise ConfigError("end_to_end needs a budget: set epsilon")
-        if self.end_to_end and self.compute == "bf16":
-            raise ConfigError("end_to_end clips each sample's exact gradient: use compute fp32")
-        if self.end_to_end and self.discriminator == "external":
-            raise ConfigError("end_to_end trains no external discriminator: use discriminator classifier")
+        check_positive(self, "learning_rate", "epsilon", "clip")
+        check_fits(self, ["delta"], "above 0 and below 1", lambda value: 0 < value < 1)
         if isinstance(self.peers, str):
             raise ConfigError(f"peers must be several names, not the text {self.peers!r}")
 

@@ -89,7 +89,7 @@ EXTRAS = {
     "redis": ("redis",),
     "ray": ("ray",),
     "peer": ("zenoh", "cryptography"),
-    "privacy": ("dp_accounting", "opacus", "scipy"),
+    "privacy": ("dp_accounting", "scipy"),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "flower": ("flwr",),
 }

@@ -223,15 +223,6 @@ def test_a_model_with_one_logit_stays_its_owners():
     assert client.predict(inputs).tolist() == (model(inputs).squeeze(1) > 0).long().tolist()
 
 
-def test_a_model_with_one_logit_learns_with_dp_sgd():
-    torch.manual_seed(0)
-    inputs = torch.randn(60, 5)
-    model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 1))
-    policy = Policy(epsilon=20.0, end_to_end=True, planned_releases=1, epochs=10, seeded_noise=True, learning_rate=0.05)
-    *_, last = Client(model, (inputs, (inputs[:, 0] > 0).long()), policy=policy).rounds(1)
-    assert last.train_accuracy > 0.7  # over ten epochs, from a half
-
-
 def test_an_own_model_is_given_the_arguments_that_it_takes(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(

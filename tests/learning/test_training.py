@@ -421,8 +421,3 @@ def test_a_network_that_computes_in_bf16_learns_nearly_the_same_with_weights_in_
     assert {parameter.dtype for parameter in coarse.network.model.parameters()} == {torch.float32}
     vectors, _ = coarse.represent()
     assert vectors.dtype == np.float32
-
-
-def test_bf16_is_refused_where_gradients_must_be_exact():
-    with pytest.raises(ConfigError, match="end_to_end clips each sample's exact gradient: use compute fp32"):
-        Policy(epsilon=1.0, end_to_end=True, compute="bf16")

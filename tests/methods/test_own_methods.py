@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import repshare
-from repshare import Board, Client, LeNet5, LocalExchange, Policy, Task
+from repshare import Board, Client, LeNet5, LocalExchange, Task
 from repshare.config import Run, Setting
 from repshare.errors import ConfigError
 from repshare.experiments.comparison import choose_methods, describe, plan_comparison
-from repshare.methods import CA, FL, IL, METHODS, RS, SL, find_method
+from repshare.methods import CA, FL, IL, METHODS, SL, find_method
 from repshare.results.records import Folder
 from repshare.simulation import Processes
 from support.simulations import bits, resumed_bits
@@ -211,17 +211,16 @@ def test_a_loss_must_be_one_number(own, digits):
 
 
 @pytest.mark.parametrize(
-    ("method", "policy", "why"),
+    ("method", "why"),
     [
-        (SL, Policy(), "in split learning the server has the loss"),
-        (CA, Policy(), "a common classifier is not trained in batches"),
-        (RS, Policy(epsilon=1.0, end_to_end=True), "with end_to_end, it is not known that this loss depends on each"),
+        (SL, "in split learning the server has the loss"),
+        (CA, "a common classifier is not trained in batches"),
     ],
 )
-def test_a_loss_that_could_not_be_added_is_refused(method, policy, why):
+def test_a_loss_that_could_not_be_added_is_refused(method, why):
     mine = method._replace(name="MINE", loss=lambda learner, batch: batch.logits.mean())
     with pytest.raises(ConfigError, match=f"MINE adds a loss of its own, but {why}"):
-        mine.choose_learner(mine.adapt(policy))
+        mine.choose_learner()
 
 
 def test_every_method_of_the_folder_is_found_in_the_tables_order():

@@ -110,14 +110,6 @@ def test_a_simulated_client_that_rested_on_disk_sends_the_same_bytes_again():
     assert len(second.guard.ledger.entries) == 1
 
 
-def test_end_to_end_an_outage_costs_one_charge_too():
-    exchange = Moody(Unreachable("away"))
-    client = make_client(exchange, replace(BUDGET, end_to_end=True, planned_releases=2, batch_size=20))
-    list(client.rounds(2))
-    assert len(client.guard.ledger.entries) == 1
-    assert len(set(exchange.offered)) == 1
-
-
 def test_a_relay_that_is_stopped_costs_a_joined_client_one_charge(tmp_path, monkeypatch, capsys):
     """The attack as it was: a budget for ten, and a relay that is away for most of the time."""
     monkeypatch.chdir(tmp_path)

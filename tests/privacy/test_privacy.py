@@ -350,6 +350,12 @@ def test_a_smaller_budget_later_does_not_make_less_of_what_was_spent():
     assert poor.spent >= accounting.epsilon_of(rich.filter.spent.max(), DELTA) > 20
 
 
+def test_a_ledger_that_charged_training_too_is_refused_with_the_last_version_that_reads_it(tmp_path):
+    Ledger(tmp_path / "privacy.jsonl", {"adjacency": "replace", "mode": "end to end"})
+    with pytest.raises(ConfigError, match="trained with DP-SGD: c528c6c is the last commit that continues it"):
+        Ledger(tmp_path / "privacy.jsonl", {"adjacency": "replace"})
+
+
 def test_a_ledger_of_other_samples_is_refused_and_so_is_a_second_user(tmp_path):
     path = tmp_path / "privacy.jsonl"
     ledger = Ledger(path, {"samples": 3})

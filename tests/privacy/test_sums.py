@@ -270,7 +270,6 @@ def test_a_state_is_continued_to_the_same_bits():
     [
         ({"epsilon": 1.0}, Common(SMALL), "needs a common space with the loss discriminant"),
         ({"noise_shares": 3}, Common(SMALL), "noise_shares needs epsilon"),
-        ({"epsilon": 1.0, "end_to_end": True}, None, "epsilon alone covers all that leaves"),
         ({"noise_shares": 0}, None, "noise_shares must be"),
     ],
 )

@@ -546,7 +546,6 @@ def test_a_run_in_a_common_space_is_over_after_fewer_rounds():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"policy": Policy(epsilon=1.0, end_to_end=True)}, "epsilon alone covers all that leaves"),
         ({"policy": Policy(peers=("client 1",))}, "a common classifier is made by all clients: leave peers or CS out"),
         ({"topology": "ring"}, "leave topology and aggregation, or CS, out"),
         ({"aggregation": "median"}, "leave topology and aggregation, or CS, out"),

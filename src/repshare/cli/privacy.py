@@ -245,8 +245,6 @@ def policy_warnings(policy: Policy, *, in_space: bool = False) -> list[str]:
         promise = f"(ε = {policy.epsilon:g}, δ = {policy.delta:g})-differentially private"
         if in_space:
             found.append(f"all that leaves is {promise}: nobody's samples made the space")
-        elif policy.end_to_end:
-            found.append(f"training and releases together are {promise}: end to end")
         else:
             found.append(f"releases are {promise}, given the model: release-only mode; training itself is not private")
     if policy.epsilon is not None and policy.seeded_noise:

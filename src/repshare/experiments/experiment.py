@@ -165,9 +165,10 @@ def missing(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Cell]:
 
 
 def arrange(cells: Sequence[Cell], lines: Sequence[Line]) -> list[Line]:
-    """Return the lines in the order of the cells, in whatever order these were done."""
-    places = [next((place for place, cell in enumerate(cells) if _holds([line], cell)), len(cells)) for line in lines]
-    return [lines[index] for index in sorted(range(len(lines)), key=places.__getitem__)]
+    """Return the lines in the order of the cells, in whatever order these were done. Others stay where they are."""
+    places = [next((place for place, cell in enumerate(cells) if _holds([line], cell)), None) for line in lines]
+    ordered = iter(sorted((place, index) for index, place in enumerate(places) if place is not None))
+    return [line if place is None else lines[next(ordered)[1]] for line, place in zip(lines, places, strict=True)]
 
 
 def _holds(lines: Sequence[Line], cell: Cell) -> bool:

@@ -20,7 +20,7 @@ def choose_compute(policy: Policy, device: str, *, large: bool) -> Literal["fp32
     """Return the format to compute with; for `auto`, bf16 where this processor and the network gain by it."""
     if policy.compute != "auto":
         return policy.compute
-    gains = device == "cpu" and large and not policy.end_to_end and has_bf16()
+    gains = device == "cpu" and large and has_bf16()
     return "bf16" if gains else "fp32"
 
 

@@ -51,8 +51,6 @@ def _read(body: bytes, classes: int, dimension: int, space: str) -> Any:
 
 def adapt(policy: Policy) -> Policy:
     """Use no observations and no distillation."""
-    if policy.end_to_end:
-        raise ConfigError("a common space is trained on nobody's samples, so that epsilon alone covers all that leaves")
     if policy.epsilon is not None:  # one release, unless told otherwise: it takes the whole budget
         policy = replace(policy, releases=policy.releases or 1, planned_releases=policy.releases or 1)
     if policy.peers is not None:

@@ -71,20 +71,11 @@ class Method(NamedTuple):
         """The function that combines several clients' bytes for the server's `accept_sum`, if its class has one."""
         return getattr(self.serve, "add_up", None)
 
-    def choose_learner(self, policy: Policy) -> type[Learner]:
-        """Return the learner of a client with this policy.
-
-        Args:
-            policy: The client's.
-        """
-        chosen = self.learner
-        if policy.end_to_end and self.share is not None:  # of one who shares nothing, nothing shows
-            from repshare.learning.dp_training import PrivateLearner
-
-            chosen = type(f"Private{chosen.__name__}", (PrivateLearner, chosen), {})
-        if self.loss is not None and chosen.no_loss:
-            raise ConfigError(f"{self.name} adds a loss of its own, but {chosen.no_loss}")
-        return chosen
+    def choose_learner(self) -> type[Learner]:
+        """Return the learner of a client. Raises ConfigError if it cannot add the method's loss."""
+        if self.loss is not None and self.learner.no_loss:
+            raise ConfigError(f"{self.name} adds a loss of its own, but {self.learner.no_loss}")
+        return self.learner
 
 
 def make_wants(method: Method, policy: Policy, seed: int, name: str, round: int) -> Wants:

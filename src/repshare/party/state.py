@@ -139,11 +139,6 @@ class State:
         policy = json.dumps(asdict(self.client.policy), indent=2) + "\n"  # most of it may change between starts
         write_atomically(self.folder.path / "policy.json", policy, private=True)
         if self.client.guard is not None:
-            if self.client.policy.end_to_end and self._path.exists() and not self._ledger.exists():
-                raise ConfigError(
-                    f"no {LEDGER} says what the model in {self._path} has cost: put it back, or, if it was trained "
-                    "without --end-to-end, leave that out again; --restart begins with a new model"
-                )
             self.client.guard.keep_in(self._ledger)
             if self._restarted:
                 self.client.guard.pending.drop()
@@ -282,12 +277,8 @@ def _figures(client: Client) -> list[str]:
     names = ["round", "bytes_up", "bytes_down"]
     if client.guard is not None and client.method.in_space:
         return names  # all figures are about a classifier that own samples have corrected, without noise
-    if client.guard is None or client.guard.covers_model:
-        names.append("test_accuracy")
-    if not client.policy.end_to_end:  # which covers the model, not figures about its own samples
-        names += ["train_accuracy", "ce"]
-        names += ["held_out", "held_out_alone", "gap"] if client.method.in_space else ["kd", "disc", "bound"]
-    return names
+    names += ["test_accuracy", "train_accuracy", "ce"]
+    return names + (["held_out", "held_out_alone", "gap"] if client.method.in_space else ["kd", "disc", "bound"])
 
 
 def _other_facts(client: Client) -> dict[str, Any]:

@@ -26,7 +26,7 @@ LENGTH = 10.0  # λ_length of a twin with short features, unless the policy has 
 
 def without_others(policy: Policy) -> Policy:
     """Return the policy of a client that shares nothing: all its samples count, and no noise is needed."""
-    return replace(policy, epsilon=None, end_to_end=False, noise_shares=1, share_samples=None, share_classes=None)
+    return replace(policy, epsilon=None, noise_shares=1, share_samples=None, share_classes=None)
 
 
 def make_twins(client: Client) -> dict[str, Client]:

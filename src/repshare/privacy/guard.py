@@ -84,11 +84,6 @@ class Guard:
         return "releases only"
 
     @property
-    def covers_model(self) -> bool:
-        """Return whether ε so far also holds against one who sees the model itself, as far as ε is about models."""
-        return True
-
-    @property
     def spent(self) -> float:
         """ε so far at today's δ, of the sample that may have spent most: no features decide it, so it may be told."""
         if not self.ledger.entries:

@@ -275,7 +275,7 @@ def make_task(plan: Plan) -> Task:
     """Return the task that all clients' models fit. Raises ConfigError if there is none, or if the run cannot start."""
     setting = plan.run.setting
     method = find_method(plan.run.method, setting)
-    method.choose_learner(method.adapt(setting.policy))
+    method.choose_learner()
     names = [plan.model(client) for client in range(plan.clients)]
     everyone = {plan.name(client) for client in range(setting.clients)}  # also where one has everyone's data
     if strangers := set(setting.policy.peers or ()) - everyone:
@@ -312,12 +312,7 @@ def make_task(plan: Plan) -> Task:
 
 def common_start(plan: Plan) -> Network:
     """Return the network that a server hands out, or a part of, before the first round."""
-    start = build_network(plan, plan.model(0), derive(plan.run.seed, "server", "model"))
-    if not plan.run.setting.policy.end_to_end:
-        return start
-    from repshare.learning.dp_training import make_private
-
-    return Network(make_private(start.model), start.head_name)  # as the clients' are
+    return build_network(plan, plan.model(0), derive(plan.run.seed, "server", "model"))
 
 
 def open_server(plan: Plan) -> Server | None:

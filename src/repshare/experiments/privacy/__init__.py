@@ -17,7 +17,7 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
 
 def show(lines: Sequence[Line], folder: Path, setting: ResolvedSetting) -> list[Path]:
     """Make a table and a figure of each."""
-    titles = {row.title for row in features.ROWS}
+    titles = {*(row.title for row in features.ROWS), *features.END_TO_END}
     of_features = [line for line in lines if line["row"] in titles]
     in_space = [line for line in lines if line["row"] not in titles]
     shown = features.show(of_features, folder, setting) if of_features else []
