@@ -204,7 +204,7 @@ class Setting:
     """Probability that a client needs one to three rounds longer for a round.
     Its release arrives late (FL continues without it), and it is busy until then."""
     topology: Topology | None = None
-    """Share without a server (RS, FD, GOSSIP and CODIST only).
+    """Share without a server (RS and FD only).
     In each round a client learns from M↓ neighbours, chosen at random; the global means are the average of theirs.
     complete: all clients are connected. ring: every client has two neighbours.
     regular: every client has --degree neighbours, chosen at random.

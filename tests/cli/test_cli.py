@@ -387,7 +387,7 @@ def test_a_method_that_is_named_is_shown_with_its_options(tmp_path, monkeypatch,
     assert shown["FC"]["options"] == {}  # they are the command's
     main(["methods", "own.py:RS2"])
     assert "RS2.width=1.0  How wide it is.\n" in capsys.readouterr().out
-    main(["methods", "SCAFFOLD", "CODIST"])
+    main(["methods", "SCAFFOLD", "FEDMD"])
     shown = capsys.readouterr().out
     assert "SCAFFOLD.learning_rate=…  η_l: " in shown
     assert "(needs --public-data)" in " ".join(shown.split())

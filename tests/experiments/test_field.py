@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from repshare.config import Setting
+from repshare.errors import ConfigError
 from repshare.experiments.catalogue import EXPERIMENTS
 from repshare.experiments.experiment import fill, usual_setting
 from repshare.experiments.field import rates, reading, study
 from repshare.experiments.field.contenders import DIVISIONS, LENGTH, NETWORKS, SKEWED, UNIFORM, fits
-from repshare.methods import METHODS
+from repshare.methods import GONE, METHODS, find_method
 from repshare.results.records import Folder, Journal
 from repshare.simulation import Inline, resolve
 
@@ -28,7 +29,7 @@ def test_every_method_is_on_every_division_that_it_fits_once():
         assert here == {name for name, method in METHODS.items() if fits(method, division)}
     assert {name for name in METHODS if not fits(METHODS[name], SKEWED)} == {"CL"}
     assert {"IL", "FD", "RS", "CA", "CS", "FEDPROTO"} <= {name for name in METHODS if fits(METHODS[name], NETWORKS)}
-    assert not any(fits(METHODS[name], NETWORKS) for name in ("FL", "SCAFFOLD", "GOSSIP", "FEDPER"))
+    assert not any(fits(METHODS[name], NETWORKS) for name in ("FL", "SCAFFOLD", "FEDPER"))
 
 
 def test_all_train_as_many_epochs_are_tested_once_and_an_interrupted_field_is_even():
@@ -76,9 +77,9 @@ def test_a_method_has_its_own_rate_or_that_of_its_control(division, monkeypatch)
         assert rates.chosen_for(METHODS[name], division).title == title
     chosen = {name: rates.chosen_for(method, division) for name, method in METHODS.items()}
     assert chosen["CS"].policy == chosen["CA"].policy == {}
-    assert chosen["FINETUNE"].policy == chosen["FEDADAM"].policy == chosen["FL"].policy
+    assert chosen["FEDPER"].policy == chosen["FL"].policy
     assert chosen["CL"].policy == chosen["IL"].policy
-    assert all(chosen[name].policy["optimizer"] == "sgd" for name in ("SCAFFOLD", "FEDNOVA", "VRLSGD"))
+    assert chosen["SCAFFOLD"].policy["optimizer"] == "sgd"
     assert chosen["FEDPROX"].options[0].startswith("FEDPROX.mu=")
     late = METHODS["RS"]._replace(name="LATE")
     assert rates.chosen_for(late, division).policy == chosen["IL"].policy
@@ -131,4 +132,18 @@ def test_methods_that_are_not_above_learning_alone_are_named():
 
 
 def test_the_choices_are_those_of_the_committed_lines():
-    assert rates.best(Journal(RESULTS / "rates-mnist" / "records.jsonl").read()) == rates.CHOSEN
+    best = rates.best(Journal(RESULTS / "rates-mnist" / "records.jsonl").read())
+    known = {
+        division: {name: title for name, title in own.items() if name in METHODS} for division, own in best.items()
+    }
+    assert known == rates.CHOSEN
+
+
+def test_the_page_of_the_field_is_drawn_to_the_same_bytes_though_some_methods_are_gone(tmp_path):
+    lines = Journal(RESULTS / "field-mnist" / "records.jsonl").read()
+    assert {line["method"] for line in lines} - METHODS.keys() == GONE
+    with pytest.raises(ConfigError, match="FEDADAM is gone: c528c6c is the last commit that has it"):
+        find_method("fedadam")
+    for file in FIELD.show(lines, tmp_path, MNIST):
+        if file.suffix != ".png":
+            assert file.read_bytes() == (RESULTS / "field-mnist" / file.name).read_bytes()

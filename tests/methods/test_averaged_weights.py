@@ -2,7 +2,7 @@
 
 import copy
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -19,13 +19,12 @@ from repshare.learning.models import split
 from repshare.learning.randomness import torch_stream
 from repshare.learning.samples import Samples
 from repshare.methods import METHODS, find_method
-from repshare.methods.weights.stepping import STATISTICS
+from repshare.methods.weights.scaffold import STATISTICS
 from repshare.sharing import wire
 from repshare.simulation import simulate
 from support.simulations import bits, resumed_bits
 
-STEPPING = ["FEDADAGRAD", "FEDADAM", "FEDYOGI", "FEDNOVA", "SCAFFOLD"]
-FAMILY = [*STEPPING, "FEDPER", "FEDPROX", "FINETUNE", "GOSSIP", "LGFEDAVG", "VRLSGD"]
+FAMILY = ["FEDPER", "FEDPROX", "SCAFFOLD"]
 SMALL = Setting(dataset="digits", samples=150, clients=3, rounds=3, model=("mlp",), partition="unequal", ratio=3)
 RATE = 0.2
 
@@ -119,21 +118,6 @@ def test_fedprox_without_its_term_is_fedavg_to_the_bit(splits, inline):
         assert (bits(run, splits, inline) == fedavg) is same
 
 
-def test_fednova_is_its_plain_loop_and_with_equal_steps_fedavg(digits):
-    def averaged(x, ys, steps):
-        shares = [100 / 140, 40 / 140]
-        together = sum(p * made for p, made in zip(shares, steps, strict=True))
-        each = list(zip(shares, ys, steps, strict=True))
-        return {n: x[n] - together * sum(p * (x[n] - y[n]) / made for p, y, made in each) for n in x}
-
-    unequal = Federation(digits, "FEDNOVA").play(3)
-    assert close(unequal.parameters(), twin(unequal.data, 3, lambda number, g: g, averaged))
-    sgd = Policy(optimizer="sgd", learning_rate=0.3)
-    for sizes, same in (((64, 64), True), ((100, 40), False)):
-        nova, fedavg = (Federation(digits, name, sizes=sizes, policy=sgd).play(3) for name in ("FEDNOVA", "FL"))
-        assert close(nova.parameters(), fedavg.parameters()) is same
-
-
 def test_scaffold_is_its_plain_loop_and_its_control_variates_average_to_the_servers(digits):
     zeros = {name: torch.zeros_like(tensor) for name, tensor in start().named_parameters()}
     c, own = zeros, [zeros, zeros]
@@ -155,92 +139,31 @@ def test_scaffold_is_its_plain_loop_and_its_control_variates_average_to_the_serv
         assert torch.allclose(taught, sum(kept) / 2, atol=1e-4)
 
 
-def test_vrl_sgd_is_its_plain_loop_and_its_corrections_add_up_to_zero(digits):
-    zeros = {name: torch.zeros_like(tensor) for name, tensor in start().named_parameters()}
-    delta = [zeros, zeros]
-
-    def averaged(x, ys, steps):
-        nonlocal delta
-        centre = mean(ys)
-        each = zip(delta, ys, steps, strict=True)
-        delta = [{n: d[n] + (centre[n] - y[n]) / (made * RATE) for n in x} for d, y, made in each]
-        return centre
-
-    here = Federation(digits, "VRLSGD", sizes=(64, 64)).play(3)
-    assert close(here.parameters(), twin(here.data, 3, lambda i, g: {n: g[n] - delta[i][n] for n in g}, averaged))
-    for _ in range(2):  # a client may be tested with an average before it goes on from it
-        for client in here.clients:
-            here.method.absorb(client.learner, here.taught_body())
-    for name, ours in delta[0].items():
-        first, second = (client.learner.remembered[f"next {name}"] for client in here.clients)
-        assert torch.allclose(first + second, torch.zeros_like(first), atol=1e-5)
-        assert torch.allclose(first, ours, atol=1e-4)
-
-
-RULES = {
-    "FEDADAGRAD": lambda v, square: v + square,
-    "FEDADAM": lambda v, square: 0.99 * v + 0.01 * square,
-    "FEDYOGI": lambda v, square: v - 0.01 * square * np.sign(v - square),
-}
-
-
-def one_weight():
-    return nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 1, bias=False))
-
-
-def serve_one(method, *options):
-    """A server of one weight, 0, whose clients' weights are given by number."""
-    method, model = find_method(method, Setting(method_options=options)), one_weight()
-    nn.init.zeros_(model[1].weight)
-    server, empty = method.serve(Task(2, 1), split(model, torch.zeros(2, 1)), method.options), copy.deepcopy(model)
-    learner = Client(empty, (torch.zeros(4, 1), torch.tensor([0, 1, 0, 1])), method=method).learner
-
-    def tell(round, weight, statistic, client="a"):
-        learner.network.model[1].weight.data.fill_(weight)
-        learner.network.model[0].running_var.fill_(statistic)
-        server.accept(client, method.share(learner, round))
-        return wire.decode_weights(server.teach("", Wants(0, 0)))[0]
-
-    return server, tell
-
-
-@pytest.mark.parametrize("method", RULES)
-def test_the_servers_optimizers_are_their_formulas(method):
-    _, tell = serve_one(method)
-    x, m, v, beta = 0.0, 0.0, 1e-6, 0.0 if method == "FEDADAGRAD" else 0.9
-    for round, (shared, statistic) in enumerate([(0.5, 4.0), (0.1, 9.0), (-0.7, 2.0)], start=1):
-        taught = tell(round, shared, statistic)
-        m, v = beta * m + (1 - beta) * (shared - x), RULES[method](v, (shared - x) ** 2)
-        x += 0.01 * m / (np.sqrt(v) + 1e-3)
-        assert taught["1.weight"].item() == pytest.approx(x, rel=1e-5)
-        assert taught[f"{STATISTICS}0.running_var"].item() == pytest.approx(statistic)  # averaged, without a step
-
-
 def test_a_step_does_not_depend_on_who_comes_first_and_is_final_with_the_next_round():
-    taught = []
-    for order in ([("a", 0.5), ("b", 0.1)], [("b", 0.1), ("a", 0.5)]):
-        _, tell = serve_one("FEDADAM")
+    method, data, taught = METHODS["SCAFFOLD"], (torch.zeros(4, 1), torch.tensor([0, 1, 0, 1])), []
+    for order in ("ab", "ba"):
+        model = nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 1, bias=False))
+        server = method.serve(Task(2, 1), split(copy.deepcopy(model), torch.zeros(2, 1)), method.options)
+        learners = {name: Client(copy.deepcopy(model), data, method=method).learner for name in order}
         for round in (1, 2):
-            for client, weight in order:
-                last = tell(round, weight, 1.0, client)
-        taught.append(last["1.weight"].item())
-    assert taught[0] == taught[1]
-    server, tell = serve_one("FEDADAM")
-    tell(2, 0.5, 1.0)
+            body = server.teach("", Wants(0, 0))
+            for learner in learners.values():
+                method.absorb(learner, body)
+            for name, learner in learners.items():
+                learner.network.model[1].weight.data.fill_({"a": 0.5, "b": 0.1}[name] * round)
+                learner.network.model[0].running_var.fill_({"a": 4.0, "b": 2.0}[name])
+                server.accept(name, method.share(learner, round))
+        taught.append(wire.decode_weights(server.teach("", Wants(0, 0)))[0])
+    assert {name: array.tolist() for name, array in taught[0].items()} == {n: a.tolist() for n, a in taught[1].items()}
+    assert taught[0]["1.weight"].item() == pytest.approx(0.6)
+    assert taught[0][f"{STATISTICS}0.running_var"].item() == pytest.approx(3.0)  # averaged, without a step
     with pytest.raises(Refused, match="round 2 has begun"):
-        tell(1, 0.5, 1.0, "b")
+        server.accept("a", method.share(learners["a"], 1))
     with pytest.raises(Refused, match="another architecture"):
         server.accept("c", wire.encode_weights({"1.weight": np.zeros((2, 2), np.float32)}, round=2, samples=1))
 
 
-def test_adam_that_remembers_nothing_and_divides_by_a_large_tau_is_fedavg(digits):
-    words = ("beta1=0", "beta2=0", "tau=1e9", "server_rate=1e9")
-    sgd = Policy(optimizer="sgd", learning_rate=0.1)
-    adam = Federation(digits, "FEDADAM", *(f"FEDADAM.{word}" for word in words), policy=sgd).play(2)
-    assert close(adam.parameters(), Federation(digits, "FL", policy=sgd).play(2).parameters(), 1e-6)
-
-
-@pytest.mark.parametrize(("method", "common"), [("FEDPER", "features"), ("LGFEDAVG", "head")])
+@pytest.mark.parametrize(("method", "common"), [("FEDPER", "features"), ("SL", "head")])
 def test_one_part_of_the_networks_is_common_and_the_other_each_clients_own(digits, method, common):
     here = Federation(digits, method).play(2)
     assert all(name.startswith(common) or common == "head" for name in here.taught())
@@ -253,79 +176,14 @@ def test_one_part_of_the_networks_is_common_and_the_other_each_clients_own(digit
     assert len(here.taught()) == sum(name.startswith(common) for name in first)
 
 
-def test_fine_tuning_tests_the_average_after_local_training_and_leaves_no_trace(digits, splits, inline):
-    tuned, fedavg = (bits(Run(name, 0, SMALL), splits, inline) for name in ("FINETUNE", "FL"))
-    for one, other in zip(chain(*tuned), chain(*fedavg), strict=True):
-        assert one.test_own != other.test_own
-        assert replace(one, test_own=0, test_accuracy=0, test_unseen=0) == replace(
-            other, test_own=0, test_accuracy=0, test_unseen=0
-        )
-    learner = Federation(digits, "FINETUNE", "FINETUNE.tuning_epochs=2").play(1).clients[1].learner
-    samples = Samples(digits[1])
-    first, second = learner.scores(samples), learner.scores(samples)
-    assert torch.equal(first, second)
-    learner.train(), learner.train()
-    assert torch.equal(super(type(learner), learner).scores(samples), first)
-
-
 def test_heads_of_different_networks_are_averaged_but_layers_are_not(splits, inline):
     mixed = replace(SMALL, model=("lenet5", "mlp"), rounds=1)
-    assert len(bits(Run("LGFEDAVG", 0, mixed), splits, inline)) == 1
-    for method in set(FAMILY) - {"LGFEDAVG"}:
+    assert len(bits(Run("SL", 0, mixed), splits, inline)) == 1
+    for method in FAMILY:
         with pytest.raises(ConfigError, match=f"{method} averages weights, so it needs one model, not lenet5, mlp"):
             next(simulate(Run(method, 0, mixed), splits, inline))
 
 
-@pytest.mark.parametrize("method", STEPPING)
-def test_a_server_that_steps_needs_weights_to_begin_with(method, splits, inline):
+def test_a_server_that_steps_needs_weights_to_begin_with(splits, inline):
     with pytest.raises(ConfigError, match="leave independent_starts out"):
-        next(simulate(Run(method, 0, replace(SMALL, independent_starts=True)), splits, inline))
-
-
-def gossip(graph, values):
-    """Clients of one weight each on this graph, after all have sent theirs: what each mixes, and the server."""
-    method, model = METHODS["GOSSIP"], one_weight()
-    server = method.serve(Task(2, 1), split(model, torch.zeros(2, 1)))
-    server.meet(graph)
-    data, parties = (torch.zeros(4, 1), torch.tensor([0, 1, 0, 1])), {}
-    for name, value in values.items():
-        parties[name] = Client(one_weight(), data, name=name, method=method).learner
-        parties[name].network.model[1].weight.data.fill_(value)
-        server.accept(name, method.share(parties[name], 1))
-
-    def mix():
-        for name in 2 * list(parties):  # twice: a client may be tested with a mixture before it goes on from it
-            method.absorb(parties[name], server.teach(name, Wants(0, 0)))
-        return {name: party.network.model[1].weight.item() for name, party in parties.items()}
-
-    return mix, server, parties
-
-
-def test_gossip_mixes_neighbours_and_keeps_the_mean_whatever_the_graph():
-    star = {"a": ["b", "c", "d"], "b": ["a"], "c": ["a"], "d": ["a"]}
-    mix, _, _ = gossip(star, {"a": 8.0, "b": 4.0, "c": 0.0, "d": -4.0})
-    assert mix() == {"a": 8 / 4 + 4 / 4 + 0 - 4 / 4, "b": 8 / 4 + 4 * 3 / 4, "c": 8 / 4, "d": 8 / 4 - 4 * 3 / 4}
-    ring = {"a": ["b", "d"], "b": ["a", "c"], "c": ["b", "d"], "d": ["a", "c"]}
-    mixed = gossip(ring, {"a": 9.0, "b": 0.0, "c": 3.0, "d": -3.0})[0]()
-    assert mixed == pytest.approx({"a": 2, "b": 4, "c": 0, "d": 3})
-    assert sum(mixed.values()) == pytest.approx(9)
-
-
-def test_gossip_leaves_out_who_has_sent_nothing_and_what_is_older():
-    mix, server, parties = gossip({"a": ["b"], "b": ["a"], "c": []}, {"a": 2.0, "c": 5.0})
-    assert mix() == {"a": 2.0, "c": 5.0}
-    parties["a"].network.model[1].weight.data.fill_(7.0)
-    server.accept("a", METHODS["GOSSIP"].share(parties["a"], 0))
-    assert wire.decode_weights(server.sent["a"])[0]["1.weight"].item() == 2.0
-
-
-def test_gossip_uses_the_topology_and_counts_each_neighbours_bytes(splits, inline):
-    def down(topology):
-        run = Run("GOSSIP", 0, replace(SMALL, clients=5, rounds=2, topology=topology))
-        first, second = bits(run, splits, inline)
-        assert {record.bytes_up for record in first} == {record.bytes_up for record in second}
-        return [round(record.bytes_down / record.bytes_up) for record in second]
-
-    assert down(None) == down("ring") == [2] * 5
-    assert down("complete") == [4] * 5
-    assert down("star") == [4, 1, 1, 1, 1]
+        next(simulate(Run("SCAFFOLD", 0, replace(SMALL, independent_starts=True)), splits, inline))

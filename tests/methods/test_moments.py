@@ -10,9 +10,7 @@ from repshare import Client, LeNet5, LocalExchange
 from repshare.board import Wants
 from repshare.config import Policy, Run, Setting
 from repshare.errors import ConfigError
-from repshare.learning.models import split
 from repshare.methods import METHODS, find_method
-from repshare.methods.moments.calibration import calibrate, draw
 from repshare.methods.moments.solvers import unpack
 from repshare.sharing import wire
 from repshare.simulation import Inline, simulate
@@ -31,9 +29,9 @@ SMALL = Setting(
 SPACE = ("FED3R", "AFL", "FEDCOF")
 
 
-@pytest.mark.parametrize("name", [*SPACE, "CCVR"])
+@pytest.mark.parametrize("name", SPACE)
 def test_records_are_the_same_wherever_it_runs(name, splits, inline, processes, tmp_path):
-    run = Run(name, 0, SMALL if name in SPACE else replace(SMALL, model=("lenet5",)))
+    run = Run(name, 0, SMALL)
     whole = bits(run, splits, inline)
     assert not any(record.trouble for records in whole for record in records)
     assert bits(run, splits, processes) == whole
@@ -163,7 +161,7 @@ def test_each_client_shares_once_and_only_from_enough_samples(digits, name):
 
 def test_a_run_is_one_round_to_share_and_one_to_collect(splits, inline):
     setting = resolve(replace(SMALL, rounds=30, dropout=0.0), splits)
-    assert [make_run(name, 0, setting).setting.rounds for name in (*SPACE, "CS", "CCVR")] == [2, 2, 2, 10, 30]
+    assert [make_run(name, 0, setting).setting.rounds for name in (*SPACE, "CS", "FL")] == [2, 2, 2, 10, 30]
     first, second = bits(make_run("FED3R", 0, setting), splits, inline)
     assert [(one.bytes_up > 10_000, two.bytes_up) for one, two in zip(first, second, strict=True)] == [(True, 0)] * 3
     assert [0 < record.bytes_down - 4 * D * 10 < 200 for record in second] == [True] * 3
@@ -182,58 +180,11 @@ def test_second_moments_of_fewer_samples_than_dimensions_show_whose_they_are(dig
     assert members.max() < strangers.min() / 5
 
 
-def test_ccvr_aggregates_draws_and_calibrates_as_published():
-    rng, classes, width = np.random.default_rng(0), 3, 4
-    mixing = rng.normal(size=(width, width))
-    groups = [
-        [rng.normal(size=(n, width)) @ mixing + 3 * c for n in sizes] for c, sizes in enumerate(((5, 9), (1, 40)))
-    ]
-    counts, sums, moments = torch.zeros(classes).double(), torch.zeros(classes, width).double(), []
-    upper = np.triu_indices(width)
-    for c, parts in enumerate(groups):
-        x = np.concatenate(parts)
-        counts[c], sums[c] = len(x), torch.from_numpy(x.sum(axis=0))
-        moments.append((x.T @ x)[upper])
-    moments.append(np.zeros(width * (width + 1) // 2))
-    features, labels = draw(counts, sums, torch.from_numpy(np.stack(moments)), 20_000)
-    assert torch.bincount(labels).tolist() == [20_000, 20_000]  # nobody has the third class
-    for c, parts in enumerate(groups):
-        sizes, total = [len(part) for part in parts], sum(map(len, parts))
-        means = [part.mean(axis=0) for part in parts]
-        mean = sum(n * m for n, m in zip(sizes, means, strict=True)) / total
-        covariance = -total / (total - 1) * np.outer(mean, mean)
-        for n, part, m in zip(sizes, parts, means, strict=True):
-            own = np.cov(part.T) if n > 1 else np.zeros((width, width))
-            covariance += ((n - 1) * own + n * np.outer(m, m)) / (total - 1)
-        drawn = features[labels == c].double().numpy()
-        assert drawn.mean(axis=0) == pytest.approx(mean, abs=0.1)
-        assert np.cov(drawn.T) == pytest.approx(covariance, rel=0.1, abs=0.15)
-
-
-def test_ccvr_trains_the_head_and_nothing_else(digits, splits, inline):
-    torch.manual_seed(0)
-    network = split(LeNet5(), torch.zeros(1, 1, 28, 28))
-    before = {name: tensor.clone() for name, tensor in network.model.state_dict().items()}
-    features, labels = torch.randn(200, 84), torch.arange(10).repeat(20)
-    features[torch.arange(200), labels] += 3
-    calibrate(network, features, labels, 30)
-    changed = {name for name, tensor in network.model.state_dict().items() if not torch.equal(tensor, before[name])}
-    assert changed == {f"{network.head_name}.weight", f"{network.head_name}.bias"}
-    assert (network.head(features).argmax(1) == labels).float().mean() > 0.95
-    setting = replace(SMALL, model=("lenet5",), rounds=4, dropout=0.0)
-    fl, ccvr = (list(bits(Run(name, 0, setting), splits, inline)) for name in ("FL", "CCVR"))
-    assert fl[:3] == ccvr[:3]
-    assert ccvr[3][0].test_accuracy > fl[2][0].test_accuracy + 0.1
-    moments = 10 * (1 + 84 + 84 * 85 // 2) * 4
-    assert [0 < record.bytes_up - moments < 400 for record in ccvr[3]] == [True] * 3
-
-
 def test_what_cannot_work_is_refused(digits, splits):
     for word, why in (
         ("FED3R.ridge=0", "ridge must be above 0"),
         ("AFL.intermediary=0", "intermediary must be above"),
         ("FEDCOF.means=0", "means must be a whole"),
-        ("CCVR.virtual=0", "virtual must be a whole"),
     ):
         with pytest.raises(ConfigError, match=why):
             find_method(word.split(".")[0], Setting(method_options=(word,)))
@@ -242,8 +193,6 @@ def test_what_cannot_work_is_refused(digits, splits):
         METHODS["AFL"].adapt(Policy(peers=("c1",)))
     with pytest.raises(ConfigError, match="epsilon"):
         METHODS["FED3R"].adapt(Policy(epsilon=1.0))
-    with pytest.raises(ConfigError, match="independent_starts"):
-        METHODS["CCVR"].serve(COMMON.task(10), None, METHODS["CCVR"].options)
     with pytest.raises(ConfigError, match="AFL has none"):
         next(simulate(Run("AFL", 0, replace(SMALL, attackers=0.4, attack="flip")), splits, Inline()))
     server, clients = parties(digits, "AFL", ridge=0.0)  # 101 samples of 90 dimensions, but by far not independent

@@ -35,6 +35,10 @@ def _discover() -> Iterator[Method]:
         yield from (value for value in vars(module).values() if isinstance(value, Method))
 
 
+GONE = {  # only records have them any more: docs/field.md
+    *("CCVR", "CODIST", "CRONUS", "DSFL", "FEDADAGRAD", "FEDADAM", "FEDDF", "FEDGKT", "FEDKD", "FEDNOVA", "FEDYOGI"),
+    *("FINETUNE", "GOSSIP", "LGFEDAVG", "VRLSGD"),
+}
 METHODS: dict[str, Method] = {method.name: method for method in _discover()}
 
 
@@ -51,6 +55,8 @@ def find_method(name: str, setting: Setting | None = None) -> Method:
         method = _load(name, path.absolute(), changed)
     elif name.upper() in METHODS:
         method = METHODS[name.upper()]
+    elif name.upper() in GONE:
+        raise ConfigError(f"{name.upper()} is gone: c528c6c is the last commit that has it (docs/field.md)")
     else:
         near = difflib.get_close_matches(name.upper(), METHODS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(USUAL)}, another of `repshare methods`,"

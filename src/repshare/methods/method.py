@@ -58,8 +58,8 @@ class Method(NamedTuple):
 
     @property
     def uses_public(self) -> bool:
-        """Return whether clients or the server learn from public samples, which no client owns."""
-        return any(getattr(each, "uses_public", False) for each in (self.learner, self.serve))
+        """Return whether clients learn from public samples, which no client owns."""
+        return bool(getattr(self.learner, "uses_public", False))
 
     @property
     def keeps_features_short(self) -> bool:

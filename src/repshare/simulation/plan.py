@@ -22,7 +22,6 @@ from repshare.learning.randomness import derive, numpy_stream
 from repshare.learning.samples import Samples, change_tensors, choose_device
 from repshare.learning.threads import one_thread
 from repshare.methods import find_method
-from repshare.methods.gathering import Gathering
 from repshare.sharing.task import Task
 from repshare.simulation.attacks import FACTORS, choose_attackers, spoil
 from repshare.spaces import choose
@@ -297,8 +296,8 @@ def make_task(plan: Plan) -> Task:
     if len(set(widths.values())) > 1:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
         raise ConfigError(f"clients' representations have different lengths: {listed}; give one with --dimension")
-    gathers = isinstance(method.serve, type) and issubclass(method.serve, Gathering)
-    if setting.attackers and (method.models in ("one", "part") or gathers) and setting.attack in FACTORS:
+    no_vectors = method.models in ("one", "part") or method.uses_public
+    if setting.attackers and no_vectors and setting.attack in FACTORS:
         raise ConfigError(f"attackers change representations: {method.name} shares none, leave it out")
     return Task(
         plan.classes,
@@ -321,10 +320,7 @@ def open_server(plan: Plan) -> Server | None:
     if method.serve is None:
         return None
     common = method.models == "part" or (method.models == "one" and not plan.run.setting.independent_starts)
-    server = method.serve(task, common_start(plan) if common else None, method.options)
-    if (equip := getattr(server, "equip", None)) is not None:  # one that trains itself
-        equip(plan.run.seed, plan.public)
-    return server
+    return method.serve(task, common_start(plan) if common else None, method.options)
 
 
 def build_model(plan: Plan, name: str, seed: int) -> nn.Module:

@@ -14,7 +14,7 @@ import numpy as np
 from repshare.board import Board, Wants
 from repshare.board.state import release_key
 from repshare.client import Record, make_wants
-from repshare.config import ResolvedSetting, Run, Setting, Topology
+from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits
 from repshare.errors import Refused, RepshareError
 from repshare.files import write_atomically
@@ -178,8 +178,6 @@ class Simulation:
         """Return the server's part of what each of these clients is tested with, if it has any."""
         if self.server is None or self.method.models not in ("one", "part"):
             return dict.fromkeys(clients)
-        if (lend := getattr(self.server, "lend", None)) is not None:  # layers that only a test gets
-            return dict.fromkeys(clients, lend())
         one = self.method.models == "one"
         return self._teach({client: Wants(0, 0) if one else self._wants(client, 0) for client in clients})
 
@@ -190,20 +188,13 @@ class Simulation:
             self.server.load(server)
 
     def _connect(self) -> Graph | None:
-        """Return who is whose neighbour, if clients do without a server. One that stands for peers keeps it itself."""
-        setting, seed = self.run.setting, self.run.seed
-        meet = getattr(self.server, "meet", None)
-        usual: Topology | None = None if meet is None else getattr(self.server, "usual_topology", "ring")
-        topology = setting.topology or usual
-        if topology is None or not (meet or isinstance(self.server, Board)):
+        """Return who is whose neighbour, if clients do without a server."""
+        setting = self.run.setting
+        if setting.topology is None or not isinstance(self.server, Board):
             return None
-        rng = random.Random(derive(seed, "topology"))
+        rng = random.Random(derive(self.run.seed, "topology"))
         chance, degree = setting.link_chance, setting.degree
-        graph = make_graph(topology, self.plan.clients, rng, degree=degree, chance=chance)
-        if meet is None:
-            return graph
-        meet({self.plan.name(i): [self.plan.name(other) for other in others] for i, others in enumerate(graph)})
-        return None
+        return make_graph(setting.topology, self.plan.clients, rng, degree=degree, chance=chance)
 
     def _teach(self, wanted: Mapping[int, Wants]) -> dict[int, bytes | None]:
         """Return what each client gets. A board answers many at once: what is the same for all is made once."""

@@ -37,7 +37,6 @@ def play(nodes):
 RUNS = [
     *({"method": method} for method in ("RS", "CS", "FL", "FD", "IL", "CA", "SCAFFOLD")),
     {"method": "RS", "options": "m_up=3"},  # a client draws one of three observations of each class
-    {"method": "FEDGKT", "rounds": 8},  # the server lends its layers for the test
 ]
 
 

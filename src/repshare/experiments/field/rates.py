@@ -1,7 +1,7 @@
 """The local optimizer and rates of each method in the field: the best on training samples that are held out.
 
-Every method that trains networks has the same four candidates, Adam and SGD with two rates each; those that are written
-for plain SGD have four rates of that. A server's rate and FedProx's μ are chosen next to FL's optimizer. All are chosen
+Every method that trains networks has the same four candidates, Adam and SGD with two rates each; SCAFFOLD, which is
+written for plain SGD, has four rates of that. FedProx's μ is chosen next to FL's optimizer. All are chosen
 once for uniform divisions, and once for skewed ones. A method without a choice of its own has its control's: FL's
 if its clients share weights, else IL's. A candidate is trained on 1,200 training samples, and scored on 2,000 others in
 place of tests; 2,000 more stand in for public ones. The field uses none of these.
@@ -19,7 +19,7 @@ from repshare.data.arrays import take
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
 from repshare.experiments.field.contenders import MODEL, PUBLIC, ROUNDS, SKEWED, UNIFORM, Division, needs
 from repshare.methods import METHODS, Method
-from repshare.methods.weights.plain_sgd import PlainSGD
+from repshare.methods.weights.scaffold import PlainSGD
 from repshare.results.findings import summarise_own
 from repshare.results.plots import panels, save, tidy
 from repshare.results.records import Line, find, group, summarise
@@ -35,11 +35,8 @@ LOCAL = {
     for rate in rates
 }
 PLAIN = {f"SGD {rate:g}": {"optimizer": "sgd", "learning_rate": rate} for rate in (0.03, 0.1, 0.3, 1.0)}
-OPTIONS = {  # of a method's own, by its name
-    **dict.fromkeys(("FEDADAGRAD", "FEDADAM", "FEDYOGI"), ("server_rate", (0.003, 0.01, 0.03))),
-    "FEDPROX": ("mu", (0.01, 0.1, 1.0)),
-}
-FOLLOWING = ("CL", "FC", "FINETUNE", "FEDPER", "GOSSIP", "LGFEDAVG", "SL")  # they train as their controls do
+OPTIONS = {"FEDPROX": ("mu", (0.01, 0.1, 1.0))}  # of a method's own, by its name
+FOLLOWING = ("CL", "FC", "FEDPER", "SL")  # they train as their controls do
 REFUSED = {"FD": ("SGD 0.3", "SGD 1")}  # logits have no bound: in the third round they are beyond any task's
 CHOSEN: dict[str, dict[str, str]] = {  # `best` of the committed lines, by division
     UNIFORM.label: {
@@ -48,19 +45,9 @@ CHOSEN: dict[str, dict[str, str]] = {  # `best` of the committed lines, by divis
         "FD": "Adam 0.001",
         "RS": "Adam 0.003",
         "FEDPROTO": "Adam 0.003",
-        "FEDADAM": "server_rate 0.003",
-        "FEDYOGI": "server_rate 0.003",
-        "FEDADAGRAD": "server_rate 0.03",
         "FEDPROX": "mu 0.01",
-        "FEDNOVA": "SGD 1",
         "SCAFFOLD": "SGD 1",
-        "VRLSGD": "SGD 1",
         "FEDMD": "SGD 1",
-        "DSFL": "SGD 0.3",
-        "CRONUS": "Adam 0.001",
-        "CODIST": "Adam 0.003",
-        "FEDDF": "Adam 0.003",
-        "FEDKD": "Adam 0.003",
     },
     SKEWED.label: {
         "IL": "Adam 0.003",
@@ -68,19 +55,9 @@ CHOSEN: dict[str, dict[str, str]] = {  # `best` of the committed lines, by divis
         "FD": "Adam 0.001",
         "RS": "Adam 0.003",
         "FEDPROTO": "Adam 0.003",
-        "FEDADAM": "server_rate 0.03",
-        "FEDYOGI": "server_rate 0.03",
-        "FEDADAGRAD": "server_rate 0.03",
         "FEDPROX": "mu 0.01",
-        "FEDNOVA": "SGD 0.3",
         "SCAFFOLD": "SGD 0.3",
-        "VRLSGD": "SGD 0.3",
         "FEDMD": "Adam 0.003",
-        "DSFL": "Adam 0.003",
-        "CRONUS": "Adam 0.001",
-        "CODIST": "Adam 0.003",
-        "FEDDF": "SGD 0.3",
-        "FEDKD": "Adam 0.003",
     },
 }
 
@@ -95,7 +72,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(method: Method, division: str) -> list[Candidate]:
-    """Return what is tried for a method. A server's rate and μ come after FL's choice."""
+    """Return what is tried for a method. μ comes after FL's choice."""
     if method.in_space or method.name in FOLLOWING:
         return []
     if method.name in OPTIONS:

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from repshare.experiments.field.contenders import DIVISIONS, LENGTH, SKEWED, UNIFORM
-from repshare.methods import METHODS
+from repshare.methods import GONE, METHODS
 from repshare.results.plots import OTHER, STYLES, panels, tidy
 from repshare.results.records import Line, entry, find, group
 from repshare.results.terminal import markdown, traffic
@@ -16,6 +16,8 @@ CONTROLS = ("CL", "IL", "FC", "CA", "FL")  # above the others in a table
 FIELDS = {"accuracy": "all classes", "own": "own mix", "worst": "worst client"}
 PANELS = ((UNIFORM, "accuracy"), (SKEWED, "accuracy"), (SKEWED, "own"))
 ALONE = ("IL", "FC", "CA")  # they send nothing: lines, not points
+# Of the methods that are gone, those that shared weights.
+AVERAGED = ("CCVR", "FEDADAGRAD", "FEDADAM", "FEDDF", "FEDNOVA", "FEDYOGI", "FINETUNE", "GOSSIP", "VRLSGD")
 GAP = 0.03  # of the height of the axes, between two names
 
 
@@ -131,6 +133,8 @@ def colour_of(name: str) -> str:
     """Return the colour of a method's kind: FL's of those that share weights, CS's in a common space, else RS's."""
     if name in STYLES and name in (*ALONE, "FD", "SL"):
         return STYLES[name].colour
+    if name in GONE:
+        return STYLES["FL" if name in AVERAGED else "RS"].colour
     if (method := METHODS.get(name)) is None:
         return OTHER.colour
     kind = "CS" if method.in_space else "FL" if method.shares_weights else "RS"

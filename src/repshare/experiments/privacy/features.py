@@ -113,7 +113,8 @@ def _draw(axes: Axes, lines: Sequence[Line]) -> None:
     for ending, style in CURVES.items():
         found = {epsilon: by_row.get(f"RS, ε = {epsilon:g}{ending}", []) for epsilon in EPSILONS}
         points = {epsilon: find(own, "accuracy") for epsilon, own in found.items() if own}
-        draw_points(axes, points, color=STYLES["RS"].colour, **style)
+        if points:
+            draw_points(axes, points, color=STYLES["RS"].colour, **style)
     axes.set_xscale("log")
     axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
     axes.set_xlim(min(EPSILONS) / 2, edge)

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 
 from repshare.errors import Malformed
 from repshare.fields import check_not_negative, check_one_of
+from repshare.learning.samples import Samples
 from repshare.learning.training import Batch, Learner
 from repshare.methods import averaging, policies
 from repshare.methods.method import Method
-from repshare.methods.prototypes.nearest import PrototypeLearner
 from repshare.sharing import wire
 from repshare.sharing.representations import make_release
 
@@ -36,6 +36,18 @@ class PrototypeOptions:
     def __post_init__(self) -> None:
         check_not_negative(self, "weight")
         check_one_of(self, "decide")
+
+
+class PrototypeLearner(Learner):
+    """A learner that chooses the class of the nearest prototype, once it has any."""
+
+    def scores(self, samples: Samples) -> Tensor:
+        """Return minus the squared distance to each prototype (n, C)."""
+        if not self.remembered or self.options.decide == "head":
+            return super().scores(samples)
+        prototypes, known = self.remembered["prototypes"], self.remembered["known"]
+        distances = [torch.cdist(features, prototypes).square() for (features, _), _ in self._outputs(samples)]
+        return -torch.cat(distances).masked_fill(~known, torch.inf).cpu()
 
 
 def share(learner: Learner, round: int) -> bytes:

@@ -16,8 +16,6 @@ def check_method(method: Method) -> None:
         raise ConfigError(f"{method.name} sends every batch, and a message is a whole round: use the simulator")
     if method.models == "pooled":
         raise ConfigError(f"{method.name} has all data in one place: use the simulator")
-    if hasattr(method.serve, "meet"):
-        raise ConfigError(f"{method.name} has no server, and Flower's clients know only theirs: use the simulator")
 
 
 def introduce(client: Client, question: NodeQuestion) -> NodeAnswer:

@@ -131,8 +131,6 @@ class Circle:
         """Return the server's part of what a client is tested with, if it has any."""
         if self.method.models not in ("one", "part"):
             return None
-        if (lend := getattr(self.server, "lend", None)) is not None:  # layers that only a test gets
-            return lend()  # type: ignore[no-any-return]
         return self._teach(member)
 
     def _accept(self, answer: NodeAnswer) -> bool:

@@ -1,1 +1,0 @@
-"""Methods in which a second model, small or large, carries knowledge between clients."""
