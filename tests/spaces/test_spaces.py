@@ -391,8 +391,8 @@ def test_any_changed_field_is_another_fingerprint(space):
     changed = {
         "shape": (1, 28, 29), "seed": 6, "sizes": (3, 4), "filters": 5, "threshold": 1.25, "epsilon": 0.5, "grid": 1,
         "deep": 3, "deep_grid": 1,
-        "whiten": True, "mirror": True, "fourier": 8, "width": 2.0, "components": 7, "low": (-1.0, 0.5),
-        "high": (1.0, 4.5), "features": 65,
+        "whiten": True, "mirror": True, "fourier": 8, "width": 2.0, "components": 7, "components_of": "glyphs",
+        "low": (-1.0, 0.5), "high": (1.0, 4.5), "features": 65,
     }  # fmt: skip
     prints = [fingerprint(replace(space, **{field.name: changed[field.name]})) for field in fields(space)]
     assert len({fingerprint(space), *prints}) == 1 + len(fields(space))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from repshare.errors import ConfigError
 from repshare.fields import parse_options
@@ -27,6 +27,7 @@ _WITH_PYTORCH = {"Patches": "patches", "Backbone": "backbone", "hash_weights": "
 GIVEN = ("shape", "low", "high", "module", "sha256")  # fields that follow from the data or the module
 SMALLEST = 6  # pixels along an edge: anything smaller is a table
 SMALL = 16  # pixels: below, images are too small for the larger filters
+SHORT_PHOTOGRAPHS = {"filters": 32, "deep": 192, "fourier": 0}  # instead, where components of them are asked for
 BOUND = 4.0  # standard deviations: columns that were normalised before
 
 
@@ -70,7 +71,10 @@ def choose(words: Sequence[str], example: Any, seed: int) -> Space:
         usual: dict[str, Any] = {"low": (-BOUND,) * columns, "high": (BOUND,) * columns}
     else:
         usual = {"shape": shape, **_usual(*shape)}
-    return _kind(name)(**{**usual, "seed": seed, **parse_options(name, _kind(name), options, GIVEN)})  # type: ignore[no-any-return]
+    wanted = parse_options(name, _kind(name), options, GIVEN)
+    if wanted.get("components"):
+        usual |= {"components_of": "glyphs"} if shape[0] == 1 else SHORT_PHOTOGRAPHS if "deep" in usual else {}
+    return _kind(name)(**{**usual, "seed": seed, **wanted})  # type: ignore[no-any-return]
 
 
 def read(description: dict[str, Any], *, module: str = "") -> Space:
@@ -103,6 +107,8 @@ def _fits(value: Any, kind: Any) -> bool:
     """Return whether a value from JSON is of a field's kind. A whole number is a float, too; a bool is no number."""
     if get_origin(kind) is tuple:
         return isinstance(value, list) and all(_fits(each, get_args(kind)[0]) for each in value)
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
     if kind is float:
         return type(value) in (int, float) and math.isfinite(value)
     return type(value) is kind

@@ -111,11 +111,13 @@ class Common(NamedTuple):
             return {}
         told = {**describe(space), "shrinkage": self.shrinkage}
         shape = getattr(space, "shape", None) or (len(told["low"]),)
-        usual = {**describe(choose((), np.zeros((1, *shape)), 0)), "shrinkage": None}
+        short = ("patches", "components=1") if told.get("components") else ()
+        usual = {**describe(choose(short, np.zeros((1, *shape)), 0)), "shrinkage": None}
         if images and space.name == "fourier":
             return {"space": ("fourier", "patches")}
         differ = {key: (told.get(key), usual.get(key)) for key in {**usual, **told} if told.get(key) != usual.get(key)}
-        differ.pop("components", None)
+        for shorter in ("components", "components_of"):
+            differ.pop(shorter, None)
         if told.get("features", 0) <= usual.get("features", 0):
             differ.pop("features", None)
         if "low" in told and len({*zip(told["low"], told["high"], strict=True)}) == 1:

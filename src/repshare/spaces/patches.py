@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,9 +18,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from repshare.errors import ConfigError, DataError
-from repshare.fields import check_least, check_positive
+from repshare.fields import check_least, check_one_of, check_positive
 from repshare.spaces.algebra import lengthen
 from repshare.spaces.banks import Bank, accumulate, as_filters, draw_filters, make_bank, rectify, root, spectral
+from repshare.spaces.glyphs import MOST_DIRECTIONS, discriminate, draw_glyphs
 from repshare.spaces.leaves import draw_leaves
 from repshare.spaces.rotations import Rotations
 from repshare.spaces.space import LATER
@@ -69,8 +70,11 @@ class Patches:
     width: float = 1.0
     """fourier: how far two vectors may differ and still be alike, for vectors of length 1."""
     components: int = field(default=0, metadata=LATER)
-    """Principal directions of synthetic photographs that vectors are reduced to, all equally strong: fewer numbers need
-    less noise (--epsilon). 0: the vectors themselves."""
+    """Numbers that a vector is reduced to: fewer show less of single samples, and need less noise (--epsilon).
+    0: the vectors themselves."""
+    components_of: Literal["photographs", "glyphs"] = field(default="photographs", metadata=LATER)
+    """components: the principal directions of synthetic photographs, all about equally strong; or those that best tell
+    synthetic glyphs apart, whoever writes them, for images of bright strokes."""
 
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or min(self.shape) < 1:
@@ -85,10 +89,10 @@ class Patches:
         if self.fourier % 2:
             raise ConfigError(f"fourier must be even, as cosines and sines come in pairs, not {self.fourier}")
         check_positive(self, "threshold", "epsilon", "width")
-        if not 0 <= self.components <= min(self.pooled, MOST_COMPONENTS):
-            raise ConfigError(
-                f"components must be from 0 to {min(self.pooled, MOST_COMPONENTS)}, not {self.components}"
-            )
+        check_one_of(self, "components_of")
+        most = min(self.pooled, MOST_DIRECTIONS if self.components_of == "glyphs" else MOST_COMPONENTS)
+        if not 0 <= self.components <= most:
+            raise ConfigError(f"components must be from 0 to {most}, not {self.components}")
         if self.components and (self.fourier or self.pooled > MOST_REDUCED):
             raise ConfigError(
                 f"components are of at most {MOST_REDUCED:,} numbers and not of cosines: use fewer filters"
@@ -202,7 +206,23 @@ def make_deep(first: Bank, count: int, photographs: NDArray[np.float32], seed: i
 
 @lru_cache(16)
 def reduce(space: Patches) -> tuple[Tensor, Tensor]:
-    """Return the mean of synthetic photographs' vectors (pooled,), and the map to components (pooled, components)."""
+    """Return the mean of synthetic images' vectors (pooled,), and the map to components (pooled, components)."""
+    if space.components_of == "photographs":
+        return _reduce_photographs(space)
+    with torch.inference_mode():
+        groups = (_pool_groups(space, copies) for copies in draw_glyphs(space.shape, space.seed))
+        found = discriminate(groups, space.components)
+    mean, directions = (torch.from_numpy(each).float() for each in found)
+    return mean, directions
+
+
+def _pool_groups(space: Patches, groups: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Map groups of images (groups, n, channels, h, w) to groups of vectors (groups, n, pooled)."""
+    batches = torch.split(torch.from_numpy(groups).flatten(0, 1), BATCH if space.deep else FLAT_BATCH)
+    return torch.cat([space._pool(images) for images in batches]).double().numpy().reshape(*groups.shape[:2], -1)
+
+
+def _reduce_photographs(space: Patches) -> tuple[Tensor, Tensor]:
     photographs = torch.from_numpy(space._photographs)
     turns = range(4) if space.shape[1] == space.shape[2] else (0, 2)
     turned = torch.cat([torch.rot90(photographs, number, (2, 3)) for number in turns])
