@@ -100,7 +100,6 @@ class RelayApp:
         more = [
             ("GET", f"{TASK}/events", page.stream),  # it never ends: no description can be tried on it
             ("GET", "/", page.front),
-            ("GET", "/docs", page.docs),
             ("GET", "/static/plotly.js", page.plotly),
         ]
         described = JSONResponse(describe_api(ENDPOINTS, insecure=service.options.insecure), headers=site.HEADERS)

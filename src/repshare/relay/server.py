@@ -55,7 +55,7 @@ def serve(database: Database, options: RelayOptions, address: Address, audit: Au
         config.load()
     url = _url(address, listener)
     logs.log_event("listening", url=url)
-    print(f"repshare relay at {url} (its API: {url}/docs). Ctrl-C stops it.", flush=True)
+    print(f"repshare relay at {url} (its API: {url}/openapi.json). Ctrl-C stops it.", flush=True)
     RelayServer(config, app.state.service).run(sockets=[listener])
     logs.log_event("stopped")
 

@@ -134,8 +134,15 @@ class Service:
         if cost := load.bytes // PART_BYTES + load.rows // PART_ROWS:
             self._slow_down(request.scope["who"], cost)
 
-    async def enter(self, request: Request, *roles: Role) -> Grant:
-        """Authenticate the request: return its grant, if it has such a role for this task and is not too fast."""
+    async def enter(self, request: Request, *roles: Role, public: bool = False) -> Grant:
+        """Authenticate the request: return its grant, if it has such a role for this task and is not too fast.
+
+        What is `public` anyone may see who sends no token.
+        """
+        if public and "authorization" not in request.headers:
+            request.scope["who"] = ("visitor", request.client.host if request.client else "")
+            self._slow_down(request.scope["who"])
+            return VISITOR
         task = request.path_params.get("task")
         request.scope["grant"] = grant = await self._identify(request)
         request.scope["who"] = request.path_params.get("client") if self.options.insecure else grant
@@ -148,9 +155,9 @@ class Service:
             raise Problem("forbidden", f"the token is for the task {grant.task}, not for {task[:80]}")
         return grant
 
-    async def enter_task(self, request: Request, *roles: Role) -> tuple[Grant, OpenTask]:
+    async def enter_task(self, request: Request, *roles: Role, public: bool = False) -> tuple[Grant, OpenTask]:
         """Authenticate the request: return its grant, and the task in its path."""
-        return await self.enter(request, *roles), await self.open(request.path_params["task"])
+        return await self.enter(request, *roles, public=public), await self.open(request.path_params["task"])
 
     async def enter_own(self, request: Request) -> tuple[OpenTask, str]:
         """Authenticate a client that acts for itself: return the task in its path, and the client's name."""
@@ -164,21 +171,6 @@ class Service:
             raise Problem("forbidden", f"{grant.name} publishes as itself, not as {client[:80]}")
         if not is_client_name(client):
             raise Problem("refused", f"{client[:80]!r} cannot name a client")
-
-    async def enter_page(self, request: Request, *more: Role, public: bool | None = None) -> Grant:
-        """Authenticate a viewer: viewers, admins, these roles; if it is public, everyone without a token.
-
-        `public`: default --public-page.
-        """
-        if not (self.options.public_page if public is None else public) or "authorization" in request.headers:
-            return await self.enter(request, "viewer", "admin", *more)
-        request.scope["who"] = ("visitor", request.client.host if request.client else "")
-        self._slow_down(request.scope["who"])
-        return VISITOR
-
-    async def enter_task_page(self, request: Request, *more: Role) -> tuple[Grant, OpenTask]:
-        """Authenticate a viewer: return its grant, and the task in its path."""
-        return await self.enter_page(request, *more), await self.open(request.path_params["task"])
 
     async def open(self, name: str) -> OpenTask:
         """Return the task of this name and its board."""
@@ -198,11 +190,12 @@ class Service:
     async def receive(self, request: Request, opened: OpenTask, most_bytes: int) -> AsyncIterator[bytes]:
         """Yield a body for this task, held until the end of the block.
 
-        While it came, the task may have been deleted, or another created under its name.
+        Token and task were looked up before, as strangers may not send a body, and are looked up again after it: it may
+        have taken `body_seconds`, in which the token may have ended, and the task been deleted or created anew.
         """
         with self._memory.hold(request.scope["who"]) as take:
             body = await read_body(request, min(most_bytes, self.options.max_bytes), self.options.body_seconds, take)
-            await self._identify(request)  # the token may have ended meanwhile
+            await self._identify(request)
             if (await self.open(opened.entry.name)).entry.identity != opened.entry.identity:
                 raise Problem("unknown", f"the task {opened.entry.name} was deleted in the meantime")
             yield body

@@ -305,21 +305,3 @@ def test_figures_hold_still_for_those_who_asked_for_it(browser, relay):
     visit.wait("document.getElementById('slider').value >= 2")
     assert visit.page.evaluate("window.pictures.size") <= 6  # one for each round, not those in between
     visit.close()
-
-
-def test_the_apis_page_shows_all_operations_and_asks_nobody_else(browser, relay):
-    visit = Visit(browser)
-    visit.page.goto(f"{relay.url}/docs")
-    visit.wait_text("#operations", "Publish a release")
-    described = relay.ask("GET", "/openapi.json").json()["paths"]
-    operations = [(method.upper(), path) for path, methods in described.items() for method in methods]
-    shown = visit.page.evaluate("[...document.querySelectorAll('.operation summary')].map((each) => each.innerText)")
-    assert len(shown) == len(operations)
-    for method, path in operations:
-        assert any(method in line and path in line for line in shown), (method, path)
-    visit.page.click("text=Publish a release")
-    visit.wait_text(".operation[open]", "application/octet-stream")
-    assert "Bearer" in visit.text(".operation[open]")
-    visit.close()
-    assert visit.errors == []
-    assert visit.hosts == {relay.url.split("/")[2]}

@@ -33,5 +33,5 @@ async def metrics(service: Service, request: Request) -> Response:
 
     For viewers and admins; for everyone with --public-metrics.
     """
-    await service.enter_page(request, public=service.options.public_metrics)
+    await service.enter(request, "viewer", "admin", public=service.options.public_metrics)
     return Response(service.metrics.show(), media_type=CONTENT_TYPE_LATEST)

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from repshare.errors import RepshareError
+from repshare.relay.auth import ROLES
 from repshare.relay.page import histories, site
 from repshare.relay.page.document import make_map, make_view
 from repshare.relay.problems import Problem
@@ -26,11 +27,6 @@ async def front(service: Service, _: Request) -> Response:
     needs_token = not (service.options.insecure or service.options.public_page)
     made = await anyio.to_thread.run_sync(lambda: site.make_front(needs_token=needs_token))
     return HTMLResponse(made, headers=site.HEADERS)
-
-
-async def docs(_: Service, request: Request) -> Response:
-    """Return the page of the API."""
-    return await site.FILES.get_response("api.html", request.scope)
 
 
 async def plotly(_: Service, request: Request) -> Response:
@@ -58,7 +54,8 @@ async def page(service: Service, request: Request) -> Response:
     For viewers and admins; for everyone with --public-page. A client is shown its own row, and the totals that it
     learns from. At most some seconds old.
     """
-    grant, opened = await service.enter_task_page(request, "client")
+    public = service.options.public_page
+    grant, opened = await service.enter_task(request, *ROLES, public=public)
     own = grant.name if grant.role == "client" else None
     refusals, away_seconds = service.list_refusals(opened.entry.name), service.options.away_seconds
     made = await service.documents.get(
@@ -74,7 +71,7 @@ async def show_map(service: Service, request: Request) -> Response:
     For viewers and admins; for everyone with --public-page. points[frame][0] are the global means, points[frame][n]
     those of clients[n - 1], a point or null for each class.
     """
-    _, opened = await service.enter_task_page(request)
+    _, opened = await service.enter_task(request, "viewer", "admin", public=service.options.public_page)
     identity, planes = opened.entry.identity, service.planes
 
     def make() -> bytes:
@@ -92,22 +89,23 @@ def _document(service: Service, request: Request, made: bytes) -> Response:
 
 async def stream(service: Service, request: Request) -> Response:
     """Send an event whenever a task has changed."""
-    _, opened = await service.enter_task_page(request, "client")
+    public = service.options.public_page
+    _, opened = await service.enter_task(request, *ROLES, public=public)
     if service.open_streams >= MOST_STREAMS:
         later = {"Retry-After": "10"}
         raise Problem("too-fast", f"{MOST_STREAMS} viewers are connected already: poll instead", later)
     request.scope["held"].enter_context(service.waiting(request))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    events = _events(service, request, opened.entry.name)
+    events = _events(service, request, opened.entry.name, public=public)
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
-async def _events(service: Service, request: Request, task: str) -> AsyncIterator[bytes]:
+async def _events(service: Service, request: Request, task: str, *, public: bool) -> AsyncIterator[bytes]:
     service.open_streams += 1
     version = -1
     try:
         while not service.versions.stopped:
-            await service.enter_page(request, "client")  # the token may have ended
+            await service.enter(request, *ROLES, public=public)  # the token may have ended
             now = await service.versions.wait(
                 f"page/{task}", version, KEEP_ALIVE_SECONDS, lambda: service.version(task)
             )

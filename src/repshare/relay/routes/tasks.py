@@ -2,13 +2,14 @@
 
 import json
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from repshare.board.members import BoardMember
 from repshare.errors import Refused
+from repshare.relay.auth import ROLES
 from repshare.relay.limits import read_body
 from repshare.relay.problems import Problem
 from repshare.relay.routes.schemas import MOST_SHOWN, USUALLY_SHOWN, StatusQuery, TaskFields, parse, parse_query
@@ -39,7 +40,7 @@ async def create(service: Service, request: Request) -> Response:
 
 async def list_tasks(service: Service, request: Request) -> Response:
     """List tasks."""
-    grant = await service.enter_page(request, "client")
+    grant = await service.enter(request, *ROLES, public=service.options.public_page)
     entries = await service.run(service.tasks.entries)
     visible = [entry for entry in entries if grant.task in (None, entry.name)]
     return _json({"tasks": [{"name": entry.name, **asdict(entry.task)} for entry in visible]})
@@ -74,13 +75,13 @@ async def status(service: Service, request: Request) -> Response:
     limit = parse_query(StatusQuery, request).limit
     size = USUALLY_SHOWN if limit <= USUALLY_SHOWN else MOST_SHOWN
     made = await service.statuses.get((str(size), opened.entry.identity), lambda: _status(opened, size))
-    shown = made.shown if grant.role != "client" else await service.run(_own_row, opened, made, grant.name)
-    parts = [*made.fields, f'"shown": [{", ".join(list(shown.values())[:limit])}]']
+    shown = made["shown"] if grant.role != "client" else await service.run(_find_own, opened, made, grant.name)
+    document = {**made, "shown": shown[:limit]}
     if grant.role != "client":
-        parts.append(f'"refusals": {json.dumps(service.list_refusals(opened.entry.name))}')
-    body = f"{{{', '.join(parts)}}}".encode()
-    service.spend(request, Load(len(body)))
-    return Response(body, media_type="application/json")
+        document["refusals"] = service.list_refusals(opened.entry.name)
+    answer = _json(document)
+    service.spend(request, Load(len(answer.body)))
+    return answer
 
 
 async def me(service: Service, request: Request) -> Response:
@@ -94,31 +95,23 @@ async def me(service: Service, request: Request) -> Response:
     return _json(answer)
 
 
-class _Status(NamedTuple):
-    """The state of a task as JSON: putting it together again takes nearly no time."""
-
-    fields: list[str]
-    shown: dict[str, str]  # by client
-
-
-def _status(opened: OpenTask, limit: int) -> _Status:
+def _status(opened: OpenTask, limit: int) -> dict[str, Any]:
     now, task = opened.board.status(limit), asdict(opened.entry.task)
-    fields = {"name": opened.entry.name, "task": task, "version": now.version, "clients": now.clients}
     outliers, pairs = set(now.outliers()), zip(now.shown, now.strangeness, strict=True)
-    shown = {m.name: _row(m, score, outlier=m.name in outliers) for m, score in pairs}
-    return _Status([f'"{key}": {json.dumps(value)}' for key, value in fields.items()], shown)
+    shown = [_row(member, score, outlier=member.name in outliers) for member, score in pairs]
+    return {"name": opened.entry.name, "task": task, "version": now.version, "clients": now.clients, "shown": shown}
 
 
-def _own_row(opened: OpenTask, made: _Status, client: str) -> dict[str, str]:
+def _find_own(opened: OpenTask, made: dict[str, Any], client: str) -> list[dict[str, Any]]:
     """Return what a client is told of itself: also where it is not among those shown."""
-    if client in made.shown:
-        return {client: made.shown[client]}
+    if shown := [row for row in made["shown"] if row["name"] == client]:
+        return shown
     member = opened.board.find(client)
-    return {} if member is None else {client: _row(member, None, outlier=False)}
+    return [] if member is None else [_row(member, None, outlier=False)]
 
 
-def _row(member: BoardMember, score: float | None, *, outlier: bool) -> str:
-    return json.dumps(member._asdict() | {"strangeness": score, "outlier": outlier})
+def _row(member: BoardMember, score: float | None, *, outlier: bool) -> dict[str, Any]:
+    return {**member._asdict(), "strangeness": score, "outlier": outlier}
 
 
 def _json(document: Any, status: int = 200) -> Response:
