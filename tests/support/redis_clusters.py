@@ -115,6 +115,6 @@ def create_task_in(url, name):
     """Create a task, and return its board's key in Redis."""
     database = open_database(url)
     Tasks(database).create(name, Task(10, 8))
-    key = Tasks(database).get(name).board.store.store.hash
+    key = Tasks(database).get(name).board.store.hash
     database.close()
     return key

@@ -1,6 +1,7 @@
 """The relay as an ASGI application: its API in one table, and what every request goes through."""
 
 import logging
+import re
 import time
 from contextlib import ExitStack
 from functools import partial
@@ -16,7 +17,7 @@ from repshare.relay.background import work_in_background
 from repshare.relay.connections import GuardedConnection
 from repshare.relay.monitoring.audit_log import AuditLog
 from repshare.relay.openapi import Endpoint, describe_api
-from repshare.relay.options import RelayOptions, is_loopback
+from repshare.relay.options import RelayOptions
 from repshare.relay.page import site
 from repshare.relay.problems import Problem, from_error, respond
 from repshare.relay.routes import clients, health, invitations, page, schemas, secure, tasks
@@ -27,6 +28,7 @@ TASK = "/v1/tasks/{task}"
 CLIENT = TASK + "/clients/{client}"
 STEP = TASK + "/meetings/{number}/{step}"
 BYTES = "application/octet-stream"
+LOCAL = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")  # this machine's names in a URL
 OF_JSON = ("malformed", "too-slow", "too-large", "invalid")  # what can be wrong with a body
 OF_BYTES = (*OF_JSON, "outdated", "refused", "busy")
 
@@ -165,7 +167,7 @@ def _check_origin(request: Request) -> None:
     A page in this machine's browser can reach it under a name of its own (DNS rebinding), or ask from elsewhere.
     """
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
-    if not is_loopback(host.rpartition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]):
+    if not LOCAL.fullmatch(host):
         raise Problem("forbidden", f"--insecure serves 127.0.0.1 and localhost only, not {host[:80]!r}")
     if origin is not None and origin.partition("://")[2] != host:
         raise Problem("forbidden", f"a page of {origin[:80]!r} may not use this relay")

@@ -58,7 +58,7 @@ class Service:
     """The state of one relay process."""
 
     def __init__(self, database: Database, options: RelayOptions, audit: AuditLog) -> None:
-        self.database, self.options, self._audit = database, options, audit
+        self.database, self.options, self._audit, self.audited = database, options, audit, audit.kept
         self.access, self.tasks, self.versions = Access(database), Tasks(database), VersionWatch()
         self.presence = PresenceRecorder()
         self.statuses, self.documents, self.health = (
@@ -219,11 +219,6 @@ class Service:
     def list_refusals(self, task: str) -> list[dict[str, Any]]:
         """Return the last refusals in a task, the oldest first."""
         return list(self.refusals.get(task, ()))
-
-    @property
-    def audited(self) -> bool:
-        """Return whether there is an audit log."""
-        return self._audit.kept
 
     def accepted(self, request: Request, action: Action, **about: Any) -> None:
         """Write down in the audit log what a request did, and by whom."""

@@ -22,7 +22,7 @@ class Load(NamedTuple):
 def most_of_teacher(task: Task, wants: Wants) -> Load:
     """Return the most that this question's answer can take, however many observations there are; not of named peers."""
     classes = task.classes if wants.classes is None else len(wants.classes)
-    return _load(task, classes * (1 + wants.observations), _means(task))
+    return _load(task, classes * (1 + wants.observations))
 
 
 def of_teacher(board: Board, wants: Wants) -> Load:
@@ -32,30 +32,27 @@ def of_teacher(board: Board, wants: Wants) -> Load:
 
 def of_release(task: Task, body: bytes) -> Load:
     """Return the most that it can take to accept these bytes."""
-    return _load(task, len(body) // (task.dimension + SHORTEST), _means(task))
+    return _load(task, len(body) // (task.dimension + SHORTEST))
 
 
 def _of_teacher(task: Task, state: Transaction, wants: Wants) -> Load:
     if wants.peers is not None:  # all that they published is read
         indexes = [read_index(state, peer) for peer in wants.peers]
-        return _load(task, sum(len(index.classes) + sum(map(len, index.slots.values())) for index in indexes))
+        return _load(
+            task, sum(len(index.classes) + sum(map(len, index.slots.values())) for index in indexes), totals=False
+        )
     sizes = read_head(task, state).sizes[: task.classes].tolist()
     chosen = sizes if wants.classes is None else [sizes[label] for label in wants.classes]
-    return _load(task, sum(1 + min(wants.observations, size) for size in chosen), _means(task))
+    return _load(task, sum(1 + min(wants.observations, size) for size in chosen))
 
 
-def _load(task: Task, rows: int, more: int = 0) -> Load:
-    return Load(_rows(task, rows) + more, rows)
-
-
-def _rows(task: Task, rows: int) -> int:
-    return rows * (4 * task.dimension + ROW_BYTES)
-
-
-def _means(task: Task) -> int:
-    """Return what the sums over clients take, or the means that a robust aggregate is made of."""
-    sums = 8 * task.classes * (task.dimension + 3)
-    if task.aggregation == "mean":
-        return sums
-    classes = min(task.classes, max(1, READ_AT_ONCE // (SAMPLED * task.dimension)))  # that are read at once
-    return sums + 2 * _rows(task, SAMPLED * classes)  # as they are, and in order
+def _load(task: Task, rows: int, *, totals: bool = True) -> Load:
+    """Return the load of these rows, and of the sums over clients, or the means that a robust aggregate is made of."""
+    row = 4 * task.dimension + ROW_BYTES
+    size = rows * row
+    if totals:
+        size += 8 * task.classes * (task.dimension + 3)
+    if totals and task.aggregation != "mean":
+        classes = min(task.classes, max(1, READ_AT_ONCE // (SAMPLED * task.dimension)))  # that are read at once
+        size += 2 * SAMPLED * classes * row  # as they are, and in order
+    return Load(size, rows)
