@@ -88,11 +88,21 @@ def test_links_within_the_project_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_shown_exist(page):
-    from repshare.cli.main import COMMANDS
+def test_commands_shown_exist_with_their_options(page):
+    from repshare.cli.main import COMMANDS, CommandGroup
+    from repshare.cli.parsing import options_of
 
-    for command in re.findall(r"^\$? ?repshare (\w+)", page.read_text(), re.MULTILINE):
-        assert command in COMMANDS, command
+    text = page.read_text().replace("\\\n", " ")
+    for command in re.findall(r"(?:^[$>]? *|`)(repshare [a-z][^`\n#|&]*)", text, re.MULTILINE):
+        (_, *words), chosen, path = command.split(), CommandGroup("", COMMANDS), []
+        while isinstance(chosen, CommandGroup) and words and words[0] in chosen.commands:
+            path.append(words.pop(0))
+            chosen = chosen.commands[path[-1]]
+        if isinstance(chosen, CommandGroup):
+            assert path or re.match(r"[^a-z]|COMMAND", words[0]), command
+            continue
+        flags = {option.flag for option in options_of(chosen.load(), " ".join(path))} | {"--help"}
+        assert {word for word in words if re.fullmatch("--[a-z-]+", word)} <= flags, command
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -71,7 +71,7 @@ COMMANDS = {  # and what they say
     "report": (["report", "runs/x"], "MB, opens offline)"),
     "join": (JOIN, "Nothing else leaves but the token"),
     "tasks create": (["relay", "tasks", "create", "digits", "--classes", "10", "--dimension", "84"], "digits created"),
-    "invite": (["relay", "invite", "alice", "--task", "digits", "--audit-log", "a.jsonl", "--out", "t"], "Send alice"),
+    "invite": (["relay", "invite", "alice", "--task", "digits", "--out", "t"], "Send alice"),
     "tasks list": (["relay", "tasks", "list"], "invited: alice"),
     "check": (["relay", "check"], "everything that is stored can be read"),
     "keys new": (["keys", "new", "alice.key"], ""),

@@ -107,11 +107,12 @@ def test_what_is_refused_or_only_reads_leaves_none(audited):
 
 def test_each_command_leaves_one_line_and_one_that_fails_none(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REPSHARE_AUDIT_LOG", "audit.jsonl")
 
     def run(*arguments, expect=None):
         before = len(lines(tmp_path))
         with suppress(SystemExit):
-            main(["relay", *map(str, arguments), *LOG])
+            main(["relay", *map(str, arguments)])
         found = [told(line) for line in lines(tmp_path)[before:]]
         assert [line.pop("by")["role"] for line in found] == ["operator"] * len(found)
         assert found == ([] if expect is None else [expect])
@@ -144,7 +145,8 @@ def test_each_command_leaves_one_line_and_one_that_fails_none(tmp_path, monkeypa
 
 def test_it_may_go_to_standard_output_or_be_named_in_the_environment(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    main(["relay", "tasks", "create", "digits", *map(str, DIGITS), "--audit-log", "-"])
+    monkeypatch.setenv("REPSHARE_AUDIT_LOG", "-")
+    main(["relay", "tasks", "create", "digits", *map(str, DIGITS)])
     assert json.loads(capsys.readouterr().out)["action"] == "create"
     monkeypatch.setenv("REPSHARE_AUDIT_LOG", "audit.jsonl")
     main(["relay", "tasks", "delete", "digits", "--yes"])
@@ -212,7 +214,7 @@ def test_an_expired_token_is_refused_by_a_running_relay_and_the_list_says_when_o
     assert (row["tokens"], list(row["expire"])) == (["alice"], ["alice"])
 
 
-def test_a_revoked_clients_release_goes_with_its_token_if_asked(tmp_path):
+def test_a_revoked_clients_release_goes_with_its_token_if_asked(tmp_path, monkeypatch):
     create_task(tmp_path)
     alice, bob = (invite(tmp_path, name, "--task", "digits") for name in ("alice", "bob"))
     viewer = invite(tmp_path, "eve", "--role", "viewer")
@@ -227,7 +229,8 @@ def test_a_revoked_clients_release_goes_with_its_token_if_asked(tmp_path):
 
         publishing = threading.Thread(target=insist)
         publishing.start()
-        repshare("relay", "revoke", "alice", "--task", "digits", "--withdraw", *LOG, cwd=tmp_path)
+        monkeypatch.setenv("REPSHARE_AUDIT_LOG", "audit.jsonl")
+        repshare("relay", "revoke", "alice", "--task", "digits", "--withdraw", cwd=tmp_path)
         over.set()
         publishing.join()
         assert answers[-1] == 401

@@ -47,7 +47,7 @@ LAYOUTS: dict[str, Layout] = {
     },
     "privacy audit": {COMMON: "method dataset epsilons class-sizes n-avgs trials broken output json"},
     "relay serve": {
-        COMMON: "host port db certificate key insecure task classes dimension",
+        COMMON: "host port db certificate key insecure task classes dimension max-age",
         "access": "client-ca behind-proxy public-page public-metrics",
         "limits": "rate max-bytes connections body-seconds head-seconds read-seconds away-seconds",
         "logs": "audit-log",
