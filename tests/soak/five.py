@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from repshare import Party, load
-from repshare.cli.demo.party import NETWORKS as DEMO
+from repshare import LeNet5, Party, load
+from repshare.learning.models import MLP, ConvNet
 from repshare.learning.randomness import numpy_stream
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -29,11 +29,17 @@ class Reader(nn.Module):
         return self.head(self.rows(images.squeeze(1))[1].squeeze(0))
 
 
+def patches(classes: int) -> nn.Module:
+    """A network that looks at each patch of 7 × 7 pixels by itself, then at all of them."""
+    layers = (nn.Conv2d(1, 24, 7, stride=7), nn.ReLU(), nn.Flatten(), nn.Linear(24 * 16, DIMENSION), nn.Tanh())
+    return nn.Sequential(*layers, nn.Linear(DIMENSION, classes))
+
+
 NETWORKS = {
-    "ada": DEMO["LeNet5"],
-    "bea": DEMO["ConvNet"],
-    "cid": DEMO["MLP"],
-    "dan": DEMO["ResNet"],
+    "ada": lambda classes: LeNet5(classes=classes, dimension=DIMENSION),
+    "bea": lambda classes: ConvNet(classes=classes, dimension=DIMENSION),
+    "cid": lambda classes: MLP(classes=classes, dimension=DIMENSION),
+    "dan": patches,
     "eva": Reader,
 }
 

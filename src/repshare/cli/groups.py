@@ -62,6 +62,7 @@ REMOVED = {
     "audit-log": "set the environment variable REPSHARE_AUDIT_LOG",
     "plain-http": "use TLS, or repshare relay on the relay's machine",
     "log-level": "filter the JSON lines instead",
+    "keep": "repshare join keeps its rounds in its state folder",
     "what": "what is in the folder is written",
     "share-samples": "give Party the samples that may be shared, or set Policy(share_samples=…)",
     "min-count": "use --minimum-count",

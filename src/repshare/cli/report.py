@@ -19,7 +19,7 @@ def report(runs: tuple[Path, ...] = (), /, output: Path = Path("report.html")) -
     repshare report runs/* docs/results/table-mnist --output all.html
 
     Args:
-        runs: Folders of compare, run, reproduce table, join, peer or demo --keep, with run.json and records.jsonl.
+        runs: Folders of compare, run, reproduce table, join or peer, with run.json and records.jsonl.
         output: The file to write.
     """
     from repshare.experiments.report import make_report

@@ -36,7 +36,7 @@ class WorkOptions:
     A relay whose task states another one is refused. Peers and --dry-run need it, unless the party's file has it."""
     compare: bool = False
     """Train two more models beside this one, with the same samples but no other client, and tell all accuracies.
-    Nothing of them leaves. One learns alone, and one alone with short features (λ_length 10, unless the policy has one).
+    Nothing of them leaves. One learns alone, one alone with short features (λ_length 10, or the policy's).
     In a common space: one network alone, and the space alone."""
     seed: int = 0
     """Seed of the starting weights and of all random choices."""
