@@ -10,7 +10,7 @@ from typing import Generic, Literal, TypeVar
 from repshare.errors import ConfigError
 from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole, check_within
 
-CommonLoss = Literal["squared", "logistic", "discriminant"]
+CommonLoss = Literal["squared", "discriminant"]
 Aggregation = Literal["mean", "median", "trimmed", "geometric"]
 Topology = Literal["complete", "ring", "regular", "random", "star", "small_world"]
 Attack = Literal["flip", "scale", "noise", "permuted"]
@@ -183,7 +183,7 @@ class Setting:
     """The common space and its options, as in `patches filters=64 grid=4`, or your own as file.py:function.
     Default: patches for images, fourier for vectors."""
     loss: CommonLoss = "squared"
-    """Loss of the common classifier. With logistic, a sample's weight in what is shared is at most 1.
+    """Loss of the common classifier.
     discriminant: class sums are shared once, with noise if --epsilon is given, and read with each client's samples."""
     shrinkage: float | None = None
     """How strongly the common classifier is regularised. Default: chosen by leave-one-out error over all clients."""

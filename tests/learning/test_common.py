@@ -7,8 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import Ridge
 
 from repshare.errors import ConfigError
 from repshare.learning.common import dual as common
@@ -21,7 +20,7 @@ N, CLASSES, SHRINKAGE = 200, 10, 0.01
 SMALL = Patches((1, 8, 8), sizes=(3,), filters=2)  # d = 36: fewer dimensions than samples
 MIDDLE = Patches((1, 8, 8), sizes=(3,), filters=8)  # d = 144
 LARGE = Patches((1, 8, 8), sizes=(3,), filters=24)  # d = 432: more dimensions than samples
-EVERYONE = {"squared": 150, "logistic": 80}  # rounds
+EVERYONE = 150  # rounds
 
 
 @pytest.fixture(scope="module")
@@ -82,82 +81,33 @@ def strength(vectors, shrinkage=SHRINKAGE):
     return shrinkage * len(vectors) * (vectors.shape[1] - float(centre.square().sum()))
 
 
-def pooled_scores(data, loss, shrinkage=SHRINKAGE):
-    """Scores of the classifier of all samples, by scikit-learn or SciPy. Logistic: log-probabilities."""
+def pooled_scores(data, shrinkage=SHRINKAGE):
+    """Scores of the classifier of all samples, by scikit-learn."""
     vectors, labels = data[0].double().numpy(), data[1].numpy()
-    if loss == "squared":
-        ridge = Ridge(alpha=strength(data[0], shrinkage)).fit(vectors, np.eye(CLASSES)[labels])
-        return ridge.predict(vectors)
-    centred, targets = vectors - vectors.mean(axis=0), np.eye(CLASSES)[labels]
-    offset, scale = np.log(np.clip(targets.mean(axis=0), 0.5 / len(labels), 1)), strength(data[0], shrinkage)
-
-    def objective(flat):
-        weights = flat.reshape(CLASSES, -1)
-        likely = torch.from_numpy(centred @ weights.T + offset).log_softmax(dim=1).numpy()
-        value = -(targets * likely).sum() + scale / 2 * (weights**2).sum()
-        return value, ((np.exp(likely) - targets).T @ centred + scale * weights).ravel()
-
-    start = np.zeros(CLASSES * vectors.shape[1])
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 5000, "ftol": 0, "gtol": 1e-7})
-    scores = centred @ found.x.reshape(CLASSES, -1).T + offset
-    return torch.from_numpy(scores).log_softmax(dim=1).numpy()
+    return Ridge(alpha=strength(data[0], shrinkage)).fit(vectors, np.eye(CLASSES)[labels]).predict(vectors)
 
 
 def own_scores(client, vectors):
-    scores = client.linear()(vectors).double()
-    return (scores if client.loss == "squared" else scores.log_softmax(dim=1)).numpy()
+    return client.linear()(vectors).double().numpy()
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_with_squared_loss_any_split_reaches_ridge_regression_on_all_samples(data, split):
+def test_any_split_reaches_ridge_regression_on_all_samples(data, split):
     clients = make_clients(data, splits_of(data[1])[split])
-    go(clients, EVERYONE["squared"])
-    expected = pooled_scores(data, "squared")
+    go(clients, EVERYONE)
+    expected = pooled_scores(data)
     for client in clients:
         assert own_scores(client, data[0]) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("space", [SMALL, LARGE], ids=["n above d", "d above n"])
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_it_does_not_matter_whether_there_are_more_samples_or_more_dimensions(digits, space, loss):
+def test_it_does_not_matter_whether_there_are_more_samples_or_more_dimensions(digits, space):
     (images, labels), _ = digits
     data = space(images[:100]), labels[:100]
     assert (len(data[0]) > data[0].shape[1]) == (space is SMALL)
-    clients = make_clients(data, np.array_split(np.arange(100), 3), loss=loss)
+    clients = make_clients(data, np.array_split(np.arange(100), 3))
     go(clients, 100)
-    assert own_scores(clients[0], data[0]) == pytest.approx(pooled_scores(data, loss), abs=1e-4)
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_with_logistic_loss_any_split_reaches_logistic_regression_on_all_samples(data, split):
-    clients = make_clients(data, splits_of(data[1])[split], loss="logistic")
-    go(clients, EVERYONE["logistic"])
-    expected = pooled_scores(data, "logistic")
-    for client in clients:
-        assert own_scores(client, data[0]) == pytest.approx(expected, abs=2e-3)
-
-
-def test_with_logistic_loss_weak_shrinkage_takes_no_more_rounds(data):
-    """Samples that are classified well hardly curve the loss, so that small steps would get nowhere."""
-    clients = make_clients(data, splits_of(data[1])["five clients"], loss="logistic", shrinkage=1e-5)
-    gaps = go(clients, 20)
-    assert gaps[0] > 1
-    assert gaps[-1] < 0.01
-
-
-def test_with_balanced_classes_logistic_loss_equals_scikit_learns(data):
-    vectors, labels = data
-    fewest = int(labels.bincount().min())
-    rows = torch.cat([(labels == label).nonzero()[:fewest, 0] for label in range(CLASSES)])
-    vectors, labels = vectors[rows], labels[rows]
-    centred = (vectors.double() - vectors.double().mean(dim=0)).numpy()
-    oracle = LogisticRegression(fit_intercept=False, C=1 / strength(vectors), tol=1e-8, max_iter=5000)
-    expected = oracle.fit(centred, labels.numpy()).predict_log_proba(centred)
-    clients = make_clients((vectors, labels), np.array_split(np.random.default_rng(0).permutation(len(rows)), 4))
-    for client in clients:
-        client.loss = "logistic"
-    go(clients, EVERYONE["logistic"])
-    assert own_scores(clients[0], vectors) == pytest.approx(expected, abs=2e-3)
+    assert own_scores(clients[0], data[0]) == pytest.approx(pooled_scores(data), abs=1e-4)
 
 
 def test_inner_products_of_many_samples_are_those_of_one_large_product_to_the_bit(monkeypatch):
@@ -168,19 +118,17 @@ def test_inner_products_of_many_samples_are_those_of_one_large_product_to_the_bi
         assert torch.equal(common._square(vectors), at_once)
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_the_duality_gap_falls_to_nothing(data, loss):
-    clients = make_clients(data, splits_of(data[1])["five clients"], loss=loss)
-    gaps = go(clients, EVERYONE[loss])
+def test_the_duality_gap_falls_to_nothing(data):
+    clients = make_clients(data, splits_of(data[1])["five clients"])
+    gaps = go(clients, EVERYONE)
     every_fifth = gaps[:26:5]
     assert all(later < earlier / 1.5 for earlier, later in pairwise(every_fifth))
     assert 0 <= gaps[-1] < 1e-8 < 0.1 < gaps[0]
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_the_gap_is_that_of_the_primal_and_the_dual_objective(data, loss):
+def test_the_gap_is_that_of_the_primal_and_the_dual_objective(data):
     vectors, labels = data
-    clients = make_clients(data, splits_of(labels)["five clients"], loss=loss)
+    clients = make_clients(data, splits_of(labels)["five clients"])
     go(clients, 3)
     linear, scale = clients[0].linear(), strength(vectors)
     scores, weights = linear(vectors).double(), linear.weights.double()
@@ -189,32 +137,25 @@ def test_the_gap_is_that_of_the_primal_and_the_dual_objective(data, loss):
         torch.nn.functional.one_hot(labels, 10).double(),
     )
     offset, half = linear.offset.double(), scale / 2 * float(weights.square().sum())
-    if loss == "squared":
-        primal = float((targets - scores).square().sum() / 2)
-        dual = float((alpha * (targets - offset) - alpha.square() / 2).sum())
-    else:
-        primal = -float((targets * scores.log_softmax(dim=1)).sum())
-        likely = (targets - alpha).clamp_min(1e-300)
-        dual = -float((likely * likely.log()).sum()) - float((alpha * offset).sum())
+    primal = float((targets - scores).square().sum() / 2)
+    dual = float((alpha * (targets - offset) - alpha.square() / 2).sum())
     gap = sum(client.improve() * len(client.labels) for client in clients)
     assert gap == pytest.approx(primal + half - (dual - half), rel=1e-3)
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_half_of_the_clients_absent_in_each_round_changes_nothing_in_the_end(data, loss):
-    clients = make_clients(data, splits_of(data[1])["five clients"], loss=loss)
-    go(clients, 3 * EVERYONE[loss], absent=np.random.default_rng(0))
+def test_half_of_the_clients_absent_in_each_round_changes_nothing_in_the_end(data):
+    clients = make_clients(data, splits_of(data[1])["five clients"])
+    go(clients, 3 * EVERYONE, absent=np.random.default_rng(0))
     for client in clients:
-        assert own_scores(client, data[0]) == pytest.approx(pooled_scores(data, loss), abs=2e-3)
+        assert own_scores(client, data[0]) == pytest.approx(pooled_scores(data), abs=2e-3)
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_momentum_leads_to_the_same_classifier_sooner(data, loss):
+def test_momentum_leads_to_the_same_classifier_sooner(data):
     ends, gaps = [], []
     for momentum in (True, False):
-        clients = make_clients(data, splits_of(data[1])["a class each"], loss=loss)
+        clients = make_clients(data, splits_of(data[1])["a class each"])
         gaps.append(go(clients, 30, momentum=momentum)[-1])
-        go(clients, 250 if loss == "squared" else 70, momentum=momentum)
+        go(clients, 250, momentum=momentum)
         ends.append(own_scores(clients[0], data[0]))
     assert gaps[0] < gaps[1] / 2
     assert ends[0] == pytest.approx(ends[1], abs=2e-3)
@@ -247,7 +188,7 @@ def test_the_vote_takes_the_strongest_shrinkage_among_those_that_do_about_as_wel
     chosen = max(s for s, rate in zip(SHRINKAGES, rates, strict=True) if rate >= rates.max() - error)
     assert chosen not in (SHRINKAGES[0], SHRINKAGES[-1])
     client.improve()
-    assert own_scores(client, data[0]) == pytest.approx(pooled_scores(data, "squared", chosen / N), abs=1e-4)
+    assert own_scores(client, data[0]) == pytest.approx(pooled_scores(data, chosen / N), abs=1e-4)
 
 
 def test_a_sample_that_repeats_a_vote_does_not_make_the_vote_more_certain():
@@ -271,31 +212,15 @@ def test_clients_vote_together(data):
     rates = np.mean([client.part().hits.sum(axis=0) for client in clients], axis=0)  # they have 40 samples each
     error = math.sqrt(rates.max() * (1 - rates.max()) / N) / 2
     chosen = max(s for s, rate in zip(SHRINKAGES, rates, strict=True) if rate >= rates.max() - error)
-    assert own_scores(clients[0], data[0]) == pytest.approx(pooled_scores(data, "squared", chosen / N), abs=1e-3)
+    assert own_scores(clients[0], data[0]) == pytest.approx(pooled_scores(data, chosen / N), abs=1e-3)
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_with_logistic_loss_what_a_sample_counts_is_always_bounded(data, split):
-    clients = make_clients(data, splits_of(data[1])[split], loss="logistic", shrinkage=1e-4)
-    extrapolated = 0
-    for _ in range(12):
-        go(clients, 1)
-        for client in clients:
-            likely = client.targets - client.published.alpha
-            assert likely.min() >= 0
-            assert likely.sum(dim=1).numpy() == pytest.approx(1, abs=1e-12)
-            assert client.published.alpha.abs().max() <= 1
-            extrapolated += not torch.equal(client.published.alpha, client.published.reached)
-    assert extrapolated > 10
-
-
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
 @pytest.mark.parametrize("rows", [[0], [0, 0, 0], [5]], ids=["one sample", "a sample thrice", "another"])
-def test_a_client_of_one_class_is_finite_and_knows_that_class(data, loss, rows):
+def test_a_client_of_one_class_is_finite_and_knows_that_class(data, rows):
     vectors, labels = data[0][rows], data[1][rows]
     for shrinkage in (None, SHRINKAGE):
         for alone in (True, False):
-            client = Dual(vectors, labels, CLASSES, loss=loss, shrinkage=shrinkage, alone=alone)
+            client = Dual(vectors, labels, CLASSES, shrinkage=shrinkage, alone=alone)
             for _ in range(3):
                 assert math.isfinite(client.improve())
             assert all(np.isfinite(array).all() for array in client.part()[:5])
@@ -304,15 +229,14 @@ def test_a_client_of_one_class_is_finite_and_knows_that_class(data, loss, rows):
             assert set(linear(data[0]).argmax(dim=1).tolist()) == {int(labels[0])}
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_a_client_with_the_only_sample_of_a_class_counts_as_in_pooled_data(data, loss):
+def test_a_client_with_the_only_sample_of_a_class_counts_as_in_pooled_data(data):
     vectors, labels = data
     lacking = np.flatnonzero(labels.numpy() != 7)
     one = np.flatnonzero(labels.numpy() == 7)[:1]
     rows = np.concatenate([lacking, one])
-    clients = make_clients(data, [lacking, one], loss=loss)
+    clients = make_clients(data, [lacking, one])
     go(clients, 80)
-    expected = pooled_scores((vectors[rows], labels[rows]), loss)
+    expected = pooled_scores((vectors[rows], labels[rows]))
     assert expected[:, 7].argmax() == len(lacking)  # no other sample is as much of a seven
     for client in clients:
         assert own_scores(client, vectors[rows]) == pytest.approx(expected, abs=2e-3)
@@ -320,22 +244,20 @@ def test_a_client_with_the_only_sample_of_a_class_counts_as_in_pooled_data(data,
 
 def test_images_without_contrast_do_no_harm(digits):
     vectors, labels = MIDDLE(torch.zeros(6, 1, 8, 8)), torch.arange(6)
-    for loss in ("squared", "logistic"):
-        client = Dual(vectors, labels, CLASSES, loss=loss, alone=True)
-        assert math.isfinite(client.improve())
-        assert client.linear()(vectors).isfinite().all()
+    client = Dual(vectors, labels, CLASSES, alone=True)
+    assert math.isfinite(client.improve())
+    assert client.linear()(vectors).isfinite().all()
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_a_client_that_is_saved_and_loaded_goes_on_to_the_same_bits(data, loss):
+def test_a_client_that_is_saved_and_loaded_goes_on_to_the_same_bits(data):
     split = splits_of(data[1])["two clients"]
 
     def end(stop):
-        clients = make_clients(data, split, loss=loss, shrinkage=None)
+        clients = make_clients(data, split, shrinkage=None)
         go(clients, stop)
         kept = io.BytesIO()
         torch.save([client.state() for client in clients], kept)
-        clients = make_clients(data, split, loss=loss, shrinkage=None)
+        clients = make_clients(data, split, shrinkage=None)
         for client, state in zip(clients, torch.load(io.BytesIO(kept.getvalue()), weights_only=True), strict=True):
             client.load_state(state)
         scores = clients[0].linear()(clients[0].vectors)
@@ -346,7 +268,7 @@ def test_a_client_that_is_saved_and_loaded_goes_on_to_the_same_bits(data, loss):
     for a, b in zip(whole, resumed, strict=True):
         assert torch.equal(a.published.alpha, b.published.alpha)
         assert all(torch.equal(x, y) for x, y in zip(a.linear(), b.linear(), strict=True))
-    straight = make_clients(data, split, loss=loss, shrinkage=None)
+    straight = make_clients(data, split, shrinkage=None)
     go(straight, 5)
     assert torch.equal(straight[0].linear()(straight[0].vectors), scores)  # the total was kept, too
 
@@ -355,7 +277,7 @@ def test_until_others_are_heard_of_the_classifier_is_the_own_samples(data):
     client = make_clients(data, [np.arange(50)])[0]
     client.improve()
     own = data[0][:50], data[1][:50]
-    assert own_scores(client, own[0]) == pytest.approx(pooled_scores(own, "squared"), abs=1e-4)
+    assert own_scores(client, own[0]) == pytest.approx(pooled_scores(own), abs=1e-4)
 
 
 @pytest.mark.parametrize("shrinkage", [0.0, -1.0, math.inf, math.nan])

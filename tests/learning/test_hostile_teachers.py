@@ -207,10 +207,9 @@ def make_total(classes, dimension, **changed):
     {"first": 0.99, "shrinkage": math.exp(25)}, {"first": 0.99, "shrinkage": math.exp(-25)}, {"samples": 2**62},
     {"samples": 1}, {"first": 0.5, "shrinkage": math.exp(-25), "samples": 2**62}, {"first": 1.0, "samples": 2**62},
 ])  # fmt: skip
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_no_total_of_a_common_space_stops_a_client_or_spoils_its_classifier(changed, loss):
+def test_no_total_of_a_common_space_stops_a_client_or_spoils_its_classifier(changed):
     data = samples(80)
-    common = Common(choose((), data[0][:1], 0), loss=loss)
+    common = Common(choose((), data[0][:1], 0))
     client = Client(lenet(), data, method=CS, common=common, test=data)
     total = as_release(make_total(10, common.space.dimension, **changed), 1, common.name)
     body = wire.encode_teacher(Teacher(total.means, total.observations, common.name))

@@ -80,29 +80,14 @@ def test_two_clients_together_beat_each_alone(digits):
     assert [record.trouble for record in together] == [None, None]
 
 
-def test_the_vote_on_shrinkage_suits_logistic_loss_too(digits):
+def test_a_client_recognises_classes_that_it_has_never_seen(digits):
     (images, labels), test = digits
-    accuracies = []
-    for loss in ("squared", "logistic"):
-        common = COMMON._replace(loss=loss)
-        board = make_board(common)
-        clients = [
-            make_client((images[i:400:4], labels[i:400:4]), board, str(i), common=common, test=test) for i in range(4)
-        ]
-        accuracies.append(in_turn(clients, 20)[0].test_accuracy)
-    assert accuracies[1] > accuracies[0] - 0.015
-
-
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_a_client_recognises_classes_that_it_has_never_seen(digits, loss):
-    (images, labels), test = digits
-    common = COMMON._replace(loss=loss)
-    board = make_board(common)
+    board = make_board()
     images, labels = images[:300], labels[:300]
     low, high = (images[labels < 5], labels[labels < 5]), (images[labels >= 5], labels[labels >= 5])
     unseen = test[0][test[1] >= 5], test[1][test[1] >= 5]
-    a = make_client(low, board, "a", common=common, test=unseen)
-    b = make_client(high, board, "b", common=common)
+    a = make_client(low, board, "a", test=unseen)
+    b = make_client(high, board, "b")
     first, *_, last = [in_turn([a, b], 1)[0] for _ in range(8)]
     assert first.test_accuracy == 0
     assert last.test_accuracy > 0.9
@@ -137,16 +122,14 @@ def test_the_total_that_a_client_collects_is_of_all_samples_that_count(halves):
     assert taught.means.vectors[:10, :DIMENSION] == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_nothing_that_leaves_depends_on_held_out_samples(halves, loss):
+def test_nothing_that_leaves_depends_on_held_out_samples(halves):
     (own, other), _ = halves
-    common = COMMON._replace(loss=loss)
 
     def published(rows, held_out):
-        board = make_board(common)
+        board = make_board()
         data, policy = (own[0][rows], own[1][rows]), Policy(held_out=held_out)
-        client = make_client(data, board, "a", common=common, policy=policy)
-        in_turn([client, make_client(other, board, "b", common=common)], 4)
+        client = make_client(data, board, "a", policy=policy)
+        in_turn([client, make_client(other, board, "b")], 4)
         return client, client.exchange.bodies
 
     client, bodies = published(torch.arange(200), 0.05)
@@ -386,14 +369,12 @@ LIES = [{}, {"first": 0.5}, {"shrinkage": math.exp(25)}, {"shrinkage": math.exp(
 
 
 @pytest.mark.parametrize("changed", LIES)
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_a_liar_that_is_withdrawn_leaves_nothing_behind(halves, loss, changed):
+def test_a_liar_that_is_withdrawn_leaves_nothing_behind(halves, changed):
     parts, test = halves
-    common = COMMON._replace(loss=loss)
-    board = make_board(common)
-    clients = [make_client(data, board, name, common=common, test=test) for data, name in zip(parts, "ab", strict=True)]
+    board = make_board()
+    clients = [make_client(data, board, name, test=test) for data, name in zip(parts, "ab", strict=True)]
     honest = in_turn(clients, 6)[0].test_accuracy
-    board.accept("liar", wire.encode_release(as_release(longest_lie()._replace(**changed), 1, common.name)))
+    board.accept("liar", wire.encode_release(as_release(longest_lie()._replace(**changed), 1, COMMON.name)))
     assert in_turn(clients, 6)[0].test_accuracy < 0.5
     board.withdraw("liar")
     assert in_turn(clients, 30)[0].test_accuracy == pytest.approx(honest, abs=0.02)
@@ -502,7 +483,7 @@ def two():
 
 
 @pytest.mark.parametrize("method", ["CS", "CA"])
-@pytest.mark.parametrize("changes", [{}, FAULTS, {"loss": "logistic"}], ids=["squared", "faults", "logistic"])
+@pytest.mark.parametrize("changes", [{}, FAULTS], ids=["no faults", "faults"])
 def test_any_number_of_workers_gives_the_same_bits(splits, inline, two, method, changes):
     run = make_run(method, 0, replace(SETTING, **changes))
     records = plain(simulate(run, splits, inline))
@@ -563,7 +544,7 @@ def test_what_a_common_classifier_cannot_do_is_refused_before_it_begins(splits, 
     ("changes", "words"),
     [
         ({"shrinkage": 0.0}, "shrinkage must be above 0 and finite, not 0.0"),
-        ({"loss": "hinge"}, "loss must be one of squared, logistic, discriminant, not 'hinge'"),
+        ({"loss": "hinge"}, "loss must be one of squared, discriminant, not 'hinge'"),
         ({"common_rounds": 0}, "common_rounds must be a whole number of at least 1, not 0"),
     ],
 )

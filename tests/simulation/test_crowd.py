@@ -79,25 +79,24 @@ def test_a_total_that_others_have_read_gives_the_bits_of_one_that_nobody_has(spl
     assert bits(make_run("CS", 0, CROWD), splits, inline) == expected
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_clients_that_differ_do_not_share_what_they_read(loss):
-    """One is in the total and one is not, one fixes its shrinkage, and two have another loss or kind of numbers."""
+def test_clients_that_differ_do_not_share_what_they_read():
+    """One is in the total and one is not, one fixes its shrinkage, and one has another kind of numbers."""
     vectors = torch.randn(3, 12, 40, generator=torch.Generator().manual_seed(0))
     vectors *= 40**0.5 / vectors.norm(dim=2, keepdim=True)
     labels = torch.arange(12) % 3
 
-    def make(shrinkage=None, loss=loss, arrays=False, published=False):
+    def make(shrinkage=None, arrays=False, published=False):
         given = (vectors[0].numpy(), labels.numpy()) if arrays else (vectors[0].clone(), labels)
-        dual = Dual(*given, 3, loss=loss, shrinkage=shrinkage)
+        dual = Dual(*given, 3, shrinkage=shrinkage)
         if published:
             dual.improve()
             dual.publish()
         return dual
 
-    other = Dual(vectors[1], labels, 3, loss=loss)
+    other = Dual(vectors[1], labels, 3)
     other.improve()
     total = other.part()._replace(samples=50)
-    kinds = [{}, {"published": True}, {"shrinkage": 0.3}, {"loss": "squared"}, {"loss": "logistic"}, {"arrays": True}]
+    kinds = [{}, {"published": True}, {"shrinkage": 0.3}, {"arrays": True}]
 
     def learn(dual):
         dual.absorb(total)

@@ -25,7 +25,7 @@ def described(**changes):
     "common",
     [
         COMMON,
-        Common(SPACE, "logistic", 1e-3),
+        Common(SPACE, "discriminant", 1e-3),
         Common(Fourier((0.0, 1.0), (1.0, 5.5), features=32), class_names=("ill", "well")),
     ],
 )
@@ -39,7 +39,7 @@ def test_an_agreement_that_a_task_states_and_a_client_reads_is_the_same(common):
 def test_clients_that_differ_in_anything_have_another_name():
     others = [
         COMMON._replace(space=replace(SPACE, seed=1)),
-        COMMON._replace(loss="logistic"),
+        COMMON._replace(loss="discriminant"),
         COMMON._replace(shrinkage=0.1),
         COMMON._replace(class_names=tuple("abcdefghji")),
         COMMON._replace(inputs=(0, 255)),
@@ -65,7 +65,8 @@ HOSTILE = [
     ("[]", "not a JSON object"),
     ("[" * 60_000, "not a JSON object"),
     ("NaN", "not a JSON object"),
-    (described(loss="hinge"), "loss is 'hinge'; this version knows squared, logistic"),
+    (described(loss="hinge"), "loss is 'hinge'; this version knows squared, discriminant"),
+    (described(loss="logistic"), "loss is logistic: c528c6c is the last commit that reads it"),
     (described(loss=["squared"]), "loss is"),
     (described(shrinkage="0.1"), "shrinkage is '0.1', not a number"),
     (described(shrinkage=True), "shrinkage is True, not a number"),

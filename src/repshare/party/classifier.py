@@ -56,7 +56,7 @@ class CommonClassifier(NamedTuple):
         Args:
             inputs: A batch of inputs, a tensor or an array, as the clients train with.
         """
-        return as_probabilities(self.scores(inputs), self.common.loss)
+        return as_probabilities(self.scores(inputs))
 
 
 def encode_classifier(learner: CommonLearner, round: int) -> bytes:

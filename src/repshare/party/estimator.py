@@ -12,7 +12,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from repshare.config import CommonLoss
 from repshare.errors import ConfigError
 from repshare.learning.common.dual import Dual, as_probabilities
 from repshare.sharing import wire
@@ -48,7 +47,6 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         features: int = 2048,
         width: float = 0.5,
         seed: int = 0,
-        loss: CommonLoss = "squared",
         shrinkage: float | None = None,
         task: Task | None = None,
         accept_space: bool = False,
@@ -64,14 +62,13 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             features: d: the number of random cosines that a row becomes.
             width: The distance up to which two rows are alike, where 1 is the distance of two random points.
             seed: The seed of the cosines.
-            loss: "squared" or "logistic".
             shrinkage: ρ / n, how strongly it is regularised. Default: by the parties' votes.
             task: The task of a relay, in place of all arguments above: `RelayExchange(…).describe().agreed`.
             accept_space: Whether the task's space may be another than this package's own choice.
             precision: The number format of releases: "fp16" or "fp32".
         """
         self.classes, self.low, self.high, self.features, self.width = classes, low, high, features, width
-        self.seed, self.loss, self.shrinkage, self.task, self.precision = seed, loss, shrinkage, task, precision
+        self.seed, self.shrinkage, self.task, self.precision = seed, shrinkage, task, precision
         self.accept_space = accept_space
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -87,8 +84,8 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         common.check_range(float(rows.min()), float(rows.max()), "this party")
         self.classes_, labels = self._number(given, common)
         self.task_ = self.task or common.task(len(self.classes_))
-        options: dict[str, Any] = {"loss": common.loss, "shrinkage": common.shrinkage}
-        self._common, self._dual = common, Dual(common.space(rows), labels, len(self.classes_), **options)
+        self._common = common
+        self._dual: Dual = Dual(common.space(rows), labels, len(self.classes_), shrinkage=common.shrinkage)
         self._linear, self.round_ = self._dual.by_itself(), 0
         if self.task is not None and not self.accept_space:
             check_usual(common.unusual(float(rows.min()), float(rows.max()), images=False))
@@ -138,12 +135,12 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return scores[:, 0] if scores.shape[1] == 1 else scores[:, 1] - scores[:, 0]
 
     def predict_proba(self, X: Any) -> Doubles:
-        """Return probabilities (n, C). With squared loss they are rough: scores, cut off below 0, that add up to 1.
+        """Return probabilities (n, C). They are rough: scores, cut off below 0, that add up to 1.
 
         Args:
             X: Rows of numbers (n, k).
         """
-        return np.asarray(as_probabilities(self._scores(X), self._common.loss))
+        return np.asarray(as_probabilities(self._scores(X)))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class of each sample (n,).
@@ -167,7 +164,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             low, high = (np.broadcast_to(np.asarray(each, float), columns).tolist() for each in (self.low, self.high))
             space = Fourier(tuple(low), tuple(high), self.seed, self.features, self.width)
             names = () if self.classes is None else tuple(map(str, self.classes))
-            common = Common(space, self.loss, self.shrinkage, class_names=names)
+            common = Common(space, shrinkage=self.shrinkage, class_names=names)
         else:
             common = read_common(self.task.description or "")
         if not isinstance(common.space, Fourier) or common.loss == "discriminant":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROUNDED = 0.001  # of a range: what rounding may add to it
 WIDTH = 4.0  # of the range that pixels are brought to: normalised photographs are about as wide
-VERSIONS = {"squared": "-v2", "logistic": "-v2"}  # of shared weights, where ρ is voted on: see `common.reading`
+VERSIONS = {"squared": "-v2"}  # of shared weights, where ρ is voted on: see `common.reading`
 NARROW = 0.1  # of the task's range: inputs that use no more of it were scaled otherwise
 
 
@@ -34,7 +34,7 @@ class Common(NamedTuple):
     space: Space
     """The feature map that all clients compute alike."""
     loss: CommonLoss = "squared"
-    """Loss of the common classifier: "squared" or "logistic"."""
+    """Loss of the common classifier: "squared", or "discriminant" for sums that are shared once."""
     shrinkage: float | None = None
     """ρ / n, how strongly the classifier is regularised. Default: by clients' votes."""
     memory: "Memory | None" = None
@@ -190,6 +190,8 @@ def read_common(description: str, *, module: str = "") -> Common:
         raise ConfigError("the task's description is not a JSON object")
     loss, shrinkage = told.pop("loss", None), told.pop("shrinkage", None)
     names, inputs = told.pop("class_names", []), told.pop("inputs", None)
+    if loss == "logistic":
+        raise ConfigError("the task's loss is logistic: c528c6c is the last commit that reads it")
     if loss not in get_args(CommonLoss):
         raise ConfigError(f"the task's loss is {loss!r}; this version knows {', '.join(get_args(CommonLoss))}")
     if shrinkage is not None and not _is_number(shrinkage):

@@ -89,24 +89,6 @@ def square(values: Array) -> Array:
     return values * values
 
 
-def log(values: Array) -> Array:
-    """Return the natural logarithms."""
-    return np.log(values) if isinstance(values, np.ndarray) else values.log()
-
-
-def softmax(scores: Array) -> Array:
-    """Return each row (n, C) as a distribution."""
-    return np.exp(log_softmax(scores)) if isinstance(scores, np.ndarray) else scores.softmax(dim=1)
-
-
-def log_softmax(scores: Array) -> Array:
-    """Return the logarithm of the same."""
-    if not isinstance(scores, np.ndarray):
-        return scores.log_softmax(dim=1)
-    below = scores - scores.max(axis=1, keepdims=True)
-    return below - np.log(np.exp(below).sum(axis=1, keepdims=True))
-
-
 def lengthen(vectors: Values) -> Values:
     """Return each of the rows with length √d; what is all zero stays so."""
     given: Any = vectors

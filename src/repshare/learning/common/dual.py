@@ -1,6 +1,6 @@
 """The common classifier: a regularised linear classifier in a common space, on everybody's samples.
 
-It minimises  Σᵢ ℓ(W (ψᵢ − μ) + b, yᵢ) + ρ τ / 2 · ‖W‖²  over the n samples of all clients. μ is the mean of their
+It minimises  Σᵢ ‖W (ψᵢ − μ) + b − yᵢ‖² / 2 + ρ τ / 2 · ‖W‖²  over the n samples of all clients. μ is the mean of their
 vectors, τ the mean square of their distance from μ, and b follows from the shares of the classes.
 
 The dual problem has a variable αᵢ (C numbers) for each sample, and W = Σᵢ αᵢ (ψᵢ − μ) / (ρ τ), which is the total of
@@ -9,9 +9,8 @@ last. This is CoCoA (Jaggi et al. 2014; Ma et al. 2015; Smith et al. 2018): it r
 data from any split.
 
 A client with nᵤ of the n samples treats its own step as if it counted n / nᵤ times. The inverses of these factors add
-up to 1, so that all clients may step at once. For parts of equal size, this is CoCoA's σ′ = number of clients. Squared
-loss then takes one linear solve a round. Logistic loss, whose curvature is at most ½, takes steps with the same
-matrix until its own problem is solved. Each client extrapolates its own α (Nesterov) before it shares them: the total
+up to 1, so that all clients may step at once. For parts of equal size, this is CoCoA's σ′ = number of clients. A step
+is one linear solve. Each client extrapolates its own α (Nesterov) before it shares them: the total
 stays the total of what was shared, also while others are absent. It does so the less, the larger its share of all
 samples: clients that take turns, each of which sees what the others have just done, would otherwise overshoot.
 """
@@ -22,16 +21,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from repshare.config import CommonLoss
 from repshare.errors import ConfigError, Malformed
 from repshare.learning.common.reading import Asked, Linear, Reading, read_own, read_shared
 from repshare.sharing.parts import MOST_WEIGHT, SHRINKAGES, Part, count_samples, weigh_samples
 from repshare.spaces import algebra
 from repshare.spaces.algebra import Array, Values
 
-CURVATURE: dict[CommonLoss, float] = {"squared": 1.0, "logistic": 0.5}
-MOST_STEPS = 1000  # of logistic loss in a round
-SOLVED = 1e-4  # of the first step's error: steps end when the error is below this
 GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Smaller growth is others' steps
 ABSURD = 100.0  # a gap that honest totals do not make: theirs are below 3, and up to 25 just after another vote
 VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
@@ -58,14 +53,13 @@ class Dual:
         labels: Array,  # (n,)
         classes: int,
         *,
-        loss: CommonLoss = "squared",
         shrinkage: float | None = None,
         alone: bool = False,
     ) -> None:
         """`shrinkage` is ρ / n; without one it is voted on. `alone`: no other client will share anything."""
         if shrinkage is not None and not 0 < shrinkage < math.inf:
             raise ConfigError(f"shrinkage must be above 0 and finite, not {shrinkage}")
-        self.vectors, self.labels, self.loss, self.fixed, self.alone = vectors, labels, loss, shrinkage, alone
+        self.vectors, self.labels, self.fixed, self.alone = vectors, labels, shrinkage, alone
         self.targets = algebra.one_hot(labels, classes)  # (n, C)
         zeros = algebra.zeros(self.targets.shape, self.targets)
         self.published = Variables(zeros, zeros)  # what totals count: every step begins here
@@ -110,10 +104,10 @@ class Dual:
         speed = (momentum - 1) / following * (1 - len(self.labels) / view.samples)  # see the head of this file
         if gap > GROWN * last or float(((alpha - reached) * (reached - before)).sum()) > 0:
             following, speed = 1.0, 0.0  # momentum leads back or astray: start over
-        extrapolated = self._within_bounds(reached + speed * (reached - before))
+        extrapolated = _within_bounds(reached + speed * (reached - before))
         if view.unit != view.wanted:  # what is shared is to mean the same after another vote
             extrapolated, reached = (each * (view.unit / view.wanted) for each in (extrapolated, reached))
-            extrapolated = self._within_bounds(extrapolated)
+            extrapolated = _within_bounds(extrapolated)
         if not (algebra.is_finite(extrapolated) and math.isfinite(gap)):
             self.improved = self.published
             return math.inf
@@ -173,50 +167,21 @@ class Dual:
         """Return what these variables' step, or with `testing` a test, needs of the total in hand."""
         if self.total is None:
             own = self._average(variables)
-            asked = Asked(own.samples, self.loss, self.fixed, testing)
+            asked = Asked(own.samples, self.fixed, testing)
             return read_own(own, asked, variables.shrinkage, self.vectors, alone=self.alone)
         is_new = self.published.shrinkage is None and not self.published.alpha.any()
         samples = self.total.samples + len(self.labels) * is_new
-        return read_shared(self.total, Asked(samples, self.loss, self.fixed, testing), self.vectors)
+        return read_shared(self.total, Asked(samples, self.fixed, testing), self.vectors)
 
     def _solve(self, view: Reading, scores: Array, start: Array) -> Array:
         """Return the α that this client's samples would have, if all clients stepped alike."""
-        factor = self._factorise(view)
-        if self.loss == "squared":
-            return start + algebra.cholesky_solve(self._residual(scores) - start, factor)
-        return self._solve_logistic(self._centred(view), factor, scores, start)
-
-    def _solve_logistic(self, gram: Array, factor: Array, scores: Array, start: Array) -> Array:
-        """Return these α for logistic loss, by steps that suit its largest curvature, with momentum (FISTA).
-
-        Samples that are classified well have next to no curvature: without momentum, steps would be far too small.
-        """
-        alpha = reached = start
-        shift = ahead = algebra.zeros(start.shape, start)  # of the scores: by what was reached, and by α
-        momentum, enough = 1.0, 0.0
-        for _ in range(MOST_STEPS):
-            residual = self._residual(scores + ahead) - alpha
-            error = float(abs(residual).max())
-            enough = enough or SOLVED * error
-            if not error > enough:  # or it is not a number
-                break
-            following = alpha + algebra.cholesky_solve(residual, factor)
-            change = gram @ (following - reached)
-            if float(((alpha - following) * change).sum()) > 0:
-                momentum = 1.0  # it leads back: start over
-            grown = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
-            speed, momentum = (momentum - 1) / grown, grown
-            alpha, reached = following + speed * (following - reached), following
-            shift = shift + change
-            ahead = shift + speed * change
-        return self._within_bounds(alpha)
+        return start + algebra.cholesky_solve(self.targets - scores - start, self._factorise(view))
 
     def _factorise(self, view: Reading) -> Array:
-        """Return the Cholesky factor of I + curvature · gram. It changes when clients join, leave or change data."""
+        """Return the Cholesky factor of I + gram. It changes when clients join, leave or change data."""
         key = view.scale / view.samples, view.length
         if self._factor is None or self._factor[0] != key:
             matrix = self._centred(view)
-            matrix *= CURVATURE[self.loss]
             factor = algebra.cholesky(algebra.add_to_diagonal(matrix, 1.0))
             if self.alone:  # one step is all: leave the memory to other clients
                 self._gram = None
@@ -233,24 +198,9 @@ class Dual:
         centred *= view.samples / len(self.labels) / view.scale
         return centred
 
-    def _residual(self, scores: Array) -> Array:
-        """Return the best α of each sample, if its scores did not depend on it."""
-        predicted = scores if self.loss == "squared" else algebra.softmax(scores)
-        return self.targets[: len(scores)] - predicted
-
-    def _within_bounds(self, alpha: Array) -> Array:
-        """Bound α. Squared loss: no weight is above the most that may leave. Logistic loss: y − α is a distribution."""
-        if self.loss == "squared":
-            return alpha.clip(-MOST_WEIGHT, MOST_WEIGHT)
-        likely = (self.targets - alpha).clip(0, None)
-        return self.targets - likely / likely.sum(axis=1, keepdims=True)
-
     def _gap(self, scores: Array, alpha: Array) -> float:
         """Return the gap of Fenchel and Young: 0 where each α is the best for its scores."""
-        if self.loss == "squared":
-            return float(algebra.square(self._residual(scores) - alpha).sum() / 2 / len(scores))
-        likely = (self.targets - alpha).clip(1e-300, None)
-        return float((likely * (algebra.log(likely) - algebra.log_softmax(scores))).sum() / len(scores))
+        return float(algebra.square(self.targets - scores - alpha).sum() / 2 / len(scores))
 
     def _vote(self, gram: Array) -> Array:
         """Return which samples a classifier of the others gets right, by candidate of shrinkage: (n, candidates).
@@ -293,9 +243,14 @@ def _multiply(a: Array, b: Array) -> Array:
     return product
 
 
-def as_probabilities(scores: Values, loss: CommonLoss) -> Values:
-    """Return probabilities (n, C). With squared loss they are rough: scores, cut off below 0, that add up to 1."""
+def _within_bounds(alpha: Array) -> Array:
+    """Bound α: no weight is above the most that may leave."""
+    return alpha.clip(-MOST_WEIGHT, MOST_WEIGHT)
+
+
+def as_probabilities(scores: Values) -> Values:
+    """Return rough probabilities (n, C): scores, cut off below 0, that add up to 1."""
     given: Any = scores
-    positive = algebra.softmax(given) if loss == "logistic" else given.clip(1e-6, None)
-    shares: Values = positive if loss == "logistic" else positive / positive.sum(axis=1, keepdims=True)
+    positive = given.clip(1e-6, None)
+    shares: Values = positive / positive.sum(axis=1, keepdims=True)
     return shares

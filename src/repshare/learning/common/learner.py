@@ -122,11 +122,10 @@ class CommonLearner(Learner):
 
     def _begin(self, vectors: Tensor, labels: Tensor, *, alone: bool) -> Dual | Discriminant:
         """Return what learns from these samples."""
-        loss, classes = self.common.loss, self.network.classes
-        if loss == "discriminant" and not alone:
+        classes = self.network.classes
+        if self.common.loss == "discriminant" and not alone:
             return Discriminant(vectors, labels, classes, personal=not self.policy.common_only)
-        loss = "squared" if loss == "discriminant" else loss
-        return Dual(vectors, labels, classes, loss=loss, shrinkage=self.common.shrinkage, alone=alone)
+        return Dual(vectors, labels, classes, shrinkage=self.common.shrinkage, alone=alone)
 
     @property
     def dimension(self) -> int:
@@ -184,8 +183,8 @@ class CommonLearner(Learner):
         return self.classifier()(self.embed_once(samples)).cpu()
 
     def as_probabilities(self, scores: Tensor) -> Tensor:
-        """Return probabilities (n, C). With squared loss they are rough."""
-        return as_probabilities(scores, self.common.loss)
+        """Return rough probabilities (n, C)."""
+        return as_probabilities(scores)
 
     def look(self, samples: Samples) -> View:
         """Return these samples' vectors in the space, and the current classifier."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.config import CommonLoss
 from repshare.sharing.parts import SHRINKAGES, Part
 from repshare.spaces import algebra
 from repshare.spaces.algebra import Array
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 START = 1e-4  # ρ / n before anyone knows n: close to what votes come to with a thousand samples
-UNIT = 0.03  # ρ that weights of squared loss are shared for: so small that, for any ρ, they are at most 3 α
+UNIT = 0.03  # ρ that weights are shared for: so small that, for any ρ, they are at most 3 α
 ROUNDED = 0.02  # by how much fp16 may change a shrinkage
 FEWEST = 0.01  # of d: τ is at least so much, also where all vectors are alike
 
@@ -55,7 +54,6 @@ class Asked(NamedTuple):
     """All that a client's reading of a total depends on, besides the total."""
 
     samples: int  # of all clients, with this one's
-    loss: CommonLoss
     fixed: float | None  # ρ / n, where it is not voted on
     testing: bool = False  # whether the classifier is to be used as it is; else this client is about to improve it
 
@@ -78,7 +76,7 @@ def read_shared(total: Part, asked: Asked, like: Array) -> Reading:
 
     def make() -> Reading:
         reading = _elect_and_read(total, asked, like)
-        linear = once((reading.used, asked.loss), lambda: reading.linear)  # most questions lead to the same one
+        linear = once(reading.used, lambda: reading.linear)  # most questions lead to the same one
         return reading._replace(linear=linear)
 
     reading: Reading = once(asked, make)
@@ -89,7 +87,7 @@ def read_own(own: Part, asked: Asked, vote: float | None, like: Array, *, alone:
     """Return the reading of a client's own part, while nobody else has shared any; `vote`: ρ that it was made for."""
     if alone or vote is not None or asked.fixed is not None:
         return _elect_and_read(own, asked, like)
-    wanted = _translate(START * asked.samples, own, asked)
+    wanted = START * asked.samples
     return _read(own, asked, like, None, wanted, wanted, wanted)
 
 
@@ -97,10 +95,8 @@ def _elect_and_read(total: Part, asked: Asked, like: Array) -> Reading:
     if asked.fixed is not None:
         fixed = asked.fixed * asked.samples
         return _read(total, asked, like, fixed, fixed, fixed, fixed)
-    elected = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples * (1 - total.repeated))]
-    wanted = _translate(elected, total, asked)
-    unit = UNIT if asked.loss == "squared" else wanted
-    return _read(total, asked, like, wanted, wanted, unit, _reconcile(total, asked, wanted))
+    wanted = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples * (1 - total.repeated))]
+    return _read(total, asked, like, wanted, wanted, UNIT, _reconcile(total, asked, wanted))
 
 
 def _read(
@@ -110,8 +106,7 @@ def _read(
     centre = algebra.like(total.centre, like, copy=True)  # products depend on how memory is aligned
     length = square_length(centre)
     spread = max(dimension - length, FEWEST * dimension)  # τ: all are √d long
-    shares = algebra.double(algebra.like(total.shares, like))
-    offset = shares if asked.loss == "squared" else algebra.log(shares.clip(0.5 / total.samples, None))
+    offset = algebra.double(algebra.like(total.shares, like))
     sums = algebra.double(algebra.like(total.vectors, like))
     weights = sums - algebra.like(total.weights, sums)[:, None] * algebra.double(centre)
     weights *= total.samples / (used * spread)
@@ -128,27 +123,10 @@ def _reconcile(total: Part, asked: Asked, wanted: float) -> float:
     First releases alone are an average of clients' own classifiers, and are read as such. Among others, they count no
     more than that: a W that is too small does no harm.
     """
-    before = _translate(START * total.first * total.samples, total, asked)
+    before = START * total.first * total.samples
     if total.first > 1 - ROUNDED:
         return before if asked.testing else max(wanted, before)
-    made_for = UNIT if asked.loss == "squared" else _made_for(total, wanted)
-    return made_for if total.first < ROUNDED else max(made_for, before)
-
-
-def _translate(shrinkage: float, total: Part, asked: Asked) -> float:
-    """Return the ρ that shrinks as much with the loss asked for as this one does with squared loss.
-
-    Squared loss has curvature 1, and logistic loss 1 / C where all classes are as likely. The least candidate is the
-    least: rounds would be too few for a weaker one.
-    """
-    return shrinkage if asked.loss == "squared" else max(shrinkage / len(total.shares), SHRINKAGES[0])
-
-
-def _made_for(total: Part, wanted: float) -> float:
-    """Return the ρ that the weights in a total were made for, or `wanted` if none was, or one as good as equal."""
-    if total.shrinkage is None or abs(math.log(total.shrinkage / wanted)) < ROUNDED:
-        return wanted
-    return total.shrinkage
+    return UNIT if total.first < ROUNDED else max(UNIT, before)
 
 
 def _elect(shares: NDArray[np.floating], voters: float) -> int:
