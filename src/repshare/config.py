@@ -33,8 +33,6 @@ class Policy:
     start: Literal["zeros", "none"] = "zeros"
     """RS, FD: what the class means of others are before anybody has shared any, in a client's first round.
     zeros: no length at all, close to those of untrained networks. none: no teacher, cross-entropy alone."""
-    discriminator: Literal["classifier", "external"] = "classifier"
-    """What decides whether two representations belong to one class: the model's own classifier, or two linear maps."""
     summed: bool = False
     """Sum the loss terms over features and classes, as the paper's formulas do, instead of averaging them."""
     n_avg: int = 10
@@ -109,9 +107,7 @@ class Policy:
         check_whole(self, 0, "m_up", "m_down")
         check_whole(self, 1, "releases", "minimum_count")
         check_fits(self, ["held_out"], "at least 0 and below 1", lambda value: 0 <= value < 1)
-        check_one_of(
-            self, "start", "discriminator", "precision", "common_precision", "optimizer", "adjacency", "compute"
-        )
+        check_one_of(self, "start", "precision", "common_precision", "optimizer", "adjacency", "compute")
         check_positive(self, "learning_rate", "epsilon", "clip")
         check_fits(self, ["delta"], "above 0 and below 1", lambda value: 0 < value < 1)
         if isinstance(self.peers, str):

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from repshare.learning.objective import (
-    External,
     Lesson,
     contrast,
     cross_entropy,
@@ -19,7 +18,6 @@ from repshare.learning.objective import (
     information_bound,
     log_one_minus,
     log_same_class,
-    pair_up,
 )
 
 NORTH, EAST, SOUTH, WEST = (0.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 0.0)
@@ -233,29 +231,3 @@ def test_the_bound_of_a_one_sided_client_is_too_high_by_at_most_what_we_say(coun
     excess = float(information_bound(pairs, labels)) - information
     assert excess <= math.log(9 * shares.max()) + 1e-6
     assert (excess > 0) == (len(counts) < 10)
-
-
-def set_external(weight, temperature=0.1):
-    external = External(len(weight))
-    external.TEMPERATURE = temperature
-    with torch.no_grad():
-        for linear in (external.student, external.teacher):
-            linear.weight.copy_(weight)
-            linear.bias.zero_()
-    return external
-
-
-def test_the_external_discriminator_is_a_sigmoid_of_a_cosine():
-    external = set_external(torch.eye(2) * 3)  # their lengths do not matter
-    log_same, log_other = external(torch.tensor([[NORTH]]), torch.tensor([[NORTH, EAST, SOUTH]]), 2)
-    odds = [math.exp(cosine / 0.1) / 2 for cosine in (1, 0, -1)]
-    assert log_same[0].tolist() == pytest.approx([math.log(o / (1 + o)) for o in odds], rel=1e-5)
-    assert log_other[0].tolist() == pytest.approx([math.log(1 / (1 + o)) for o in odds], rel=1e-5)
-
-
-def test_the_bound_by_an_external_discriminator_stays_below_the_mutual_information():
-    classes = torch.eye(3)  # noiseless, so I = log 3; only log K = log 2 of it can be seen with two negatives
-    external = set_external(classes - 1 / 3, temperature=0.01)
-    judged = external(classes[:, None], classes[None], 2)
-    bound = information_bound(pair_up(judged, torch.arange(3), torch.ones(3, dtype=torch.bool)), torch.arange(3))
-    assert bound.item() == pytest.approx(math.log(2), abs=1e-5)

@@ -265,7 +265,7 @@ def test_no_sample_at_all_is_refused(few):
 @pytest.mark.parametrize(
     "change",
     [{"learning_rate": 3e-3}, {"optimizer": "sgd"}, {"optimizer": "adamw"}, {"batch_size": 16}, {"epochs": 2},
-     {"summed": True}, {"lambda_kd": 1.0}, {"lambda_disc": 5.0}, {"lambda_length": 1.0}, {"discriminator": "external"}],
+     {"summed": True}, {"lambda_kd": 1.0}, {"lambda_disc": 5.0}, {"lambda_length": 1.0}],
     ids=str,
 )  # fmt: skip
 def test_every_choice_about_training_shows_in_the_weights(few, change):
@@ -274,23 +274,6 @@ def test_every_choice_about_training_shows_in_the_weights(few, change):
         each.lesson = lay_out(teacher(np.random.default_rng(0)), each)
         each.train()
     assert not torch.equal(weights(usual), weights(changed))
-
-
-def test_an_external_discriminator_learns_and_goes_on_from_its_state(few):
-    whole, before = (learner(few, Policy(discriminator="external")) for _ in range(2))
-    start = whole.discriminator.student.weight.detach().clone()
-    for each in (whole, before):
-        each.train()  # alone at first: the discriminator has nothing to learn from yet
-        assert torch.equal(each.discriminator.student.weight, start)
-        each.lesson = lay_out(teacher(np.random.default_rng(0)), each)
-        losses = [each.train().disc for _ in range(3)]
-        assert losses[-1] < losses[0]
-    after = learner(few, Policy(discriminator="external"))
-    after.load_state(before.state())
-    for each in (whole, after):
-        each.train()
-    assert torch.equal(whole.discriminator.teacher.weight, after.discriminator.teacher.weight)
-    assert torch.equal(weights(whole), weights(after))
 
 
 def test_summed_losses_are_the_averaged_ones_times_features_and_classes(few):

@@ -190,7 +190,8 @@ def test_what_does_not_fit_is_refused(table):
     with pytest.raises(ConfigError, match="the space patches with the loss squared needs PyTorch"):
         CommonSpaceClassifier(task=Common(Patches((1, 8, 8), sizes=(3,))).task(2)).fit(x, y)
     with pytest.raises(ConfigError, match="discriminant needs PyTorch"):
-        CommonSpaceClassifier(loss="discriminant").fit(x, y)
+        task = Common(Fourier((-4.0,) * x.shape[1], (4.0,) * x.shape[1]), "discriminant").task(2)
+        CommonSpaceClassifier(task=task, accept_space=True).fit(x, y)
 
 
 def test_two_hospitals_need_no_pytorch():

@@ -10,7 +10,7 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 
@@ -76,26 +76,6 @@ def log_one_minus(log_q: Tensor) -> Tensor:
     return torch.log1p(-small.exp()).scatter(-1, top, others)
 
 
-class External(nn.Module):
-    """A discriminator with weights of its own, as Tian et al. (2019) train one next to the classifier.
-
-    ĥ(s, t) = σ(⟨g(s), g′(t)⟩ / T − log K), with two linear maps g and g′ onto the unit sphere.
-    """
-
-    TEMPERATURE = 0.1
-
-    def __init__(self, dimension: int) -> None:
-        super().__init__()
-        self.student = nn.Linear(dimension, dimension)
-        self.teacher = nn.Linear(dimension, dimension)
-
-    def forward(self, student: Tensor, teacher: Tensor, negatives: int) -> tuple[Tensor, Tensor]:
-        """log ĥ and log(1 − ĥ) of representations that broadcast to (…, d), with K negatives for each positive."""
-        s, t = F.normalize(self.student(student), dim=-1), F.normalize(self.teacher(teacher), dim=-1)
-        score = (s * t).sum(dim=-1) / self.TEMPERATURE - math.log(max(negatives, 1))
-        return F.logsigmoid(score), F.logsigmoid(-score)
-
-
 class Contrast(NamedTuple):
     """The discriminator's binary cross-entropy for each sample and class."""
 
@@ -109,12 +89,7 @@ def contrast(student: Tensor, teacher: Tensor, labels: Tensor, has_observation: 
     student (n, C) are a batch's logits τ(s); teacher (n, C, C) or (1, C, C) the logits τ(t) of the observations,
     by the class they are of.
     """
-    return pair_up(log_same_class(student[:, None, :], teacher), labels, has_observation)
-
-
-def pair_up(judged: tuple[Tensor, Tensor], labels: Tensor, has_observation: Tensor) -> Contrast:
-    """Return the same by any discriminator, from its log ĥ and log(1 − ĥ), (n, C) each."""
-    log_same, log_other = judged
+    log_same, log_other = log_same_class(student[:, None, :], teacher)  # (n, C) each
     own = F.one_hot(labels, log_same.shape[-1]).bool()  # (n, C)
     return Contrast(-torch.where(own, log_same, log_other), has_observation)
 

@@ -19,7 +19,7 @@ from repshare.learning.models import Network, split
 from repshare.learning.objective import Lesson, Terms
 from repshare.learning.optimizers import OPTIMIZERS
 from repshare.learning.precision import choose_compute, is_large
-from repshare.learning.randomness import derive, numpy_stream, torch_stream
+from repshare.learning.randomness import numpy_stream, torch_stream
 from repshare.learning.samples import EVALUATION_BATCH, LARGE_EVALUATION_BATCH, Samples
 from repshare.learning.states import copy_state, find_broken, seems_finite
 from repshare.sharing.representations import Floats, Integers, Protection
@@ -81,9 +81,7 @@ class Learner:
 
     def _equip(self, seed: int) -> None:
         """Get ready for training: an optimizer, and random streams."""
-        self.discriminator = self._make_discriminator(seed)
-        judging = [] if self.discriminator is None else [*self.discriminator.parameters()]
-        self.trained = [*self.network.model.parameters(), *judging]
+        self.trained = [*self.network.model.parameters()]
         self.optimizer = OPTIMIZERS[self.policy.optimizer](self.trained, lr=self.policy.learning_rate, fused=True)
         self.batches = torch_stream(seed, self.name, "batches")
         self.pairing = torch_stream(seed, self.name, "pairing")
@@ -184,11 +182,7 @@ class Learner:
             return Terms(ce, kd, length=length)
         with torch.set_grad_enabled(self.policy.lambda_disc > 0):
             observed = self._pair(lesson.observations, len(labels))  # (n or 1, C, d)
-            if self.discriminator is None:
-                pairs = objective.contrast(logits, self.network.head(observed), labels, lesson.has_observation)
-            else:
-                judged = self.discriminator(features[:, None, :], observed, int(lesson.has_observation.sum()) - 1)
-                pairs = objective.pair_up(judged, labels, lesson.has_observation)
+            pairs = objective.contrast(logits, self.network.head(observed), labels, lesson.has_observation)
             disc = objective.discrimination(pairs, summed=summed)
         return Terms(ce, kd, disc, objective.information_bound(pairs, labels), length)
 
@@ -253,7 +247,6 @@ class Learner:
             "pairing": self.pairing.get_state(),
             "averaging": json.dumps(self.averaging.bit_generator.state),
             "noise": self.noise.get_state(),
-            **({} if self.discriminator is None else {"discriminator": self.discriminator.state_dict()}),
             **({"remembered": self.remembered} if self.remembered else {}),
             **({"compute": self.compute} if self.policy.compute == "auto" else {}),
         }
@@ -267,8 +260,6 @@ class Learner:
         self.pairing.set_state(state["pairing"])
         self.averaging.bit_generator.state = json.loads(state["averaging"])
         self.noise.set_state(state["noise"])
-        if self.discriminator is not None:
-            self.discriminator.load_state_dict(state.get("discriminator", {}))
         self.remembered = dict(state.get("remembered", {}))
         self.compute = state.get("compute", self.compute)  # on another machine, too
 
@@ -278,14 +269,6 @@ class Learner:
         if lesson.means.shape != wanted or lesson.observations.shape[1:] != wanted:
             raise ValueError(f"it has a lesson of {tuple(lesson.means.shape)}, not of {wanted}")
         return lesson
-
-    def _make_discriminator(self, seed: int) -> objective.External | None:
-        """Return a discriminator with weights of its own, if the policy wants one."""
-        if self.policy.discriminator == "classifier":
-            return None
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(seed, self.name, "discriminator"))
-            return objective.External(self.network.dimension).to(self.network.head.weight)
 
     def _outputs(self, samples: Samples) -> "list[tuple[tuple[Tensor, Tensor], Tensor]]":
         self.network.model.eval()

@@ -239,6 +239,7 @@ def _finite(value: Any) -> Any:
 GONE = {  # options that are no more: the value that changes nothing, and the last commit that has them
     "pair": ("no", "055caf8"),
     "kernels": ("single", "eaadb79"),
+    "discriminator": ("classifier", "c528c6c"),
     "end_to_end": (False, "c528c6c"),
     "training_share": (0.5, "c528c6c"),
     "grad_clip": (1.0, "c528c6c"),
