@@ -7,6 +7,7 @@ import pytest
 
 from repshare.config import Setting
 from repshare.experiments.catalogue import EXPERIMENTS
+from repshare.experiments.comparison import keep_begun
 from repshare.experiments.experiment import arrange, fill, missing, usual_setting
 from repshare.experiments.studies import EXTERNAL, KINDS, STUDIES
 from repshare.experiments.study import Panel, Study, Variant, apart, condense, even
@@ -94,7 +95,8 @@ def test_kinds_that_were_together_are_shown_beside_the_same_clients_among_their_
 def test_committed_studies_can_be_gone_on_with(name, tmp_path):
     experiment = EXPERIMENTS[name]
     copy = Path(copytree(RESULTS / experiment.folder("mnist"), tmp_path / name))
-    wanted, held = experiment.plan(MNIST, 3), Folder(copy, experiment.describe(MNIST), resume=True).records.read()
+    setting = keep_begun(MNIST, copy)
+    wanted, held = experiment.plan(setting, 3), Folder(copy, experiment.describe(setting), resume=True).records.read()
     gone = [line for line in held if len(missing(wanted, [line])) == len(wanted)]
     assert len(held) - len(gone) + len(missing(wanted, held)) == len(wanted)
     assert {line["variant"] for line in gone} == (set(EXTERNAL) if name == "discriminator" else set())
