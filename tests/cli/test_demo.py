@@ -76,7 +76,7 @@ def test_four_ways_to_learn_and_one_that_sends_noise_and_is_noticed_and_removed(
     for words in ("alone,", "short", "LeNet5", "ConvNet", "0 1 2 3 4", "5 6 7 8 9"):
         assert words in shown
     assert re.search(r"mallory +came with 120 images of white noise", shown)
-    assert re.search(r"marked by +the relay after [\d.]+ s: wrong about its own images", shown)
+    assert re.search(r"marked by +the relay after [\d.]+ s: wrong [\d]+ times as often as usual", shown)
     assert re.search(r"removed by +the operator: repshare relay revoke mallory --task digits-CS", shown)
     assert re.search(r"RS [\d.]+ kB up, [\d.]+ kB down \(rounds: 8\)", shown)
     alone, short, rs, cs = map(float, re.search(r"mean +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)", shown).groups())

@@ -37,12 +37,10 @@ Rows = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
 class Collaboration:
-    """A relay and its clients, as processes."""
+    """A relay and its clients, as processes: the relay starts at once, `watch` starts the clients."""
 
     def __init__(self, clients: int, dataset: str, rounds: int, processes: DemoProcesses) -> None:
-        """Start the relay; `watch` starts the clients."""
-        self.names, self._rounds = NAMES[:clients], rounds
-        self._folder, self._processes = processes.folder, processes
+        self.names, self._rounds, self._folder, self._processes = NAMES[:clients], rounds, processes.folder, processes
         self.tasks = {method: f"{dataset}-{method}" for method in ("RS", "CS")}
         train, test, self.classes = load(dataset, progress=True).normalised()
         self.data = dict(zip(self.names, deal(train.images, train.labels, clients), strict=True))
@@ -146,8 +144,7 @@ class Collaboration:
     def _noise(self) -> Rows:
         """Return as many images of white noise as all others have together, with any labels."""
         rng, count = numpy_stream(0, "demo", MALLORY), len(self.names) * SAMPLES
-        images = rng.standard_normal((count, *self._shape), dtype=np.float32)
-        return images, rng.integers(0, self.classes, count)
+        return rng.standard_normal((count, *self._shape), dtype=np.float32), rng.integers(0, self.classes, count)
 
     def _ready(self, processes: Sequence[str]) -> bool:
         return all((self._folder / "places" / process / READY).exists() for process in processes)
@@ -158,7 +155,7 @@ class Collaboration:
 
     def _wait_for_relay(self) -> str:
         while self._processes.running("relay"):
-            if said := re.search(r'"url": ?"([^"]+)"', self._processes.log("relay").read_text()):
+            if said := re.search(r'"url": ?"([^"]+)"', (self._folder / "relay.log").read_text()):
                 return said[1]
             time.sleep(0.05)
         raise WorkerFailed("the relay ended before it began to listen")

@@ -52,7 +52,6 @@ def demo(
     console = Console(highlight=False)
     try:
         with closing(DemoProcesses()) as processes:
-            console.print("starting a relay …", style="dim")
             collaboration = Collaboration(clients, dataset, rounds, processes)
             say(console, f"live page   {collaboration.page}\n")
             with Live(console=console, transient=True) as live:

@@ -16,7 +16,7 @@ LEADER = "trap '' TERM; read end; kill -s TERM 0; sleep 1; rm -rf -- \"$@\"; kil
 
 
 class DemoProcesses:
-    """Several processes of repshare, until they are closed; the output of each is in a file."""
+    """Several processes of repshare, until they are closed; the output of each is in the folder."""
 
     def __init__(self) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="repshare-demo-", ignore_cleanup_errors=True)
@@ -28,7 +28,7 @@ class DemoProcesses:
 
     def start(self, name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Start `repshare` with these arguments. Its temporary files are in the folder, too: PyTorch leaves some."""
-        with self.log(name).open("ab") as log:
+        with (self.folder / f"{name}.log").open("ab") as log:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-m", "repshare", *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={**os.environ, "TMPDIR": str(self.folder), **(environment or {})},
@@ -39,13 +39,9 @@ class DemoProcesses:
         """Return whether it is still running. Raises WorkerFailed, with its last line, if one did not end well."""
         for each, process in self._running.items():
             if code := process.poll():
-                *_, last = ["no output", *self.log(each).read_text(errors="replace").strip().splitlines()]
+                *_, last = ["no output", *(self.folder / f"{each}.log").read_text(errors="replace").split("\n")[:-1]]
                 raise WorkerFailed(f"{each} ended with exit code {code}: {last.removeprefix('repshare: ')}")
         return self._running[name].poll() is None
-
-    def log(self, name: str) -> Path:
-        """Return the file with its output."""
-        return self.folder / f"{name}.log"
 
     def close(self) -> None:
         """Stop them all; what does not end when it is asked to is killed."""
