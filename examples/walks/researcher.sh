@@ -10,6 +10,6 @@ table.frame.assign(target=table.target_names[table.target]).to_csv("tumours.csv"
 
 repshare new study  # a project to start from: party.py, own_method.py, notebook.ipynb
 setting="--dataset tumours.csv --standardise --clients 4 --partition dirichlet --alpha 0.5 --rounds 6 --name first"
-repshare compare $setting --methods IL FL study/own_method.py:PROX
-repshare compare $setting --methods IL FL study/own_method.py:PROX CA CS --seeds 2 --resume  # it grows
+repshare compare $setting --methods IL FL study/own_method.py:SHORT
+repshare compare $setting --methods IL FL study/own_method.py:SHORT CA CS --seeds 2 --resume  # it grows
 repshare report runs/first --output first.html

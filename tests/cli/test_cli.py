@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from repshare.cli.groups import COMMON, LAYOUTS, REMOVED
+from repshare.cli.groups import COMMON, LAYOUTS
 from repshare.cli.main import COMMANDS, CommandGroup, main
 from repshare.cli.parsing import options_of
 from support.processes import REPSHARE, Process
@@ -345,7 +345,7 @@ def test_defaults_are_shown_as_they_are_typed(capsys):
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("run RS", "there is no command run any more: repshare compare --methods RS runs one method"),
+        ("run RS", "run is gone: repshare compare --methods RS runs one method"),
         ("compare --inline", "--inline is no option here: --workers 0 does it"),
         ("relay serve --redis redis://h", "--redis is no option here: give its address to --db"),
         (
@@ -359,7 +359,6 @@ def test_what_earlier_versions_had_is_refused_with_what_to_do_instead(capsys, co
     code, out, error = call(capsys, *command.split())
     assert (code, out, error.count("\n")) == (2, "", 1)
     assert error.startswith(f"repshare: {said}")
-    assert not {option.name.replace("_", "-") for option in options("compare")} & REMOVED.keys()
 
 
 def test_the_list_of_methods_has_every_method_with_its_source(capsys, monkeypatch):

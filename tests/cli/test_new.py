@@ -18,7 +18,7 @@ def commands(readme):
 def test_a_new_project_runs_as_its_readme_says_and_nothing_is_overwritten(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     told = run(capsys, "new", "hospital").out
-    assert re.search(r"^  repshare compare .* own_method.py:PROX$", told, re.MULTILINE)
+    assert re.search(r"^  repshare compare .* own_method.py:SHORT$", told, re.MULTILINE)
     project = tmp_path / "hospital"
     assert {path.name for path in project.iterdir()} == {"README.md", "notebook.ipynb", "own_method.py", "party.py"}
     assert (project / "README.md").read_text().startswith("# hospital\n")
@@ -27,7 +27,7 @@ def test_a_new_project_runs_as_its_readme_says_and_nothing_is_overwritten(tmp_pa
     for command in shown[:4]:  # the fifth needs a relay
         done = run_warm(*command, *(SMALL if command[0] == "compare" else ()), cwd=project)
         assert done.returncode == 0, done.stderr
-        expected = {"compare": "PROX", "report": "report.html", "join": "Nothing has been sent now"}[command[0]]
+        expected = {"compare": "SHORT", "report": "report.html", "join": "Nothing has been sent now"}[command[0]]
         assert expected in done.stdout
     (project / "party.py").write_text("mine")
     assert "hospital exists already: choose another name" in run(capsys, "new", "hospital", expect=2).err
@@ -48,7 +48,7 @@ def test_its_notebook_compares_looks_and_predicts(tmp_path, capsys):
         )
     NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path / "project")}}).execute()
     printed = "".join(out.get("text", "") for cell in notebook.cells for out in cell.get("outputs", ()))
-    assert re.search(r"^PROX +[\d.]+% mean", printed, re.MULTILINE)
+    assert re.search(r"^SHORT +[\d.]+% mean", printed, re.MULTILINE)
     assert re.search(r"^predicted \[\d", printed, re.MULTILINE)
     assert any("image/png" in out.get("data", {}) for cell in notebook.cells for out in cell.get("outputs", ()))
     assert (tmp_path / "project/model.pt").exists()

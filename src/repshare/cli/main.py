@@ -13,7 +13,11 @@ from repshare.errors import ConfigError, RepshareError, StoreError, WorkerFailed
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
 HELP = ("-h", "--help")
-REMOVED = {"run": "repshare compare --methods RS runs one method"}
+REMOVED = {
+    "run": "repshare compare --methods RS runs one method",
+    "--tyro-write-completion": "there is no tab completion any more",
+    "--help-all": "repshare COMMAND --help describes all options",
+}
 
 
 class Command(NamedTuple):
@@ -142,7 +146,7 @@ def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
     elif first == "--version":
         print(f"repshare {__version__}")
     elif first in REMOVED:
-        raise ConfigError(f"there is no command {first} any more: {REMOVED[first]}")
+        raise ConfigError(f"{first} is gone: {REMOVED[first]}")
     else:
         from repshare.cli.parsing import suggest
 

@@ -11,7 +11,7 @@ NEXT = """\
 {folder}: party.py, own_method.py, notebook.ipynb, README.md. Next:
 
   cd {folder}
-  repshare compare --dataset party.py:data --model party.py:model --methods IL RS FL own_method.py:PROX
+  repshare compare --dataset party.py:data --model party.py:model --methods IL RS FL own_method.py:SHORT
 
 README.md there has the other commands. Put your data and model into party.py.
 """

@@ -1,6 +1,6 @@
-"""A method of your own: FedAvg in which clients stay close to where a round began (FedProx, Li et al., 2018).
+"""A method of your own: FedAvg whose clients keep their weights short.
 
-repshare compare --methods FL own_method.py:PROX --method-options PROX.mu=0.1
+repshare compare --methods FL own_method.py:SHORT --method-options SHORT.mu=0.1
 """
 
 from dataclasses import dataclass
@@ -9,28 +9,21 @@ import torch
 from torch import Tensor
 
 from repshare.learning.training import Batch, Learner
-from repshare.methods import FL, fedavg
+from repshare.methods import FL
 
 
 @dataclass(frozen=True)
 class Options:
-    """Set with --method-options PROX.mu=0.1."""
+    """Set with --method-options SHORT.mu=0.1."""
 
-    mu: float = 0.01
-    """How strongly weights are pulled back to the average that the round began with."""
-
-
-def absorb(learner: Learner, body: bytes) -> None:
-    """Continue from the average, and remember it."""
-    fedavg.absorb(learner, body)
-    learner.remembered = {name: tensor.detach().clone() for name, tensor in learner.network.model.named_parameters()}
+    mu: float = 0.001
+    """How strongly weights are pulled to zero."""
 
 
 def loss(learner: Learner, batch: Batch) -> Tensor:
-    """Return μ/2 · ‖w − w_average‖², which is added to the loss of each batch."""
+    """Return μ/2 · ‖w‖², which is added to the loss of each batch."""
     mu: float = learner.options.mu
-    moved = [tensor - learner.remembered[name] for name, tensor in learner.network.model.named_parameters()]
-    return mu / 2 * torch.stack([each.square().sum() for each in moved]).sum()
+    return mu / 2 * torch.stack([weight.square().sum() for weight in learner.network.model.parameters()]).sum()
 
 
-PROX = FL._replace(name="PROX", title="FedAvg, kept close", absorb=absorb, loss=loss, options=Options())
+SHORT = FL._replace(name="SHORT", title="FedAvg with short weights", loss=loss, options=Options())
