@@ -102,16 +102,9 @@ def as_release(part: Part, round: int, space: str) -> Release:
 
 def find_fault(rows: Representations, classes: int, dimension: int) -> str | None:
     """Return what keeps these rows from being a part or a total of parts, or None. No rows are no one's part."""
-    labels, vectors, counts = rows.labels, rows.vectors, rows.counts
-    if vectors.shape[1] != dimension + BESIDE:
-        return f"vectors of {vectors.shape[1] - BESIDE} numbers; the space's have {dimension}"
-    if not len(labels):
-        return None
-    if sorted(labels.tolist()) != list(range(classes + 1)):
-        return f"rows {sorted(labels.tolist())[:12]}, not one for each of {classes} classes and one for the centre"
-    if not np.isfinite(vectors).all() or counts.min() < 1 or counts.min() != counts.max():
-        return "numbers that are not finite, or rows that count different samples"
-    ordered = _in_order(rows)
+    if (fault := find_misfit(rows, classes, dimension, "the centre", "samples")) or not len(rows.labels):
+        return fault
+    ordered = in_order(rows)
     lengths, longest = np.linalg.norm(ordered[:, :dimension], axis=1), SLACK * np.sqrt(dimension)
     if lengths[classes] > longest or lengths.max() > MOST_WEIGHT * longest:
         return f"a vector of length {lengths.max():.4g}; the space's are at most {longest:.4g} long"
@@ -131,7 +124,21 @@ def find_fault(rows: Representations, classes: int, dimension: int) -> str | Non
     return None
 
 
-def _in_order(rows: Representations) -> Floats:
+def find_misfit(rows: Representations, classes: int, dimension: int, last: str, counted: str) -> str | None:
+    """Return what keeps rows from being one for each class and a last one, of numbers and counts that fit, or None."""
+    labels, vectors, counts = rows.labels, rows.vectors, rows.counts
+    if vectors.shape[1] != dimension + BESIDE:
+        return f"vectors of {vectors.shape[1] - BESIDE} numbers; the space's have {dimension}"
+    if not len(labels):
+        return None
+    if sorted(labels.tolist()) != list(range(classes + 1)):
+        return f"rows {sorted(labels.tolist())[:12]}, not one for each of {classes} classes and one for {last}"
+    if not np.isfinite(vectors).all() or counts.min() < 1 or counts.min() != counts.max():
+        return f"numbers that are not finite, or rows that count different {counted}"
+    return None
+
+
+def in_order(rows: Representations) -> Floats:
     """Return the vectors in the order of their labels, which most are in already."""
     is_sorted = bool((rows.labels[:-1] <= rows.labels[1:]).all())
     return rows.vectors if is_sorted else rows.vectors[np.argsort(rows.labels)]
@@ -139,13 +146,10 @@ def _in_order(rows: Representations) -> Floats:
 
 def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Part | None:
     """Return all clients' averages, or None if no other client has shared any. Raises Malformed otherwise."""
-    if teacher.space not in (None, space):
-        raise Malformed(f"the teacher is of the space {teacher.space}, this client's is {space}")
-    if fault := find_fault(teacher.means, classes, dimension):
-        raise Malformed(f"the teacher has {fault}")
+    check_total(teacher, space, find_fault(teacher.means, classes, dimension))
     if not len(teacher.means.labels):
         return None
-    rows = _in_order(teacher.means)
+    rows = in_order(teacher.means)
     beside, first = rows[:classes, dimension:], min(max(float(rows[classes, dimension + 1]), 0.0), 1.0)
     return Part(
         rows[:classes, :dimension],
@@ -160,6 +164,14 @@ def read_total(teacher: Teacher, classes: int, dimension: int, space: str) -> Pa
     )
 
 
+def check_total(teacher: Teacher, space: str, fault: str | None) -> None:
+    """Raise Malformed if a total is of another space, or has a fault."""
+    if teacher.space not in (None, space):
+        raise Malformed(f"the teacher is of the space {teacher.space}, this client's is {space}")
+    if fault:
+        raise Malformed(f"the teacher has {fault}")
+
+
 def count_classes(rows: Representations, classes: int, dimension: int) -> list[int]:
     """Return how many samples of each class a part or total is made of: its shares of the classes, as whole numbers.
 
@@ -167,7 +179,7 @@ def count_classes(rows: Representations, classes: int, dimension: int) -> list[i
     """
     if len(rows.labels) != classes + 1:
         return [0] * classes
-    shares = _in_order(rows)[:classes, dimension + 1].astype(np.float64).clip(0)
+    shares = in_order(rows)[:classes, dimension + 1].astype(np.float64).clip(0)
     samples = int(rows.counts[0])
     exact = shares * (samples / max(float(shares.sum()), 1e-12))
     counts = np.floor(exact).astype(np.int64)

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.errors import Malformed
-from repshare.sharing.parts import BESIDE
+from repshare.sharing.parts import BESIDE, check_total, find_misfit, in_order
 from repshare.sharing.representations import Floats, Integers, Release, Representations, Teacher, nothing
 
 LOSS = "discriminant"  # in the name of a space whose clients share sums
@@ -86,16 +85,9 @@ def as_release(sums: Sum, round: int, space: str, *, variance: float = 0.0, nois
 
 def find_fault(rows: Representations, classes: int, dimension: int) -> str | None:
     """Return what keeps these rows from being sums, or a mean of several clients' sums, or None."""
-    labels, vectors, counts = rows.labels, rows.vectors, rows.counts
-    if vectors.shape[1] != dimension + BESIDE:
-        return f"vectors of {vectors.shape[1] - BESIDE} numbers; the space's have {dimension}"
-    if not len(labels):
-        return None
-    if sorted(labels.tolist()) != list(range(classes + 1)):
-        return f"rows {sorted(labels.tolist())[:12]}, not one for each of {classes} classes and one for the noise"
-    if not np.isfinite(vectors).all() or counts.min() < 1 or counts.min() != counts.max():
-        return "numbers that are not finite, or rows that count different clients"
-    ordered = vectors[np.argsort(labels)]
+    if (fault := find_misfit(rows, classes, dimension, "the noise", "clients")) or not len(rows.labels):
+        return fault
+    ordered = in_order(rows)
     if (longest := float(np.linalg.norm(ordered[:classes], axis=1).max())) > MOST_SAMPLES:
         return f"a sum of length {longest:.4g}; a client has at most {MOST_SAMPLES:,.0f} samples"
     if not 0 <= (variance := float(ordered[classes, dimension])) <= MOST_VARIANCE:
@@ -109,7 +101,7 @@ def count_classes(rows: Representations, classes: int, dimension: int) -> list[i
     """Return how many samples of each class sums are of, as far as noise lets it be known."""
     if len(rows.labels) != classes + 1:
         return [0] * classes
-    told = rows.vectors[np.argsort(rows.labels)][:classes, dimension].astype(np.float64) * int(rows.counts[0])
+    told = in_order(rows)[:classes, dimension].astype(np.float64) * int(rows.counts[0])
     return [max(0, round(float(count))) for count in told / scales(dimension)[1]]
 
 
@@ -123,14 +115,11 @@ def read_variance(release: Release) -> float:
 
 def read_sums(teacher: Teacher, classes: int, dimension: int, space: str) -> Sums | None:
     """Return all clients' sums, or None if no client has shared any. Raises Malformed otherwise."""
-    if teacher.space not in (None, space):
-        raise Malformed(f"the teacher is of the space {teacher.space}, this client's is {space}")
-    if fault := find_fault(teacher.means, classes, dimension):
-        raise Malformed(f"the teacher has {fault}")
+    check_total(teacher, space, find_fault(teacher.means, classes, dimension))
     if not len(teacher.means.labels):
         return None
     clients = int(teacher.means.counts[0])
-    rows = teacher.means.vectors[np.argsort(teacher.means.labels)].astype(np.float64) * clients
+    rows = in_order(teacher.means).astype(np.float64) * clients
     variance = float(rows[classes, dimension])
     _, constant = scales(dimension)
     return Sums(rows[:classes, :dimension], rows[:classes, dimension] / constant, variance, clients)

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple, get_args
 from repshare.board import Wants
 from repshare.config import Precision
 from repshare.errors import Malformed
+from repshare.sharing.task import MOST_OBSERVATIONS, MOST_ROUNDS
 
 Fields = dict[str, Any]  # of one message: whole numbers, numbers, words, lists of words, bytes
 
-MOST_OBSERVATIONS = 1000  # of a class, in one teacher
 MOST_PEERS, MOST_LETTERS = 200, 100  # peers in one answer, and letters of a name
-MOST_ROUNDS, MOST_SEED = 2**31 - 1, 2**63 - 1
+MOST_SEED = 2**63 - 1
 PRECISIONS = get_args(Precision)
 
 
