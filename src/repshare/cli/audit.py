@@ -12,10 +12,10 @@ from rich.table import Table
 from repshare.audit.grid import Grid
 from repshare.cli.interrupts import interruptible
 from repshare.cli.learning import load
-from repshare.cli.parsing import Json
+from repshare.cli.parsing import Json, print_json
 from repshare.config import Setting
 from repshare.errors import ConfigError
-from repshare.results.terminal import make_table, print_json, say
+from repshare.results.terminal import make_table, say
 
 
 def audit(

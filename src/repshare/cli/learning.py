@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from repshare.cli.interrupts import interruptible
-from repshare.cli.parsing import Json
+from repshare.cli.parsing import Json, print_json
 from repshare.cli.privacy import policy_warnings
 from repshare.config import METHODS, Setting
 from repshare.errors import ConfigError, DataError
@@ -101,7 +101,7 @@ def compare(
     title, using = findings.name_setting(described["setting"]), {each.name for each in chosen if each.uses_public}
     if output.json:
         results = {row.pop("method"): row for row in result.rows}
-        terminal.print_json({"methods": results, "config": described})
+        print_json({"methods": results, "config": described})
     else:
         titles = {method.name: method.title for method in chosen}
         used = describe_public(public, setting.dataset) if using and public else ""

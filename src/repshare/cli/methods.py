@@ -4,11 +4,10 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from repshare.cli.parsing import Json, width
+from repshare.cli.parsing import Json, print_json, width
 from repshare.config import Setting
 from repshare.fields import field_helps
 from repshare.imports import check_installed
-from repshare.results.terminal import print_json
 
 if TYPE_CHECKING:
     from repshare.methods import Method

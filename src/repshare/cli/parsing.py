@@ -7,6 +7,7 @@ or in `Annotated[kind, description]`.
 import argparse
 import difflib
 import inspect
+import json
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
@@ -23,6 +24,11 @@ METAVARS = {int: "N", float: "NUMBER", str: "TEXT"}
 HELP = ("-h", "--help")
 REQUIRED = inspect.Parameter.empty
 Json = Annotated[bool, "Print one JSON document on standard output, and nothing else there."]
+
+
+def print_json(document: Any) -> None:
+    """Print one document on standard output."""
+    print(json.dumps(document, indent=2))
 
 
 class Option(NamedTuple):

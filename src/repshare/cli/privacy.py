@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from repshare.cli.parsing import Json
+from repshare.cli.parsing import Json, print_json
 from repshare.config import Policy, Setting
 from repshare.errors import ConfigError
-from repshare.results.terminal import make_table, print_json, say
+from repshare.results.terminal import make_table, say
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 RANGE = 30.0  # the figure goes from this many times less to this many times more than ε

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 
 from repshare.cli.learning import load, show_progress
-from repshare.cli.parsing import Json
+from repshare.cli.parsing import Json, print_json
 from repshare.config import Compute, Setting
 from repshare.errors import ConfigError
 from repshare.results import terminal
@@ -111,7 +111,7 @@ def reproduce(
         lines = [line for line in held if line.get("seed", 0) < seeds]
         files = experiment.show(lines, folder.path, setting)
     if json:
-        terminal.print_json({"experiment": what, "setting": experiment.describe(setting)["setting"], "lines": lines})
+        print_json({"experiment": what, "setting": experiment.describe(setting)["setting"], "lines": lines})
     for file in files:
         if file.suffix == ".md" and not json:
             console.print(file.read_text("utf-8"), highlight=False, markup=False)

@@ -1,6 +1,5 @@
 """Output on the terminal: progress, tables, and the same tables as Markdown."""
 
-import json
 import math
 import statistics
 from collections import Counter
@@ -36,11 +35,6 @@ def progress(console: Console, unit: str = "rounds") -> Progress:
 def say(console: Console, text: str, style: str = "") -> None:
     """Print a line on the terminal, as it is."""
     console.print(visible(text), style=style, highlight=False, markup=False, soft_wrap=True)
-
-
-def print_json(document: Any) -> None:
-    """Print one document on standard output."""
-    print(json.dumps(document, indent=2))
 
 
 def make_table(heads: str, rows: Iterable[Sequence[str]] = (), title: str = "", caption: str = "") -> Table:

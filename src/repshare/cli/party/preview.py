@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from repshare.cli.parsing import print_json
 from repshare.cli.privacy import policy_warnings
 from repshare.results import terminal
 from repshare.results.terminal import say
@@ -21,7 +22,7 @@ def show_preview(
 
     shown = {**preview(client, masked=masked), "also": list(also)}
     if as_json:
-        terminal.print_json(shown)
+        print_json(shown)
         return
     title = "what enters the sum in a round" if masked else "what leaves in a round"
     heads, rows = "class|samples here|class mean|observations, each", list[Sequence[str]](_rows(shown["classes"]))

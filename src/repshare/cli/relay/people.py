@@ -6,13 +6,12 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from repshare.cli.parsing import Json
+from repshare.cli.parsing import Json, print_json
 from repshare.cli.relay.database import DatabaseOptions, Stored
 from repshare.cli.relay.remote import RemoteOptions
 from repshare.errors import ConfigError
 from repshare.files import write_atomically
 from repshare.relay.auth import REMEMBERED_SECONDS, Grant
-from repshare.results.terminal import print_json
 
 UNTIL_NOTICED_SECONDS = 2 * REMEMBERED_SECONDS  # that a token has ended: with it, it could publish again before
 

@@ -8,13 +8,12 @@ from json import loads as parse_json
 from pathlib import Path
 from typing import Annotated, Any
 
-from repshare.cli.parsing import Json
+from repshare.cli.parsing import Json, print_json
 from repshare.cli.relay.database import DatabaseOptions, Stored
 from repshare.config import CommonLoss
 from repshare.errors import ConfigError
 from repshare.files import explain_errors, write_atomically
 from repshare.relay.tasks import make_task
-from repshare.results.terminal import print_json
 from repshare.sharing.task import describe_fields
 
 
