@@ -56,7 +56,7 @@ class CommonClassifier(NamedTuple):
         Args:
             inputs: A batch of inputs, a tensor or an array, as the clients train with.
         """
-        return as_probabilities(self.scores(inputs))
+        return as_probabilities(self.scores(inputs), self.common.loss)
 
 
 def encode_classifier(learner: CommonLearner, round: int) -> bytes:

@@ -140,7 +140,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         Args:
             X: Rows of numbers (n, k).
         """
-        return np.asarray(as_probabilities(self._scores(X)))
+        return np.asarray(as_probabilities(self._scores(X), "squared"))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class of each sample (n,).

@@ -98,7 +98,7 @@ class Learned:
                 f"{self.folder} has a network beside a common classifier: the last version that reads it is 055caf8"
             )
         if self.has_classifier:
-            return as_probabilities(self._scores(samples)).double()
+            return as_probabilities(self._scores(samples), self.classifier.common.loss).double()
         return self._logits(samples).double().softmax(dim=1)
 
     def _scores(self, samples: Samples) -> Tensor:

@@ -248,9 +248,12 @@ def _within_bounds(alpha: Array) -> Array:
     return alpha.clip(-MOST_WEIGHT, MOST_WEIGHT)
 
 
-def as_probabilities(scores: Values) -> Values:
-    """Return rough probabilities (n, C): scores, cut off below 0, that add up to 1."""
+def as_probabilities(scores: Values, loss: str) -> Values:
+    """Return probabilities (n, C). With squared loss they are rough: scores, cut off below 0, that add up to 1."""
     given: Any = scores
+    if loss == "discriminant":  # logarithms of probabilities, but for a constant
+        logarithms: Values = given.softmax(1)
+        return logarithms
     positive = given.clip(1e-6, None)
     shares: Values = positive / positive.sum(axis=1, keepdims=True)
     return shares

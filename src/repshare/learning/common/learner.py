@@ -123,7 +123,7 @@ class CommonLearner(Learner):
     def _begin(self, vectors: Tensor, labels: Tensor, *, alone: bool) -> Dual | Discriminant:
         """Return what learns from these samples."""
         classes = self.network.classes
-        if self.common.loss == "discriminant" and not alone:
+        if self.common.loss == "discriminant":
             return Discriminant(vectors, labels, classes, personal=not self.policy.common_only)
         return Dual(vectors, labels, classes, shrinkage=self.common.shrinkage, alone=alone)
 
@@ -183,8 +183,8 @@ class CommonLearner(Learner):
         return self.classifier()(self.embed_once(samples)).cpu()
 
     def as_probabilities(self, scores: Tensor) -> Tensor:
-        """Return rough probabilities (n, C)."""
-        return as_probabilities(scores)
+        """Return probabilities (n, C). With squared loss they are rough."""
+        return as_probabilities(scores, self.common.loss)
 
     def look(self, samples: Samples) -> View:
         """Return these samples' vectors in the space, and the current classifier."""
