@@ -45,7 +45,7 @@ def mean_counts(url):
 
 def test_a_relay_that_would_take_single_samples_is_given_none(tmp_path, party, capsys):
     """The attack as it was: the relay says that averages of one sample will do."""
-    main(["relay", "tasks", "create", "open", "--classes", "10", "--dimension", "84", "--min-count", "1"])
+    main(["relay", "tasks", "create", "open", "--classes", "10", "--dimension", "84", "--minimum-count", "1"])
     relay = RelayProcess(tmp_path, "--insecure")
     join = ["join", relay.url, "--task", "open", "--rounds", 1, "--name", "one", "--m-up", 0]
     try:

@@ -128,7 +128,7 @@ def test_simulated_noise_is_the_same_for_clients_that_rested_on_disk(splits, adj
 
 def test_a_relay_refuses_single_samples_unless_told_otherwise(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for task, options in (("usual", []), ("open", ["--min-count", "1"])):
+    for task, options in (("usual", []), ("open", ["--minimum-count", "1"])):
         main(["relay", "tasks", "create", task, "--classes", "10", "--dimension", "84", *options])
     relay = RelayProcess(tmp_path, "--insecure")
     single = wire.encode_release(Release(1, nothing(84), stack([(torch.zeros(84).numpy(), 3, 1)], 84)))

@@ -45,7 +45,7 @@ def fuzz_messages(folder, *, bodies, seed=0):
 
 def attack(folder, kinds, bodies, seed):
     """Send so many messages of these kinds, over some connections at once."""
-    create_task(folder, "digits", "--classes", CLASSES, "--dimension", DIMENSION, "--min-count", 1)
+    create_task(folder, "digits", "--classes", CLASSES, "--dimension", DIMENSION, "--minimum-count", 1)
     tokens = {name: invite(folder, name, "--task", "digits") for name in ("alice", "bob")}
     tokens["admin"] = invite(folder, "admin", "--role", "admin")
     rng = random.Random(seed)

@@ -16,7 +16,19 @@ from repshare.sharing.representations import Release, Representations
 from repshare.sharing.wire import decode_teacher, encode_release
 
 CLASSES, DIMENSION = 10, 8
-TASK = ("--insecure", "--rate", 0, "--task", "digits", "--classes", CLASSES, "--dimension", DIMENSION, "--min-count", 1)
+TASK = (
+    "--insecure",
+    "--rate",
+    0,
+    "--task",
+    "digits",
+    "--classes",
+    CLASSES,
+    "--dimension",
+    DIMENSION,
+    "--minimum-count",
+    1,
+)
 PATIENCE_SECONDS = 60
 
 

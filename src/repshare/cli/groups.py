@@ -45,9 +45,9 @@ LAYOUTS: dict[str, Layout] = {
         "RS (averages of features)": "class-sizes dimension n-avg m-up figure",
         "CS (a common space): what to try it on": "dataset samples space",
     },
-    "privacy audit": {COMMON: "method dataset epsilons class-sizes n-avgs trials broken output json"},
+    "privacy audit": {COMMON: "method dataset epsilons class-sizes n-avgs releases trials broken output json"},
     "relay serve": {
-        COMMON: "host port db certificate key insecure task classes dimension max-age",
+        COMMON: "host port db certificate key insecure task classes dimension minimum-count max-age",
         "access": "client-ca behind-proxy public-page public-metrics",
         "limits": "rate max-bytes connections body-seconds head-seconds read-seconds away-seconds",
         "logs": "audit-log",
