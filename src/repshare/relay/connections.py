@@ -146,6 +146,7 @@ class GuardedConnection(asyncio.Protocol):
             self._service.log("connection closed", address=one._address, reason=reason)
             self._loop.call_soon(one._transport.abort)  # not in the midst of a write
             if reason == UNREAD:
+                one._stop("read")
                 self._service.metrics.abandoned.inc()
 
     def _expect_reading(self, before: float = math.inf) -> None:
@@ -154,6 +155,7 @@ class GuardedConnection(asyncio.Protocol):
         if left < before:
             self._start("read", self._service.options.read_seconds, partial(self._expect_reading, left))
         else:
+            self._service.unread.remove(self)
             self._drop([self], UNREAD)
 
     def _start(self, timer: str, seconds: float, then: Callable[[], None]) -> None:
