@@ -16,7 +16,7 @@ from repshare.relay.options import RelayOptions
 from repshare.sharing.task import Task
 from repshare.sharing.wire import decode_teacher
 from repshare.stores import open_database
-from support.relays import DIGITS, create_task, invite, release, repshare, start_open_relay, start_relay
+from support.relays import create_task, invite, release, repshare, start_open_relay, start_relay
 
 VALUES = {
     "classes": 10, "dimension": 8, "norm_bound": 4 * 8**0.5, "minimum_count": 2, "weighted": True,
@@ -398,8 +398,7 @@ def test_an_open_relay_asks_for_no_token_but_must_be_told_who_asks(open_relay):
 
 
 def test_releases_that_are_too_old_go_and_are_news(tmp_path):
-    create_task(tmp_path, "digits", *DIGITS, "--max-age", 2)
-    with start_relay(tmp_path, "--insecure") as relay:
+    with start_open_relay(tmp_path, "--max-age", 2) as relay:
         relay.publish("alice", release())
         version = relay.publish("bob", release()).json()["version"]
         waiting = relay.ask("GET", "/v1/tasks/digits/news", params={"since": version, "wait": 20})

@@ -10,9 +10,7 @@ import yaml
 from repshare.cli.main import COMMANDS, CommandGroup
 from repshare.cli.parsing import Parser
 from repshare.cli.relay.database import AUDIT_VARIABLE, VARIABLE
-from repshare.relay.app import make_app
-from repshare.relay.options import RelayOptions
-from repshare.stores import MemoryDatabase
+from repshare.relay.app import ENDPOINTS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 IMAGE = (DEPLOY / "Containerfile").read_text()
@@ -74,10 +72,10 @@ def test_ports_paths_and_variables_fit_together():
 
 
 def test_probes_ask_what_the_relay_answers():
-    app = make_app(MemoryDatabase(), RelayOptions())
+    answered = {each.path for each in ENDPOINTS if each.method == "GET"}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         asked = CONTAINER[probe]["httpGet"]
-        app._find({"path": asked["path"], "method": "GET"})
+        assert asked["path"] in answered
         assert (asked["port"], asked["scheme"]) == (CONTAINER["ports"][0]["name"], "HTTPS")
 
 

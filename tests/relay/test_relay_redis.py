@@ -8,7 +8,7 @@ from repshare.stores import open_database
 from support.damage import garble
 from support.processes import eventually
 from support.redis_servers import Redis
-from support.relays import DIGITS, create_task, release, repshare, start_relay
+from support.relays import DIGITS, release, repshare, start_relay
 from support.warm import run_warm
 
 OPEN = ("--insecure", "--task", "digits", *DIGITS)
@@ -72,8 +72,7 @@ def test_a_redis_that_keeps_what_it_is_given_is_not_warned_of(tmp_path, start_re
 
 
 def test_a_registry_that_vanishes_under_a_running_relay_deletes_nothing(tmp_path, redis_url):
-    create_task(tmp_path, "digits", *DIGITS, "--max-age", 3600, "--db", redis_url)
-    with start_relay(tmp_path, "--db", redis_url, "--insecure") as relay:
+    with start_relay(tmp_path, "--db", redis_url, *OPEN, "--max-age", 3600) as relay:
         assert relay.publish("alice", release()).status_code == 200
         with redis.Redis.from_url(redis_url) as connection:
             kept = connection.dump("repshare:{tasks}")

@@ -296,8 +296,9 @@ def test_dripping_bytes_does_not_keep_a_connection_open(tmp_path):
                 connection.sendall(before)
                 begun = time.monotonic()
                 with pytest.raises(OSError):
+                    connection.sendall(b"GET /")
                     for _ in range(100):
-                        connection.sendall(b"G" if _ == 0 else b"a")
+                        connection.sendall(b"a")
                         time.sleep(0.1)
                 assert time.monotonic() - begun < 9
 
