@@ -128,6 +128,8 @@ class RelayApp:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if self._service.versions.stopped:  # a stop is near: no more requests over this connection
+                    message["headers"] = [*message["headers"], (b"connection", b"close")]
             elif connection:
                 connection.sending = len(message.get("body", b""))
             await send(message)

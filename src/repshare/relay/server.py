@@ -1,5 +1,6 @@
 """The process that serves a relay: listening, TLS, time limits for connections, and a shutdown that loses nothing."""
 
+import asyncio
 import logging
 import signal
 import socket
@@ -22,6 +23,7 @@ from repshare.relay.service import Service
 from repshare.stores import Database
 
 IDLE_SECONDS = 75  # between requests; proxies keep connections open for about a minute
+LAST_SECONDS = 0.5  # at a stop, for requests that are on their way over connections that look idle
 STOP_SECONDS = 40  # for requests under way; longer than a body may take
 BACKLOG = 2048
 MOST_FILES = 65_536
@@ -53,24 +55,30 @@ def serve(database: Database, options: RelayOptions, address: Address, audit: Au
     )
     with explain_errors("the certificate or its key cannot be used"):
         config.load()
-    url = _url(address, listener)
-    logs.log_event("listening", url=url)
-    print(f"repshare relay at {url} (its API: {url}/openapi.json). Ctrl-C stops it.", flush=True)
-    RelayServer(config, app.state.service).run(sockets=[listener])
+    RelayServer(config, app.state.service, _url(address, listener)).run(sockets=[listener])
     logs.log_event("stopped")
 
 
 class RelayServer(uvicorn.Server):
-    """uvicorn's, which on its way out answers first the requests that wait for a change."""
+    """uvicorn's, which says where it listens, and on its way out answers what waits or is on its way."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, url: str) -> None:
         super().__init__(config)
-        self._service = service
+        self._service, self._url = service, url
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin, and say so: from now on a signal stops it well."""
+        await super().startup(sockets)
+        logs.log_event("listening", url=self._url)
+        print(f"repshare relay at {self._url} (its API: {self._url}/openapi.json). Ctrl-C stops it.", flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish what is under way."""
         logs.log_event("stopping")
-        self._service.versions.stop()
+        self._service.versions.stop()  # answers say from now on that the connection ends with them
+        for listener in (*(sockets or ()), *self.servers):
+            listener.close()
+        await asyncio.sleep(LAST_SECONDS)
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
