@@ -164,5 +164,5 @@ def _read_shares(total: Sums, own: Array | None) -> Array:
     if own is None:
         return told
     noise = len(counts) * total.variance / constant**2
-    trust = noise / (noise + counts.sum() ** 2 + LEAST)
-    return told + trust * (own - told)
+    trust = float(noise / (noise + counts.sum() ** 2 + LEAST))
+    return (1 - trust) * told + trust * own
