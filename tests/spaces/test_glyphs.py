@@ -114,6 +114,9 @@ def test_a_short_space_for_any_images_is_chosen_by_its_length_alone(shape, count
     assert space.dimension == count
     assert space.components_of == ("glyphs" if shape[0] == 1 else "photographs")
     assert Common(space).unusual(-2, 2, images=True) == {}
+    plain = choose(("patches", f"components={count}", "filters=24"), torch.zeros(1, *shape), 0)
+    assert plain.dimension == count
+    assert {*Common(plain).unusual(-2, 2, images=True)} <= {"filters"}
 
 
 def test_few_components_of_glyphs_tell_digits_apart_better_than_those_of_photographs(digits):

@@ -27,7 +27,6 @@ _WITH_PYTORCH = {"Patches": "patches", "Backbone": "backbone", "hash_weights": "
 GIVEN = ("shape", "low", "high", "module", "sha256")  # fields that follow from the data or the module
 SMALLEST = 6  # pixels along an edge: anything smaller is a table
 SMALL = 16  # pixels: below, images are too small for the larger filters
-SHORT_PHOTOGRAPHS = {"filters": 32, "deep": 192, "fourier": 0}  # instead, where components of them are asked for
 BOUND = 4.0  # standard deviations: columns that were normalised before
 
 
@@ -73,7 +72,7 @@ def choose(words: Sequence[str], example: Any, seed: int) -> Space:
         usual = {"shape": shape, **_usual(*shape)}
     wanted = parse_options(name, _kind(name), options, GIVEN)
     if wanted.get("components"):
-        usual |= {"components_of": "glyphs"} if shape[0] == 1 else SHORT_PHOTOGRAPHS if "deep" in usual else {}
+        usual |= _shorten(*shape, plain="filters" in wanted)
     return _kind(name)(**{**usual, "seed": seed, **wanted})  # type: ignore[no-any-return]
 
 
@@ -122,3 +121,11 @@ def _usual(channels: int, height: int, width: int) -> dict[str, Any]:
         return {}
     photographs = {"sizes": (5, 8), "filters": 112, "threshold": 0.5, "epsilon": 0.16, "whiten": True}
     return {**photographs, "deep": 384, "mirror": True, "fourier": 16384, "width": 0.8}
+
+
+def _shorten(channels: int, height: int, width: int, *, plain: bool) -> dict[str, Any]:
+    """Return what differs where few components are asked for. Plain: the task says how many filters there are."""
+    is_small = min(height, width) < SMALL
+    if channels == 1:
+        return {"components_of": "glyphs", "deep": 0 if plain or is_small else 128}
+    return {} if is_small else {"filters": 32, "deep": 192, "fourier": 0}

@@ -98,8 +98,9 @@ class Common(NamedTuple):
     def unusual(self, least: float, largest: float, *, images: bool) -> dict[str, tuple[Any, Any]]:
         """Return what differs from the package's own choice for such inputs: the agreed value, and the usual one.
 
-        A vector may be shorter than usual. Bounds of a table are usual where all columns have one pair that the
-        client's inputs are in. A backbone is the client's own, and identified by a hash.
+        A vector may be shorter than usual, and be made without a second layer then. Bounds of a table are usual where
+        all columns have one pair that the client's inputs are in. A backbone is the client's own, and identified by a
+        hash.
 
         Args:
             least: The least of the client's inputs.
@@ -116,8 +117,9 @@ class Common(NamedTuple):
         if images and space.name == "fourier":
             return {"space": ("fourier", "patches")}
         differ = {key: (told.get(key), usual.get(key)) for key in {**usual, **told} if told.get(key) != usual.get(key)}
-        for shorter in ("components", "components_of"):
-            differ.pop(shorter, None)
+        if told.get("components"):
+            for name in ("components", "components_of", *(() if told["deep"] else ("deep",))):
+                differ.pop(name, None)
         if told.get("features", 0) <= usual.get("features", 0):
             differ.pop("features", None)
         if "low" in told and len({*zip(told["low"], told["high"], strict=True)}) == 1:
