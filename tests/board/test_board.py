@@ -1,5 +1,4 @@
 import random
-import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repshare.board import Board, Wants, longest_release, robust
+from repshare.board import board as module
 from repshare.board.robust import SAMPLED
 from repshare.board.totals import read_totals
-from repshare.errors import ConfigError, Malformed, Outdated, Refused, RepshareError
+from repshare.errors import ConfigError, Outdated, Refused
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack
 from repshare.sharing.task import MOST_OBSERVATIONS, MOST_ROUNDS, Task
@@ -386,22 +386,6 @@ def crowd(store, clock, classes=20, clients=40):
     return many
 
 
-def test_clients_are_forgotten_together_as_they_are_one_by_one():
-    together, apart = crowd(MemoryStore(), Clock()), crowd(MemoryStore(), Clock())
-    gone = []
-    while some := together.expire(7):
-        assert len(some) <= 7
-        gone += some
-    assert gone == [f"client {number}" for number in range(40) if number % 4]
-    for client in gone:
-        apart.withdraw(client)
-    kept = [dict(each.store.items()) for each in (together, apart)]
-    for items in kept:
-        del items["head"], items["time"]  # which differ in where the queue begins, and in when somebody last looked
-    assert kept[0] == kept[1]
-    assert together.version() == apart.version()
-
-
 class Counting(MemoryStore):
     """A store that counts how often each transaction asks it for something."""
 
@@ -433,10 +417,10 @@ def test_a_store_far_away_is_asked_as_often_however_much_is_wanted(classes):
     store = Counting()
     many = crowd(store, Clock(), classes)
     store.asked.clear()
-    many.teach_all([(f"client {number}", Wants(1, number)) for number in range(10)])
+    many.teach("client 1", Wants(1, 1))
     assert store.asked == [2, 2]  # for observations; for robust means
     store.asked.clear()
-    assert len(many.expire()) == 10
+    assert len(many.expire()) == 30
     assert max(store.asked) <= 6
 
 
@@ -445,8 +429,6 @@ def test_releases_grow_too_old_also_while_others_publish(redis_url):
     store = database.store("digits")
     store.transact(lambda state: state.set(crowd(MemoryStore(), clock, clients=16).store.items()))
     busy = Board(Task(20, 2, aggregation="median", max_age=80.0), store, clock)
-    assert busy.expire() == []  # it has just begun: what passed before, nobody has counted
-    clock.now += 20.0
     done = threading.Event()
 
     def publish():
@@ -473,66 +455,67 @@ def test_an_age_beyond_all_reason_forgets_nothing():
     assert aging.expire() == []
 
 
-def queue(board):
-    return [key for key in board.store.items() if key.startswith("queue/")]
-
-
-def test_publishing_and_withdrawing_over_and_over_leaves_no_queue_behind():
+def test_only_so_many_clients_are_looked_at_in_one_turn_and_all_of_them_in_a_few(monkeypatch):
+    monkeypatch.setattr(module, "LOOKED_AT", 10)
     clock = Clock()
-    aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
-    aging.accept("first", body([row(1, 0)]))
-    aging.withdraw("first")
-    empty = aging.store.items()
-    for round in range(1, 200):
-        clock.now += 0.01
-        for client in ("a", "b"):
-            aging.accept(client, body([row(1, 0)], round=round))
-        assert len(queue(aging)) == 2
-        for client in ("a", "b"):
-            aging.withdraw(client)
-    assert queue(aging) == []
-    assert {key: value for key, value in aging.store.items().items() if key not in ("head", "time")} == {
-        key: value for key, value in empty.items() if key not in ("head", "time")
-    }
+    many = crowd(MemoryStore(), clock)
+    silent = {f"client {number}" for number in range(40) if number % 4}
+    turns = [many.expire() for _ in range(4)]
+    assert max(map(len, turns)) <= 10
+    assert {name for some in turns for name in some} == silent
+    clock.now += 200.0
+    assert len(many.expire()) == 10
 
 
-def test_a_client_is_in_the_queue_once_however_often_it_publishes():
+def test_a_release_that_is_renewed_while_others_are_forgotten_stays():
     clock = Clock()
-    aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
-    for round in range(1, 300):
-        clock.now += 15.0
-        for client in "abc":
-            aging.accept(client, body([row(1, 0)], round=round))
-        assert len(queue(aging)) == 3
-        aging.expire()
-    assert aging.status().clients == 3
-    clock.now += 100.0
-    assert sorted(aging.expire()) == ["a", "b", "c"]
-    assert queue(aging) == []
-
-
-def test_a_clock_that_goes_back_stops_nothing_and_makes_nobody_older():
-    clock = Clock()
-    clock.now = 365 * 86400.0
-    aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
-    aging.accept("early", body([row(1, 0)]))
-    clock.now = 0.0
-    for client in "abcde":
+    store = Interrupted()
+    aging = Board(Task(3, 2, max_age=80.0), store, clock)
+    for client in ("back", "gone"):
         aging.accept(client, body([row(1, 0)]))
-    assert aging.expire() == []
-    clock.now = 79.0
-    assert aging.expire() == []
-    clock.now = 95.0
-    assert sorted(aging.expire()) == ["a", "b", "c", "d", "e", "early"]
+    clock.now = 100.0
+    store.before_next = lambda: Board(aging.task, store, clock).accept("back", body([row(1, 0)]))
+    assert aging.expire() == ["gone"]
+    assert [member.name for member in aging.status().shown] == ["back"]
 
 
-def test_without_a_max_age_nothing_is_forgotten_and_no_queue_is_kept():
+class Interrupted(MemoryStore):
+    """A store in which something happens before the next change."""
+
+    before_next = None
+
+    def transact(self, work):
+        if before := self.before_next:
+            self.before_next = None
+            before()
+        return super().transact(work)
+
+
+def test_a_clock_that_is_set_delays_or_hastens_by_as_much_as_it_jumps():
+    clock = Clock()
+    clock.now = 1000.0
+    aging = Board(Task(3, 2, max_age=80.0), MemoryStore(), clock)
+    for client in ("ahead", "again", "same"):
+        aging.accept(client, body([row(1, 0)]))
+    clock.now = 0.0  # it was ahead by as much
+    aging.accept("again", body([row(2, 0)], round=2))
+    aging.accept("same", body([row(1, 0)]))
+    clock.now = 89.0
+    assert aging.expire() == []
+    clock.now = 91.0
+    assert sorted(aging.expire()) == ["again", "same"]
+    clock.now = 1089.0
+    assert aging.expire() == []
+    clock.now = 1091.0
+    assert aging.expire() == ["ahead"]
+
+
+def test_without_a_max_age_nothing_is_forgotten():
     clock = Clock()
     kept = Board(TASK, MemoryStore(), clock)
     kept.accept("a", body([row(1, 0)]))
     clock.now = 1e9
     assert kept.expire() == []
-    assert not [key for key in kept.store.items() if key.startswith("queue")]
 
 
 @pytest.mark.parametrize("how", ["median", "trimmed", "geometric"])
@@ -560,8 +543,9 @@ def test_robust_means_follow_replaced_and_withdrawn_releases():
 
 def line(clients, **options):
     """A board whose client n shares the mean n."""
-    many = Board(Task(3, 2, aggregation="median"), **options)
-    many.accept_all([(f"client {number}", body([row(number, 0)])) for number in range(clients)])
+    many = Board(Task(3, 2, norm_bound=2.0 * clients, aggregation="median"), **options)
+    for number in range(clients):
+        many.accept(f"client {number}", body([row(number, 0)]))
     return many
 
 
@@ -661,38 +645,14 @@ def test_what_was_saved_is_loaded_with_everything():
     assert new.teach("a", Wants(1, 3)) == old.teach("a", Wants(1, 3))
 
 
-def test_a_pile_of_releases_gives_what_they_give_one_by_one():
-    pile = [
-        ("a", body([row(1, 0)], [row(1, 0), row(2, 0)], round=1)),
-        ("b", body([row(9, 9, label=7)])),
-        ("b", b"nonsense"),
-        ("b", body([row(4, 3, count=2)], [row(4, 3)], round=1)),
-        ("a", body([row(2, 1, label=1)], [row(2, 1, label=1)], round=2)),
-        ("a", body([row(1, 0)], round=1)),
-        ("b", body([row(4, 3, count=2)], [row(4, 3)], round=1)),
-    ]
-    together, apart = Board(BY_NAME, clock=Clock()), Board(BY_NAME, clock=Clock())
-    outcomes = together.accept_all(pile)
-    for one, outcome in zip(pile, outcomes, strict=True):
-        if isinstance(outcome, RepshareError):
-            with pytest.raises(type(outcome), match=re.escape(str(outcome))):
-                apart.accept(*one)
-        else:
-            assert apart.accept(*one) == outcome
-    assert [type(outcome) for outcome in outcomes] == [int, Refused, Malformed, int, int, Outdated, int]
-    assert together.store.items() == apart.store.items()
-    questions = [("a", Wants(2, 1)), ("b", Wants(1, 2)), ("c", Wants(5, 3, ("a",))), ("a", Wants(2, 4, ()))]
-    assert together.teach_all(questions) == [(apart.version(), apart.teach(*question)) for question in questions]
-
-
 def test_equal_questions_get_one_answer_and_others_their_own():
     shared = board()
     shared.accept("a", body([row(1, 0), row(3, 1, label=1)]))
     shared.accept("b", body([row(4, 3)]))  # so that a alone has class 1
     asked = [("b", "fp32"), ("c", "fp32"), ("c", "fp16"), ("a", "fp16"), ("c", "fp16"), ("b", "fp16")]
-    questions = [(client, Wants(1, seed, precision=precision)) for seed, (client, precision) in enumerate(asked)]
-    answers = [answer for _, answer in shared.teach_all(questions)]
-    assert answers == [shared.teach(*question) for question in questions]
+    answers = [shared.teach(client, Wants(1, seed, precision=p)) for seed, (client, p) in enumerate(asked)]
+    anew = [Board(TASK, shared.store).teach(client, Wants(1, 0, precision=p)) for client, p in asked]
+    assert answers == anew
     assert answers[0] is answers[1]
     assert answers[4] is answers[5]
     assert len({*answers}) == 3

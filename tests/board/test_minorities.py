@@ -72,7 +72,8 @@ class Relay:
         tasks.create("t", Task(2, DIMENSION, aggregation=how))
         self.board, self.liars, self.round = tasks.get("t").board, [f"liar {n}" for n in range(liars)], 1
         self.rows = honest(clients - liars)
-        self.board.accept_all([(f"honest {n}", share(row)) for n, row in enumerate(self.rows)])
+        for n, row in enumerate(self.rows):
+            self.board.accept(f"honest {n}", share(row))
         for liar in self.liars:
             self.lie(liar)
 

@@ -515,7 +515,8 @@ def test_how_many_stand_is_worked_out_once_for_all_who_ask():
     app = make_app(open_database("memory"), RelayOptions(insecure=True, rate=0))
     app.state.service.tasks.create("digits", Task(10, 8))
     board = app.state.service.tasks.get("digits").board
-    board.accept_all([(f"client {number}", release(classes=range(10))) for number in range(500)])
+    for number in range(500):
+        board.accept(f"client {number}", release(classes=range(10)))
 
     async def ask():
         async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as client:

@@ -186,13 +186,13 @@ def test_a_token_ends_when_its_days_are_over(tmp_path):
     access = Access(open_database("memory"), now=lambda: now)
     token, forever = (access.invite(Grant("client", name, "t"), days=days) for name, days in (("a", 2), ("b", None)))
     now += 2 * DAY_SECONDS - 1
-    assert access.find_all([token])[0].name == access.recall(token).name == "a"
+    assert access.find(token).name == access.recall(token).name == "a"
     now += 2
     assert access.recall(token) is None, "also where it was found a moment ago"
-    assert access.find_all([token])[0] is None
-    assert access.find_all([forever])[0].name == "b"
+    assert access.find(token) is None
+    assert access.find(forever).name == "b"
     now -= 10
-    assert access.find_all([token])[0].name == "a", "the clock alone decides"
+    assert access.find(token).name == "a", "the clock alone decides"
     for days in (0, -1, float("nan"), 1e9):
         with pytest.raises(ConfigError):
             access.invite(Grant("client", "c", "t"), days=days)

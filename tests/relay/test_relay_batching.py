@@ -1,59 +1,122 @@
-"""Batches: what waits goes to a thread together, what need not wait is done before that."""
+"""Group commit: what waits for one store shares a transaction, and each work is done whole or not at all."""
 
 import asyncio
-import threading
 
-from repshare.relay.batching import QUICK_BYTES, Batcher
+import numpy as np
+import pytest
 
-
-class Doubler:
-    """Doubles numbers, and notes how."""
-
-    def __init__(self, prepares=True):
-        self.prepares, self.prepared, self.finished, self.done = prepares, [], [], []
-
-    def do(self, numbers):
-        self.done.append(list(numbers))
-        return [2 * number for number in numbers]
-
-    def prepare(self, numbers):
-        if not self.prepares:
-            raise ZeroDivisionError("not now")
-        self.prepared.append((list(numbers), threading.current_thread()))
-
-        def finish():
-            self.finished.append(threading.current_thread())
-            return [2 * number for number in numbers]
-
-        return finish
+from repshare.board import Board
+from repshare.errors import Damaged, Malformed, Outdated, Refused, RepshareError, StoreError
+from repshare.relay.batching import BATCH_BYTES, Batcher
+from repshare.sharing import wire
+from repshare.sharing.representations import Release, nothing, stack
+from repshare.sharing.task import Task
+from repshare.stores import MemoryStore
 
 
-def double(doubler, sizes):
+class Counting(MemoryStore):
+    """Counts transactions."""
+
+    begun = 0
+
+    def transact(self, work):
+        self.begun += 1
+        return super().transact(work)
+
+
+def together(*works, sizes=None):
+    """What becomes of each of these works, a pair of what runs it and itself."""
+
     async def all_of_them():
         batcher = Batcher()
-        waiting = [batcher.do(doubler.do, n, size, doubler.prepare) for n, size in enumerate(sizes)]
-        return await asyncio.wait_for(asyncio.gather(*waiting), 10)
+        waiting = [batcher.do(*each, size) for each, size in zip(works, sizes or [0] * len(works), strict=True)]
+        return await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
 
     return asyncio.run(all_of_them())
 
 
-def test_a_batch_is_prepared_in_the_event_loop_and_finished_by_a_thread():
-    doubler = Doubler()
-    assert double(doubler, [0] * 5) == [0, 2, 4, 6, 8]
-    assert doubler.prepared == [([0, 1, 2, 3, 4], threading.main_thread())]
-    assert threading.main_thread() not in doubler.finished
-    assert doubler.done == []
+def add(key, then=None):
+    def work(state):
+        (before,) = state.get([key])
+        state.set({key: (before or b"") + b"1"})
+        if then:
+            raise then
+        return len(before or b"") + 1
+
+    return work
 
 
-def test_what_cannot_be_prepared_is_done_by_the_thread_whatever_the_error():
-    doubler = Doubler(prepares=False)
-    assert double(doubler, [0] * 3) == [0, 2, 4]
-    assert doubler.done == [[0, 1, 2]]
+def test_works_for_one_store_share_a_transaction_and_see_each_other():
+    store, other = Counting(), Counting()
+    outcomes = together(*[(store.transact, add("n"))] * 5, (other.transact, add("n")), (store.read, lambda state: 7))
+    assert outcomes == [1, 2, 3, 4, 5, 1, 7]
+    assert (store.begun, other.begun) == (1, 1)
 
 
-def test_what_takes_long_is_not_prepared_and_batches_that_are_stay_short():
-    doubler = Doubler()
-    half = QUICK_BYTES // 2
-    assert double(doubler, [half, half, half, QUICK_BYTES + 1]) == [0, 2, 4, 6]
-    assert [numbers for numbers, _ in doubler.prepared] == [[0, 1], [2]]
-    assert doubler.done == [[3]]
+@pytest.mark.parametrize("error", [Refused("no"), Damaged("key", "torn")])
+def test_a_work_that_is_refused_changes_nothing_and_the_others_are_done(error):
+    store = MemoryStore()
+    outcomes = together(*[(store.transact, each) for each in (add("a"), add("a", error), add("b"))])
+    assert outcomes == [1, error, 1]
+    assert store.items() == {"a": b"1", "b": b"1"}
+
+
+@pytest.mark.parametrize("error", [StoreError("disk full"), ZeroDivisionError("a bug")])
+def test_where_the_transaction_fails_everyone_is_told_and_nothing_is_kept(error):
+    store = MemoryStore()
+    assert together((store.transact, add("a")), (store.transact, add("b", error))) == [error] * 2
+    assert store.items() == {}
+
+
+def test_a_batch_takes_no_more_memory_than_it_may():
+    store = Counting()
+    half = BATCH_BYTES // 2
+    assert together(*[(store.transact, add("n"))] * 4, sizes=[half, half, half, BATCH_BYTES + 1]) == [1, 2, 3, 4]
+    assert store.begun == 3
+
+
+def body(rows, round=1):
+    return wire.encode_release(Release(round, stack(rows, 2), stack(rows, 2)))
+
+
+def row(*vector, label=0, count=1):
+    return np.array(vector, float), label, count
+
+
+def test_releases_that_are_accepted_together_give_what_they_give_one_by_one():
+    releases = [
+        ("a", body([row(1, 0)])),
+        ("b", body([row(9, 9, label=7)])),
+        ("b", b"nonsense"),
+        ("b", body([row(4, 3, count=2)])),
+        ("a", body([row(2, 1, label=1)], round=2)),
+        ("a", body([row(1, 0)])),
+        ("b", body([row(4, 3, count=2)])),
+    ]
+    one, other = (Board(Task(3, 2), Counting(), clock=lambda: 0.0) for _ in range(2))
+    outcomes = together(
+        *[(one.store.transact, lambda state, each=each: one.accept_in(state, *each)) for each in releases]
+    )
+    for each, outcome in zip(releases, outcomes, strict=True):
+        if isinstance(outcome, RepshareError):
+            with pytest.raises(type(outcome)):
+                other.accept(*each)
+        else:
+            assert other.accept(*each) == outcome
+    assert [type(outcome) for outcome in outcomes] == [int, Refused, Malformed, int, int, Outdated, int]
+    assert one.store.items() == other.store.items()
+    assert one.store.begun == 1
+
+
+def test_a_full_task_counts_nothing_of_those_it_refuses():
+    full = Board(Task(classes=2, dimension=1, norm_bound=2.0**20), key=b"secret")
+
+    def work(number, count):
+        rows = stack([(np.array([2.0**20]), 0, count)], 1)
+        sent = wire.encode_release(Release(1, rows, nothing(1)))
+        return full.store.transact, lambda state: full.accept_in(state, f"client {number}", sent)
+
+    outcomes = together(*[work(number, count) for number, count in enumerate((600, 600, 5))])
+    assert (outcomes[0], outcomes[2]) == (1, 2)
+    assert "full" in str(outcomes[1])
+    assert not full.find_faults()

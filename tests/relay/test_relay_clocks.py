@@ -1,4 +1,4 @@
-"""Releases and meetings age while a relay runs, whatever the clock on the wall says: real relays under wrong clocks."""
+"""A wall clock that is wrong delays or hastens, and stops nothing: real relays under wrong clocks."""
 
 import json
 import time
@@ -29,66 +29,49 @@ def gone(relay, *names):
     eventually(lambda: not there(relay).keys() & set(names), f"{names} are forgotten")
 
 
-def is_ahead(relay, name):
-    assert there(relay)[name]["published"] > time.time() + YEAR / 2, "the clock was not wrong"
-
-
 @pytest.mark.parametrize("place", ["sqlite", "redis"])
-def test_a_clock_that_was_once_ahead_does_not_stop_releases_from_growing_old(tmp_path, clock, place, request):
+def test_releases_grow_old_also_while_no_relay_runs(tmp_path, place, request):
     where = ("--db", request.getfixturevalue("redis_url")) if place == "redis" else ("--db", "relay.db")
-    clock(YEAR)
     with start_relay(tmp_path, *where, *TASK) as relay:
         relay.publish("early", release())
-        is_ahead(relay, "early")
-    clock(0)
+        assert set(there(relay)) == {"early"}
+    time.sleep(4.6)
     with start_relay(tmp_path, *where, *TASK) as relay:
-        relay.publish("right", release())
-        assert set(there(relay)) == {"early", "right"}
-        gone(relay, "early", "right")
+        relay.publish("fresh", release())
+        gone(relay, "early")
+        assert set(there(relay)) == {"fresh"}
+        gone(relay, "fresh")
 
 
-def test_a_clock_that_is_set_while_a_relay_runs_neither_stops_nor_hastens_anything(tmp_path, clock):
-    with start_relay(tmp_path, *TASK[:-1], 10) as relay:
-        begun = time.monotonic()
+def test_a_clock_that_jumps_ahead_hastens_once_and_one_that_is_set_back_forgets_nobody(tmp_path, clock):
+    with start_relay(tmp_path, *TASK[:-1], 3600) as relay:
         relay.publish("silent", release())
-        round = 1
-        for wrong in (YEAR, 0, -YEAR, YEAR, 0):
-            clock(wrong)
-            relay.publish("busy", release(round := round + 1))
-            time.sleep(1.3)  # a look for old releases or two
-            assert time.monotonic() - begun > 10 or set(there(relay)) == {"silent", "busy"}
-        assert there(relay)["busy"]["published"] < time.time() + YEAR / 2
-        gone(relay, "silent", "busy")
-        assert time.monotonic() - begun > 10
+        clock(-YEAR)
+        relay.publish("busy", release())
+        time.sleep(2.5)  # two looks for old releases
+        assert set(there(relay)) == {"silent", "busy"}
+        assert there(relay)["busy"]["published"] < time.time() - YEAR / 2, "the clock was not wrong"
+        clock(0)
+        gone(relay, "busy")
+        assert set(there(relay)) == {"silent"}
+        relay.publish("busy", release())
+        time.sleep(1.5)
+        assert set(there(relay)) == {"silent", "busy"}
 
 
-def test_a_clock_that_is_wrong_after_a_restart_forgets_nobody_early(tmp_path, clock):
-    task = (*TASK[:-1], 3600)
-    with start_relay(tmp_path, *task) as relay:
-        relay.publish("alice", release())
-    for wrong in (YEAR, -YEAR):
-        clock(wrong)
-        with start_relay(tmp_path, *task) as relay:
-            time.sleep(2.5)
-            assert set(there(relay)) == {"alice"}
-
-
-def test_the_time_that_relays_ran_adds_up(tmp_path, clock):
-    """Killed and started again, a relay goes on counting where it was."""
-    lives = 0
+def test_a_release_of_a_day_to_come_is_replaced_and_dated_anew(tmp_path, clock):
+    clock(YEAR)
     with start_relay(tmp_path, *TASK) as relay:
-        relay.publish("alice", release())
-    while lives < 20:
-        with start_relay(tmp_path, *TASK) as relay:
-            if not there(relay):
-                break
-            time.sleep(2.6)
-            relay.stop()
-        lives += 1
-    assert 1 <= lives < 20
+        for name in ("new", "same"):
+            relay.publish(name, release())
+        assert there(relay)["new"]["published"] > time.time() + YEAR / 2, "the clock was not wrong"
+        clock(0)
+        relay.publish("new", release(2))
+        relay.publish("same", release())
+        gone(relay, "new", "same")
 
 
-def test_a_step_of_a_meeting_ends_in_time_though_the_clock_is_set_back(tmp_path, clock):
+def test_a_step_of_a_meeting_ends_though_the_clock_is_set(tmp_path, clock):
     members = {"members": ["alice", "bob"]}
 
     def number(relay):
@@ -102,12 +85,11 @@ def test_a_step_of_a_meeting_ends_in_time_though_the_clock_is_set_back(tmp_path,
         assert number(relay) == 1
         clock(0)
         eventually(lambda: number(relay) == 2, "the first meeting is over")
-        clock(YEAR)
         asked = {**members, "patience": 500}
         relay.ask("PUT", "/v1/tasks/digits/meetings/2/0/clients/alice", params=asked, content=b"hello")
-        for wrong in (2 * YEAR, 0):
+        for wrong in (400, -400, 0):
             clock(wrong)
-            assert number(relay) == 2, "nor is it over early"
+            assert number(relay) == 2, "nor is it over early by clocks that differ by less than its patience"
 
 
 def test_a_client_that_was_seen_by_a_clock_ahead_is_not_online_for_ever(tmp_path, clock):

@@ -154,7 +154,7 @@ def test_groups_that_meet_no_more_make_room_for_others(monkeypatch):
         put(place, "alice", members=("alice", "e"))
     clock.now += meetings.IDLE_SECONDS + 1
     put(place, "alice", members=("alice", "e"))
-    assert len(place.store.items()) == 6, "the list, a number, the time, and three keys of the one group that is left"
+    assert len(place.store.items()) == 5, "the list, a number, and three keys of the one group that is left"
     assert MOST_GROUPS > 3
 
 

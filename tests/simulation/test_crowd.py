@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from repshare import Board
-from repshare.board import Wants
 from repshare.config import Setting
 from repshare.errors import ConfigError, Refused
 from repshare.learning.common import reading
@@ -55,7 +53,6 @@ def test_it_does_not_matter_how_many_are_handled_at_once(splits, inline, monkeyp
     """In RS, each client gets an answer of its own."""
     run = make_run(method, 0, replace(CROWD, rounds=3))
     expected = bits(run, splits, inline)
-    monkeypatch.setattr(rounds, "AT_ONCE", size)
     monkeypatch.setattr(rounds, "PLAYED_AT_ONCE", 3 * size)
     assert bits(run, splits, inline) == expected
 
@@ -121,21 +118,6 @@ def test_clients_of_one_total_have_one_classifier(splits, inline):
     learners = [inline._worker.client(index).learner for index in range(24)]
     assert len({id(learner.classifier()) for learner in learners}) == 1
     assert len({id(learner.network) for learner in learners}) == 1
-
-
-def test_a_board_that_takes_releases_together_is_the_one_that_takes_them_one_by_one(splits, inline):
-    simulation = Simulation(make_run("CS", 0, replace(CROWD, clients=20)), splits, inline, None)
-    simulation.play((tuple(range(20)), {}))
-    kept = simulation.server.store.items()
-    bodies = [(key.removeprefix("release/"), body) for key, body in kept.items() if key.startswith("release/")]
-    together, apart = (Board(simulation.server.task, clock=lambda: 1.0) for _ in range(2))
-    together.accept_all(bodies)
-    for name, body in bodies:
-        apart.accept(name, body)
-    assert len(bodies) == 20
-    assert together.store.items() == apart.store.items()
-    questions = [(name, Wants(0, 0, precision="fp16")) for name, _ in bodies]
-    assert [body for _, body in together.teach_all(questions)] == [apart.teach(*each) for each in questions]
 
 
 def test_a_release_that_is_refused_among_many_is_named(splits, inline):

@@ -36,11 +36,6 @@ RUNS = [
     ("Two relays over one SQLite file", faults.share, {"relays": 2, "seconds": 10, "redis": False}),
     ("A relay is stopped (SIGTERM) under load", faults.stop_gracefully, {"stops": 20, "clients": 48, "threads": 6}),
     ("Half of the clients fall silent, in turns", faults.expire, {"turns": 10, "max_age": 1.0, "clients": 40}),
-    (
-        "The same, while the relay's clock jumps by up to a year",
-        faults.expire_by_wrong_clocks,
-        {"turns": 20, "max_age": 4.0, "clients": 40},
-    ),
     ("The disk under a relay on SQLite is full, again and again", faults.fill_disk, {"times": 60}),
     ("Bodies that are no release", fuzz, {"bodies": 60_000}),
     (

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 
 from repshare.board import Board
-from repshare.board.buffers import decode_index
+from repshare.board.buffers import decode_slots
 from repshare.board.totals import read_totals
 from repshare.relay.tasks import Tasks
 from repshare.stores import open_database
@@ -32,7 +32,7 @@ def audit(place, name="digits"):
 
 def describe(items, task):
     """What a board keeps, apart from the order and the time at which it came."""
-    size = 4 + 2 * task.classes  # a stamp may follow
+    size = 2 + 2 * task.classes  # a stamp may follow
     head = np.frombuffer(items["head"], np.int64, size) if "head" in items else np.zeros(size, np.int64)
     rows = Counter()
     for key, value in items.items():
@@ -40,11 +40,8 @@ def describe(items, task):
             buffer = int(key.split("/")[1])
             owner, _, row = value.partition(b"\n")
             rows[buffer, owner, timeless(row) if buffer == 2 * task.classes else row] += 1
-    sizes = head[3:].tolist()
+    sizes = head[1:].tolist()
     assert [sum(n for (buffer, *_), n in rows.items() if buffer == b) for b in range(len(sizes))] == sizes
-    queue = {key: json.loads(value)[0] for key, value in items.items() if key.startswith("queue/")}
-    assert queue.keys() <= {f"queue/{number}" for number in range(head[1], head[2])}
-    assert not queue or sorted(queue.values()) == sorted(key[8:] for key in items if key.startswith("release/"))
     return read_totals(items.get("totals"), task).encode(), rows, sizes
 
 
@@ -60,7 +57,7 @@ def check_places(items, kept):
         if key.startswith("place/"):
             client = key.removeprefix("place/")
             assert client in kept
-            for buffer, slots in decode_index(value).slots.items():
+            for buffer, slots in decode_slots(value).owned.items():
                 for slot in slots:
                     assert items[f"row/{buffer}/{slot}"].startswith(client.encode() + b"\n")
                     owned[f"row/{buffer}/{slot}"] += 1

@@ -3,7 +3,6 @@
 import os
 import sqlite3
 import threading
-import time
 import traceback
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from repshare.errors import ConfigError, StoreError
 from repshare.stores import MemoryDatabase, SqliteDatabase, open_database
 from repshare.stores.redis import RedisDatabase
-from repshare.stores.sqlite import BUSY_SECONDS, SqliteStore
+from repshare.stores.sqlite import SqliteStore
 
 DATABASES = ["memory", "sqlite", "redis", "cluster"]
 
@@ -192,51 +191,6 @@ def test_work_begun_on_what_another_has_changed_meanwhile_is_begun_again(tmp_pat
     one.transact(work)
     assert seen == [b"0", b"1"]
     assert get(two, "a") == [b"1!"]
-
-
-def test_prepared_work_is_kept_once_it_is_finished_by_any_thread(store):
-    put(store, a="old")
-
-    def work(state):
-        state.set({"a": state.get(["a"])[0] + b" and new"})
-        return "done"
-
-    if not isinstance(store, SqliteStore):
-        with pytest.raises(StoreError, match="without waiting"):
-            store.prepare(work)
-        return
-    finish = store.prepare(work)
-    assert store.read(lambda state: state.get(["a"])) == [b"old"]
-    results = []
-    thread = threading.Thread(target=lambda: results.append(finish()))
-    thread.start()
-    thread.join()
-    assert results == ["done"]
-    assert store.items() == {"a": b"old and new"}
-
-
-def test_work_is_not_prepared_where_it_would_have_to_wait(tmp_path):
-    databases = [SqliteDatabase(tmp_path / "relay.db") for _ in range(2)]
-    one, two = (database.store("t") for database in databases)
-    finish = one.prepare(lambda state: state.set({"a": b"1"}))
-    for store, why in ((one, "another thread"), (two, "locked")):
-        begun = time.monotonic()
-        with pytest.raises(StoreError, match=why):
-            store.prepare(lambda state: state.set({"a": b"2"}))
-        assert time.monotonic() - begun < BUSY_SECONDS / 2
-    finish()
-    two.prepare(lambda state: state.set({"b": b"2"}))()
-    assert one.items() == {"a": b"1", "b": b"2"}
-    for database in databases:
-        database.close()
-
-
-def test_nothing_is_kept_of_prepared_work_that_failed(tmp_path):
-    store = SqliteDatabase(tmp_path / "relay.db").store("t")
-    with pytest.raises(ZeroDivisionError):
-        store.prepare(lambda state: state.set({"a": b"%d" % (1 // 0)}))
-    put(store, b="1")  # and nobody else has to wait for it
-    assert store.items() == {"b": b"1"}
 
 
 @pytest.mark.parametrize("place", ["no/such/folder/relay.db", "."])

@@ -4,10 +4,8 @@ Replacing a client's rows, removing them and drawing some at random cost the sam
 knows the slots it owns, and a slot that becomes free is filled with the buffer's last row.
 """
 
-import math
 import random
 import struct
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,133 +15,132 @@ from numpy.typing import NDArray
 from repshare.errors import Damaged
 from repshare.stores import Transaction, decoding
 
-IN_QUEUE = -1  # in place of a buffer's number: what follows is a number in the queue
 Rows = Mapping[int, Sequence[bytes]]
 """A client's rows: buffer -> the contents of its rows."""
+Sizes = NDArray[np.int64]
+"""The number of rows in each buffer."""
 
 
-class ClientIndex(NamedTuple):
-    """The slots of a client's rows, and what else is often needed of it. Its key begins with `place/`."""
+class Slots(NamedTuple):
+    """A client's slots, by buffer, and the classes of which it shares means. Its key begins with `place/`."""
 
-    queued: float  # when it last joined the queue of releases that expire (see `Board.expire`)
-    slots: dict[int, list[int]]  # by buffer
-    classes: list[int]  # of which it shares means
-    number: int | None = None  # in the queue; earlier versions did not write it down
+    owned: dict[int, list[int]]
+    classes: list[int]
 
     def encode(self) -> bytes:
-        """Encode: how many classes, which, and then for each buffer its number, how many slots, and which."""
+        """Encode: how many numbers follow; how many classes, which; and for each buffer its number and its slots."""
         numbers = [len(self.classes), *self.classes]
-        for buffer, slots in self.slots.items():
+        for buffer, slots in self.owned.items():
             numbers += [buffer, len(slots), *slots]
-        if self.number is not None:
-            numbers += [IN_QUEUE, 1, self.number]
-        return struct.pack(f"<d{len(numbers)}q", self.queued, *numbers)
+        return struct.pack(f"<{1 + len(numbers)}q", len(numbers), *numbers)
 
     def move(self, buffer: int, old: int, new: int) -> None:
         """Own the new slot instead of the old one."""
-        slots = self.slots[buffer]
+        slots = self.owned[buffer]
         slots[slots.index(old)] = new
 
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(map(len, self.owned.values()))
 
-def decode_index(kept: bytes | None) -> ClientIndex:
-    """Return a client's index; an unknown client owns nothing. Raises ValueError or struct.error if it is damaged."""
+
+def decode_slots(kept: bytes | None) -> Slots:
+    """Return a client's slots; an unknown client owns none. Raises ValueError or struct.error if they are damaged."""
     if kept is None:
-        return ClientIndex(-math.inf, {}, [])
-    queued, shared, *numbers = struct.unpack(f"<d{len(kept) // 8 - 1}q", kept)
+        return Slots({}, [])
+    length, shared, *numbers = struct.unpack(f"<{len(kept) // 8}q", kept)
     slots, at = dict[int, list[int]](), shared
     while 0 <= at < len(numbers) - 1:
         buffer, size = numbers[at : at + 2]
         slots[buffer] = numbers[at + 2 : at + 2 + size]
         at += 2 + size
-    if not 0 <= shared <= at == len(numbers) or any(slot < 0 for own in slots.values() for slot in own):
+    if not 0 <= shared <= at == len(numbers) == length - 1 or any(slot < 0 for own in slots.values() for slot in own):
         raise ValueError("slots and classes do not fit")
-    number = slots.pop(IN_QUEUE, [None])[0]
-    return ClientIndex(queued, slots, numbers[:shared], number)
+    return Slots(slots, numbers[:shared])
 
 
-def replace(state: Transaction, client: str, index: ClientIndex, rows: Rows, sizes: NDArray[np.int64]) -> bool:
-    """Let the client own these rows and no others. Changes `sizes`, and `index` if True; the caller keeps them."""
-    slots, owner = index.slots, client.encode()
-    moved = {buffer: len(own) for buffer, own in slots.items()} != {buffer: len(own) for buffer, own in rows.items()}
-    if moved:
-        _resize(state, client, index, rows, sizes)
-    state.set(
-        {
-            row_key(buffer, slot): b"%s\n%s" % (owner, row)
-            for buffer, own in slots.items()
-            for slot, row in zip(own, rows[buffer], strict=True)
-        }
-    )
-    return moved
+def read_slots(state: Transaction, client: str) -> Slots:
+    """Return a client's slots."""
+    key = slots_key(client)
+    (kept,) = state.get([key])
+    with decoding(key):
+        return decode_slots(kept)
 
 
-def _resize(state: Transaction, client: str, index: ClientIndex, rows: Rows, sizes: NDArray[np.int64]) -> None:
-    """Let the client own as many slots as it has rows."""
-    indexes = {client: index}  # of this client, and of others whose rows move
-    for buffer in sorted({*index.slots, *rows}):
-        own, wanted = index.slots.setdefault(buffer, []), len(rows.get(buffer, ()))
+def replace(state: Transaction, client: str, slots: Slots, rows: Rows, sizes: Sizes) -> None:
+    """Let the client own these rows and no others. Changes `sizes` and `slots`, which the caller keeps."""
+    owners = {client: slots}  # this client, and others whose rows move
+    for buffer in sorted({*slots.owned, *rows}):
+        own, wanted = slots.owned.setdefault(buffer, []), len(rows.get(buffer, ()))
         while len(own) > wanted:
             free, last = own.pop(), int(sizes[buffer]) - 1
             if not 0 <= free <= last:
-                raise Damaged(index_key(client), f"slot {free} of a buffer of {last + 1} rows")
+                raise Damaged(slots_key(client), f"slot {free} of a buffer of {last + 1} rows")
             sizes[buffer] = last
-            _move_last(state, indexes, buffer, last, free)
+            _move_last(state, owners, buffer, last, free)
         while len(own) < wanted:
             own.append(int(sizes[buffer]))
             sizes[buffer] += 1
         if not own:
-            del index.slots[buffer]
-    del indexes[client]
-    state.set({index_key(owner): other.encode() for owner, other in indexes.items()})
+            del slots.owned[buffer]
+    items = {slots_key(owner): other.encode() for owner, other in owners.items() if owner != client}
+    for buffer, own in slots.owned.items():
+        items |= {row_key(buffer, slot): encode_row(client, row) for slot, row in zip(own, rows[buffer], strict=True)}
+    state.set(items)
 
 
-def _move_last(state: Transaction, indexes: dict[str, ClientIndex], buffer: int, last: int, free: int) -> None:
-    """Move a buffer's last row to a slot that has become free; the index of its owner changes."""
-    ((owner_name, contents),) = read(state, [(buffer, last)])
+def _move_last(state: Transaction, owners: dict[str, Slots], buffer: int, last: int, free: int) -> None:
+    """Move a buffer's last row to a slot that has become free; the slots of its owner change."""
+    ((owner, contents),) = read(state, [(buffer, last)])
     state.delete([row_key(buffer, last)])
     if free == last:
         return
-    state.set({row_key(buffer, free): b"%s\n%s" % (owner_name, contents)})
-    owner = owner_name.decode()
-    with decoding(index_key(owner)):
-        if owner not in indexes:
-            indexes[owner] = decode_index(*state.get([index_key(owner)]))
-        indexes[owner].move(buffer, last, free)
+    state.set({row_key(buffer, free): encode_row(owner, contents)})
+    if owner not in owners:
+        owners[owner] = read_slots(state, owner)
+    with decoding(slots_key(owner)):
+        owners[owner].move(buffer, last, free)
 
 
-def draw(index: ClientIndex, buffer: int, size: int, wanted: int, rng: random.Random) -> list[int]:
+def draw(own: Slots, buffer: int, size: int, wanted: int, rng: random.Random) -> list[int]:
     """Draw up to `wanted` different slots of a buffer, none of them this client's."""
-    own = set(index.slots.get(buffer, ()))
-    drawn = rng.sample(range(size), min(size, wanted + len(own)))
-    return [slot for slot in drawn if slot not in own][:wanted]
+    mine = set(own.owned.get(buffer, ()))
+    drawn = rng.sample(range(size), min(size, wanted + len(mine)))
+    return [slot for slot in drawn if slot not in mine][:wanted]
 
 
-def read(state: Transaction, slots: Sequence[tuple[int, int]]) -> list[tuple[bytes, bytes]]:
+def read(state: Transaction, places: Sequence[tuple[int, int]]) -> list[tuple[str, bytes]]:
     """Return the owner's name and the contents of each (buffer, slot)."""
-    keys = row_keys(slots)
+    keys = row_keys(places)
     return [read_row(key, row) for key, row in zip(keys, state.get(keys), strict=True)]
 
 
-def read_row(key: str, row: bytes | None) -> tuple[bytes, bytes]:
+def read_row(key: str, row: bytes | None) -> tuple[str, bytes]:
     """Return a row's owner and contents."""
     owner, mark, contents = (row or b"").partition(b"\n")
     if not mark:
         raise Damaged(key, "the row is missing" if row is None else "it names no owner")
-    return owner, contents
+    with decoding(key):
+        return owner.decode(), contents
 
 
-def read_ahead(state: Transaction, indexes: Iterable[ClientIndex], sizes: NDArray[np.int64]) -> None:
-    """Read at once what giving up all slots of these clients will need: the last rows, and their owners' indexes."""
-    freed = Counter[int]()
-    for index in indexes:
-        freed.update({buffer: len(slots) for buffer, slots in index.slots.items()})
-    last = [(buffer, int(sizes[buffer]) - back) for buffer, rows in freed.items() for back in range(1, rows + 1)]
-    state.get([index_key(owner.decode()) for owner, _ in read(state, last)])
+def encode_row(owner: str, contents: bytes) -> bytes:
+    """Encode a row."""
+    return b"%s\n%s" % (owner.encode(), contents)
 
 
-def row_keys(slots: Iterable[tuple[int, int]]) -> list[str]:
+def read_ahead(state: Transaction, slots: Slots, sizes: Sizes) -> None:
+    """Read at once what giving up all these slots will need: the last rows, and their owners' slots."""
+    last = [
+        (buffer, int(sizes[buffer]) - back) for buffer, own in slots.owned.items() for back in range(1, len(own) + 1)
+    ]
+    state.get([slots_key(owner) for owner, _ in read(state, last)])
+
+
+def row_keys(places: Iterable[tuple[int, int]]) -> list[str]:
     """Return the key of each (buffer, slot)."""
-    return [row_key(buffer, slot) for buffer, slot in slots]
+    return [row_key(buffer, slot) for buffer, slot in places]
 
 
 def row_key(buffer: int, slot: int) -> str:
@@ -151,6 +148,6 @@ def row_key(buffer: int, slot: int) -> str:
     return f"row/{buffer}/{slot}"
 
 
-def index_key(client: str) -> str:
-    """Return the key of a client's index."""
+def slots_key(client: str) -> str:
+    """Return the key of a client's slots."""
     return f"place/{client}"

@@ -5,16 +5,15 @@ from collections import Counter
 import numpy as np
 
 from repshare.board import buffers
-from repshare.board.buffers import index_key, row_keys
-from repshare.board.members import decode_member
+from repshare.board.buffers import row_keys, slots_key
 from repshare.board.state import (
-    count_buffers,
+    BoardState,
     decode_head,
+    decode_member,
     decode_release,
     decode_rows,
     means_buffer,
     members_buffer,
-    read_head,
     release_key,
 )
 from repshare.board.totals import read_totals
@@ -31,7 +30,7 @@ class Survey:
         self.task = task
         self.sums = read_totals(None, task)  # of all releases
         self.wanted = dict[str, tuple[list[int], Counter[int]]]()  # by client: its classes, and its rows by buffer
-        self.indexes = dict[str, buffers.ClientIndex]()
+        self.slots = dict[str, buffers.Slots]()
         self.owners = dict[str, str]()  # by row
         self.faults = find_faults(state, self._decode)
         if not self.faults:
@@ -42,10 +41,10 @@ class Survey:
         if kind == "release":
             self._add_up(name, decode_release(name, kept))
         elif kind == "place":
-            self.indexes[name] = buffers.decode_index(kept)
+            self.slots[name] = buffers.decode_slots(kept)
         elif kind == "row":
             owner, contents = buffers.read_row(key, kept)
-            self.owners[key], buffer = owner.decode(), int(name.split("/")[0])
+            self.owners[key], buffer = owner, int(name.split("/")[0])
             if buffer == members_buffer(self.task):
                 decode_member(key, owner, contents)
             else:
@@ -68,19 +67,19 @@ class Survey:
         self.wanted[client] = classes, rows
 
     def _compare(self, state: Transaction) -> None:
-        sizes, slots = Counter[int](), dict[str, str]()
-        for client in self.wanted.keys() | self.indexes.keys():
-            index = self.indexes.get(client, buffers.decode_index(None))
-            owned = {buffer: len(own) for buffer, own in index.slots.items()}
-            if (index.classes, owned) != self.wanted.get(client):
-                self.faults[index_key(client)] = "it does not fit the release"
-            slots |= dict.fromkeys(row_keys((at, slot) for at, own in index.slots.items() for slot in own), client)
-            sizes.update(owned)
-        for key in slots.keys() | self.owners.keys():
-            if slots.get(key) != self.owners.get(key):
-                self.faults[key] = f"it is {self.owners.get(key, 'nobody')}'s, and in the index of {slots.get(key)}"
-        there = read_head(self.task, state).sizes.tolist()
-        if there != [sizes[buffer] for buffer in range(count_buffers(self.task))]:
+        sizes, owned = Counter[int](), dict[str, str]()
+        for client in self.wanted.keys() | self.slots.keys():
+            slots = self.slots.get(client, buffers.decode_slots(None))
+            rows = {buffer: len(own) for buffer, own in slots.owned.items()}
+            if (slots.classes, rows) != self.wanted.get(client):
+                self.faults[slots_key(client)] = "it does not fit the release"
+            owned |= dict.fromkeys(row_keys((at, slot) for at, own in slots.owned.items() for slot in own), client)
+            sizes.update(rows)
+        for key in owned.keys() | self.owners.keys():
+            if owned.get(key) != self.owners.get(key):
+                self.faults[key] = f"it is {self.owners.get(key, 'nobody')}'s, and in the slots of {owned.get(key)}"
+        there = BoardState(self.task, state)
+        if there.sizes.tolist() != [sizes[buffer] for buffer in range(len(there.sizes))]:
             self.faults["head"] = "its sizes are not those of the rows"
-        if not np.array_equal(self.sums.numbers, read_totals(state.get(["totals"])[0], self.task).numbers):
+        if not np.array_equal(self.sums.numbers, there.totals.numbers):
             self.faults["totals"] = "they are not the sums of the releases"

@@ -14,8 +14,7 @@ import numpy as np
 
 from repshare.board import buffers
 from repshare.board.aggregation import aggregate
-from repshare.board.members import BoardMember
-from repshare.board.state import decode_rows, means_buffer, read_head, read_releases
+from repshare.board.state import BoardMember, BoardState, decode_rows, means_buffer, read_releases
 from repshare.errors import Damaged
 from repshare.sharing.representations import Floats, Representations
 from repshare.sharing.task import Task
@@ -60,12 +59,12 @@ class RobustMeans:
 
     def _read(self, classes: Sequence[int], state: Transaction) -> tuple[int, dict[int, tuple[Floats, bool]]]:
         """Return the board's version; and by class the clients' rows (n, d), and whether they are of all clients."""
-        head = read_head(self.task, state)
-        rng = random.Random(head.version if self.repeatable else os.urandom(32))
+        there = BoardState(self.task, state)
+        rng = random.Random(there.version if self.repeatable else os.urandom(32))
         drawn: dict[int, list[tuple[int, int]]] = {}
         for label in classes:
             buffer = means_buffer(self.task, label)
-            among = range(int(head.sizes[buffer]))
+            among = range(int(there.sizes[buffer]))
             slots = rng.sample(among, SAMPLED) if len(among) > SAMPLED else among
             drawn[label] = [(buffer, slot) for slot in slots]
         state.get(buffers.row_keys(slot for each in drawn.values() for slot in each))  # at once what each class needs
@@ -74,8 +73,8 @@ class RobustMeans:
             contents = [row for _, row in buffers.read(state, each)]
             vectors = decode_rows(contents, [label] * len(contents), self.task.dimension).vectors
             if contents:
-                rows[label] = vectors, len(contents) == head.sizes[means_buffer(self.task, label)]
-        return head.version, rows
+                rows[label] = vectors, len(contents) == there.sizes[means_buffer(self.task, label)]
+        return there.version, rows
 
 
 def read_means(store: Store, members: Sequence[BoardMember], classes: int) -> dict[str, Representations]:

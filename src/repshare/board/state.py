@@ -1,14 +1,11 @@
 """The state that a board keeps, and its keys.
 
-time             how old the board is, see `clock`
-head             version, the queue's ends, and the sizes of all buffers, as int64; at a relay also the stamp of the
-                 totals, see `memory`
+head             version and the sizes of all buffers, as int64; at a relay also a stamp, drawn anew with every change
 totals           sums over clients, see `totals`
 release/CLIENT   its last release, as it came
-place/CLIENT     its index: the slots it owns, see `buffers`
+place/CLIENT     its slots, see `buffers`
 row/BUFFER/SLOT  buffers 0 to C−1: observations by class; C to 2C−1: means by class, only where the aggregate
                  is not a mean; 2C: the clients themselves
-queue/NUMBER     clients in the order in which they may be forgotten, only where releases age: each client once
 
 All else is made of the releases: `checking` compares it with them.
 """
@@ -16,237 +13,174 @@ All else is made of the releases: `checking` compares it with them.
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import takewhile
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from repshare.board import buffers, clock
-from repshare.board.memory import Answers, Remembered
-from repshare.board.totals import read_totals
+from repshare.board import buffers
+from repshare.board.buffers import slots_key
+from repshare.board.cache import Cache
+from repshare.board.totals import Totals, read_totals
 from repshare.errors import Refused
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, Representations
 from repshare.sharing.task import Task
 from repshare.stores import Transaction, decoding
 
-SLACK = 1 / 8  # of max_age: how much longer than that a release may be kept
-LOOKED_AT = 100  # of the queue, in one transaction
-MOST_FREED = 50_000  # rows of clients that are forgotten in one transaction, or one client's
-STAMP_BYTES = 16
+STAMP_BYTES = 12  # no multiple of 8, so that no head of this version is as long as one of `upgrade`
+MOST_COUNTS = 200_000  # of samples by class that are read at once, of all members together
 
 
-class Head(NamedTuple):
-    """Numbers that change with nearly everything."""
+class BoardMember(NamedTuple):
+    """A board's knowledge of a client: a row in the last buffer."""
 
-    numbers: NDArray[np.int64]
-    stamp: bytes = b""  # of the totals; none where they are not remembered
+    name: str
+    round: int
+    published: float  # seconds since 1970
+    bytes: int
+    samples: dict[int, int]  # by class, behind its means
+
+
+class BoardState:
+    """A board's version, buffers and totals, open for one transaction. `keep` writes what has changed of these."""
+
+    def __init__(
+        self,
+        task: Task,
+        state: Transaction,
+        clients: Sequence[str] = (),
+        *,
+        changing: bool = False,
+        cache: Cache | None = None,
+    ) -> None:
+        """Read the head, and at the same time these clients' slots; if `changing`, also their last releases.
+
+        `cache`: where totals may be, of a board whose changes have stamps.
+        """
+        self.task, self.state, self._cache = task, state, cache
+        more = [*map(release_key, clients), *([] if cache else ["totals"])] if changing else []
+        (kept, *_) = state.get(["head", *map(slots_key, clients), *more])
+        self._numbers, self.stamp = decode_head(task, kept)
 
     @property
     def version(self) -> int:
         """Grows with every change."""
-        return int(self.numbers[0])
+        return int(self._numbers[0])
 
     @property
-    def queue(self) -> range:
-        """The numbers in the queue, some of which stand for no client any more."""
-        return range(int(self.numbers[1]), int(self.numbers[2]))
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> buffers.Sizes:
         """Rows in each buffer."""
-        return self.numbers[3:]
+        return self._numbers[1:]
 
     @property
-    def members(self) -> int:
+    def count(self) -> int:
         """The number of clients."""
-        return int(self.numbers[-1])
+        return int(self._numbers[-1])
 
-    def encode(self) -> bytes:
-        """Encode as bytes."""
-        return self.numbers.tobytes() + self.stamp
+    @cached_property
+    def totals(self) -> Totals:
+        """The sums over all clients."""
+        known = self._cache.get((self.stamp, "totals")) if self._cache and self.stamp else None
+        return read_totals(known or self.state.get(["totals"])[0], self.task)
 
+    def release(self, client: str) -> Release | None:
+        """Return a client's last release, if it has any."""
+        return next(iter(read_releases(self.state, [client])), None)
 
-def decode_head(task: Task, kept: bytes) -> Head:
-    """Return the head from bytes."""
-    with decoding("head"):
-        size = 8 * (3 + count_buffers(task))
-        numbers, stamp = np.frombuffer(kept[:size], np.int64).copy(), kept[size:]
-        if len(kept) not in (size, size + STAMP_BYTES) or not 0 <= numbers[1] <= numbers[2]:
-            raise ValueError(f"{len(kept)} bytes that make no sense")
-        return Head(numbers, stamp)
-
-
-class Core:
-    """A board's head and totals, open for one transaction: read once, and written once."""
-
-    def __init__(
-        self, task: Task, state: Transaction, known: Remembered | None = None, *, reading: bool = False
-    ) -> None:
-        """`known`: what the process remembers of the board. `reading`: nothing is changed, and so nothing copied."""
-        self.task, self.state = task, state
-        self.head = read_head(task, state)
-        self.known = known is not None and known.stamp == self.head.stamp
-        if known and self.known:
-            self.totals = known.totals if reading else known.totals.copy()
-            self.answers = known.answers
-            return
-        (kept,) = state.get(["totals"])
-        self.totals, self.answers = read_totals(kept, task), Answers()
-
-    def remember(self) -> Remembered:
-        """Return what may be remembered of it, once it is kept."""
-        return Remembered(self.head.stamp, self.totals, self.answers)
-
-    def keep(self, *, stamped: bool = False) -> None:
-        """Write both, with a new stamp if the board is one to be remembered."""
-        self.head = self.head._replace(stamp=os.urandom(STAMP_BYTES) if stamped else b"")
-        self.answers = Answers()
-        self.state.set({"head": self.head.encode(), "totals": self.totals.encode()})
-
-
-class BoardState:
-    """One client's part in a board's state, open for one transaction. `Core.keep` writes what changes in the core."""
-
-    def __init__(self, core: Core, client: str, *, reading: bool = False) -> None:
-        """`reading`: without the client's last release, which is long, and needed only to change something."""
-        self.task, self.state, self.client = core.task, core.state, client
-        self.head, self.totals = core.head, core.totals
-        (index,) = self.state.get([buffers.index_key(client)])
-        with decoding(buffers.index_key(client)):
-            self.index = self._index_before = buffers.decode_index(index)
-        self.body, self.release = (None, None) if reading else self._read_release()
-
-    def _read_release(self) -> tuple[bytes | None, Release | None]:
-        (body,) = self.state.get([release_key(self.client)])
-        return body, None if body is None else decode_release(self.client, body)
-
-    def enter(self, release: Release, body: bytes, now: float, date: float) -> int:
-        """Replace the client's last release by this one: now, by the board's clock, and on this date."""
-        self._count(release, self.release)
+    def enter(self, client: str, before: Release | None, release: Release, body: bytes, date: float) -> None:
+        """Replace the client's last release by this one."""
+        self._count(before, release)
         if self.totals.overflow(self.task.norm_bound):
-            full = self.totals.weights.max()
-            self._count(self.release, release)
-            raise Refused(f"the task is full: {full} samples of one class")
-        classes = release.means.labels.tolist()
-        if classes != self.index.classes:
-            self.index = self.index._replace(classes=classes)
-        if self._is_to_queue(now):
-            self._join_queue(now)
-        return self._write(self._make_rows(release, len(body), date), {release_key(self.client): body})
-
-    def leave(self) -> int:
-        """Forget the client."""
-        if self.body is None:
-            return self.head.version
-        self._count(None, self.release)
-        self._leave_queue()
-        version = self._write({}, {})
-        self.state.delete([release_key(self.client), buffers.index_key(self.client)])
-        return version
-
-    def _count(self, new: Release | None, old: Release | None) -> None:
-        for release, sign in ((old, -1), (new, +1)):
-            if release:
-                self.totals.add(release.means, sign, weighted=self.task.counts_samples)
-
-    def renew(self, now: float) -> None:
-        """Let the client's last release count as published now, by the board's clock."""
-        if self._is_to_queue(now):
-            self.queue_again(now)
-
-    def queue_again(self, now: float) -> None:
-        """Join the queue as if the client had just published."""
-        self._join_queue(now)
-        self.state.set({buffers.index_key(self.client): self.index.encode()})
-
-    def _make_rows(self, release: Release, size: int, date: float) -> dict[int, list[bytes]]:
+            raise Refused(f"the task is full: {self.totals.weights.max()} samples of one class")
         rows: dict[int, list[bytes]] = {}
         for label, row in _encode_rows(release.observations):
             rows.setdefault(label, []).append(row)
         if self.task.aggregation != "mean":
-            for label, row in _encode_rows(release.means):
-                rows[means_buffer(self.task, label)] = [row]
-        samples = [
-            list(pair) for pair in zip(release.means.labels.tolist(), release.means.counts.tolist(), strict=True)
-        ]
-        rows[members_buffer(self.task)] = [f"[{release.round}, {date!r}, {size}, {samples}]".encode()]  # JSON
-        return rows
+            rows |= {means_buffer(self.task, label): [row] for label, row in _encode_rows(release.means)}
+        samples = dict(zip(release.means.labels.tolist(), release.means.counts.tolist(), strict=True))
+        rows[members_buffer(self.task)] = [encode_member(BoardMember(client, release.round, date, len(body), samples))]
+        self._own(client, rows, list(samples))
+        self.state.set({release_key(client): body})
 
-    def _is_to_queue(self, now: float) -> bool:
-        """Return whether a release of this moment needs another place in the queue: it would expire too soon."""
-        max_age = self.task.max_age
-        return max_age is not None and clock.over(self.index.queued, SLACK * max_age, now)
+    def leave(self, client: str, before: Release | None) -> None:
+        """Forget the client and its last release."""
+        buffers.read_ahead(self.state, buffers.read_slots(self.state, client), self.sizes)
+        self._count(before, None)
+        self._own(client, {}, [])
+        self.state.delete([release_key(client), slots_key(client)])
 
-    def _join_queue(self, now: float) -> None:
-        self._leave_queue()
-        number = self.head.queue.stop
-        self.head.numbers[2] += 1
-        self.index = self.index._replace(queued=now, number=number)
-        self.state.set({queue_key(number): json.dumps([self.client, now]).encode()})
-        clock.write(self.state, now)
+    def renew(self, client: str, date: float, slack: float) -> None:
+        """Let the client's last release count as published on this date, if that is more than `slack` seconds later."""
+        member = self.member(client)
+        if member and not 0 <= date - member.published <= slack:
+            row = encode_member(member._replace(published=date))
+            (slot,) = buffers.read_slots(self.state, client).owned[members_buffer(self.task)]
+            self.state.set({buffers.row_key(members_buffer(self.task), slot): buffers.encode_row(client, row)})
 
-    def _leave_queue(self) -> None:
-        number = self.index.number
-        if number is None or number not in self.head.queue:
-            return
-        self.state.delete([queue_key(number)])
-        if number == self.head.queue.stop - 1:
-            self.head.numbers[2] -= 1
+    def keep(self) -> int:
+        """Write what all clients share, and return the version. Where there is a cache, it gets the totals."""
+        totals = self.totals.encode()
+        stamp = os.urandom(STAMP_BYTES) if self._cache else b""
+        if self._cache:
+            self._cache.put((stamp, "totals"), totals)
+        self.state.set({"head": self._numbers.tobytes() + stamp, "totals": totals})
+        return self.version
 
-    def _write(self, rows: buffers.Rows, items: dict[str, bytes]) -> int:
-        moved = buffers.replace(self.state, self.client, self.index, rows, self.head.sizes)
-        self.head.numbers[0] += 1
-        if moved or self.index is not self._index_before:
-            items[buffers.index_key(self.client)] = self.index.encode()
-        self.state.set(items)
-        return self.head.version
+    def members(self, numbers: Iterable[int]) -> list[BoardMember]:
+        """Return the clients in these slots of the last buffer."""
+        places = [(members_buffer(self.task), number) for number in numbers]
+        found = zip(buffers.row_keys(places), buffers.read(self.state, places), strict=True)
+        return [decode_member(key, name, row) for key, (name, row) in found]
 
+    def first_members(self, limit: int) -> list[BoardMember]:
+        """Return up to `limit` clients; fewer, where the number of classes makes that too much."""
+        return self.members(range(min(self.count, limit, max(1, MOST_COUNTS // self.task.classes))))
 
-def forget(task: Task, state: Transaction, now: float, limit: int, *, stamped: bool = False) -> tuple[list[str], bool]:
-    """Remove clients that have published nothing for longer than max_age. Return which, and whether to continue.
+    def member(self, client: str) -> BoardMember | None:
+        """Return this client, if it has published anything."""
+        owned = buffers.read_slots(self.state, client).owned
+        return next(iter(self.members(owned.get(members_buffer(self.task), ()))), None)
 
-    What is needed is read at once, whatever the number of classes: over a network, one by one takes so long that
-    another always comes in between.
-    """
-    head, latest = read_head(task, state), now - (task.max_age or 0.0) * (1 + SLACK)
-    keys = [queue_key(number) for number in head.queue[:LOOKED_AT]]
-    found = zip(keys, state.get(keys), strict=True)
-    waiting = [None if kept is None else decode_queued(key, kept) for key, kept in found]
-    due = list(takewhile(lambda each: each is None or not latest < each[1] <= now, waiting))
-    state.get([buffers.index_key(each[0]) for each in due if each])
-    silent, early, passed, rows = dict[str, buffers.ClientIndex](), list[str](), 0, 0
-    for each in due:
-        if len(silent) == limit or rows > MOST_FREED:
-            break
-        passed += 1
-        if each and (index := read_index(state, each[0])).queued == each[1]:
-            if each[1] > now:  # by a clock that was wrong: the age of this one is unknown
-                early.append(each[0])
-            else:
-                silent[each[0]] = index
-                rows += sum(map(len, index.slots.values()))
-    if not silent and not early and passed < LOOKED_AT // 2:
-        return [], False
-    state.get(["totals", *(key for client in silent for key in keys_of(client))])
-    buffers.read_ahead(state, silent.values(), head.sizes)
-    core = Core(task, state)
-    for client in silent:
-        BoardState(core, client).leave()
-    for client in early:
-        BoardState(core, client).queue_again(now)
-    state.delete(keys[:passed])
-    core.head.numbers[1] = min(head.queue.start + passed, core.head.queue.stop)
-    core.keep(stamped=stamped)
-    return list(silent), True
+    def _count(self, old: Release | None, new: Release | None) -> None:
+        for release, sign in ((old, -1), (new, +1)):
+            if release:
+                self.totals.add(release.means, sign, weighted=self.task.counts_samples)
+
+    def _own(self, client: str, rows: buffers.Rows, classes: list[int]) -> None:
+        """Let the client own these rows, and share means of these classes."""
+        slots = buffers.read_slots(self.state, client)
+        before = slots.encode()
+        buffers.replace(self.state, client, slots, rows, self.sizes)
+        if (after := slots._replace(classes=classes).encode()) != before:
+            self.state.set({slots_key(client): after})
+        self._numbers[0] += 1
 
 
-def decode_queued(key: str, kept: bytes) -> tuple[str, float]:
-    """Return who joined the queue, and when."""
+def decode_head(task: Task, kept: bytes | None) -> tuple[buffers.Sizes, bytes]:
+    """Return the head's numbers and its stamp; those of an empty board if there is none."""
+    size = 8 * (1 + count_buffers(task))
+    kept = bytes(size) if kept is None else kept
+    with decoding("head"):
+        if len(kept) not in (size, size + STAMP_BYTES):
+            raise ValueError(f"{len(kept)} bytes that make no sense")
+        numbers = np.frombuffer(kept[:size], np.int64).copy()
+        if numbers.min() < 0:
+            raise ValueError("a negative size")
+        return numbers, kept[size:]
+
+
+def encode_member(member: BoardMember) -> bytes:
+    """Encode a client's row as JSON."""
+    samples = [list(each) for each in member.samples.items()]
+    return f"[{member.round}, {member.published!r}, {member.bytes}, {samples}]".encode()
+
+
+def decode_member(key: str, name: str, row: bytes) -> BoardMember:
+    """Return what a board knows of a client, from the client's row."""
     with decoding(key):
-        client, queued = json.loads(kept)
-        return str(client), float(queued)
+        round, published, size, samples = json.loads(row)
+        return BoardMember(name, int(round), float(published), int(size), dict(samples))
 
 
 def means_buffer(task: Task, label: int) -> int:
@@ -262,20 +196,6 @@ def members_buffer(task: Task) -> int:
 def count_buffers(task: Task) -> int:
     """Return the number of buffers."""
     return members_buffer(task) + 1
-
-
-def read_head(task: Task, state: Transaction) -> Head:
-    """Return the head; that of an empty board if there is none."""
-    (kept,) = state.get(["head"])
-    return decode_head(task, kept) if kept else Head(np.zeros(3 + count_buffers(task), np.int64))
-
-
-def read_index(state: Transaction, client: str) -> buffers.ClientIndex:
-    """Return a client's index."""
-    key = buffers.index_key(client)
-    (kept,) = state.get([key])
-    with decoding(key):
-        return buffers.decode_index(kept)
 
 
 def read_releases(state: Transaction, clients: Sequence[str]) -> list[Release]:
@@ -308,16 +228,6 @@ def _encode_rows(given: Representations) -> Iterator[tuple[int, bytes]]:
         yield label, b"%d\n%s" % (count, vector.tobytes())
 
 
-def keys_of(client: str) -> list[str]:
-    """Return the keys that a change for a client reads."""
-    return [buffers.index_key(client), release_key(client)]
-
-
 def release_key(client: str) -> str:
     """Return the key of a client's release."""
     return f"release/{client}"
-
-
-def queue_key(number: int | str) -> str:
-    """Return the key of this number in the queue, under which its client is kept."""
-    return f"queue/{number}"

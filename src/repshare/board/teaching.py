@@ -2,13 +2,14 @@
 
 import hashlib
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from repshare.board import buffers
 from repshare.board.aggregation import aggregate
+from repshare.board.buffers import Slots
 from repshare.board.state import BoardState, decode_rows, read_releases
 from repshare.board.totals import read_totals
 from repshare.sharing.representations import Teacher, stack
@@ -29,39 +30,37 @@ class Wants(NamedTuple):
     """Number format of the answer."""
 
 
-def draw(view: BoardState, wants: Wants, key: bytes) -> list[tuple[int, int]]:
+def draw(there: BoardState, own: Slots, wants: Wants, rng: random.Random) -> list[tuple[int, int]]:
     """Return the observations that a client will see: their classes, and their slots in the classes' buffers."""
-    sizes = view.head.sizes[: view.task.classes].tolist()
-    if wants.peers is not None or not any(sizes):  # in a common space, nobody shares observations
+    sizes = there.sizes[: there.task.classes].tolist()
+    if not any(sizes):  # in a common space, nobody shares observations
         return []
-    rng = _random(view, wants, key)
     return [
         (label, slot)
-        for label in _chosen(range(view.task.classes), wants)
-        for slot in buffers.draw(view.index, label, sizes[label], wants.observations, rng)
+        for label in _chosen(range(there.task.classes), wants)
+        for slot in buffers.draw(own, label, sizes[label], wants.observations, rng)
     ]
 
 
-def taught_classes(view: BoardState, wants: Wants) -> list[int]:
-    """Return the classes that a client asks for and that others have shared."""
-    others = view.totals.clients.tolist()
-    for label in view.index.classes:
-        others[label] -= 1
-    return _chosen((label for label, clients in enumerate(others) if clients), wants)
+def taught_classes(own: Slots, wants: Wants, clients: Sequence[int]) -> list[int]:
+    """Return the classes that a client asks for and that others have shared, by how many clients share each class."""
+    mine = set(own.classes)
+    return _chosen((label for label, number in enumerate(clients) if number > (label in mine)), wants)
 
 
-def make_teacher(view: BoardState, slots: list[tuple[int, int]], wants: Wants, key: bytes) -> Teacher:
-    """Return the teacher of a client that will see these observations. Its means are over everyone, or its peers."""
-    if wants.peers is not None:
-        return _from_peers(view, wants, key)
-    drawn = [row for _, row in buffers.read(view.state, slots)]
-    means = view.totals.means(taught_classes(view, wants))  # a board replaces them where its task wants robust ones
-    return Teacher(means, decode_rows(drawn, [label for label, _ in slots], view.task.dimension))
+def make_teacher(there: BoardState, own: Slots, wants: Wants, drawn: Sequence[tuple[int, int]] = ()) -> Teacher:
+    """Return the teacher of a client that learns from everyone, and sees these observations."""
+    there.state.get(["totals", *buffers.row_keys(drawn)])  # at once
+    taught = taught_classes(own, wants, there.totals.clients.tolist())
+    contents = [row for _, row in buffers.read(there.state, drawn)]
+    rows = decode_rows(contents, [label for label, _ in drawn], there.task.dimension)
+    return Teacher(there.totals.means(taught), rows)
 
 
-def _from_peers(view: BoardState, wants: Wants, key: bytes) -> Teacher:
-    rng, task = _random(view, wants, key), view.task
-    releases = read_releases(view.state, sorted(set(wants.peers or ()) - {view.client}))
+def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, rng: random.Random) -> Teacher:
+    """Return the teacher of a client that named those that it learns from."""
+    task = there.task
+    releases = read_releases(there.state, sorted(set(wants.peers or ()) - {client}))
     totals, least = read_totals(None, task), max(1, task.named_peers)
     for release in releases:
         totals.add(release.means, +1, weighted=task.counts_samples)
@@ -79,11 +78,11 @@ def _from_peers(view: BoardState, wants: Wants, key: bytes) -> Teacher:
     return Teacher(means, stack(drawn, task.dimension))
 
 
-def _random(view: BoardState, wants: Wants, key: bytes) -> random.Random:
+def make_random(there: BoardState, client: str, wants: Wants, key: bytes) -> random.Random:
     """Return randomness for one question about one version: always the same, and unpredictable without the key."""
     if not key:
         return random.Random(wants.seed)
-    asked = f"{view.head.version}\n{view.client}\n{wants.seed}".encode()
+    asked = f"{there.version}\n{client}\n{wants.seed}".encode()
     return random.Random(hashlib.blake2b(asked, key=key, digest_size=32).digest())
 
 

@@ -84,7 +84,7 @@ class Access:
         now: Callable[[], float] = time.time,
     ) -> None:
         """`clock` says for how long something is remembered, `now` when a token expires."""
-        self._store, self._clock, self._now = database.store("access"), clock, now
+        self.store, self._clock, self._now = database.store("access"), clock, now
         self._remembered: dict[str, tuple[float, TokenEntry]] = {}  # by id, with the time until which it may be used
 
     def invite(
@@ -122,7 +122,7 @@ class Access:
             state.set({f"token/{token_id}": _encode(entry), _holder(grant): token_id.encode()})
             return before
 
-        self._forget(self._store.transact(work))
+        self._forget(self.store.transact(work))
         return f"rs_{token_id}_{secret}"
 
     def revoke(self, name: str, task: str | None, *, among: Sequence[Role] = ROLES) -> Grant:
@@ -139,7 +139,7 @@ class Access:
             state.delete([_holder(grant), *ended])
             return ended, grant
 
-        ended, grant = self._store.transact(work)
+        ended, grant = self.store.transact(work)
         self._forget(ended)
         return grant
 
@@ -152,27 +152,20 @@ class Access:
             state.delete([*(key for key, _ in held), *ended])
             return ended
 
-        self._forget(self._store.transact(work))
+        self._forget(self.store.transact(work))
 
-    def find_all(self, tokens: Sequence[str], *, at_once: bool = False) -> list[Grant | Damaged | None]:
-        """Return what each of these tokens allows, or that what is kept of it is damaged.
+    def find(self, token: str) -> Grant | None:
+        """Return what this token allows; None of one that is not ours, or not any more."""
+        return self.store.read(lambda state: self.find_in(state, token))
 
-        None of one that is not ours, or not any more. `at_once`: raise StoreError rather than wait.
-        """
-        parts = [split(token) for token in tokens]
-        read = self._store.glance if at_once else self._store.read
-        kept = read(lambda state: state.get([f"token/{token_id}" for token_id, _ in parts]))
-        found: list[Grant | Damaged | None] = []
-        for (token_id, secret), each in zip(parts, kept, strict=True):
-            try:
-                entry = self._remember(token_id, each)
-                found.append(entry.grant if entry and self._fits(entry, secret) else None)
-            except Damaged as fault:
-                found.append(fault)
-        return found
+    def find_in(self, state: Transaction, token: str) -> Grant | None:
+        """Do the same within a transaction of the store."""
+        token_id, secret = split(token)
+        entry = self._remember(token_id, *state.get([f"token/{token_id}"]))
+        return entry.grant if entry and self._fits(entry, secret) else None
 
     def recall(self, token: str) -> Grant | None:
-        """Return what `find_all` returned a moment ago, without asking the database; None if it must be asked."""
+        """Return what `find` returned a moment ago, without asking the database; None if it must be asked."""
         token_id, secret = split(token)
         until, entry = self._remembered.get(token_id, (0.0, None))
         if entry is None or self._clock() > until or not self._fits(entry, secret):
@@ -186,12 +179,12 @@ class Access:
 
     def entries(self) -> list[TokenEntry]:
         """Return all tokens, without their secrets, the oldest first."""
-        kept = self._store.read(lambda state: list(state.scan("token/")))
+        kept = self.store.read(lambda state: list(state.scan("token/")))
         return sorted((_decode(key[6:], value) for key, value in kept), key=lambda entry: entry.created)
 
     def find_faults(self) -> dict[str, str]:
         """Return what is damaged, or does not fit together: key -> what is wrong with it."""
-        return self._store.read(_find_faults)
+        return self.store.read(_find_faults)
 
     def _forget(self, ended: Sequence[str]) -> None:
         for key in ended:

@@ -1,106 +1,96 @@
-"""Batches: a thread for work that waits for a disk or a network, which does together what came in the meantime."""
+"""Group commit: a thread does what came for a store while it was busy in one transaction."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-MOST_AT_ONCE = 128  # items in a batch
-BATCH_BYTES = 16_000_000  # that the items of a batch take, or one
-QUICK_BYTES = 2_000_000  # likewise, of one that is prepared in the event loop: a few milliseconds
+from repshare.errors import Damaged, RepshareError, StoreError
+from repshare.stores import Transaction
+from repshare.stores.memory import Changes
 
-Item = TypeVar("Item")
+MOST_AT_ONCE = 128  # works in a batch
+BATCH_BYTES = 16_000_000  # that the works of a batch take, or one
+
 Result = TypeVar("Result")
-Together = Callable[[Sequence[Item]], Sequence[Result | Exception]]  # what each of several items gives, or raises
+Work = Callable[[Transaction], Result]
+Run = Callable[[Work[Any]], Any]  # a store's `transact` or `read`
 
 
-Prepare = Callable[[Sequence[Item]], Callable[[], Sequence[Result | Exception]]]
-
-
-class _Work(NamedTuple):
-    function: Together[Any, Any]
-    item: Any
+class _Waiting(NamedTuple):
+    run: Run
+    work: Work[Any]
     size: int
-    prepare: Prepare[Any, Any] | None
     outcome: asyncio.Future[Any]
 
 
 class Batcher:
-    """Items that came for the same function while it was busy are handed to it together. Used from one event loop."""
+    """A thread for work on stores: what waits for the same store shares a transaction. Used from one event loop."""
 
-    def __init__(self, *, inline: bool = False) -> None:
-        """`inline`: without a thread, and each item by itself."""
-        self._thread = None if inline else ThreadPoolExecutor(1, "batches")
-        self._waiting: list[_Work] = []
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "batches")
+        self._waiting: list[_Waiting] = []
         self._busy = False
 
-    async def do(
-        self,
-        function: Together[Item, Result],
-        item: Item,
-        size: int = 0,
-        prepare: Prepare[Item, Result] | None = None,
-    ) -> Result:
-        """Return the function's result for this item, or raise its error.
+    async def do(self, run: Run, work: Work[Result], size: int = 0) -> Result:
+        """Return what the work gives, once the transaction is over, or raise its error: its changes are not made then.
 
         Args:
-            function: what a thread does with a batch
-            item: one of a batch
+            run: a store's `transact` or `read`
+            work: one of a transaction
             size: bytes of memory that it takes
-            prepare: does what needs no waiting, here; the thread calls what it returns instead. May raise.
         """
-        if self._thread is None:
-            (result,) = function([item])
-            if isinstance(result, Exception):
-                raise result
-            return result
         outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Work(function, item, size, prepare, outcome))
+        self._waiting.append(_Waiting(run, work, size, outcome))
         if not self._busy:
             self._busy = True
-            asyncio.get_running_loop().call_soon(self._begin, self._thread)  # with what else comes in this turn
+            asyncio.get_running_loop().call_soon(self._begin)  # with what else comes in this turn
         return await outcome
 
-    def _begin(self, thread: ThreadPoolExecutor) -> None:
+    def _begin(self) -> None:
         self._busy = bool(self._waiting)
         if self._busy:
-            batch, loop = self._take_batch(), asyncio.get_running_loop()
-            items = [each.item for each in batch]
-            finish: Callable[[], Sequence[Any]] = partial(batch[0].function, items)
-            if (prepare := batch[0].prepare) and batch[0].size <= QUICK_BYTES:
-                with suppress(Exception):  # whatever it is, the function will meet it, too, and say so
-                    finish = prepare(items)
+            self._thread.submit(self._work, self._take_batch(), asyncio.get_running_loop())
 
-            def work() -> None:
-                """Tell the loop without a future in between, which would take as long as waking the thread."""
-                outcomes: Sequence[Any]
-                try:
-                    outcomes = finish()
-                except BaseException as error:  # whatever it is, everyone who waits for the batch must hear of it
-                    outcomes = [error] * len(batch)
-                loop.call_soon_threadsafe(self._end, thread, batch, outcomes)
+    def _work(self, batch: list[_Waiting], loop: asyncio.AbstractEventLoop) -> None:
+        """Tell the loop without a future in between, which would take as long as waking the thread."""
+        outcomes: Sequence[Any]
+        try:
+            outcomes = batch[0].run(lambda state: [_attempt(each.work, state) for each in batch])
+        except BaseException as error:  # whatever it is, everyone who waits for the batch must hear of it
+            outcomes = [error] * len(batch)
+        loop.call_soon_threadsafe(self._end, batch, outcomes)
 
-            thread.submit(work)
-
-    def _take_batch(self) -> list[_Work]:
-        """Remove and return the next items for one function: as many as fit into a batch, always one."""
-        first, batch, left, total = self._waiting[0], list[_Work](), list[_Work](), 0
-        most = QUICK_BYTES if first.prepare and first.size <= QUICK_BYTES else BATCH_BYTES
-        for work in self._waiting:
-            fits = work.function == first.function and len(batch) < MOST_AT_ONCE
-            total += work.size if fits else 0
-            (batch if fits and (not batch or total <= most) else left).append(work)
+    def _take_batch(self) -> list[_Waiting]:
+        """Remove and return the next works for one store: as many as fit into a batch, always one."""
+        first, batch, left, total = self._waiting[0], list[_Waiting](), list[_Waiting](), 0
+        for each in self._waiting:
+            fits = each.run == first.run and len(batch) < MOST_AT_ONCE
+            total += each.size if fits else 0
+            (batch if fits and (not batch or total <= BATCH_BYTES) else left).append(each)
         self._waiting = left
         return batch
 
-    def _end(self, thread: ThreadPoolExecutor, batch: list[_Work], outcomes: Sequence[Any]) -> None:
-        self._begin(thread)
-        for work, outcome in zip(batch, outcomes, strict=True):
-            if work.outcome.done():  # the client that asked is gone
+    def _end(self, batch: list[_Waiting], outcomes: Sequence[Any]) -> None:
+        self._begin()
+        for each, outcome in zip(batch, outcomes, strict=True):
+            if each.outcome.done():  # the client that asked is gone
                 continue
             if isinstance(outcome, BaseException):
-                work.outcome.set_exception(outcome)
+                each.outcome.set_exception(outcome)
             else:
-                work.outcome.set_result(outcome)
+                each.outcome.set_result(outcome)
+
+
+def _attempt(work: Work[Result], state: Transaction) -> Result | RepshareError:
+    """Return what one work of a transaction gives, or its error: then none of its changes are made."""
+    changes = Changes(state.get, state.scan)
+    try:
+        result = work(changes)
+    except RepshareError as error:
+        if isinstance(error, StoreError) and not isinstance(error, Damaged):
+            raise  # the transaction itself has failed
+        return error
+    state.set(dict(changes.written()))
+    state.delete(changes.deleted())
+    return result

@@ -1,20 +1,20 @@
 """The service behind all endpoints of a relay: who asks, which task, how fast, and what was refused."""
 
+import asyncio
 import logging
 import math
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 import anyio.to_thread
 from starlette.requests import Request
 
 from repshare.board import Board, Wants
-from repshare.errors import Damaged, StoreError
 from repshare.relay.auth import Access, Grant, Role, is_client_name, is_name
-from repshare.relay.batching import Batcher, Prepare, Together
+from repshare.relay.batching import Batcher, Work
 from repshare.relay.limits import (
     MEMORY_BYTES,
     PART_BYTES,
@@ -35,7 +35,7 @@ from repshare.relay.problems import Problem
 from repshare.relay.sizes import Load
 from repshare.relay.tasks import OpenTask, Tasks
 from repshare.relay.watch import VersionWatch
-from repshare.stores import Database
+from repshare.stores import Database, Store
 
 HEADS_BYTES = 32_000_000  # of requests' heads that have arrived in part
 MOST_FIELDS = 1500  # of a query
@@ -45,12 +45,10 @@ LINES_A_SECOND = 20  # of the log for each token, and for all strangers together
 STRANGERS = "strangers"
 ANYONE = Grant("admin", "anyone", None)  # what an insecure relay allows everyone
 LARGE_BYTES = 262_144  # of an answer: those that take more are made apart, so that the others need not wait for them
-FEW_ROWS = 64  # of a teacher that is made at once, in less than a millisecond
 VISITOR = Grant("viewer", "visitor", None)  # who looks at a public page
 FRESH_SECONDS = 0.5  # for which any document of the page, or a check of the store, is served
 
 Arguments = ParamSpec("Arguments")
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -71,45 +69,44 @@ class Service:
         self.metrics = Metrics(lambda: self.versions.waiting)
         self.refusals: dict[str, deque[dict[str, Any]]] = {}  # by task; see `RefusalStatus`
         self._rates, self._memory = RateLimiter(options.rate, 2 * options.rate), MemoryBudget(options.max_bytes)
-        self._reading, self._large, self._writing = (Batcher(inline=not database.slow) for _ in range(3))
+        self._reading, self._large, self._writing = Batcher(), Batcher(), Batcher()
+        self._alone = asyncio.Lock()
         self._waits = Counter[Hashable]()
         self.lines = RateLimitedLog(LINES_A_SECOND, 5 * LINES_A_SECOND)
 
     async def run(
         self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Result:
-        """Do something with the store: here, or in a thread where others would have to wait for disk or network."""
-        if not self.database.slow:
-            return function(*args, **kwargs)
+        """Do something with the store in a thread: others need not wait for disk or network."""
         return await anyio.to_thread.run_sync(lambda: function(*args, **kwargs))
 
-    async def read(self, function: Together[Item, Result], item: Item, size: int = 0) -> Result:
-        """Do something that reads from the store, where that is slow together with what others want of it.
+    async def read(self, store: Store, work: Work[Result], size: int = 0) -> Result:
+        """Do something that reads from a store; what takes long, in one transaction with what others want of it.
 
         `size`: bytes of memory that it takes meanwhile.
         """
-        batcher = self._reading if size < LARGE_BYTES else self._large
-        return await batcher.do(function, item, size)
+        if size >= LARGE_BYTES:
+            return await self._large.do(store.read, work, size)
+        if self.database.remote:
+            return await self._reading.do(store.read, work, size)
+        return store.read(work)  # quicker than asking a thread
 
-    async def teach(self, board: Board, client: str, wants: Wants, load: Load) -> tuple[int, bytes]:
-        """Return a client's teacher, and the version that it is of: made here if that is quicker than by a thread."""
-        if self.database.near and load.rows <= FEW_ROWS and (answer := board.glance(client, wants)):
-            return answer
-        return await self.read(board.teach_all, (client, wants), load.bytes)
+    async def teach(self, board: Board, client: str, wants: Wants, size: int) -> tuple[int, bytes]:
+        """Return a client's teacher, and the version that it is of."""
+        if board.task.aggregation == "mean":
+            return await self.read(board.store, lambda state: board.answer_in(state, client, wants), size)
+        return await self.run_alone(board.answer, client, wants)
 
-    async def write(
-        self,
-        function: Together[Item, Result],
-        item: Item,
-        size: int = 0,
-        prepare: Prepare[Item, Result] | None = None,
+    async def write(self, store: Store, work: Work[Result], size: int = 0) -> Result:
+        """Do something that writes to a store, likewise."""
+        return await self._writing.do(store.transact, work, size)
+
+    async def run_alone(
+        self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
     ) -> Result:
-        """Do something that writes to the store, likewise; `prepare` does all but the waiting, where that is quick."""
-        return await self._writing.do(function, item, size, prepare if self.database.near else None)
-
-    async def change(self, function: Callable[[], Result]) -> Result:
         """Do something that may take much memory, and so one after the other."""
-        return await self.write(lambda _: [function()], None)
+        async with self._alone:
+            return await self.run(function, *args, **kwargs)
 
     def hold(self, request: Request, load: Load) -> None:
         """Count this load's bytes as taken by the request until it is answered, and let it cost.
@@ -255,19 +252,12 @@ class Service:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             raise _unauthorised("no token was sent: Authorization: Bearer <token>")
-        grant = self.access.recall(token) or await self._find(token)
+        grant = self.access.recall(token)
+        if grant is None:
+            grant = await self.read(self.access.store, lambda state: self.access.find_in(state, token))
         if grant is None:
             raise _unauthorised("the token is unknown, revoked or expired")
         return grant
-
-    async def _find(self, token: str) -> Grant | None:
-        """Look a token up: here if that is quicker than by a thread."""
-        if self.database.near:
-            with suppress(StoreError):
-                (found,) = self.access.find_all([token], at_once=True)
-                if not isinstance(found, Damaged):
-                    return found
-        return await self.read(self.access.find_all, token)
 
 
 def _unauthorised(detail: str) -> Problem:

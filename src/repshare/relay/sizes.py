@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 from repshare.board import Board, Wants
+from repshare.board.buffers import read_slots
 from repshare.board.robust import READ_AT_ONCE, SAMPLED
-from repshare.board.state import read_head, read_index
+from repshare.board.state import BoardState
 from repshare.sharing.task import Task
 from repshare.stores import Transaction
 
@@ -37,11 +38,9 @@ def of_release(task: Task, body: bytes) -> Load:
 
 def _of_teacher(task: Task, state: Transaction, wants: Wants) -> Load:
     if wants.peers is not None:  # all that they published is read
-        indexes = [read_index(state, peer) for peer in wants.peers]
-        return _load(
-            task, sum(len(index.classes) + sum(map(len, index.slots.values())) for index in indexes), totals=False
-        )
-    sizes = read_head(task, state).sizes[: task.classes].tolist()
+        found = [read_slots(state, peer) for peer in wants.peers]
+        return _load(task, sum(len(slots.classes) + slots.rows for slots in found), totals=False)
+    sizes = BoardState(task, state).sizes[: task.classes].tolist()
     chosen = sizes if wants.classes is None else [sizes[label] for label in wants.classes]
     return _load(task, sum(1 + min(wants.observations, size) for size in chosen))
 

@@ -14,10 +14,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from repshare.board import Board
-from repshare.board.buffers import index_key
-from repshare.board.memory import BoardMemory
+from repshare.board.buffers import slots_key
+from repshare.board.cache import Cache
 from repshare.board.robust import LONGEST
 from repshare.board.state import release_key
+from repshare.board.upgrade import upgrade
 from repshare.errors import ConfigError, Damaged, Malformed, Refused
 from repshare.relay.auth import Access, check_client_name, check_name
 from repshare.secure import Meetings
@@ -61,7 +62,7 @@ class Tasks:
         self._database, self._clock = database, clock
         self._registry, self._deleted = database.store("tasks"), database.store("deleted")
         self._open: dict[str, OpenTask] = {}
-        self._memory = BoardMemory()
+        self._cache = Cache()
 
     def create(self, name: str, task: Task) -> bool:
         """Create a task; False if there is one with the same values already. Raises Refused if with others."""
@@ -97,9 +98,10 @@ class Tasks:
             return None
         if opened is None:
             self._store(entry).read(lambda state: _check_not_joined(name, state))
+            upgrade(entry.task, self._store(entry))
             opened = self._open[name] = OpenTask(
                 entry,
-                Board(entry.task, self._store(entry), key=entry.secret.encode(), memory=self._memory),
+                Board(entry.task, self._store(entry), key=entry.secret.encode(), cache=self._cache),
                 Meetings(self._meetings(entry)),
                 self._notes(entry),
                 0.0,
@@ -215,7 +217,7 @@ def _check_new(task: Task) -> None:
 def _check_not_joined(name: str, state: Transaction) -> None:
     """Raise ConfigError if a release in this task is another relay's total, as earlier versions accepted."""
     (kept,) = state.get(["relays"])
-    if any(state.get([index_key(client) for client in json.loads(kept or b"{}")])):
+    if any(state.get([slots_key(client) for client in json.loads(kept or b"{}")])):
         raise ConfigError(
             f"the task {name} is joined to another relay, which commit 055caf8 was the last to support: there, "
             "repshare relay uplink --leave, or withdraw the other relay's total"
@@ -227,16 +229,17 @@ def _read_exported(exported: bytes) -> tuple[str, Task, dict[str, bytes]]:
     items = wire.decode_items(exported)
     try:
         described = json.loads(items["task"])
-        name, kept = described.pop("name"), wire.decode_items(items["board"])
+        name, saved = described.pop("name"), items["board"]
         task = Task(**described)
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
         raise Malformed(f"not an exported task: {type(error).__name__}: {error}") from error
     _check_new(task)
+    board = Board(task, MemoryStore())
+    board.load(saved)
+    kept = board.store.items()
     for key in kept:
         if key.startswith(release_key("")):
             check_client_name(key.removeprefix(release_key("")))
-    board = Board(task, MemoryStore())
-    board.store.transact(lambda state: state.set(kept))
     for key, reason in board.find_faults().items():
         raise Malformed(f"the exported board is damaged: {key}: {reason}")
     return str(name), task, kept

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from repshare.board import clock
-from repshare.board.clock import StoreClock
 from repshare.errors import Refused
 from repshare.stores import MemoryStore, Store, Transaction, decoding, find_faults
 
@@ -27,7 +25,7 @@ KEPT = 2  # meetings of a group: members may still read the one before
 class Step(TypedDict):
     """A step of a meeting, as it is kept."""
 
-    since: float  # when the first message came, by the clock of the store
+    since: float  # when the first message came, in seconds since 1970
     patience: float  # seconds from then on
     names: list[str]  # whose messages are there
     over: bool
@@ -36,14 +34,14 @@ class Step(TypedDict):
 class Meetings:
     """The meetings of all groups of one task, over a store; without one, in memory."""
 
-    def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: Store | None = None, clock: Callable[[], float] = time.time) -> None:
         """Open the meetings of one task.
 
         Args:
             store: Where messages are kept. Default: in memory.
-            clock: Seconds that pass: see `StoreClock`.
+            clock: Seconds since 1970. Where it jumps by more than a step's patience, the step is over.
         """
-        self.store, self.clock = store or MemoryStore(), StoreClock(clock)
+        self.store, self.clock = store or MemoryStore(), clock
 
     def number(self, members: Sequence[str]) -> int:
         """Return the number of the group's meeting that can still be joined."""
@@ -68,7 +66,6 @@ class Meetings:
         meeting = f"{_identify(members)}/{number}"
 
         def work(state: Transaction) -> dict[str, bytes] | None:
-            self.clock.keep(state, clock.KEPT_SECONDS)
             kept = self._step(state, meeting, step)
             if kept is None or not kept["over"]:
                 return None
@@ -91,7 +88,7 @@ class Meetings:
         if client not in expected:
             raise Refused(f"meeting {number} continued without {client}")
         kept = self._step(state, meeting, step)
-        kept = kept or {"since": self.clock.keep(state), "patience": wait, "names": [], "over": False}
+        kept = kept or {"since": self.clock(), "patience": wait, "names": [], "over": False}
         key = f"{meeting}/{step}/{client}"
         if client in kept["names"]:
             if state.get([key]) != [body]:
@@ -107,7 +104,7 @@ class Meetings:
     def _step(self, state: Transaction, meeting: str, step: int) -> Step | None:
         """Return a step as it stands; time may have ended it just now."""
         kept: Step | None = _read(state, f"{meeting}/{step}")
-        if kept is not None and not kept["over"] and self._late(state, kept):
+        if kept is not None and not kept["over"] and self._late(kept):
             kept["over"] = True
             _write(state, {f"{meeting}/{step}": kept})
         return kept
@@ -124,7 +121,7 @@ class Meetings:
         last = _read(state, f"{group}/last")
         number = int(last["number"] if last else (_read(state, "forgotten") or 0) + 1)
         first = _read(state, f"{group}/{number}/0")
-        gone = first and (first["over"] or self._late(state, first))
+        gone = first and (first["over"] or self._late(first))
         return number + 1 if gone else number
 
     def _open(self, state: Transaction, members: Sequence[str], group: str, number: int, client: str) -> None:
@@ -136,7 +133,7 @@ class Meetings:
             raise Refused(f"the group's next meeting is number {next_one}, not {number}")
         groups = _read(state, "groups") or {}
         for other, (since, names) in sorted(groups.items(), key=lambda each: each[1][0]):
-            if other != group and clock.over(since, IDLE_SECONDS, self.clock.now(state)):
+            if other != group and abs(self.clock() - since) >= IDLE_SECONDS:
                 forgotten = max(_read(state, f"{other}/last")["number"], _read(state, "forgotten") or 0)
                 _write(state, {"forgotten": forgotten})  # so that a group never counts from 1 again
                 state.delete([f"{other}/last", *(key for n in range(KEPT) for key in _keys(state, other, names, n))])
@@ -147,12 +144,12 @@ class Meetings:
             if len(groups) >= MOST_GROUPS:
                 raise Refused(f"{MOST_GROUPS} groups of this task meet already")
             groups[group] = [0.0, sorted(members, key=lambda name: name != client)]  # first who opened it
-        groups[group][0] = self.clock.keep(state)
+        groups[group][0] = self.clock()
         state.delete(_keys(state, group, members, KEPT - 1))
         _write(state, {"groups": groups, f"{group}/last": {"number": number}})
 
-    def _late(self, state: Transaction, step: Step) -> bool:
-        return clock.over(step["since"], step["patience"], self.clock.now(state))
+    def _late(self, step: Step) -> bool:
+        return abs(self.clock() - step["since"]) >= step["patience"]
 
 
 def _keys(state: Transaction, group: str, members: Sequence[str], back: int) -> list[str]:
@@ -179,5 +176,5 @@ def _read(state: Transaction, key: str) -> Any:
 
 
 def _decode(key: str, kept: bytes) -> None:
-    if key != clock.KEY and key.count("/") < 3:  # GROUP/NUMBER/STEP/NAME: a message
+    if key != "time" and key.count("/") < 3:  # of earlier versions; and GROUP/NUMBER/STEP/NAME: a message
         json.loads(kept)

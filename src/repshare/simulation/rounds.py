@@ -16,7 +16,7 @@ from repshare.board.state import release_key
 from repshare.client import Record, make_wants
 from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits
-from repshare.errors import Refused, RepshareError
+from repshare.errors import Refused
 from repshare.files import write_atomically
 from repshare.learning.measures import Score
 from repshare.learning.randomness import derive
@@ -33,7 +33,6 @@ from repshare.simulation.topology import Graph, make_graph
 CHECKPOINT_SECONDS = 60.0
 KEPT_AT_ONCE = 100  # models in memory while they are written
 PLAYED_AT_ONCE = 5000  # clients whose releases are in memory until a server has them
-AT_ONCE = 100  # releases or questions that a board answers in one transaction
 Step = TypeVar("Step")
 
 
@@ -197,16 +196,11 @@ class Simulation:
         return make_graph(setting.topology, self.plan.clients, rng, degree=degree, chance=chance)
 
     def _teach(self, wanted: Mapping[int, Wants]) -> dict[int, bytes | None]:
-        """Return what each client gets. A board answers many at once: what is the same for all is made once."""
-        if self.server is None:
+        """Return what each client gets."""
+        server = self.server
+        if server is None:
             return dict.fromkeys(wanted)
-        questions = [(self.plan.name(client), wants) for client, wants in wanted.items()]
-        if not isinstance(self.server, Board):
-            bodies = [self.server.teach(*question) for question in questions]
-        else:
-            pieces = [questions[start : start + AT_ONCE] for start in range(0, len(questions), AT_ONCE)]
-            bodies = [body for piece in pieces for _, body in self.server.teach_all(piece)]
-        return dict(zip(wanted, bodies, strict=True))
+        return {client: server.teach(self.plan.name(client), wants) for client, wants in wanted.items()}
 
     def _wants(self, client: int, number: int) -> Wants:
         return make_wants(self.method, self.policy, self.run.seed, self.plan.name(client), number)
@@ -237,26 +231,14 @@ class Simulation:
 
     def _accept(self, releases: Mapping[int, bytes]) -> None:
         """Hand these over, in their order."""
-        named = [(self.plan.name(client), release) for client, release in releases.items()]
-        for client, outcome in zip(releases, self._offer(named), strict=True):
-            if isinstance(outcome, Refused):
-                if client in self.attackers:
-                    continue  # as it should be
-                raise Refused(f"round {self.done + 1}, {self.plan.name(client)}: {outcome}") from outcome
-            if isinstance(outcome, RepshareError):
-                raise outcome
-
-    def _offer(self, named: list[tuple[str, bytes]]) -> Iterator[object]:
-        """Yield what comes of each release, or why it was refused. A board takes many in one transaction."""
-        if isinstance(self.server, Board):
-            for start in range(0, len(named), AT_ONCE):
-                yield from self.server.accept_all(named[start : start + AT_ONCE])
-            return
-        for name, release in named:
+        for client, release in releases.items():
+            name = self.plan.name(client)
             try:
-                yield None if self.server is None else self.server.accept(name, release)
+                if self.server is not None:
+                    self.server.accept(name, release)
             except Refused as error:
-                yield error
+                if client not in self.attackers:  # of whom it is as it should be
+                    raise Refused(f"round {self.done + 1}, {name}: {error}") from error
 
     def _test(self, present: tuple[int, ...], records: list[Record]) -> list[Record]:
         if self.method.models == "one" and self.server is not None and present:

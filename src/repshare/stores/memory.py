@@ -51,7 +51,7 @@ class MemoryStore(Store):
 class MemoryDatabase(Database):
     """Stores by name, in this process."""
 
-    slow, near = False, True
+    remote = False
 
     def __init__(self) -> None:
         self._stores: dict[str, MemoryStore] = {}

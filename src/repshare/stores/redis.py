@@ -75,7 +75,7 @@ class RedisDatabase(Database):
     With `?replicas=1` a change is durable when this number of replicas has it, too; otherwise it is a StoreError.
     """
 
-    slow, near = True, False
+    remote = True
 
     def __init__(self, url: str, prefix: str = "repshare") -> None:
         self.prefix = prefix

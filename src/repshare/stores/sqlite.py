@@ -3,7 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal
@@ -14,13 +14,7 @@ from repshare.stores.store import Database, Result, Store, Transaction
 
 BUSY_SECONDS = 10.0
 AT_ONCE = 500  # keys in one query
-Purpose = Literal["write", "read", "glance"]
-CONNECTIONS: dict[Purpose, tuple[int, float]] = {
-    "write": (1, BUSY_SECONDS),
-    "read": (2, BUSY_SECONDS),
-    "glance": (1, 0),
-}
-"""How many there are, and the seconds that each waits for another process."""
+Purpose = Literal["write", "read"]
 
 SETUP = """
 PRAGMA journal_mode = WAL;
@@ -28,7 +22,7 @@ PRAGMA synchronous = FULL;
 PRAGMA wal_autocheckpoint = 4000;
 CREATE TABLE IF NOT EXISTS kept (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 """
-FORMAT = 2  # PRAGMA user_version. 1: with a checksum in each row
+FORMAT = 3  # PRAGMA user_version. 1: with a checksum in each row. 2: boards as `board.upgrade` describes them
 UPGRADE = "ALTER TABLE kept DROP COLUMN checksum"  # earlier versions refuse the file then
 
 # A row that is replaced stays where it is, next to those that were first written with it: fewer pages change.
@@ -40,16 +34,15 @@ LONG_BYTES = 4096  # of a value that gets a statement of its own: one with sever
 class SqliteDatabase(Database):
     """One file. A transaction is on the disk when it ends, and survives a crash and a power cut."""
 
-    slow, near = True, True
+    remote = False
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             make_private(path)
-            # Readers do not wait until what another thread writes is on the disk; and there are two, so that a short
-            # read does not wait for a long one.
-            # One is for those who must not wait at all.
-            self._pools = {each: _connect(path, *how) for each, how in CONNECTIONS.items()}
+            self._free: dict[Purpose, SimpleQueue[sqlite3.Connection]] = {"write": SimpleQueue(), "read": SimpleQueue()}
+            self._free["write"].put(_connect(path))
+            self._readers = list[sqlite3.Connection]()  # as many as ever read at the same time
         except sqlite3.Error as error:
             raise StoreError(f"{path}: {error}") from error
         self._upgrade()
@@ -65,10 +58,10 @@ class SqliteDatabase(Database):
 
     def close(self) -> None:
         """Close the file, once no thread uses it."""
-        for kind, pool in self._pools.items():
-            for connection in [pool.get() for _ in range(CONNECTIONS[kind][0])]:
+        for free, count in ((self._free["write"], 1), (self._free["read"], len(self._readers))):
+            for connection in [free.get() for _ in range(count)]:
                 connection.close()
-                pool.put(connection)  # later users get SQLite's error that it is closed
+                free.put(connection)  # later users get SQLite's error that it is closed
 
     def _upgrade(self) -> None:
         with self.begin("DEFERRED", "read") as connection:
@@ -85,23 +78,12 @@ class SqliteDatabase(Database):
                 connection.execute(f"PRAGMA user_version = {FORMAT}")
 
     @contextmanager
-    def begin(
-        self, how: str = "IMMEDIATE", to: Purpose = "write", *, waiting: bool = True
-    ) -> Iterator[sqlite3.Connection]:
-        """Yield a transaction of SQLite's: kept if the block ends without an error.
-
-        Not `waiting`: raise StoreError rather than wait until another thread or process has written.
-        """
-        pool = self._pools[to]
+    def begin(self, how: str = "IMMEDIATE", to: Purpose = "write") -> Iterator[sqlite3.Connection]:
+        """Yield a transaction of SQLite's: kept if the block ends without an error."""
+        free = self._free[to]
+        connection = free.get() if to == "write" else self._take_reader()  # no other thread has it now
         try:
-            connection = pool.get(waiting)  # no other thread has it now
-        except Empty:
-            raise StoreError(f"{self.path}: another thread writes") from None
-        try:
-            if waiting:
-                connection.execute(f"BEGIN {how}")
-            else:
-                _begin_at_once(connection, how)
+            connection.execute(f"BEGIN {how}")
             yield connection
             connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -114,19 +96,27 @@ class SqliteDatabase(Database):
             _roll_back(connection)
             raise
         finally:
-            pool.put(connection)
+            free.put(connection)
+
+    def _take_reader(self) -> sqlite3.Connection:
+        """Return a connection that no thread reads from: a read waits neither for a writer nor for longer reads."""
+        try:
+            return self._free["read"].get_nowait()
+        except Empty:
+            try:
+                connection = _connect(self.path)
+            except sqlite3.Error as error:
+                raise StoreError(f"{self.path}: {error}") from error
+            self._readers.append(connection)
+            return connection
 
 
-def _connect(path: Path, count: int, seconds: float) -> "SimpleQueue[sqlite3.Connection]":
-    """Return this many connections to the file."""
-    pool = SimpleQueue[sqlite3.Connection]()
-    for _ in range(count):
-        connection = sqlite3.connect(
-            path, timeout=seconds, isolation_level=None, check_same_thread=False, cached_statements=1000
-        )
-        connection.executescript(SETUP)
-        pool.put(connection)
-    return pool
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=1000
+    )
+    connection.executescript(SETUP)
+    return connection
 
 
 def make_private(path: Path) -> None:
@@ -138,14 +128,6 @@ def make_private(path: Path) -> None:
 def _roll_back(connection: sqlite3.Connection) -> None:
     with suppress(sqlite3.Error):  # SQLite may have done so itself; a closed file has nothing to roll back
         connection.execute("ROLLBACK")
-
-
-def _begin_at_once(connection: sqlite3.Connection, how: str) -> None:
-    connection.execute("PRAGMA busy_timeout = 0")
-    try:
-        connection.execute(f"BEGIN {how}")
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
 
 
 class _Busy(Exception):
@@ -165,27 +147,9 @@ class SqliteStore(Store):
         except _Busy:  # another process writes, or wrote after this one had read: begin again, as a writer
             return self._transact(work, "IMMEDIATE")
 
-    def prepare(self, work: Callable[[Transaction], Result]) -> Callable[[], Result]:
-        """Do this work now, without waiting for others; the function that is returned has it on the disk."""
-        with ExitStack() as stack:
-            connection = stack.enter_context(self.database.begin(waiting=False))
-            result = self._work(connection, work)
-            commit = stack.pop_all()
-
-        def finish() -> Result:
-            commit.close()
-            return result
-
-        return finish
-
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads, while another may write."""
         with self.database.begin("DEFERRED", "read") as connection:
-            return only_read(work, self._changes(connection))
-
-    def glance(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do work that reads a little, without waiting for others."""
-        with self.database.begin("DEFERRED", "glance") as connection:
             return only_read(work, self._changes(connection))
 
     def clear(self) -> None:

@@ -36,21 +36,10 @@ class Store(Protocol):
     """As it was asked for."""
 
     def transact(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do this work alone, all of it or nothing, durable on return; begin it again if another came in between."""
-
-    def prepare(self, work: Callable[[Transaction], Result]) -> Callable[[], Result]:
-        """Do this work without waiting; what is returned must be called, by any thread, to keep it, and returns then.
-
-        Raises StoreError where that is impossible now. No other change can be made in between.
-        """
-        raise StoreError("this store cannot work without waiting")
+        """Run work in one atomic, durable transaction. It may run more than once: conflicts are retried."""
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do work that only reads: on one state, and, where possible, without waiting for others that write."""
-
-    def glance(self, work: Callable[[Transaction], Result]) -> Result:
-        """Do work that reads a little, without waiting for others. Raises StoreError where that is impossible now."""
-        return self.read(work)
+        """Run work that only reads, on one state, and, where possible, without waiting for writers."""
 
     def items(self) -> dict[str, bytes]:
         """Return everything kept."""
@@ -66,11 +55,8 @@ class Database(Protocol):
     A change that was under way is then made or not, but never in part: over a network, an answer can get lost.
     """
 
-    slow: bool
-    """It waits for more than this processor: better asked in batches, from a separate thread."""
-
-    near: bool
-    """A short read takes less time than asking a thread to do it."""
+    remote: bool
+    """A read waits for a network."""
 
     def store(self, name: str) -> Store:
         """Return the store of this name; it need not exist before."""

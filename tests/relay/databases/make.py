@@ -1,9 +1,9 @@
 """Writes relay.db, tokens.json and teacher.bin into the current folder, with the repshare that is on PYTHONPATH.
 
-How the folders here were made, by the versions before and after values had checksums:
+How the folders here were made, by the versions before and after values had checksums, and while releases queued:
 
-git archive 21e2b1e | tar x -C /tmp/old          (format-0: 3245ae4^)
-cd tests/relay/databases/format-1 && PYTHONPATH=/tmp/old/src python ../make.py
+git archive 21e2b1e | tar x -C /tmp/old          (format-0: 3245ae4^, format-2: c528c6c)
+cd tests/relay/databases/format-1 && PYTHONPATH=/tmp/old/src python ../make.py          (format-2: --max-age 1e9)
 """
 
 import json
@@ -32,7 +32,7 @@ def release(round, value):
 
 
 def main():
-    run("tasks", "create", "digits", "--classes", "3", "--dimension", "4")
+    run("tasks", "create", "digits", "--classes", "3", "--dimension", "4", *sys.argv[1:])
     tokens = {name: run("invite", name, "--task", "digits") for name in ("alice", "bob", "mallory")}
     tokens["root"] = run("invite", "root", "--role", "admin")
     run("revoke", "mallory", "--task", "digits")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from repshare.board import Board
-from repshare.board.clock import StoreClock
 from repshare.relay.background import expire
 from repshare.relay.page import histories, presence, snapshots
 from repshare.relay.page.document import make_view
@@ -176,7 +175,7 @@ def test_a_client_whose_release_grew_too_old_leaves_nothing_on_the_page():
     clock, relay, tasks = Clock(), presence.PresenceRecorder(), Tasks(open_database("memory"))
     tasks.create("digits", replace(TASK, max_age=60.0))
     there = tasks.get("digits")
-    board, notes, there.board.clock = there.board, there.notes, StoreClock(clock)
+    board, notes, there.board.clock = there.board, there.notes, clock
     for number in (1, 2):
         for name in ("a", "b", "c"):
             publish(board, name, number, spread())

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from repshare.board.members import BoardMember
-from repshare.board.state import read_releases
+from repshare.board.state import BoardMember, read_releases
 from repshare.board.totals import read_totals
 from repshare.errors import Damaged
 from repshare.sharing import parts, sums

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from repshare.board import Board
 from repshare.board.board import BoardStatus
-from repshare.board.members import BoardMember, read_members
+from repshare.board.state import BoardMember
 from repshare.relay.page.common import MOST_CLASSES, describe_common, measure, read_parts, read_total
 from repshare.relay.page.histories import CURVES, FIELDS, History, make_curves, read_histories
 from repshare.relay.page.presence import Presence, read_presence, read_traffic
@@ -78,7 +78,7 @@ def make_view(
     status = board.status(SHOWN) if own is None else _show_only(board, own)
     members = status.shown
     if own is None and status.clients > len(members):
-        members = board.store.read(lambda state: read_members(board.task, state, COUNTED))
+        members = board.first_members(COUNTED)
     names = [member.name for member in members]
     histories, presences = read_histories(notes, names), read_presence(notes, names)
     outliers, now, task = set(status.outliers()), time.time(), board.task

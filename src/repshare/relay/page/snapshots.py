@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.board import Board
-from repshare.board.members import BoardMember, read_members
 from repshare.board.robust import read_means
-from repshare.board.totals import read_totals
+from repshare.board.state import BoardMember, BoardState
 from repshare.relay.page.common import measure
 from repshare.relay.page.histories import most_crowded, read_many
 from repshare.sharing.representations import Representations
@@ -158,11 +157,11 @@ def _read_means(board: Board, room: int) -> SnapshotMeans | None:
     shown = min(classes, CLASSES)
 
     def work(state: Transaction) -> tuple[list[BoardMember], Representations, Floats | None]:
-        (kept,) = state.get(["totals"])
-        totals = read_totals(kept, board.task)
+        there = BoardState(board.task, state)
+        totals = there.totals
         everyone = totals.means(np.flatnonzero(totals.clients[:shown]).tolist())
         centre = None if board.task.space is None else totals.means([classes]).vectors[0, :dimension]
-        return read_members(board.task, state, COUNTED), everyone, centre
+        return there.first_members(COUNTED), everyone, centre
 
     members, everyone, centre = board.store.read(work)
     if not members:

@@ -28,7 +28,7 @@ async def publish(service: Service, request: Request) -> Response:
         load = sizes.of_release(task, body)
         service.spend(request, load)
         board = opened.board
-        version = await service.write(board.accept_all, (client, body), load.bytes, board.prepare_all)
+        version = await service.write(board.store, lambda state: board.accept_in(state, client, body), load.bytes)
     if service.audited:
         digest = hashlib.sha256(body).hexdigest()
         service.accepted(request, "publish", task=name, client=client, sha256=digest, bytes=len(body))
@@ -47,7 +47,7 @@ async def withdraw(service: Service, request: Request) -> Response:
     name, client = opened.entry.name, request.path_params["client"]
     if grant.role == "client":
         service.check_client(grant, client)
-    version = await service.change(lambda: opened.board.withdraw(client))
+    version = await service.run_alone(opened.board.withdraw, client)
     await service.run(forget, opened, [client])
     service.accepted(request, "withdraw", task=name, client=client)
     service.versions.notify(name)
@@ -71,7 +71,7 @@ async def teacher(service: Service, request: Request) -> Response:
             return Response(status_code=304, headers={"ETag": tag})
     load = await _expect(service, opened, wants)
     service.hold(request, load)
-    version, body = await service.teach(opened.board, client, wants, load)
+    version, body = await service.teach(opened.board, client, wants, load.bytes)
     service.metrics.bytes_out.inc(len(body))
     service.presence.note(name, client, down=len(body))
     return Response(body, media_type="application/octet-stream", headers={"ETag": _tag(opened, version, client, wants)})

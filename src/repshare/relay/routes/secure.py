@@ -55,7 +55,7 @@ async def get(service: Service, request: Request) -> Response:
         messages = opened.meetings.get(members, place.number, place.step)
         return None if messages is None else wire.encode_items(messages)
 
-    body = await service.change(read)
+    body = await service.run_alone(read)
     if body is None:
         return Response(status_code=204)
     service.hold(request, Load(len(body)))

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from repshare.board.members import BoardMember
+from repshare.board.state import BoardMember
 from repshare.errors import Refused
 from repshare.relay.auth import ROLES
 from repshare.relay.limits import read_body
