@@ -14,6 +14,7 @@ from repshare.cli.interrupts import interruptible
 from repshare.cli.learning import load
 from repshare.cli.parsing import Json, print_json
 from repshare.config import Setting
+from repshare.data import Splits
 from repshare.errors import ConfigError
 from repshare.results.terminal import make_table, say
 
@@ -25,6 +26,9 @@ def audit(
     data_folder: str | None = Setting.data_folder,
     fallback: str | None = None,
     model: str = "lenet5",
+    samples: tuple[int, ...] = (),
+    members: int = 1,
+    space: tuple[str, ...] = (),
     output: Path = Path("audit"),
     json: Json = False,
 ) -> None:
@@ -39,13 +43,17 @@ def audit(
     All of it is about release-only privacy, which protects samples given the model.
 
     With --method CS, sequences of noisy class sums in a common space: a sample added, replaced by its opposite, or by
-    one of another class; and through noise that a group shares out. It needs no data set.
+    one of another class; and through noise that a group shares out. It needs no data set. With --samples, releases
+    without noise instead: clients of a data set learn together, and attacks that know images of the same kind tell from
+    what the relay sees who is among the samples.
 
     repshare privacy audit
 
     repshare privacy audit --broken            (half of the noise is left out: the audit must notice)
 
     repshare privacy audit --method CS --epsilons 0.1 1 10
+
+    repshare privacy audit --method CS --samples 120 1200 --members 10 --space patches components=14
 
     repshare privacy audit --dataset digits --class-sizes 12 60 --epsilons 0.5 8 --trials 10000
 
@@ -55,13 +63,21 @@ def audit(
         data_folder: Folder that already holds the dataset, as torchvision lays it out.
         fallback: Dataset to use, with a warning, if the first cannot be downloaded.
         model: lenet5, resnet9, resnet18, or your own as file.py:function.
-        output: Folder for audit.json, audit.png and inversion.png; with CS, for common.json and common.png.
+        samples: CS: numbers of samples behind a release, or a total, that is attacked.
+        members: CS with --samples: clients whose total is attacked, as a group's; 1: a client's own releases.
+        space: CS with --samples: the common space, as in `relay tasks create`. Default: the one that suits the data.
+        output: Folder for audit.json, audit.png and inversion.png; with CS, for common.json and common.png;
+            with --samples, for leakage.json.
     """
     from repshare.audit import campaign, pictures
     from repshare.files import write_atomically
     from repshare.results import terminal
 
     console = Console(stderr=json)
+    if method == "CS" and samples:
+        splits, _ = load(Setting(dataset=dataset, data_folder=data_folder), fallback, console)
+        _audit_releases(splits, grid.releases, samples, members, space, output, console, json=json)
+        return
     if method == "CS":
         _audit_sums(grid, output, console, json=json)
         return
@@ -94,6 +110,38 @@ def audit(
     _say_outcome(lines, console)
     for what, name in (("figure", "audit.png"), ("reconstructions", "inversion.png"), ("figures", "audit.json")):
         say(console, f"{what:<16}{output / name}")
+
+
+def _audit_releases(
+    splits: Splits, releases: int, samples: Sequence[int], members: int, space: tuple[str, ...], output: Path,
+    console: Console, *, json: bool,
+) -> None:  # fmt: skip
+    """Attack releases without noise of clients that learn together."""
+    from repshare.audit.pool import Pool, attack_releases, lay_ground
+    from repshare.files import write_atomically
+    from repshare.spaces import exposure
+
+    if members < 1:
+        raise ConfigError(f"members must be at least 1, not {members}")
+    _make_folder(output)
+    pool = Pool(splits)
+    ground, lines = lay_ground(pool, space), list[dict[str, Any]]()
+    for count in samples:
+        seen = pool.capture(ground.common, samples=count, members=members, releases=releases)
+        lines += [{"members": members, **line} for line in attack_releases(ground, seen, sorted({1, releases}))]
+    write_atomically(output / "leakage.json", jsonlib.dumps(lines, indent=2) + "\n")
+    if json:
+        print_json({"leakage": lines})
+        return
+    rows = []
+    for line in lines:
+        most = exposure.most_numbers(int(line["behind"]), pool.classes)
+        areas = " ".join(f"{area:.2f}" for area in line["auc"])
+        rows.append([f"{line['behind']:,.0f}", f"{line['releases']}", f"{line['d']:,}", f"{most:,}", areas])
+    title = f"who is in it? {'a client alone' if members == 1 else f'a total of {members} clients'}"
+    caption = "AUC of the best attack, two draws: 0.5 is a guess; allowed: numbers of a row by the exposure rule"
+    console.print(make_table("samples|releases|d|allowed|AUC", rows, title, caption))
+    say(console, f"{'figures':<16}{output / 'leakage.json'}")
 
 
 def _audit_sums(grid: Grid, output: Path, console: Console, *, json: bool) -> None:

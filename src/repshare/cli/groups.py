@@ -45,7 +45,10 @@ LAYOUTS: dict[str, Layout] = {
         "RS (averages of features)": "class-sizes dimension n-avg m-up figure",
         "CS (a common space): what to try it on": "dataset samples space",
     },
-    "privacy audit": {COMMON: "method dataset epsilons class-sizes n-avgs releases trials broken output json"},
+    "privacy audit": {
+        COMMON: "method dataset epsilons class-sizes n-avgs releases trials broken output json",
+        "CS, releases without noise": "samples members space",
+    },
     "relay serve": {
         COMMON: "host port db certificate key insecure task classes dimension minimum-count max-age",
         "access": "client-ca behind-proxy public-page public-metrics",

@@ -21,6 +21,7 @@ What = Literal[
     "table", "start", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners",
     "skew", "absence", "precision", "unseen", "discriminator", "averages", "codes", "length", "models", "clients",
     "space", "compute", "rates", "field",
+    "leakage",
 ]  # fmt: skip
 
 
@@ -52,6 +53,8 @@ def reproduce(
     features kept short. models: three kinds of network together. clients: up to 10,000. space: the common
     space by its dimension, and by rounds. compute: a ResNet9 that computes with fewer bits.
 
+    leakage: attacks on what a relay sees of a common space (also digits, breast_cancer).
+
     field: every method of `repshare methods`, on four partitions, each beside its controls. rates: its local optimizers
     and rates, chosen on training samples that are held out.
 
@@ -65,7 +68,7 @@ def reproduce(
 
     Args:
         what: One of the tables, figures and studies above.
-        dataset: mnist, fashion_mnist or cifar10.
+        dataset: mnist, fashion_mnist or cifar10; leakage: also digits and breast_cancer.
         seeds: Number of seeds. Each has its own split and starting weights. Default: as published here.
         only: Compute only the cells whose records have all of these, such as RS or clients=10.
         rounds: Number of communication rounds. Default: the paper's; 50 for field and rates.

@@ -5,6 +5,7 @@ from repshare.experiments.bound import BOUND
 from repshare.experiments.curves import CURVES, START
 from repshare.experiments.experiment import Experiment
 from repshare.experiments.field import FIELD, RATES
+from repshare.experiments.leakage import LEAKAGE
 from repshare.experiments.partners import PARTNERS
 from repshare.experiments.privacy import PRIVACY
 from repshare.experiments.studies import STUDIES
@@ -14,5 +15,5 @@ from repshare.experiments.traffic import TRAFFIC
 from repshare.experiments.tsne import TSNE_FIGURE
 
 PAPER = (TABLE, START, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND)
-BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, *STUDIES, RATES, FIELD)
+BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, *STUDIES, RATES, FIELD, LEAKAGE)
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in PAPER + BEYOND}

@@ -100,6 +100,8 @@ class Experiment(NamedTuple):
     """Return the samples that are used, for training and as tests. Default: all."""
     tests: int | None = None
     """Test samples that are used. Default: all."""
+    carry_out: Callable[[Cell, Splits], list[Line]] | None = None
+    """Carry out a cell that is more than one run, and return what is kept of it."""
 
     def folder(self, dataset: str) -> str:
         """Return the name of its folder for a data set."""
@@ -131,6 +133,11 @@ def fill(
     for cell in cells:
         held, last = folder.records.read(), cell.run.setting.rounds
         if _holds(held, cell):
+            yield cell.title, last, last
+            continue
+        if experiment.carry_out is not None:
+            kept = experiment.carry_out(cell, load(cell.run.setting.dataset))
+            folder.records.keep_only([*held, *({**cell.key, **line} for line in kept)])
             yield cell.title, last, last
             continue
         part = Journal(folder.path / "checkpoints" / f"{cell.file_name}.jsonl")

@@ -1,0 +1,328 @@
+"""Membership inference on sequences of releases of a common space: who is in the sum, from what the relay sees?
+
+The attacker knows the space, images of the same kind (never those of clients), and the label of each candidate. With
+squared loss it also knows how much a sample counts: a sample's weight α is what the classifier that its client
+improved is wrong by, and both the classifier before a release (the total) and the one after it (the release) are
+seen. So a sample in a sum has the part z = α ⊗ (ψ, 1) in it, known for any candidate. All of a release's rows
+together, less what the public images' parts let expect, are a sum of n independent parts z − E z. The score is the
+likelihood ratio of a sum with the candidate's part in it and one without, for Gaussians with the public parts'
+covariance: no score is better where parts are Gaussian. Its AUC is then Φ(√(D / 2n)), with D numbers that vary.
+
+Several releases are rows of the same parts, with more α. What tells them apart is small, and is known up to what fp16
+rounds, so that directions of α that hardly vary are left out: how many is part of an attack, chosen on other draws.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from repshare.learning.common.reading import START, Asked, Reading, read_shared
+from repshare.sharing.parts import Part
+
+Array = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+MOST_NUMBERS = 700  # of all rows together whose covariance is estimated as a whole; else rows' and vectors' apart
+ROUNDED = 2.0**-11 / math.sqrt(6)  # of a number, by fp16, on average
+WEAK = 1e-3  # of the mean variance, added to each: what public samples say of the weakest directions is mostly chance
+BETTER = 0.9  # of the squared error: what another guess of the momentum must come to
+
+
+class Points(NamedTuple):
+    """Points in the space, with their labels."""
+
+    vectors: Array  # (m, d)
+    labels: Labels  # (m,)
+
+    def part(self, which: NDArray[np.bool_] | slice) -> "Points":
+        """Return some of them."""
+        return Points(self.vectors[which], self.labels[which])
+
+
+class Seen(NamedTuple):
+    """What the relay sees of a client, or of a group's total, from release to release."""
+
+    rows: Array  # (R, C, d + 1)  Σ α (ψ, 1) over the samples behind it
+    centre: Array  # (d,)  Σ ψ
+    counts: Array  # (C,)  samples of each class
+    totals: tuple[Part | None, ...]  # of all clients, as they collected it before each release
+    everyone: int  # samples of all clients
+    share: float  # of them, of one client
+
+    @property
+    def samples(self) -> float:
+        """The samples behind what is seen."""
+        return float(self.counts.sum())
+
+    def until(self, releases: int) -> "Seen":
+        """Return the first releases."""
+        return self._replace(rows=self.rows[:releases], totals=self.totals[:releases])
+
+
+class Attack(NamedTuple):
+    """A way to score candidates."""
+
+    kind: str
+    """"joint": all rows; "last": those of the last release; "class": the first release's row of the candidate's class;
+    "span": the directions that the rows span."""
+    kept: float = 0.1
+    """joint: the least variance of a direction of α that is used, of the largest. span: the share of directions."""
+
+
+FIRST = ("class", "loss")  # attacks on the first release
+ATTACKS = (
+    *(Attack("joint", kept) for kept in (1e-1, 1e-2, 1e-3)),
+    Attack("last"),
+    Attack("class"),
+    Attack("loss"),
+    *(Attack("span", share) for share in (0.25, 0.5, 1.0)),
+)
+
+
+class Public:
+    """What the attacker knows of samples in the space, from samples that are nobody's."""
+
+    def __init__(self, samples: Points, classes: int) -> None:
+        self.samples, self.classes = samples, classes
+        self.means = np.stack([_mean(samples.vectors[samples.labels == label]) for label in range(classes)])  # (C, d)
+        rest = samples.vectors - self.means[samples.labels]
+        self.whitening = _whiten(rest.T @ rest / len(rest))  # (d, d) of the scatter within classes
+
+
+def area(members: Array, strangers: Array) -> float:
+    """Return how often a member scores above a stranger; ties count half."""
+    above = stats.mannwhitneyu(members, strangers).statistic
+    return float(above / (len(members) * len(strangers)))
+
+
+def score(
+    attack: Attack,
+    seen: Seen,
+    public: Public,
+    candidates: Points,
+    known: Points | None = None,
+    weights: Sequence[Array] | None = None,
+) -> Array:
+    """Return a number for each candidate (m,): the higher, the more likely it is in the sums.
+
+    Args:
+        attack: The attack.
+        seen: What the relay sees.
+        public: What the attacker knows of such samples.
+        candidates: The samples to tell members of.
+        known: Points of which the attacker knows that they are in the sums (joint attacks only).
+    """
+    if attack.kind == "span":
+        return _score_span(attack.kept, seen, public, candidates)
+    if attack.kind in FIRST:
+        seen = seen.until(1)
+    sets = [public.samples, candidates, *([] if known is None else [known])]
+    guessed = guess_weights(seen, sets) if weights is None else weights
+    weights = [each[:, : len(seen.rows)] for each in guessed]  # each (m, R, C)
+    rows = seen.rows  # (R, C, d + 1)
+    if attack.kind == "loss":
+        return np.asarray(-np.square(weights[1][:, 0]).sum(axis=1))
+    if attack.kind == "last":
+        rows, weights = rows[-1:], [each[:, -1:] for each in weights]
+    if attack.kind == "class":
+        return _score_class(rows[0], seen, public, candidates, [each[:, 0] for each in weights])
+    return _score_jointly(attack.kept, rows.reshape(-1, rows.shape[2]), seen, public, sets, weights)
+
+
+def guess_weights(seen: Seen, sets: Sequence[Points]) -> list[Array]:
+    """Return the weights α (m, R, C) that samples have if they are in the sums, for each set; the first is public.
+
+    A client solves its own problem against the total: α = y − f(ψ) with the classifier f that it reaches, which the
+    rows of its release are. Then it extrapolates (Nesterov), by a momentum that follows from the round; if it has just
+    started over, by none: of the two the one is taken that fits what public samples let expect. For a group's total,
+    whose members each reach a classifier of their own, f is the mean of these.
+    """
+    (releases, classes, width), count = seen.rows.shape, seen.samples
+    d, rows = width - 1, seen.rows / count
+    centre = seen.centre / count
+    spread = max(d - float(centre @ centre), 0.01 * d)
+    first = _less(rows[0], centre) / (START * spread)
+    truth = [np.eye(classes)[each.labels] for each in sets]
+    reached = [y - seen.counts / count - (each.vectors - centre) @ first.T for y, each in zip(truth, sets, strict=True)]
+    weights, before, momentum = [[each] for each in reached], rows[0], _next_momentum(1.0)
+    for number in range(1, releases):
+        total = seen.totals[number]
+        if total is None:
+            raise ValueError(f"no total was collected before release {number + 1}")
+        view = read_shared(total, Asked(seen.everyone, None), np.zeros((1, d), np.float32))
+        shared, scaled = view.unit / view.wanted, view.scale / view.used
+        following = _next_momentum(momentum)
+        usual = (momentum - 1) / following * (1 - seen.share)
+        tried = [_step(seen, number, view, sets, truth, before, speed) for speed in (usual, 0.0)]
+        kept = 1 if tried[1].error < BETTER * tried[0].error else 0
+        step, speed = tried[kept], (usual, 0.0)[kept]
+        momentum = following if kept == 0 else _next_momentum(1.0)
+        for own, now, last in zip(weights, step.weights, reached, strict=True):
+            own.append(((1 + speed) * now - speed * last * scaled) * shared)
+        reached, before = [each * shared for each in step.weights], step.rows * shared
+    return [np.stack(each, axis=1) for each in weights]
+
+
+class _Step(NamedTuple):
+    rows: Array  # (C, d + 1)  before extrapolation, a sample
+    weights: list[Array]  # (m, C) of each set
+    error: float  # of what public samples let expect
+
+
+def _step(
+    seen: Seen, number: int, view: Reading, sets: Sequence[Points], truth: Sequence[Array], before: Array, speed: float
+) -> _Step:
+    """Return what clients reach in a release, if they extrapolate it by so much."""
+    scaled, count = view.scale / view.used, seen.samples
+    now, last = seen.rows[number] / count * (view.wanted / view.unit), seen.rows[number - 1] / count * scaled
+    rows = (now + speed * before * scaled) / (1 + speed)
+    centre, d = np.asarray(view.linear.centre, np.float64), rows.shape[1] - 1
+    change = _less(rows - last, centre) * seen.everyone / view.scale
+    weights, linear = [], cast("Any", view.linear)  # it takes arrays as well as tensors
+    for y, (vectors, _) in zip(truth, sets, strict=True):
+        scores = np.asarray(linear(vectors.astype(np.float32)), np.float64)
+        weights.append(y - scores - (vectors - centre) @ change.T)
+    expected = weights[0].T @ sets[0].vectors / len(sets[0].vectors)
+    return _Step(rows, weights, float(np.square(rows[:, :d] - expected).sum()))
+
+
+def _next_momentum(momentum: float) -> float:
+    return (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+
+
+def _less(rows: Array, centre: Array) -> Array:
+    """Return Σ α (ψ − μ) of rows Σ α (ψ, 1)."""
+    return rows[:, :-1] - rows[:, -1:] * centre
+
+
+def _score_jointly(
+    kept: float, rows: Array, seen: Seen, public: Public, sets: Sequence[Points], weights: Sequence[Array]
+) -> Array:
+    """Score by all rows (k, d + 1) together, of which samples have these weights."""
+    count, own = seen.samples, [each.reshape(len(each), -1) for each in weights]  # (m, k)
+    scatter = own[0].T @ own[0] / len(own[0])
+    scatter += np.diag(np.square(rows).mean(axis=1) * ROUNDED**2 / count)
+    turn = _whiten(scatter, least=kept)  # (k, q)
+    rows, own = turn.T @ rows, [each @ turn for each in own]
+    if rows.size + len(seen.centre) <= MOST_NUMBERS:
+        parts = [_multiply(a, each.vectors) for a, each in zip(own, sets, strict=True)]
+        found = np.concatenate([rows.ravel(), seen.centre])
+        return _likelihood(found, seen, parts, sets)
+    white, rest = public.whitening, []
+    for a, (vectors, labels) in zip(own, sets, strict=True):
+        rest.append((a, vectors @ white, labels))
+    places = [rest[0][2] == label for label in range(public.classes)]
+    means = np.stack([rest[0][0][at].T @ rest[0][1][at] / max(at.sum(), 1) for at in places])  # (C, q, d)
+    residue = rows[:, :-1] @ white - np.tensordot(seen.counts, means, 1)  # (q, d)
+    for a, vectors, labels in rest[2:]:
+        residue = residue - a.T @ vectors + means[labels].sum(axis=0)
+    a, vectors, labels = rest[1]
+    free = count - sum(len(each[2]) for each in rest[2:])
+    likely = ((a @ residue) * vectors).sum(axis=1) - (means * residue).sum(axis=(1, 2))[labels]
+    lengths = np.square(a).sum(axis=1) * np.square(vectors).sum(axis=1)
+    return np.asarray((likely - lengths / 2) / free + _score_centre(seen, public, sets[1]))
+
+
+def _multiply(weights: Array, vectors: Array) -> Array:
+    """Return α ⊗ (ψ, 1) and ψ, in a row (m, k (d + 1) + d)."""
+    longer = np.concatenate([vectors, np.ones((len(vectors), 1))], axis=1)
+    parts = (weights[:, :, None] * longer[:, None]).reshape(len(vectors), -1)
+    return np.concatenate([parts, vectors], axis=1)
+
+
+def _likelihood(found: Array, seen: Seen, parts: Sequence[Array], sets: Sequence[Points]) -> Array:
+    """Return the log-likelihood ratios of candidates' parts in a sum: public ones, candidates', known ones."""
+    labels = sets[0].labels
+    means = np.stack([_mean(parts[0][labels == label]) for label in range(len(seen.counts))])
+    public, candidates, *known = (each - means[own.labels] for each, own in zip(parts, sets, strict=True))
+    residue = found - seen.counts @ means - sum(each.sum(axis=0) for each in known)
+    white = _whiten(public.T @ public / len(public))
+    candidates = candidates @ white
+    free = seen.samples - sum(map(len, known))
+    return np.asarray((candidates @ (residue @ white) - np.square(candidates).sum(axis=1) / 2) / free)
+
+
+def _score_centre(seen: Seen, public: Public, candidates: Points) -> Array:
+    """Score by the mean of all samples, in which each counts alike."""
+    residue = (seen.centre - seen.counts @ public.means) @ public.whitening
+    rest = (candidates.vectors - public.means[candidates.labels]) @ public.whitening
+    return np.asarray((rest @ residue - np.square(rest).sum(axis=1) / 2) / seen.samples)
+
+
+def _score_class(rows: Array, seen: Seen, public: Public, candidates: Points, weights: Sequence[Array]) -> Array:
+    """Score by the row of each candidate's class."""
+    found = np.zeros(len(candidates.labels))
+    for label in range(public.classes):
+        at = candidates.labels == label
+        expected = sum(
+            seen.counts[c] * _mean(weights[0][own, label, None] * public.samples.vectors[own])
+            for c in range(public.classes)
+            if (own := public.samples.labels == c).any()
+        )
+        residue = (rows[label, :-1] - expected) @ public.whitening
+        parts = weights[1][at, label, None] * ((candidates.vectors[at] - public.means[label]) @ public.whitening)
+        variance = float(np.square(weights[0][:, label]).mean()) * seen.samples
+        found[at] = (parts @ residue - np.square(parts).sum(axis=1) / 2) / max(variance, 1e-12)
+    return found
+
+
+def _score_span(share: float, seen: Seen, public: Public, candidates: Points) -> Array:
+    """Score by how much of a whitened vector lies in the leading directions of all rows."""
+    rows = np.concatenate([seen.rows[:, :, :-1].reshape(-1, len(seen.centre)), seen.centre[None]]) @ public.whitening
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-12)
+    _, values, axes = np.linalg.svd(rows, full_matrices=False)
+    leading = axes[: max(1, int(share * (values > ROUNDED * values[0]).sum()))]
+    rest = candidates.vectors @ public.whitening
+    return np.asarray(np.square(rest @ leading.T).sum(axis=1) / np.square(rest).sum(axis=1))
+
+
+def score_means(
+    sums: Array, counts: Array, variance: float, public: Public, candidates: Points, *, drawn: bool = False
+) -> Array:
+    """Score candidates by sums of vectors of one class each: class means, observations, or sums with noise.
+
+    Args:
+        sums: The sums (k, d) for each class, (C, k, d).
+        counts: Points in each, (C, k); 0: there is none.
+        variance: Of the noise on each number.
+        public: What the attacker knows of such samples.
+        candidates: The samples to tell members of.
+        drawn: Each sum is of samples drawn at random: a candidate need not be in it.
+    """
+    found = np.zeros(len(candidates.labels))
+    for label in range(public.classes):
+        at, own = candidates.labels == label, public.samples.vectors[public.samples.labels == label]
+        rest, ratios = own - public.means[label], []
+        scatter = rest.T @ rest / max(len(rest), 1)
+        for each, count in zip(sums[label], counts[label], strict=True):
+            if count:
+                white = _whiten(count * scatter + variance * np.eye(len(scatter)))
+                parts = (candidates.vectors[at] - public.means[label]) @ white
+                residue = (each - count * public.means[label]) @ white
+                ratios.append(parts @ residue - np.square(parts).sum(axis=1) / 2)
+        if ratios:
+            found[at] = np.logaddexp(0, np.stack(ratios)).sum(axis=0) if drawn else np.sum(ratios, axis=0)
+    return found
+
+
+def _mean(vectors: Array) -> Array:
+    return vectors.mean(axis=0) if len(vectors) else np.zeros(vectors.shape[1])
+
+
+def _whiten(scatter: Array, least: float | None = None) -> Array:
+    """Return a map (d, q) to numbers that vary by 1 each, independently: all, or directions of at least this variance.
+
+    Each number of the scatter counts alike, unless it hardly varies at all.
+    """
+    sizes = np.sqrt(np.diag(scatter))
+    sizes = sizes.clip(WEAK * sizes.max(), None)
+    values, axes = np.linalg.eigh(scatter / sizes[:, None] / sizes)
+    if least is not None:
+        axes, values = axes[:, values > least * values[-1]], values[values > least * values[-1]]
+    else:
+        values = values.clip(0, None) + WEAK * values.mean()
+    return np.asarray(axes / np.sqrt(values) / sizes[:, None])
