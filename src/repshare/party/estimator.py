@@ -51,6 +51,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         task: Task | None = None,
         accept_space: bool = False,
         precision: str = "fp16",
+        accept_exposure: bool = False,
     ) -> None:
         """Create a classifier. All but `precision` must be the same for all parties.
 
@@ -66,10 +67,11 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             task: The task of a relay, in place of all arguments above: `RelayExchange(…).describe().agreed`.
             accept_space: Whether the task's space may be another than this package's own choice.
             precision: The number format of releases: "fp16" or "fp32".
+            accept_exposure: Whether a release may show who is among the samples: see docs/privacy.md.
         """
         self.classes, self.low, self.high, self.features, self.width = classes, low, high, features, width
         self.seed, self.shrinkage, self.task, self.precision = seed, shrinkage, task, precision
-        self.accept_space = accept_space
+        self.accept_space, self.accept_exposure = accept_space, accept_exposure
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from these samples alone. What was exchanged before is forgotten.

@@ -17,7 +17,7 @@ import torch
 from repshare.board import Wants
 from repshare.client import Client, Record, make_wants
 from repshare.errors import CheckpointError, ConfigError, ExchangeError, Outdated, RepshareError
-from repshare.exchange import Exchange, KnowsOthers, has_counts
+from repshare.exchange import Exchange, KnowsOthers, count_behind, has_counts
 from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
@@ -74,6 +74,10 @@ class CachingExchange:
         self.exchange.publish(body)
         self._shared += len(body)
         self._last = body
+
+    def behind(self, own: int) -> float:
+        """Return the samples behind what is seen of a release, as the exchange behind counts them."""
+        return count_behind(self.exchange, own)
 
     def renew(self) -> None:
         """Share the last release once more, so that it does not expire: nothing new leaves."""

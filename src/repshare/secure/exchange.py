@@ -24,7 +24,7 @@ from repshare.secure.masking import Group, Member, Vector, add_up
 from repshare.secure.meetings import STEPS, Meetings
 from repshare.sharing import fixed_point, wire
 from repshare.sharing.representations import Teacher, nothing
-from repshare.sharing.sums import read_variance
+from repshare.sharing.sums import is_sums, read_variance
 from repshare.sharing.task import Task
 
 log = logging.getLogger("repshare.secure")
@@ -124,6 +124,7 @@ class SecureExchange:
         # Other members behind the last total, and behind the one that was collected last; None: not known.
         self._others: int | None = 0
         self._collected: int | None = 0
+        self._samples: int | None = None  # of all members, once a total has told
 
     def keep_in(self, file: Path) -> None:
         """Keep the last total in a file, so that a new process of this member continues from it.
@@ -157,6 +158,8 @@ class SecureExchange:
         taught = np.flatnonzero(others.clients > 0).tolist()
         self._teacher = Teacher(totals.means(taught), nothing(self.task.dimension), self.task.space)
         self._others = int(others.clients.max(initial=0))
+        if not is_sums(self.task.space):
+            self._samples = int(totals.samples.max(initial=0))
         if self._total_file is not None:
             write_atomically(self._total_file, wire.encode_teacher(self._teacher), private=True)
 
@@ -170,6 +173,17 @@ class SecureExchange:
     def others(self) -> int | None:
         """Return the number of other members in the total that was collected last; None, if not known."""
         return self._collected
+
+    def behind(self, own: int) -> float:
+        """Return the samples behind a total less what one member has of it, as if all members had as many.
+
+        Where fewer than all must stay, the difference of two totals may be one member's.
+        """
+        members = len(self.members)
+        if self.required < members:
+            return own
+        everyone = own * members if self._samples is None else self._samples
+        return everyone * (members - 1) / members
 
     @property
     def required(self) -> int:

@@ -9,8 +9,11 @@ come to that (`repshare reproduce leakage`), after one release as after twenty, 
 import math
 from typing import NamedTuple
 
+from repshare.errors import ConfigError
+
 SAMPLES_A_NUMBER = 8  # behind each of the C · (d + 1) numbers of a release, at least
 PROMISED = 0.60  # the largest AUC of the attacks that the rule leaves
+BUDGET = 1.0  # ε of one release: no attack has an AUC above 0.58 then, whatever it knows
 
 
 class Measured(NamedTuple):
@@ -76,3 +79,52 @@ def nearest(numbers: int, samples: int, classes: int) -> Measured:
         MEASURED,
         key=lambda row: abs(math.log(row.ratio / asked.ratio)) + abs(math.log(row.samples / asked.samples)) / 4,
     )
+
+
+class Exposure(NamedTuple):
+    """What a client's next release shows to whoever sees most of it."""
+
+    numbers: int
+    """The numbers of a row."""
+    classes: int
+    """The rows."""
+    samples: float
+    """The samples behind the least difference that anybody sees; infinite where nothing is seen by anybody else."""
+    sums: bool
+    """Whether the rows are sums of classes, which can have noise."""
+
+    @property
+    def allowed(self) -> bool:
+        """Return whether the rule allows it."""
+        return math.isinf(self.samples) or self.numbers <= self.most
+
+    @property
+    def most(self) -> int:
+        """The largest number of numbers that the rule allows."""
+        return self.numbers if math.isinf(self.samples) else most_numbers(int(self.samples), self.classes)
+
+    @property
+    def nearest(self) -> Measured:
+        """The measured attack that is nearest."""
+        return nearest(self.numbers, int(self.samples), self.classes)
+
+    def __str__(self) -> str:
+        near = self.nearest
+        return (
+            f"{self.classes} rows of {self.numbers:,} numbers for {int(self.samples):,} samples: in the nearest attack "
+            f"that was measured ({near.dataset}, {near.samples:,} samples, {near.numbers:,} numbers), members are told "
+            f"from others with AUC {near.auc:.2f} (0.5 is a guess)"
+        )
+
+    def check(self) -> None:
+        """Raise ConfigError, with the ways out, if the rule does not allow it."""
+        if self.allowed:
+            return
+        shorter = f"a task with vectors of at most {self.most} numbers" if self.most else "more samples"
+        noise = f"--epsilon {BUDGET:g} --adjacency add-remove" + ("" if self.sums else " in a task with --loss discriminant")
+        raise ConfigError(
+            f"this would show who is among your samples: {self}. The rule allows {self.most:,} numbers, so that each "
+            f"number of all rows has {SAMPLES_A_NUMBER} samples behind it. Ways out: a budget ({noise}); a masked group "
+            f"whose members all stay (--group, --signing-key, --threshold); {shorter}; or --accept-exposure "
+            "(accept_exposure in the policy) if that may be seen"
+        )

@@ -134,6 +134,7 @@ def join(
             say(console, check_shares(client.policy, len(group.members), group.required))
         show_log(console, "repshare.secure")
         check_fit(client, membership)
+        client.check_exposure()
         state = State(folder, client, membership)
         if group is not None:
             group.keep_in(state.total)

@@ -62,6 +62,9 @@ def list_warnings(client: "Client") -> list[str]:
     from repshare.party.preview import single_samples
 
     found = policy_warnings(client.policy, in_space=client.method.in_space)
+    shown = client.exposure()
+    if shown is not None and not shown.allowed:
+        found.append(f"warning: what leaves shows who is among your samples: {shown}")
     if client.learner.made.shares_inputs:
         found.append(f"warning: what leaves are averages of your data ({client.learner.made})")
     labels = single_samples(client)

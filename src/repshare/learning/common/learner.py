@@ -125,7 +125,8 @@ class CommonLearner(Learner):
         classes = self.network.classes
         if self.common.loss == "discriminant":
             return Discriminant(vectors, labels, classes, personal=not self.policy.common_only)
-        return Dual(vectors, labels, classes, shrinkage=self.common.shrinkage, alone=alone)
+        fewest = 1 if alone else self.policy.fewest
+        return Dual(vectors, labels, classes, shrinkage=self.common.shrinkage, alone=alone, fewest=fewest)
 
     @property
     def dimension(self) -> int:
@@ -270,9 +271,12 @@ def _divide(learner: CommonLearner, levels: Sequence[Level] | None) -> tuple[Ten
         coins = np.array([*_toss(learner.samples, known, learner.secret)])
         held = coins < policy.held_out if policy.epsilon is not None else np.argsort(np.argsort(coins)) < count
     used = np.flatnonzero(allowed & ~held)
+    if policy.epsilon is None:  # with a budget, how many there are is nothing to go by
+        labels = learner.samples.labels.numpy()[used]
+        used = used[np.bincount(labels, minlength=1)[labels] >= policy.fewest]
     if not len(used):
         raise ConfigError(
-            f"{learner.name} has no sample that may be shared: see share_samples, share_classes, held_out"
+            f"{learner.name} has no sample that may be shared: see share_samples, share_classes, held_out, minimum_count"
         )
     return torch.from_numpy(used), torch.from_numpy(np.flatnonzero(held))
 
