@@ -272,13 +272,17 @@ class Client:
         self.learner.publish()
         return len(body)
 
-    def exposure(self) -> Exposure | None:
-        """Return what the next release shows; None where no rule is: without a common space, or with a budget."""
+    def exposure(self, exchange: object = None) -> Exposure | None:
+        """Return what the next release shows; None where no rule is: without a common space, or with a budget.
+
+        Args:
+            exchange: What it is to leave through. Default: the client's own.
+        """
         learner = self.learner
         if not isinstance(learner, CommonLearner) or self.guard is not None or self.method.share is None:
             return None
         samples = len(learner.used_rows)
-        behind = count_behind(self.exchange, samples) if self.exchange is not None else samples
+        behind = count_behind(self.exchange if exchange is None else exchange, samples)
         return Exposure(learner.dimension, learner.network.classes, behind, sums=learner.common.loss == "discriminant")
 
     def check_exposure(self) -> None:

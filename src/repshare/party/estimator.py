@@ -20,6 +20,7 @@ from repshare.sharing.task import Task
 from repshare.spaces import Fourier
 from repshare.spaces.agreement import Common, check_usual, read_common
 from repshare.spaces.algebra import to_numpy
+from repshare.spaces.exposure import Exposure
 from repshare.spaces.inspection import check, inspect
 
 Doubles = NDArray[np.float64]
@@ -102,6 +103,9 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         check_is_fitted(self)
         check(self._found, self._common.space, images=False)
+        if not self.accept_exposure:
+            numbers, classes = self._common.space.dimension, len(self.classes_)
+            Exposure(numbers, classes, len(self._dual.labels), sums=False).check()
         if len(self._dual.labels) < self.task_.fewest:
             raise ConfigError(
                 f"a release is of at least {self.task_.fewest} samples here, and there are {len(self._dual.labels)}"

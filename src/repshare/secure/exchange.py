@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -73,6 +73,26 @@ class RelayMeetings:
 
     def _ask(self, method: str, path: str, query: Mapping[str, Any], **options: Any) -> Reply:
         return self.relay.connection.ask(method, f"{self.relay.task_path()}/meetings{path}", query=query, **options)
+
+
+class Together(NamedTuple):
+    """A group, as far as it tells how many samples stand behind its totals."""
+
+    members: int
+    required: int
+    """Members that must stay until the end of a sum."""
+    samples: int | None = None
+    """Of all members. Default: as many of each as this client's."""
+
+    def behind(self, own: int) -> float:
+        """Return the samples behind a total less what one member has of it, as if all members had as many.
+
+        Where fewer than all must stay, the difference of two totals may be one member's.
+        """
+        if self.required < self.members:
+            return own
+        everyone = own * self.members if self.samples is None else self.samples
+        return everyone * (self.members - 1) / self.members
 
 
 class SecureExchange:
@@ -175,15 +195,8 @@ class SecureExchange:
         return self._collected
 
     def behind(self, own: int) -> float:
-        """Return the samples behind a total less what one member has of it, as if all members had as many.
-
-        Where fewer than all must stay, the difference of two totals may be one member's.
-        """
-        members = len(self.members)
-        if self.required < members:
-            return own
-        everyone = own * members if self._samples is None else self._samples
-        return everyone * (members - 1) / members
+        """Return the samples behind the least difference of totals that anybody sees."""
+        return Together(len(self.members), self.required, self._samples).behind(own)
 
     @property
     def required(self) -> int:

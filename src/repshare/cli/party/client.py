@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from repshare.sharing.task import Task
 
 
-
 @dataclass(frozen=True)
 class WorkOptions:
     """The course of a party's work: rounds, state, output."""

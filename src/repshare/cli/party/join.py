@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from repshare.client import Client
     from repshare.exchange.relay import Membership, RelayExchange
     from repshare.secure import SecureExchange
+    from repshare.secure.exchange import Together
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,18 @@ def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, cons
         also = ["the token, the members' names, and keys, sealed shares and signatures in the sum's other steps"]
     if work.report:
         also.append(f"what --report sends: {', '.join(reported(client))}")
-    show_preview(client, console, as_json=work.json, also=also, masked=secure.group is not None)
+    show_preview(client, console, as_json=work.json, also=also, group=_describe_group(secure))
+
+
+def _describe_group(secure: SecureSumOptions) -> "Together | None":
+    from repshare.exchange.keys import Trust
+    from repshare.secure.exchange import Together
+    from repshare.secure.masking import usual_threshold
+
+    if secure.group is None:
+        return None
+    members = len(dict(Trust(secure.group))) if secure.group.exists() else 1
+    return Together(members, secure.threshold or usual_threshold(members))
 
 
 def _check_shares_sums_only(policy: Policy) -> None:

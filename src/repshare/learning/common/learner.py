@@ -120,6 +120,13 @@ class CommonLearner(Learner):
     def _sees_images(self) -> bool:
         return np.ndim(self.samples.batch(torch.arange(1))[0]) == 4
 
+    def left_out_classes(self) -> dict[int, int]:
+        """Return the classes of which no sample takes part, having too few, and how many these are."""
+        labels, size = self.samples.labels.numpy(), self.network.classes
+        allowed = labels[may_share(labels, self.policy)]
+        found, taken = (np.bincount(each, minlength=size) for each in (allowed, labels[self.used_rows.numpy()]))
+        return {label: int(found[label]) for label in np.flatnonzero((found > 0) & (taken == 0)).tolist()}
+
     def _begin(self, vectors: Tensor, labels: Tensor, *, alone: bool) -> Dual | Discriminant:
         """Return what learns from these samples."""
         classes = self.network.classes
@@ -276,7 +283,8 @@ def _divide(learner: CommonLearner, levels: Sequence[Level] | None) -> tuple[Ten
         used = used[np.bincount(labels, minlength=1)[labels] >= policy.fewest]
     if not len(used):
         raise ConfigError(
-            f"{learner.name} has no sample that may be shared: see share_samples, share_classes, held_out, minimum_count"
+            f"{learner.name} has no sample that may be shared: "
+            "see share_samples, share_classes, held_out, minimum_count"
         )
     return torch.from_numpy(used), torch.from_numpy(np.flatnonzero(held))
 
