@@ -46,11 +46,12 @@ class Policy:
     m_down: int = 1
     """M↓: number of observations to learn from for each class and round."""
     minimum_count: int | None = None
-    """Never share an average over fewer samples than this. CS: samples of classes with fewer take no part, and none
-    counts for more than one of so many in any row. Default: 3; 1 in a simulation, of which nothing leaves."""
+    """Never share an average over fewer samples than this.
+    CS: samples of classes with fewer take no part, and none counts for more than one of so many in a row.
+    Default: 3; 1 in a simulation, of which nothing leaves."""
     accept_exposure: bool = False
-    """CS: share also where the rows of a release are long for the samples behind them, so that whoever sees it can tell
-    who is among your samples. Default: refuse, unless there is a budget."""
+    """CS: share also where rows are so long that whoever sees a release can tell who is among your samples.
+    Default: refuse, unless there is a budget."""
     share_classes: tuple[int, ...] | None = None
     """Classes that may be shared. Default: all."""
     share_samples: tuple[int, ...] | None = None

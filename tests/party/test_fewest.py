@@ -91,7 +91,7 @@ def test_a_relay_raises_ones_own_bound_and_never_lowers_it(party):
 def test_only_a_simulation_shares_averages_of_one_or_two_samples(digits):
     assert resolve(Setting(dataset="digits", samples=100), 1000).policy.minimum_count == 1
     (images, labels), told = digits[0], {}
-    few = np.concatenate([(labels == label).nonzero()[0][: 1 + label] for label in range(4)])
+    few = np.concatenate([np.flatnonzero(labels == label)[: 1 + label] for label in range(4)])
     for least in (None, 1):
         board = Board(Task(10, 84))
         policy = Policy(minimum_count=least)

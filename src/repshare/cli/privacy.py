@@ -72,7 +72,7 @@ def plan(
             and need more noise. Default: patches with 256 components.
     """
     if method == "CS":
-        from repshare.secure.masking import usual_threshold
+        from repshare.secure import usual_threshold
 
         chosen = Policy(
             epsilon=epsilon, delta=delta, planned_releases=1 if releases is None else releases, adjacency=adjacency,

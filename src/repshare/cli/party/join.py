@@ -19,8 +19,7 @@ from repshare.results.terminal import say
 if TYPE_CHECKING:
     from repshare.client import Client
     from repshare.exchange.relay import Membership, RelayExchange
-    from repshare.secure import SecureExchange
-    from repshare.secure.exchange import Together
+    from repshare.secure import SecureExchange, Together
 
 
 @dataclass(frozen=True)
@@ -173,8 +172,7 @@ def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, cons
 
 def _describe_group(secure: SecureSumOptions) -> "Together | None":
     from repshare.exchange.keys import Trust
-    from repshare.secure.exchange import Together
-    from repshare.secure.masking import usual_threshold
+    from repshare.secure import Together, usual_threshold
 
     if secure.group is None:
         return None

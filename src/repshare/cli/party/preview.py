@@ -12,7 +12,7 @@ from repshare.results.terminal import say
 
 if TYPE_CHECKING:
     from repshare.client import Client
-    from repshare.secure.exchange import Together
+    from repshare.secure import Together
     from repshare.spaces.exposure import Exposure
 
 

@@ -52,8 +52,8 @@ class AgreementOptions:
     shrinkage: float | None = None
     """Regularisation ρ / n of the common classifier. Default: by the clients' votes."""
     samples_expected: int | None = None
-    """Samples that all clients together will have. With --members it chooses the length of vectors and the loss, so
-    that nobody can tell who is among them, and says how clients join."""
+    """Samples that all clients together will have.
+    With --members it chooses vectors and loss so that nobody can tell who is among them, and says how clients join."""
     members: int | None = None
     """Number of clients expected."""
 
