@@ -252,12 +252,14 @@ class Client:
         if body is None and not self._is_due():
             return 0
         shares_noise = self.policy.noise_shares > 1 and not self.policy.seeded_noise
-        masking = getattr(self.exchange, "exchange", self.exchange)
+        masking: Any = getattr(self.exchange, "exchange", self.exchange)
         if shares_noise and not getattr(masking, "masks", False):
             raise ConfigError("a share of the noise hides nothing by itself: noise_shares needs a group (--group)")
         if body is None:
             self.check_exposure()
         try:
+            if shares_noise:
+                masking.rehearse()  # a member that spoils sums costs nobody's budget then
             if body is None:
                 body = self.method.share(self.learner, self.round_number)
             self.exchange.publish(body)  # what leaves a client leaves here

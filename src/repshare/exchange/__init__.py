@@ -5,7 +5,7 @@ from typing import Protocol, TypeGuard, runtime_checkable
 from repshare.board import Wants
 from repshare.exchange.local import LocalExchange
 
-__all__ = ["Counting", "Exchange", "Hiding", "KnowsOthers", "LocalExchange", "count_behind", "has_counts"]
+__all__ = ["Counting", "Exchange", "Hiding", "Keeping", "KnowsOthers", "LocalExchange", "count_behind", "has_counts"]
 
 
 class Exchange(Protocol):
@@ -53,6 +53,14 @@ class KnowsOthers(Protocol):
 
     def others(self) -> int | None:
         """Return the number of other clients behind the last total; None, if not known."""
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """An exchange whose other end keeps releases, and may lose them."""
+
+    def holds(self) -> bool:
+        """Return whether it has a release of this client."""
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ import torch
 from repshare.board import Wants
 from repshare.client import Client, Record, make_wants
 from repshare.errors import CheckpointError, ConfigError, ExchangeError, Outdated, RepshareError
-from repshare.exchange import Exchange, KnowsOthers, count_behind, has_counts
+from repshare.exchange import Exchange, Keeping, KnowsOthers, count_behind, has_counts
 from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
@@ -78,6 +78,11 @@ class CachingExchange:
     def behind(self, own: int) -> float:
         """Return the samples behind what is seen of a release, as the exchange behind counts them."""
         return count_behind(self.exchange, own)
+
+    @property
+    def last(self) -> bytes | None:
+        """The last release since the start; None: there was none."""
+        return self._last
 
     def renew(self) -> None:
         """Share the last release once more, so that it does not expire: nothing new leaves."""
@@ -185,6 +190,9 @@ class State:
         if isinstance(client.learner, CommonLearner) and client.method.share is not None:
             self._count_others(client.learner)
             record = replace(record, others=self.others)
+        if not record.bytes_up and not isinstance(client.trouble, ExchangeError):
+            with suppress(ExchangeError):
+                self.send_again()
         self.keep(record)
         self._keep_classifier()
         return record
@@ -217,6 +225,15 @@ class State:
         """Keep what was shared last from expiring, without a round."""
         if isinstance(self.client.exchange, CachingExchange):
             self.client.exchange.renew()
+
+    def send_again(self) -> None:
+        """Share the last release again where the other end has lost it: after an older backup, nobody else would."""
+        caching, guard = self.client.exchange, self.client.guard
+        if not isinstance(caching, CachingExchange) or not isinstance(caching.exchange, Keeping):
+            return
+        body = caching.last if guard is None else guard.pending.last
+        if body and self.client.released and not caching.exchange.holds():
+            caching.publish(body)
 
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""

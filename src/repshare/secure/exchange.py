@@ -163,12 +163,7 @@ class SecureExchange:
         self.has_left = False
         own = read_totals(None, self.task)
         own.add(release.means, +1, weighted=self.task.weighted)
-        number = self.meetings.number(tuple(self.members))
-        if number <= self._last:
-            raise Refused(
-                f"this would be meeting {number}, but {self.name} has taken part in meeting {self._last}: if the task "
-                "or its relay's database is a new one, all members must start again"
-            )
+        number = self._number()
         total, present = self._sum_up(self._group(number, read_variance(release)), number, own.numbers.ravel())
         totals = Totals(total.reshape(own.numbers.shape))
         others = Totals(totals.numbers - own.numbers)
@@ -182,6 +177,16 @@ class SecureExchange:
             self._samples = int(totals.samples.max(initial=0))
         if self._total_file is not None:
             write_atomically(self._total_file, wire.encode_teacher(self._teacher), private=True)
+
+    def rehearse(self) -> None:
+        """Add up zeros with the other members: who spoils sums is named before a release is charged, and leaves."""
+        number, zeros = self._number(), read_totals(None, self.task).numbers.ravel()
+        try:
+            total, _ = self._sum_up(self._group(number, rehearsal=True), number, zeros)
+        finally:
+            self.has_left = False
+        if total.any():
+            raise Refused(f"the total of meeting {number}, a rehearsal, is not zero. A member has lied")
 
     def collect(self, wants: Wants) -> bytes:
         """Return the means behind the last total, of classes that others have, too."""
@@ -210,6 +215,16 @@ class SecureExchange:
     def withdraw(self) -> None:
         """Do nothing: a total cannot be changed afterwards, and none is kept."""
 
+    def _number(self) -> int:
+        """Return the number of the next meeting, which this member has not taken part in."""
+        number = self.meetings.number(tuple(self.members))
+        if number <= self._last:
+            raise Refused(
+                f"this would be meeting {number}, but {self.name} has taken part in meeting {self._last}: if the task "
+                "or its relay's database is a new one, all members must start again"
+            )
+        return number
+
     def _recall(self) -> Teacher:
         """Return the last total of an earlier process, or one without rows."""
         if self._total_file is not None and self._total_file.exists():
@@ -229,13 +244,13 @@ class SecureExchange:
                 ", ".join(map(str, sorted(few))),
             )
 
-    def _group(self, number: int, noise: float = 0.0) -> Group:
+    def _group(self, number: int, noise: float = 0.0, *, rehearsal: bool = False) -> Group:
         """Bind the sum to all that decides what members add up: else a relay could give each another description."""
         task = self.task
         agreed = [task.classes, task.dimension, float(task.norm_bound), task.minimum_count, task.weighted]
         space = [task.space] if task.space else []
         variance = [noise] if noise else []  # the share of each: a total is private only if all add theirs
-        session = json.dumps([self.task_name, number, *agreed, *space, *variance])
+        session = json.dumps([self.task_name, number, *agreed, *space, *variance, *["rehearsal"] * rehearsal])
         return Group(self.members, session, task.classes * (task.dimension + 3), self.threshold)
 
     def _sum_up(self, group: Group, number: int, vector: Vector) -> tuple[Vector, int]:
@@ -244,8 +259,9 @@ class SecureExchange:
         announced = self._meet(number, 0, member.announce())
         self._last = number
         dealt = self._meet(number, 1, member.deal(announced))
+        body = member.mask(dealt, vector)
         self.has_left = True
-        masked = self._meet(number, 2, member.mask(dealt, vector))
+        masked = self._meet(number, 2, body)
         confirmed = self._meet(number, 3, member.confirm(masked))
         opened = self._meet(number, 4, member.open(confirmed))
         return add_up(group, announced, dealt, masked, opened), len(masked)
