@@ -11,8 +11,10 @@ import torch
 from repshare import Board, Client, LeNet5, LocalExchange, Policy
 from repshare.cli.main import main
 from repshare.errors import ConfigError
+from repshare.exchange.relay import Membership
 from repshare.methods import CS
 from repshare.party.estimator import CommonSpaceClassifier
+from repshare.party.state import State
 from repshare.secure.exchange import Together
 from repshare.sharing import wire
 from repshare.spaces import Patches, exposure
@@ -50,9 +52,10 @@ class Wire:
         return self.inner.collect(wants)
 
 
-def make(data, common=SMALL, exchange=None, **policy):
+def make(data, common=SMALL, exchange=None, secret=None, **policy):
     exchange = exchange or Wire(Board(common.task(10)))
-    return Client(LeNet5(), data, exchange, name="alice", method=CS, common=common, policy=Policy(**policy)), exchange
+    given = {"method": CS, "common": common, "policy": Policy(**policy), "secret": secret}
+    return Client(LeNet5(), data, exchange, name="alice", **given), exchange
 
 
 def first(digits, count):
@@ -179,6 +182,27 @@ def test_noise_of_the_proposed_budget_keeps_any_attack_at_what_is_promised():
 
     noise = accounting.noise_for(exposure.BUDGET, Policy.delta, 1, Charge(0.0))
     assert 0.59 < NormalDist().cdf(1 / noise / math.sqrt(2)) <= exposure.PROMISED
+
+
+def test_few_samples_that_change_over_a_life_are_not_shown_by_a_difference(tmp_path, digits):
+    (images, labels), _ = digits
+    board = Board(SMALL.task(10))
+
+    def start(rows, **policy):
+        client, exchange = make((images[rows], labels[rows]), exchange=Wire(board), secret=b"s" * 32, **policy)
+        with State(tmp_path / "alice", client, Membership("task", "alice", board.task)).folder:
+            pass
+        return exchange
+
+    start(slice(0, 900))
+    start(slice(0, 900))
+    for rows in (slice(1, 900), slice(0, 901), slice(10, 910)):
+        with pytest.raises(ConfigError, match="samples came, went or changed since the last start"):
+            start(rows)
+    start(slice(1, 900), accept_exposure=True)
+    start(slice(1, 900))
+    start(slice(0, 1), minimum_count=1, accept_exposure=True)
+    start(slice(0, 901))  # 900 came: of these the difference is as good as a release
 
 
 # A class of one sample: its row was that sample, whatever minimum_count said.

@@ -17,6 +17,7 @@ from repshare.secure.masking import Member
 from repshare.spaces import Fourier
 from repshare.spaces.agreement import Common
 from repshare.stores import open_database
+from support.processes import eventually
 from support.relays import start_relay
 
 COMMON = Common(Fourier((-3.0,) * 4, (3.0,) * 4, features=16), "discriminant")
@@ -89,12 +90,13 @@ def test_an_acknowledged_release_is_sent_again_where_a_backup_has_none(tmp_path)
             next(rounds)
             assert exchange.holds()
             exchange.withdraw()  # as a restored backup would have it
-            assert not exchange.holds()
+            eventually(lambda: not exchange.holds(), "the relay's status is some moments old")
             assert next(rounds).trouble is None
-        assert exchange.holds()
+        eventually(exchange.holds, "it was sent again")
         exchange.withdraw()
+        eventually(lambda: not exchange.holds(), "and is lost again")
         state, rounds = resume()  # another process
         with state.folder:
             next(rounds)
-        assert exchange.holds()
+        eventually(exchange.holds, "by another process, too")
         assert len(state.client.guard.ledger.entries) == 1, "nothing was charged again"

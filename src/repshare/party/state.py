@@ -26,9 +26,11 @@ from repshare.learning.measures import Measures
 from repshare.party import classifier
 from repshare.privacy.ledger import read_ledger
 from repshare.results.records import Folder
+from repshare.spaces.exposure import Exposure
 
 LEDGER = "privacy.jsonl"
 TOTAL = "total"
+SHARED = "shared.marks"  # keyed hashes of the samples behind what was shared last
 SECRET, SECRET_BYTES = "held-out.secret", 32
 MODEL, CLIENT = "model.safetensors", "client.state"
 TWINS, TWIN = "twins.jsonl", ".twin"
@@ -124,6 +126,8 @@ class State:
         self.records = self.folder.records  # one line a round
         if isinstance(client.learner, CommonLearner):
             self._keep_secret(client.learner.secret)
+            if client.method.share is not None and client.guard is None:
+                self._check_change(client.learner)
         if client.guard is None and self._ledger.exists() and read_ledger(self._ledger)[1]:
             raise ConfigError(
                 f"releases from {path} were private, and without epsilon exact averages would leave, of which no ε "
@@ -142,6 +146,25 @@ class State:
             write_atomically(path, secret, private=True)
         elif path.read_bytes() != secret:
             raise ConfigError(f"{path} is not the secret that this client was made with: see read_secret")
+
+    def _check_change(self, learner: CommonLearner) -> None:
+        """Refuse samples that are other ones than before, so few that what changes would show them alone."""
+        path, marks = self.folder.path / SHARED, learner.marks()
+        body = b"".join(sorted(marks))
+        before = path.read_bytes() if path.exists() else body
+        size = len(next(iter(marks)))
+        changed = len(marks ^ {before[place : place + size] for place in range(0, len(before), size)})
+        shown = Exposure(
+            learner.dimension, learner.network.classes, changed, sums=learner.common.loss == "discriminant"
+        )
+        if changed and not shown.allowed and not self.client.policy.accept_exposure:
+            raise ConfigError(
+                f"{changed:,} samples came, went or changed since the last start, and the difference of two releases "
+                f"would show these alone, as if there were no others. {shown.most} numbers would be allowed for so few: "
+                "keep the samples as they were, change more at a time, or say --accept-exposure"
+            )
+        if not path.exists() or changed:
+            write_atomically(path, body, private=True)
 
     def restore(self) -> None:
         """Restore the client as it was. Nothing remains of a round that was not kept whole."""

@@ -120,6 +120,12 @@ class CommonLearner(Learner):
     def _sees_images(self) -> bool:
         return np.ndim(self.samples.batch(torch.arange(1))[0]) == 4
 
+    def marks(self) -> frozenset[bytes]:
+        """Return a mark of each sample that counts in what is shared: a keyed hash, which tells nothing without it."""
+        known = [""] * len(self.samples)
+        marks = [mark for _, mark in _toss(self.samples, known, self.secret)]
+        return frozenset(marks[row] for row in self.used_rows.tolist())
+
     def left_out_classes(self) -> dict[int, int]:
         """Return the classes of which no sample takes part, having too few, and how many these are."""
         labels, size = self.samples.labels.numpy(), self.network.classes
@@ -275,7 +281,7 @@ def _divide(learner: CommonLearner, levels: Sequence[Level] | None) -> tuple[Ten
     held = np.zeros(len(allowed), bool)
     if policy.held_out and (policy.epsilon is not None or count >= FEWEST_HELD):
         known = [*map(repr, zip_longest(allowed.tolist(), levels or ()))]
-        coins = np.array([*_toss(learner.samples, known, learner.secret)])
+        coins = np.array([coin for coin, _ in _toss(learner.samples, known, learner.secret)])
         held = coins < policy.held_out if policy.epsilon is not None else np.argsort(np.argsort(coins)) < count
     used = np.flatnonzero(allowed & ~held)
     if policy.epsilon is None:  # with a budget, how many there are is nothing to go by
@@ -289,8 +295,10 @@ def _divide(learner: CommonLearner, levels: Sequence[Level] | None) -> tuple[Ten
     return torch.from_numpy(used), torch.from_numpy(np.flatnonzero(held))
 
 
-def _toss(samples: Samples, known: Sequence[str], secret: bytes) -> Iterator[float]:
+def _toss(samples: Samples, known: Sequence[str], secret: bytes) -> Iterator[tuple[float, bytes]]:
     """Yield a coin of each sample, from 0 to 1: of its bytes, its label, what else is known of it, and a secret.
+
+    Beside it stands the hash that it is made of.
 
     Copies that are alike in all of that have the coins of the first copy, the second and so on, whichever is which:
     one copy more or less is one coin more or less.
@@ -306,7 +314,7 @@ def _toss(samples: Samples, known: Sequence[str], secret: bytes) -> Iterator[flo
             place, own = place + 1, told.digest()
             copies[own] += 1
             coin = hashlib.blake2b(own + copies[own].to_bytes(8), key=secret, digest_size=8).digest()
-            yield int.from_bytes(coin) / 2**64
+            yield int.from_bytes(coin) / 2**64, coin
 
 
 def _doubt(together: Tensor | None, alone: Tensor | None) -> str | None:
