@@ -160,8 +160,8 @@ class State:
         if changed and not shown.allowed and not self.client.policy.accept_exposure:
             raise ConfigError(
                 f"{changed:,} samples came, went or changed since the last start, and the difference of two releases "
-                f"would show these alone, as if there were no others. {shown.most} numbers would be allowed for so few: "
-                "keep the samples as they were, change more at a time, or say --accept-exposure"
+                f"would show these alone. For so few, {shown.most} numbers are allowed, not {shown.numbers:,}: keep "
+                "the samples as they were, change more at a time, or say --accept-exposure"
             )
         if not path.exists() or changed:
             write_atomically(path, body, private=True)
