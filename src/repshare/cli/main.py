@@ -5,9 +5,11 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, NamedTuple, NoReturn
 
 from repshare import __version__, imports
+from repshare.cli.groups import Layout
 from repshare.cli.interrupts import Interrupted
 from repshare.errors import ConfigError, RepshareError, StoreError, WorkerFailed
 
@@ -25,11 +27,12 @@ class Command(NamedTuple):
 
     summary: str
     home: str
+    layout: Layout | None = None
 
     def load(self) -> Callable[..., Any]:
         """Return the function that carries it out."""
         module, _, name = self.home.partition(":")
-        function: Callable[..., Any] = getattr(import_module(f"repshare.cli.{module}"), name)
+        function: Callable[..., Any] = getattr(import_module(module), name)
         return function
 
 
@@ -43,50 +46,43 @@ class CommandGroup(NamedTuple):
 Commands = Mapping[str, Command | CommandGroup]
 
 KEYS: Commands = {
-    "new": Command("Make a key, and print its public half.", "party.peer:new"),
-    "show": Command("Print the public half of a key, or the peers in a trust file.", "party.peer:show"),
-    "trust": Command("Trust this public key for this peer.", "party.peer:trust"),
+    "show": Command("Print the public half of a key, or the peers in a trust file.", "repshare.cli.party.peer:show"),
+    "trust": Command("Trust this public key for this peer.", "repshare.cli.party.peer:trust"),
 }
 PRIVACY: Commands = {
-    "plan": Command("Show how much noise a privacy budget means, before it is spent.", "privacy:plan"),
-    "ledger": Command("Show how much of the budget a client has spent.", "privacy:ledger"),
-    "audit": Command("Attack releases, to measure what they reveal.", "audit:audit"),
+    "ledger": Command("Show how much of the budget a client has spent.", "repshare.cli.ledger:ledger"),
 }
 TASKS: Commands = {
-    "create": Command("Create a task.", "relay.tasks:create"),
-    "list": Command("List the tasks, and who has a token.", "relay.tasks:list_tasks"),
-    "describe": Command("Print the agreement of a task in a common space.", "relay.tasks:describe"),
-    "export": Command("Write a task and its releases to a file.", "relay.tasks:export"),
-    "import": Command("Create a task from an exported file.", "relay.tasks:import_task"),
-    "delete": Command("Delete a task, its releases and its tokens.", "relay.tasks:delete"),
+    "create": Command("Create a task.", "repshare.cli.relay.tasks:create"),
+    "list": Command("List the tasks, and who has a token.", "repshare.cli.relay.tasks:list_tasks"),
+    "describe": Command("Print the agreement of a task in a common space.", "repshare.cli.relay.tasks:describe"),
+    "export": Command("Write a task and its releases to a file.", "repshare.cli.relay.tasks:export"),
+    "import": Command("Create a task from an exported file.", "repshare.cli.relay.tasks:import_task"),
+    "delete": Command("Delete a task, its releases and its tokens.", "repshare.cli.relay.tasks:delete"),
 }
 RELAY: Commands = {
-    "serve": Command("Start a relay.", "relay.serve:serve"),
-    "invite": Command("Make a token for a client, a viewer or an admin.", "relay.people:invite"),
-    "revoke": Command("End a token.", "relay.people:revoke"),
-    "withdraw": Command("Take back a client's release.", "relay.people:withdraw"),
-    "backup": Command("Copy the database to a file, tokens included.", "relay.backup:backup"),
-    "restore": Command("Make a database from a backup.", "relay.backup:restore"),
-    "check": Command("Look for damage in what a relay has stored.", "relay.backup:check"),
+    "serve": Command("Start a relay.", "repshare.cli.relay.serve:serve"),
+    "invite": Command("Make a token for a client, a viewer or an admin.", "repshare.cli.relay.people:invite"),
+    "revoke": Command("End a token.", "repshare.cli.relay.people:revoke"),
+    "withdraw": Command("Take back a client's release.", "repshare.cli.relay.people:withdraw"),
+    "backup": Command("Copy the database to a file, tokens included.", "repshare.cli.relay.backup:backup"),
+    "restore": Command("Make a database from a backup.", "repshare.cli.relay.backup:restore"),
+    "check": Command("Look for damage in what a relay has stored.", "repshare.cli.relay.backup:check"),
     "tasks": CommandGroup("Create, list, export, import and delete tasks.", TASKS),
 }
 COMMANDS: Commands = {
-    "demo": Command("Watch clients with different networks learn together.", "demo.command:demo"),
-    "compare": Command("Compare methods on the same data: a table, a figure, all records.", "learning:compare"),
-    "methods": Command("List the methods, with the publication of each.", "methods:methods"),
-    "new": Command("Make a small project to start from.", "new.command:new"),
-    "report": Command("Write one HTML file about recorded runs.", "report:report"),
-    "reproduce": Command("Reproduce the paper's tables and figures, and further studies.", "reproduce:reproduce"),
-    "data": Command("List the datasets, or download them.", "data:data"),
-    "join": Command("Train with others through a relay.", "party.join:join"),
-    "peer": Command("Train with others without a server.", "party.peer:peer"),
-    "predict": Command("Classify samples with what join or peer has learned.", "party.model:predict"),
-    "export": Command("Write what join or peer has learned to a file, also as ONNX.", "party.model:export"),
+    "join": Command("Train with others through a relay.", "repshare.cli.party.join:join"),
+    "peer": Command("Train with others without a server.", "repshare.cli.party.peer:peer"),
+    "predict": Command("Classify samples with what join or peer has learned.", "repshare.cli.party.model:predict"),
+    "export": Command(
+        "Write what join or peer has learned to a file, also as ONNX.", "repshare.cli.party.model:export"
+    ),
     "keys": CommandGroup("Make keys, and choose which to trust (new, show, trust).", KEYS),
     "privacy": CommandGroup("Plan, account for and audit privacy (plan, ledger, audit).", PRIVACY),
     "relay": CommandGroup("Run a relay (serve, invite, revoke, backup, tasks …).", RELAY),
 }
 
+LABORATORY = ("demo", "compare", "methods", "new", "report", "reproduce", "data", "privacy plan", "privacy audit")
 TITLE = "Learn together by sharing representations: not data, not weights."
 MORE = """
 
@@ -129,16 +125,16 @@ def _fail(message: str, code: int) -> NoReturn:
 
 def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
     first, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
-    chosen = group.commands.get(first)
+    chosen = group.commands.get(first) or with_installed(program, group).commands.get(first)
     if first in ("", *HELP):
-        print(overview(program, group))
+        print(overview(program, with_installed(program, group)))
         sys.exit(0 if first else BAD_INPUT)
     elif isinstance(chosen, CommandGroup):
         _carry_out(f"{program} {first}", chosen, rest)
     elif chosen is not None:
         from repshare.cli.parsing import Parser
 
-        parser = Parser(f"{program} {first}".removeprefix("repshare "), chosen.load())
+        parser = Parser(f"{program} {first}".removeprefix("repshare "), chosen.load(), chosen.layout)
         if any(word in HELP for word in rest):
             print(parser.format_help(), end="")
             sys.exit(0)
@@ -147,12 +143,25 @@ def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
         print(f"repshare {__version__}")
     elif first in REMOVED:
         raise ConfigError(f"{first} is gone: {REMOVED[first]}")
+    elif f"{program} {first}".removeprefix("repshare ") in LABORATORY:
+        raise ConfigError(f"{program} {first} is a command of the laboratory: {imports.how_to_install('lab')}")
     else:
         from repshare.cli.parsing import suggest
 
         what = "option" if first.startswith("-") else "command"
-        hint = suggest(first, [*group.commands, "--help", "--version"])
+        hint = suggest(first, [*with_installed(program, group).commands, "--help", "--version"])
         raise ConfigError(f"unknown {what} {first}{hint} See `{program} --help`")
+
+
+def with_installed(program: str, group: CommandGroup) -> CommandGroup:
+    """Return a group with the commands that other packages add, each as a mapping in the group `repshare.commands`."""
+    for package in sorted(entry_points(group="repshare.commands")):
+        added = CommandGroup("", package.load())
+        for name in program.split()[1:]:
+            inner = added.commands.get(name)
+            added = inner if isinstance(inner, CommandGroup) else CommandGroup("", {})
+        group = CommandGroup(added.summary or group.summary, {**added.commands, **group.commands})
+    return group
 
 
 def overview(program: str, group: CommandGroup) -> str:
