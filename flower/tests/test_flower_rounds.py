@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from flower_nodes import SMALL, LocalNodes, context, same_run
 
+import repshare_flower
 from repshare.board import Wants
 from repshare.client import make_wants
 from repshare.errors import ConfigError, Malformed, WorkerFailed
 from repshare.sharing.wire import decode_release
-import repshare_flower
 from repshare_flower import runs
 from repshare_flower.messages import NodeAnswer, NodeQuestion, read_answer, read_question, write_answer, write_question
 from repshare_flower.nodes import finish, introduce, take_part
@@ -20,7 +21,6 @@ from repshare_flower.rounds import collaborate
 from repshare_lab.methods import find_method
 from repshare_lab.simulation import Inline, simulate
 from repshare_lab.simulation.workers import encode_model
-from flower_nodes import SMALL, LocalNodes, context, same_run
 
 
 def play(nodes):

@@ -5,17 +5,18 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
+from flower_nodes import SMALL, LocalNodes, context, same_run
+from flower_processes import BIN, QUIET, ROOT, flower
 from safetensors.numpy import load_file
 
 from repshare.board import Wants
 from repshare_flower import runs
 from repshare_flower.messages import NodeQuestion
 from repshare_lab.simulation import Inline, simulate
-from flower_nodes import SMALL, LocalNodes, context, same_run
-from flower_processes import BIN, QUIET, ROOT, flower
 from support.processes import eventually
 
 HERE = Path(__file__).parent
@@ -43,7 +44,8 @@ def check_methods(link, outside, folder, splits, *options):
 
 
 OWN = """
-from repshare import LeNet5, load
+from repshare import LeNet5
+from repshare_lab import load
 
 def my_model():
     return LeNet5(classes=10, channels=1)

@@ -30,7 +30,8 @@ from support.relays import create_task, invite, start_relay
 
 OWN = {"alice": (0, 1, 2, 3), "bob": (3, 4, 5, 6), "carol": (6, 7, 8, 9, 0)}
 PARTY = """
-from repshare import LeNet5, Party, load
+from repshare import LeNet5, Party
+from repshare_lab import load
 
 def make(own, count=None, scale=1, names=()):
     def party():

@@ -22,7 +22,8 @@ from support.relays import start_relay
 
 PARTY = """
 import torch
-from repshare import LeNet5, Party, load
+from repshare import LeNet5, Party
+from repshare_lab import load
 
 def images():
     train, _, _ = load("digits").normalised()

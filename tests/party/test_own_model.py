@@ -31,7 +31,8 @@ from support.processes import records, run
 OWN = """
 import torch
 from torch import nn
-from repshare import Party, Policy, load
+from repshare import Party, Policy
+from repshare_lab import load
 
 train, test, classes = load("digits").normalised()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from repshare.cli import terminal
 from repshare.cli.interrupts import interruptible
 from repshare.cli.parsing import Json, print_json
 from repshare.cli.party.preview import policy_warnings
@@ -17,7 +18,6 @@ from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least
 from repshare.imports import check_installed, no_collection
 from repshare_lab.config import METHODS, Setting
-from repshare.cli import terminal
 from repshare_lab.simulation import starting
 
 if TYPE_CHECKING:

@@ -170,7 +170,7 @@ def test_models_of_a_comparison_that_kept_none_are_made_again(whole, splits, inl
 
 def test_a_script_without_a_guard_is_told_so(tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from repshare import compare\n"
+        "from repshare_lab import compare\n"
         "compare('digits', ['IL'], folder='run', workers=2, samples=60, clients=2, rounds=1)\n"
     )
     done = run_warm(cwd=tmp_path, script=str(tmp_path / "mine.py"))

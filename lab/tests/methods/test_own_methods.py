@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import repshare
 from repshare import Board, Client, LeNet5, LocalExchange, Task
 from repshare.errors import ConfigError
 from repshare.methods import CA, IL, METHODS
@@ -28,7 +27,8 @@ OWN = '''
 from dataclasses import dataclass
 from typing import Literal
 import torch
-from repshare.methods import FL, RS, Method
+from repshare.methods import RS, Method
+from repshare_lab.methods import FL
 
 @dataclass(frozen=True)
 class Options:
@@ -224,18 +224,17 @@ def test_a_loss_that_could_not_be_added_is_refused(method, why):
         mine.choose_learner()
 
 
-def test_every_method_of_the_folder_is_found_in_the_tables_order():
+def test_every_installed_method_is_found_in_the_tables_order():
     assert list(METHODS)[:7] == ["CL", "IL", "FL", "FD", "RS", "CA", "CS"]
     assert {"FC", "SL", "FEDPROTO", "FEDPROX", "SCAFFOLD"} < set(METHODS)
 
 
-def test_a_file_in_the_folder_is_enough_for_a_new_method(tmp_path):
-    """In a copy of the package, since what is imported stays."""
-    shutil.copytree(Path(repshare.__file__).parent, tmp_path / "repshare", ignore=shutil.ignore_patterns("__pycache__"))
-    code = 'from repshare.methods.method import Method\nNEW = Method("NEW", "one file")\n'
-    (tmp_path / "repshare/methods/family").mkdir()
-    (tmp_path / "repshare/methods/family/__init__.py").touch()
-    (tmp_path / "repshare/methods/family/newest.py").write_text(code)
+def test_an_installed_package_adds_a_method(tmp_path):
+    (tmp_path / "newest.py").write_text('from repshare.methods import Method\nNEW = Method("NEW", "one file")\n')
+    about = tmp_path / "newest-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: newest\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[repshare.methods]\nNEW = newest:NEW\n")
     shown = subprocess.run(
         [sys.executable, "-c", "from repshare.cli.main import main\nmain(['methods'])\nmain(['methods', 'NEW'])"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True,

@@ -155,7 +155,7 @@ def test_what_could_not_be_recorded_is_done_again(splits, workers, tmp_path):
 FULL_DISK = """
 import sys
 from pathlib import Path
-from repshare.config import Run, Setting
+from repshare_lab.config import Run, Setting
 from repshare_lab.data import load
 from repshare.errors import CheckpointError
 from repshare_lab.simulation import Checkpoint, Inline, simulate
