@@ -153,7 +153,7 @@ def make_environment(home: Path, wheels: dict[str, Path], extra: str, *, downloa
 
 def link_needed(packages: Path, extra: str) -> None:
     """Link all that the wheels in this folder ask for, with one extra, from where this runs, or the extra's own."""
-    ours = {canonicalize_name(one.name): one for one in distributions(path=[str(packages)])}
+    ours: dict[str, Distribution] = {canonicalize_name(one.name): one for one in distributions(path=[str(packages)])}
     apart = [str(place) for place in (APART[extra][0] / "lib").glob("python*/site-packages")] if extra in APART else []
     there = [*distributions(path=apart or sys.path)]
     installed: dict[str, Distribution] = {

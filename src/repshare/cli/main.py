@@ -46,6 +46,7 @@ class CommandGroup(NamedTuple):
 Commands = Mapping[str, Command | CommandGroup]
 
 KEYS: Commands = {
+    "new": Command("Make a key, and print its public half.", "repshare.cli.party.peer:new"),
     "show": Command("Print the public half of a key, or the peers in a trust file.", "repshare.cli.party.peer:show"),
     "trust": Command("Trust this public key for this peer.", "repshare.cli.party.peer:trust"),
 }
@@ -95,6 +96,30 @@ repshare --version prints the version.
 Exit codes: 0 done, 1 a worker or a store failed, 2 bad input, 130 Ctrl-C."""
 
 
+def all_commands() -> Commands:
+    """Return the commands of this package and of those that add a mapping to the entry points `repshare.commands`."""
+    found = COMMANDS
+    for package in sorted(entry_points(group="repshare.commands")):
+        found = _join(package.load(), found)
+    return found
+
+
+def _join(one: Commands, other: Commands) -> Commands:
+    """Return the commands of both; a group that both have is of both."""
+    joined = {**one, **other}
+    for name in one.keys() & other.keys():
+        mine, theirs = one[name], other[name]
+        if isinstance(mine, CommandGroup) and isinstance(theirs, CommandGroup):
+            joined[name] = CommandGroup(theirs.summary, _join(mine.commands, theirs.commands))
+    return joined
+
+
+def _is_known(words: Sequence[str], commands: Commands = COMMANDS) -> bool:
+    """Return whether these words begin with a command of this package: then no other has to be looked at."""
+    chosen = commands.get(words[0]) if words else None
+    return isinstance(chosen, Command) or (chosen is not None and _is_known(words[1:], chosen.commands))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line, carry it out, and say in one line what went wrong if anything did."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -104,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="replace")
     try:
         try:
-            _carry_out("repshare", CommandGroup(TITLE, COMMANDS), given)
+            _carry_out("repshare", CommandGroup(TITLE, COMMANDS if _is_known(given) else all_commands()), given)
         except ModuleNotFoundError as error:
             raise imports.missing(error) from error
     except Interrupted as error:
@@ -125,9 +150,9 @@ def _fail(message: str, code: int) -> NoReturn:
 
 def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
     first, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
-    chosen = group.commands.get(first) or with_installed(program, group).commands.get(first)
+    chosen = group.commands.get(first)
     if first in ("", *HELP):
-        print(overview(program, with_installed(program, group)))
+        print(overview(program, group))
         sys.exit(0 if first else BAD_INPUT)
     elif isinstance(chosen, CommandGroup):
         _carry_out(f"{program} {first}", chosen, rest)
@@ -149,19 +174,8 @@ def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
         from repshare.cli.parsing import suggest
 
         what = "option" if first.startswith("-") else "command"
-        hint = suggest(first, [*with_installed(program, group).commands, "--help", "--version"])
+        hint = suggest(first, [*group.commands, "--help", "--version"])
         raise ConfigError(f"unknown {what} {first}{hint} See `{program} --help`")
-
-
-def with_installed(program: str, group: CommandGroup) -> CommandGroup:
-    """Return a group with the commands that other packages add, each as a mapping in the group `repshare.commands`."""
-    for package in sorted(entry_points(group="repshare.commands")):
-        added = CommandGroup("", package.load())
-        for name in program.split()[1:]:
-            inner = added.commands.get(name)
-            added = inner if isinstance(inner, CommandGroup) else CommandGroup("", {})
-        group = CommandGroup(added.summary or group.summary, {**added.commands, **group.commands})
-    return group
 
 
 def overview(program: str, group: CommandGroup) -> str:
