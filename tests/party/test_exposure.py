@@ -26,7 +26,8 @@ SMALL = Common(Patches((1, 8, 8), sizes=(3, 4), components=9))
 LONG = Common(Patches((1, 8, 8), sizes=(3, 4)))
 PARTY = """
 import numpy as np
-from repshare import LeNet5, Party, Policy, load
+from repshare import LeNet5, Party, Policy
+from repshare_lab import load
 
 def make(count, **policy):
     def party():
