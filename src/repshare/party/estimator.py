@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from repshare.config import FEWEST
 from repshare.errors import ConfigError
 from repshare.learning.common.dual import Dual, as_probabilities
 from repshare.sharing import wire
@@ -88,7 +89,10 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.classes_, labels = self._number(given, common)
         self.task_ = self.task or common.task(len(self.classes_))
         self._common = common
-        self._dual: Dual = Dual(common.space(rows), labels, len(self.classes_), shrinkage=common.shrinkage)
+        fewest = 1 if self.accept_exposure else FEWEST
+        self._dual: Dual = Dual(
+            common.space(rows), labels, len(self.classes_), shrinkage=common.shrinkage, fewest=fewest
+        )
         self._linear, self.round_ = self._dual.by_itself(), 0
         if self.task is not None and not self.accept_space:
             check_usual(common.unusual(float(rows.min()), float(rows.max()), images=False))
@@ -106,6 +110,9 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if not self.accept_exposure:
             numbers, classes = self._common.space.dimension, len(self.classes_)
             Exposure(numbers, classes, len(self._dual.labels), sums=False).check()
+            least = int(np.unique(self._dual.labels, return_counts=True)[1].min())
+            if least < FEWEST:
+                raise ConfigError(f"there is a class of {least} samples here: leave out those of fewer than {FEWEST}")
         if len(self._dual.labels) < self.task_.fewest:
             raise ConfigError(
                 f"a release is of at least {self.task_.fewest} samples here, and there are {len(self._dual.labels)}"

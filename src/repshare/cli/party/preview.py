@@ -106,7 +106,7 @@ def _tell_exposure(client: "Client", shown: "Exposure | None") -> str:
 def policy_warnings(policy: Policy, *, in_space: bool = False) -> list[str]:
     """Return what a user should know about the privacy of this policy, in a common space or not."""
     found = []
-    if policy.n_avg == 1 and policy.m_up and policy.fewest == 1 and policy.epsilon is None:
+    if policy.n_avg == 1 and policy.m_up and policy.minimum_count in (None, 1) and policy.epsilon is None:
         found.append(
             "warning: with n_avg = 1 and no epsilon, every observation that you release is a single sample's features, "
             "from which the sample may be recognised or rebuilt"

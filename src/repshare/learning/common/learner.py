@@ -126,6 +126,12 @@ class CommonLearner(Learner):
         marks = [mark for _, mark in _toss(self.samples, known, self.secret)]
         return frozenset(marks[row] for row in self.used_rows.tolist())
 
+    @property
+    def shares_any(self) -> bool:
+        """Return whether each class in the sums has enough samples; where none has, all learn, and nothing leaves."""
+        counts = np.bincount(self.dual.labels.cpu().numpy())
+        return bool(counts[counts > 0].min() >= self.policy.fewest)
+
     def left_out_classes(self) -> dict[int, int]:
         """Return the classes of which no sample takes part, having too few, and how many these are."""
         labels, size = self.samples.labels.numpy(), self.network.classes
@@ -286,7 +292,8 @@ def _divide(learner: CommonLearner, levels: Sequence[Level] | None) -> tuple[Ten
     used = np.flatnonzero(allowed & ~held)
     if policy.epsilon is None:  # with a budget, how many there are is nothing to go by
         labels = learner.samples.labels.numpy()[used]
-        used = used[np.bincount(labels, minlength=1)[labels] >= policy.fewest]
+        enough = np.bincount(labels, minlength=1)[labels] >= policy.fewest
+        used = used[enough] if enough.any() else used  # of which nothing leaves: see `shares_any`
     if not len(used):
         raise ConfigError(
             f"{learner.name} has no sample that may be shared: "
