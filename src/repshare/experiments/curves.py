@@ -108,7 +108,9 @@ def show_start(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Pa
         if axes.lines:
             axes.legend(frameon=False, loc="lower right", title="in round 1")
     heads = ["<", "<teacher in round 1", "last round", "mean of the last five", "seeds"]
-    told = f"{setting.dataset}, two clients, {setting.model[0]}: accuracy on the first {TESTS:,} test images [%]."
+    told = (
+        f"{setting.dataset}, two clients, {', '.join(setting.model)}: accuracy on the first {TESTS:,} test images [%]."
+    )
     return save(figure, folder, f"{told}\n\n{markdown(heads, rows)}")
 
 
