@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from repshare.learning.common.dual import Dual
 from repshare.learning.common.learner import CommonLearner
 from repshare.learning.common.reading import Asked, Linear, read_shared
 from repshare.methods import CS, RS
+from repshare.methods.common import absorb as read_teacher
 from repshare.methods.method import make_wants
 from repshare.sharing import wire
 from repshare.sharing.parts import Part, read_total
@@ -117,30 +118,53 @@ class Told(NamedTuple):
     members: Points
 
 
+class Noisy(NamedTuple):
+    """Class sums with noise that some clients released, and what clients make of all of them."""
+
+    told: Told
+    variance: float  # of the noise on each number of the sums of vectors
+    classifiers: tuple[Linear, ...]  # of those clients
+
+
 def capture_sums(
-    common: Common, inputs: Inputs, labels: Labels, classes: int, epsilon: float
-) -> tuple[Told, float]:  # fmt: skip
-    """Let a client release noisy class sums; return these as sums of vectors, and their noise's variance.
+    common: Common, inputs: Inputs, labels: Labels, owners: Sequence[NDArray[np.int64]], classes: int, policy: Policy,
+    *, visible: int, seed: int = 0,
+) -> Noisy:  # fmt: skip
+    """Let clients release noisy class sums once; return the total of the first ones.
 
     Args:
         common: What clients agree on, with the loss discriminant.
-        inputs: The client's samples.
+        inputs: Points of all clients.
         labels: Their labels.
+        owners: Each client's samples, as rows.
         classes: C.
-        epsilon: Its budget.
+        policy: Their policy, with a budget and seeded noise.
+        visible: Of how many clients the total is seen: 1 for a client that is not in a group.
+        seed: The seed of their noise.
     """
-    tap = Tapped(LocalExchange(Board(common.task(classes)), "client"))
-    policy = Policy(epsilon=epsilon, seeded_noise=True)
-    client = Client(_linear(inputs, classes), _data(inputs, labels), tap, method=CS, common=common, policy=policy)
-    client.round(test=False)
+    board, taps, learners, owned = Board(common.task(classes)), list[Tapped](), list[CommonLearner](), list[Labels]()
+    for number, rows in enumerate(owners):
+        tap = Tapped(LocalExchange(board, f"client {number}"))
+        given: dict[str, Any] = {"name": tap.inner.client, "method": CS, "common": common, "policy": policy}
+        client = Client(_linear(inputs, classes), _data(inputs[rows], labels[rows]), tap, seed=seed, **given)
+        if (trouble := client.round(test=False).trouble) is not None:
+            raise RepshareError(f"nothing was released: {trouble}")
+        tap.deliver()
+        assert isinstance(client.learner, CommonLearner)  # what CS makes
+        taps.append(tap)
+        learners.append(client.learner)
+        owned.append(rows[client.learner.used_rows.numpy()])
     dimension, (factor, constant) = common.space.dimension, scales(common.space.dimension)
-    rows = wire.decode_release(tap.published[0]).means.vectors.astype(np.float64)
-    learner = client.learner
-    used = learner.used_rows.numpy() if isinstance(learner, CommonLearner) else np.arange(len(labels))
-    vectors = common.space(common.prepare(torch.from_numpy(inputs[used]))).numpy().astype(np.float64)
-    counts = (rows[:classes, dimension] / constant).clip(1, None)  # as far as noise lets it be known
-    told = Told(rows[:classes, None, :dimension] / factor, counts[:, None], Points(vectors, labels[used]))
-    return told, float(rows[classes, dimension]) / factor**2
+    releases = [wire.decode_release(tap.published[0]).means.vectors.astype(np.float64) for tap in taps[:visible]]
+    total = np.sum(releases, axis=0)
+    members = np.concatenate(owned[:visible])
+    vectors = common.space(common.prepare(torch.from_numpy(inputs[members]))).numpy().astype(np.float64)
+    counts = (total[:classes, dimension] / constant).clip(1, None)  # as far as noise lets it be known
+    told = Told(total[:classes, None, :dimension] / factor, counts[:, None], Points(vectors, labels[members]))
+    for learner, tap in zip(learners[:visible], taps, strict=False):
+        read_teacher(learner, tap.collect(make_wants(CS, policy, 0, tap.inner.client, 1)))
+    classifiers = tuple(learner.classifier() for learner in learners[:visible])
+    return Noisy(told, float(total[classes, dimension]) / factor**2, classifiers)
 
 
 def capture_means(
