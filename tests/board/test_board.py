@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from repshare.board import Board, Wants, longest_release, robust
+from repshare.board import Board, Wants, robust
 from repshare.board import board as module
 from repshare.board.robust import SAMPLED
 from repshare.board.totals import read_totals
@@ -361,7 +361,7 @@ def test_no_release_of_a_task_is_longer_than_the_longest(precision):
     largest = Release(MOST_ROUNDS, stack(rows, 1), stack(rows * MOST_OBSERVATIONS, 1), noise="seeded")
     sent = wire.encode_release(largest, precision)
     Board(task).accept("a", sent)
-    assert len(sent) <= longest_release(task) <= 2 * len(sent) + wire.LONGEST_HEADER_BYTES
+    assert len(sent) <= task.longest_release <= 2 * len(sent) + wire.LONGEST_HEADER_BYTES
 
 
 def test_choosing_among_very_many_classes_takes_no_longer():

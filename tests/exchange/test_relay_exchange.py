@@ -260,7 +260,7 @@ def test_an_endless_reply_is_cut_off_where_no_teacher_of_the_task_is_longer():
     with Scripted(reply(200, json.dumps(task).encode(), "application/json"), flood) as server:
         exchange = relay(server)
         exchange.describe()
-        with pytest.raises(Malformed, match="longer than 72896 bytes"):  # 64 kB, and 20 rows of 84 numbers
+        with pytest.raises(Malformed, match="longer than 16960 bytes"):  # a header, and 20 rows of 84 numbers
             exchange.collect(WANTS)
 
 

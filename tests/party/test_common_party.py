@@ -199,14 +199,18 @@ SOMEONE = Party(LeNet5(), (np.zeros((2, 1, 8, 8), np.float32), np.zeros(2, np.in
 @pytest.mark.parametrize(
     ("party", "task", "words"),
     [
-        (SOMEONE, Task(11, 298, space="patches-0"), "the task's space is patches-0, which it does not describe"),
+        (
+            SOMEONE,
+            Task(10, 288, space="patches-0", format="parts"),
+            "the task's space is patches-0, which it does not describe",
+        ),
         (replace(SOMEONE, common=COMMON), Task(10, 84), "the party's space is patches-.*, but the task has no common"),
         (
             replace(SOMEONE, common=COMMON._replace(inputs=(0, 255))),
             COMMON.task(10),
             r"the task's space has inputs \[0.0, 16.0\], this client's \[0, 255\]",
         ),
-        (SOMEONE, replace(COMMON.task(10), dimension=99), "the task has dimension 99, but what it describes has 298"),
+        (SOMEONE, replace(COMMON.task(10), dimension=99), "the task has dimension 99, but what it describes has 288"),
         (SOMEONE, replace(COMMON.task(10), space="other"), "the task has space other, but what it describes has patch"),
     ],
 )

@@ -25,7 +25,7 @@ from repshare.board.upgrade import upgrade
 from repshare.errors import Damaged, Outdated, Refused
 from repshare.sharing import wire
 from repshare.sharing.representations import Floats, Representations, Teacher, stack
-from repshare.sharing.task import MOST_OBSERVATIONS, Task
+from repshare.sharing.task import Task
 from repshare.stores import MemoryStore, Store, Transaction
 
 LOOKED_AT = 500  # clients, for releases that are too old, in one turn
@@ -210,8 +210,8 @@ class Board:
             return there.version, there.count, there.first_members(limit)
 
         version, count, members = self.store.read(work)
-        compared = members[: max(outliers.FEWEST, MOST_COMPARED // self.task.dimension)]
-        classes = max(1, MOST_COMPARED // (self.task.dimension * max(1, len(compared))))
+        compared = members[: max(outliers.FEWEST, MOST_COMPARED // self.task.columns)]
+        classes = max(1, MOST_COMPARED // (self.task.columns * max(1, len(compared))))
         means = read_means(self.store, compared, classes)
         scores = dict(zip(means, outliers.judge(self.task, list(means.values())), strict=True))
         return BoardStatus(version, count, members, [scores.get(member.name) for member in members])
@@ -239,11 +239,6 @@ class Board:
         upgrade(self.task, self.store)
         self._cache.clear()
         self._robust.forget()
-
-
-def longest_release(task: Task) -> int:
-    """Return the bytes that a release of this task can have."""
-    return wire.LONGEST_HEADER_BYTES + task.classes * (1 + MOST_OBSERVATIONS) * (4 * task.dimension + 12)
 
 
 def _in_place(means: Representations, found: Mapping[int, Floats]) -> Representations:

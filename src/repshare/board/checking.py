@@ -48,7 +48,7 @@ class Survey:
             if buffer == members_buffer(self.task):
                 decode_member(key, owner, contents)
             else:
-                decode_rows([contents], [buffer % self.task.classes], self.task.dimension)
+                decode_rows([contents], [buffer % self.task.rows], self.task.columns)
         elif kind == "head":
             decode_head(self.task, kept)
         elif kind == "totals":

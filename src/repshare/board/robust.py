@@ -47,7 +47,7 @@ class RobustMeans:
         kept = kept if kept_version == version else {}
         found = {label: kept[label] for label in classes if label in kept}
         missing = [label for label in classes if label not in found]
-        each = max(1, READ_AT_ONCE // (SAMPLED * self.task.dimension))
+        each = max(1, READ_AT_ONCE // (SAMPLED * self.task.columns))
         for start in range(0, len(missing), each):
             now, rows = self.store.read(partial(self._read, missing[start : start + each]))
             for label, (vectors, whole) in rows.items():
@@ -71,7 +71,7 @@ class RobustMeans:
         rows: dict[int, tuple[Floats, bool]] = {}
         for label, each in drawn.items():
             contents = [row for _, row in buffers.read(state, each)]
-            vectors = decode_rows(contents, [label] * len(contents), self.task.dimension).vectors
+            vectors = decode_rows(contents, [label] * len(contents), self.task.columns).vectors
             if contents:
                 rows[label] = vectors, len(contents) == there.sizes[means_buffer(self.task, label)]
         return there.version, rows

@@ -135,7 +135,7 @@ class BoardState:
 
     def first_members(self, limit: int) -> list[BoardMember]:
         """Return up to `limit` clients; fewer, where the number of classes makes that too much."""
-        return self.members(range(min(self.count, limit, max(1, MOST_COUNTS // self.task.classes))))
+        return self.members(range(min(self.count, limit, max(1, MOST_COUNTS // self.task.rows))))
 
     def member(self, client: str) -> BoardMember | None:
         """Return this client, if it has published anything."""
@@ -185,12 +185,12 @@ def decode_member(key: str, name: str, row: bytes) -> BoardMember:
 
 def means_buffer(task: Task, label: int) -> int:
     """Return the buffer of a class's means."""
-    return task.classes + label
+    return task.rows + label
 
 
 def members_buffer(task: Task) -> int:
     """Return the buffer of the clients themselves: the last one."""
-    return 2 * task.classes
+    return 2 * task.rows
 
 
 def count_buffers(task: Task) -> int:

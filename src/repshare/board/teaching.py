@@ -32,12 +32,12 @@ class Wants(NamedTuple):
 
 def draw(there: BoardState, own: Slots, wants: Wants, rng: random.Random) -> list[tuple[int, int]]:
     """Return the observations that a client will see: their classes, and their slots in the classes' buffers."""
-    sizes = there.sizes[: there.task.classes].tolist()
+    sizes = there.sizes[: there.task.rows].tolist()
     if not any(sizes):  # in a common space, nobody shares observations
         return []
     return [
         (label, slot)
-        for label in _chosen(range(there.task.classes), wants)
+        for label in _chosen(range(there.task.rows), wants)
         for slot in buffers.draw(own, label, sizes[label], wants.observations, rng)
     ]
 
@@ -53,7 +53,7 @@ def make_teacher(there: BoardState, own: Slots, wants: Wants, drawn: Sequence[tu
     there.state.get(["totals", *buffers.row_keys(drawn)])  # at once
     taught = taught_classes(own, wants, there.totals.clients.tolist())
     contents = [row for _, row in buffers.read(there.state, drawn)]
-    rows = decode_rows(contents, [label for label, _ in drawn], there.task.dimension)
+    rows = decode_rows(contents, [label for label, _ in drawn], there.task.columns)
     return Teacher(there.totals.means(taught), rows)
 
 
@@ -65,7 +65,7 @@ def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, rng: ran
     for release in releases:
         totals.add(release.means, +1, weighted=task.counts_samples)
     taught, drawn = _chosen(np.flatnonzero(totals.clients >= least).tolist(), wants), []
-    for label in _chosen(range(task.classes), wants):
+    for label in _chosen(range(task.rows), wants):
         observed = [list(zip(*r.observations.of(label), strict=True)) for r in releases]
         rows = [row for each in observed for row in each]
         if sum(map(bool, observed)) >= least:
@@ -74,8 +74,8 @@ def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, rng: ran
     if task.aggregation != "mean":
         each = [np.concatenate([r.means.of(label).vectors for r in releases]) for label in taught]
         centres = [aggregate(vectors, task.aggregation) for vectors in each]
-        means = stack(list(zip(centres, taught, means.counts.tolist(), strict=True)), task.dimension)
-    return Teacher(means, stack(drawn, task.dimension))
+        means = stack(list(zip(centres, taught, means.counts.tolist(), strict=True)), task.columns)
+    return Teacher(means, stack(drawn, task.columns))
 
 
 def make_random(there: BoardState, client: str, wants: Wants, key: bytes) -> random.Random:

@@ -67,9 +67,14 @@ class Totals(NamedTuple):
         return self.numbers.tobytes()
 
 
+def shape_of(task: Task) -> tuple[int, int]:
+    """Return the rows and columns of a task's totals."""
+    return task.rows, task.columns + 3
+
+
 def read_totals(kept: bytes | None, task: Task) -> Totals:
     """Return totals from bytes; those of no clients, if there are none."""
-    shape = task.classes, task.dimension + 3
+    shape = shape_of(task)
     if kept is None:
         return Totals(np.zeros(shape, np.int64))
     with decoding("totals"):

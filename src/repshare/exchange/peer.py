@@ -15,7 +15,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from repshare.board import Board, Wants, longest_release
+from repshare.board import Board, Wants
 from repshare.errors import ConfigError, ExchangeError, Outdated, StoreError, Unreachable
 from repshare.exchange.keys import AHEAD_SECONDS, Key, NewestReleases, Trust, seal, unseal
 from repshare.exchange.network import PeerNetwork, Question, Tls, check_name
@@ -27,7 +27,6 @@ from repshare.stores import MemoryStore, Store
 
 TIMEOUT_SECONDS = 5.0
 REPLY_LIMIT = 16 * 2**20  # bytes
-OVERHEAD = 32 * 1024  # bytes around a release in an answer
 MOST_STRANGERS = 100  # that are named, however many are invented
 ANYTHING = 1 << 20  # releases: more than peers can be
 log = logging.getLogger("repshare.peer")
@@ -101,7 +100,7 @@ class PeerExchange:
         self._met_anyone = False
         self._strangers: set[str] = set()  # whose names were logged
         self._own = self._recall()
-        limit = min(REPLY_LIMIT, OVERHEAD + longest_release(task))
+        limit = min(REPLY_LIMIT, wire.ENVELOPE_BYTES + task.longest_release)
         self.network = PeerNetwork(
             task_name, name, self._answer, lambda other: self.trust.get(other) is not None,
             listen=listen, connect=connect, multicast=multicast, tls=tls or Tls(), limit=limit,
@@ -244,7 +243,7 @@ class PeerExchange:
     def _teach(self, fresh: dict[str, bytes], wants: Wants) -> bytes:
         """Return the teacher that a board makes of what was downloaded, and of what is remembered."""
         if wants.peers == ():
-            return wire.encode_teacher(Teacher(nothing(self.task.dimension), nothing(self.task.dimension)))
+            return wire.encode_teacher(Teacher(nothing(self.task.columns), nothing(self.task.columns)))
         # Remembered releases fade instead of expiring. Peers are always asked by name: there is no server.
         board = Board(replace(self.task, minimum_count=1, max_age=None, named_peers=1))
         if self.task.space is not None:

@@ -10,12 +10,12 @@ from urllib.parse import quote
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed
 from repshare.exchange.http import PATIENCE_SECONDS, REPLY_LIMIT, TIMEOUT_SECONDS, Connection, Reply
-from repshare.sharing.task import Task
+from repshare.sharing import wire
+from repshare.sharing.task import Task, read_task
 
 LONGEST_NAME = 64  # characters, all printable: it becomes part of a path and goes to the terminal
 BYTES = "application/octet-stream"
-OVERHEAD, BESIDE = 64 * 1024, 32  # bytes of a teacher around its rows, and of a row next to its vector
-EXAMPLE = asdict(Task(2, 1, max_age=1.0, space="", description=""))  # a value of each field's type
+EXAMPLE = asdict(Task(2, 1, max_age=1.0, space="", description="", format="parts"))  # a value of each field's type
 
 
 class Membership(NamedTuple):
@@ -154,8 +154,8 @@ class RelayExchange:
         """Return the bytes that a teacher takes at most, once the task is known."""
         if self._membership is None:
             return REPLY_LIMIT
-        rows = self._membership.agreed.classes * (1 + wants.observations)
-        return min(REPLY_LIMIT, OVERHEAD + rows * (4 * self._membership.agreed.dimension + BESIDE))
+        task = self._membership.agreed
+        return min(REPLY_LIMIT, wire.longest_message(task.rows * (1 + wants.observations), task.columns))
 
     def _query(self, wants: Wants) -> dict[str, Any]:
         chosen: dict[str, Any] = {"peers": wants.peers, "classes": wants.classes}
@@ -186,6 +186,6 @@ def _agreed(reply: Reply) -> Task:
         if not missing and not (field.default is None and said.get(field.name) is None):
             values[field.name] = reply.value(field.name, type(EXAMPLE[field.name]))
     try:
-        return Task(**values)
+        return read_task(values)
     except ConfigError as error:
         raise Malformed(f"the relay's task is not valid: {error}") from error

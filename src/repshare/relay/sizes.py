@@ -1,16 +1,18 @@
 """The memory that an answer or a change will take, known before it is made."""
 
+import math
 from typing import NamedTuple
 
 from repshare.board import Board, Wants
 from repshare.board.buffers import read_slots
 from repshare.board.robust import READ_AT_ONCE, SAMPLED
 from repshare.board.state import BoardState
+from repshare.board.totals import shape_of
+from repshare.sharing import wire
 from repshare.sharing.task import Task
 from repshare.stores import Transaction
 
 ROW_BYTES = 512  # that a row takes besides its numbers while it is read or written
-SHORTEST = 12  # bytes of a row in a body besides its numbers, which take at least one each
 
 
 class Load(NamedTuple):
@@ -22,7 +24,7 @@ class Load(NamedTuple):
 
 def most_of_teacher(task: Task, wants: Wants) -> Load:
     """Return the most that this question's answer can take, however many observations there are; not of named peers."""
-    classes = task.classes if wants.classes is None else len(wants.classes)
+    classes = task.rows if wants.classes is None else len(wants.classes)
     return _load(task, classes * (1 + wants.observations))
 
 
@@ -33,25 +35,25 @@ def of_teacher(board: Board, wants: Wants) -> Load:
 
 def of_release(task: Task, body: bytes) -> Load:
     """Return the most that it can take to accept these bytes."""
-    return _load(task, len(body) // (task.dimension + SHORTEST))
+    return _load(task, wire.most_rows(len(body), task.columns))
 
 
 def _of_teacher(task: Task, state: Transaction, wants: Wants) -> Load:
     if wants.peers is not None:  # all that they published is read
         found = [read_slots(state, peer) for peer in wants.peers]
         return _load(task, sum(len(slots.classes) + slots.rows for slots in found), totals=False)
-    sizes = BoardState(task, state).sizes[: task.classes].tolist()
+    sizes = BoardState(task, state).sizes[: task.rows].tolist()
     chosen = sizes if wants.classes is None else [sizes[label] for label in wants.classes]
     return _load(task, sum(1 + min(wants.observations, size) for size in chosen))
 
 
 def _load(task: Task, rows: int, *, totals: bool = True) -> Load:
     """Return the load of these rows, and of the sums over clients, or the means that a robust aggregate is made of."""
-    row = 4 * task.dimension + ROW_BYTES
+    row = 4 * task.columns + ROW_BYTES
     size = rows * row
     if totals:
-        size += 8 * task.classes * (task.dimension + 3)
+        size += 8 * math.prod(shape_of(task))
     if totals and task.aggregation != "mean":
-        classes = min(task.classes, max(1, READ_AT_ONCE // (SAMPLED * task.dimension)))  # that are read at once
+        classes = min(task.rows, max(1, READ_AT_ONCE // (SAMPLED * task.columns)))  # that are read at once
         size += 2 * SAMPLED * classes * row  # as they are, and in order
     return Load(size, rows)

@@ -5,6 +5,7 @@ A total still tells of a class that one or two members share: see docs/secure-su
 
 import json
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from repshare.board import Wants
-from repshare.board.totals import Totals, read_totals
+from repshare.board.totals import Totals, read_totals, shape_of
 from repshare.errors import ConfigError, Refused, Unreachable
 from repshare.exchange.http import REPLY_LIMIT, Reply
 from repshare.exchange.keys import Key
@@ -24,7 +25,6 @@ from repshare.secure.masking import Group, Member, Vector, add_up
 from repshare.secure.meetings import STEPS, Meetings
 from repshare.sharing import fixed_point, wire
 from repshare.sharing.representations import Teacher, nothing
-from repshare.sharing.sums import read_variance
 from repshare.sharing.task import Task
 
 log = logging.getLogger("repshare.secure")
@@ -148,21 +148,23 @@ class SecureExchange:
                 f"this would be meeting {number}, but {self.name} has taken part in meeting {self._last}: if the task "
                 "or its relay's database is a new one, all members must start again"
             )
-        total, present = self._sum_up(self._group(number, read_variance(release)), number, own.numbers.ravel())
+        total, present = self._sum_up(
+            self._group(number, self.task.layout.variance(release)), number, own.numbers.ravel()
+        )
         totals = Totals(total.reshape(own.numbers.shape))
         others = Totals(totals.numbers - own.numbers)
         if fault := find_fault(others, present - 1, self.task):
             raise Refused(f"the total of meeting {number} is not used: the others have {fault}. A member has lied")
         self._warn_of_few(own, totals)
         taught = np.flatnonzero(others.clients > 0).tolist()
-        self._teacher = Teacher(totals.means(taught), nothing(self.task.dimension), self.task.space)
+        self._teacher = Teacher(totals.means(taught), nothing(self.task.columns), self.task.space)
         self._others = int(others.clients.max(initial=0))
         if self._total_file is not None:
             write_atomically(self._total_file, wire.encode_teacher(self._teacher), private=True)
 
     def collect(self, wants: Wants) -> bytes:
         """Return the means behind the last total, of classes that others have, too."""
-        chosen = wants.classes if wants.classes is not None else range(self.task.classes)
+        chosen = wants.classes if wants.classes is not None else range(self.task.rows)
         teacher, self._collected = self._teacher or self._recall(), self._others
         means = teacher.means.part(np.isin(teacher.means.labels, list(chosen)))
         return wire.encode_teacher(teacher._replace(means=means), wants.precision)
@@ -188,7 +190,7 @@ class SecureExchange:
         if self._total_file is not None and self._total_file.exists():
             self._others = None
             return wire.decode_teacher(self._total_file.read_bytes())
-        return Teacher(nothing(self.task.dimension), nothing(self.task.dimension), self.task.space)
+        return Teacher(nothing(self.task.columns), nothing(self.task.columns), self.task.space)
 
     def _warn_of_few(self, own: Totals, totals: Totals) -> None:
         """Warn of this client's classes that a total does not hide. That is known only once there is a total."""
@@ -205,11 +207,11 @@ class SecureExchange:
     def _group(self, number: int, noise: float = 0.0) -> Group:
         """Bind the sum to all that decides what members add up: else a relay could give each another description."""
         task = self.task
-        agreed = [task.classes, task.dimension, float(task.norm_bound), task.minimum_count, task.weighted]
+        agreed = [task.rows, task.columns, float(task.norm_bound), task.minimum_count, task.weighted]
         space = [task.space] if task.space else []
         variance = [noise] if noise else []  # the share of each: a total is private only if all add theirs
         session = json.dumps([self.task_name, number, *agreed, *space, *variance])
-        return Group(self.members, session, task.classes * (task.dimension + 3), self.threshold)
+        return Group(self.members, session, math.prod(shape_of(task)), self.threshold)
 
     def _sum_up(self, group: Group, number: int, vector: Vector) -> tuple[Vector, int]:
         """Return the total, and the number of members whose vectors are in it."""
@@ -245,7 +247,7 @@ def find_fault(others: Totals, members: int, task: Task) -> str | None:
     """
     clients, samples, weights = others.clients, others.samples, others.weights  # (C,) each
     lengths = np.linalg.norm(others.vectors.astype(np.float64), axis=1) * fixed_point.STEP  # (C,)
-    longest = (task.norm_bound + fixed_point.STEP * task.dimension) * (1 + 1e-9)  # each number is rounded to a step
+    longest = (task.norm_bound + fixed_point.STEP * task.columns) * (1 + 1e-9)  # each number is rounded to a step
     faults = {
         f"{{clients}} clients, of {members},": (clients < 0) | (clients > members),
         "{samples} samples of {clients} clients": (samples < clients * task.fewest)

@@ -37,6 +37,8 @@ NOISES = ("os", "seeded")
 VERSION = 1
 NEWER_VERSIONS = {"signed": 2}  # of kinds that have changed since; version 1 could be replayed
 LONGEST_HEADER_BYTES = 10_000  # of a release or a teacher, which have few tensors: a longer one is not even parsed
+BESIDE_BYTES = 12  # of a row besides its vector: label, count and scale
+ENVELOPE_BYTES = LONGEST_HEADER_BYTES + 96  # around a release in a signed answer: header, key and signature
 MOST_COUNTED = 2**31 - 1  # samples behind an average; what many clients have together may be more
 _SIGNED, _ROWS = ("release", "key", "signature"), ("vectors", "labels", "counts")
 
@@ -53,6 +55,16 @@ class Signed(NamedTuple):
     release: bytes
     key: bytes
     signature: bytes
+
+
+def longest_message(rows: int, columns: int) -> int:
+    """Return the most bytes that a release or a teacher with this many rows can have."""
+    return LONGEST_HEADER_BYTES + rows * (4 * columns + BESIDE_BYTES)
+
+
+def most_rows(size: int, columns: int) -> int:
+    """Return the most rows that fit into a message of this many bytes."""
+    return size // (columns + BESIDE_BYTES)
 
 
 def encode_release(release: Release, precision: str = "fp32") -> bytes:

@@ -22,7 +22,7 @@ def _options() -> Iterator[tuple[str, Any, Any]]:
     for name, kind, default, help, _ in describe_fields():
         if default is ...:
             kind, default, help = kind | None, None, f"{help} A new task needs it."
-        if name not in ("space", "description"):
+        if name not in ("space", "format", "description"):
             yield name, Annotated[kind, help], field(default=default)
 
 
@@ -92,7 +92,9 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         space, inputs = replace(space, low=(inputs[0],) * columns, high=(inputs[1],) * columns), None
     common = Common(space, options.loss, options.shrinkage, class_names=options.class_names, inputs=inputs)
     task = common.task(classes)
-    return {name: getattr(task, name) for name in ("classes", "dimension", "norm_bound", "space", "description")}
+    return {
+        name: getattr(task, name) for name in ("classes", "dimension", "norm_bound", "space", "format", "description")
+    }
 
 
 def describe(name: str, /, storage: DatabaseOptions) -> None:
@@ -147,7 +149,7 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
         invited = ", ".join(f"{who} (until {ends[who]})" if who in ends else who for who in row["tokens"]) or "none"
         size = f"{row['classes']} classes of {row['dimension']} numbers, {row['aggregation']}"
         if row["space"] is not None:
-            size = f"{row['classes'] - 1} classes in the common space {row['space']}"
+            size = f"{row['classes']} classes in the common space {row['space']}"
         print(f"{row['name']}: {size}; {row['published']} published; invited: {invited}")
     if everywhere:
         print("for all tasks:", ", ".join(map(_show_token, everywhere)))

@@ -5,7 +5,7 @@ import hashlib
 from starlette.requests import Request
 from starlette.responses import Response
 
-from repshare.board import Wants, longest_release
+from repshare.board import Wants
 from repshare.errors import Refused
 from repshare.relay import sizes
 from repshare.relay.auth import Grant, is_client_name
@@ -24,7 +24,7 @@ async def publish(service: Service, request: Request) -> Response:
     """
     opened, client = await service.enter_own(request)
     name, task = opened.entry.name, opened.entry.task
-    async with service.receive(request, opened, longest_release(task)) as body:
+    async with service.receive(request, opened, task.longest_release) as body:
         load = sizes.of_release(task, body)
         service.spend(request, load)
         board = opened.board
@@ -108,8 +108,8 @@ def _question(service: Service, request: Request, grant: Grant, opened: OpenTask
         task.check_peers(client, asked.peers)
     except Refused as error:
         raise Problem("forbidden", str(error)) from error
-    if any(label >= task.classes for label in asked.classes):
-        raise Problem("invalid", f"classes must be from 0 to {task.classes - 1}")
+    if any(label >= task.rows for label in asked.classes):
+        raise Problem("invalid", f"classes must be from 0 to {task.rows - 1}")
     classes = tuple(sorted(set(asked.classes)))
     return client, Wants(asked.observations, asked.seed, asked.peers or None, classes or None, asked.precision)
 
