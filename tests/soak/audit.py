@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 
 from repshare.board import Board
-from repshare.board.buffers import decode_slots
-from repshare.board.totals import read_totals
+from repshare.board.state import Slots
+from repshare.board.state import read_totals
 from repshare.relay.tasks import Tasks
 from repshare.stores import open_database
 
@@ -57,7 +57,7 @@ def check_places(items, kept):
         if key.startswith("place/"):
             client = key.removeprefix("place/")
             assert client in kept
-            for buffer, slots in decode_slots(value).owned.items():
+            for buffer, slots in Slots.decode(value).owned.items():
                 for slot in slots:
                     assert items[f"row/{buffer}/{slot}"].startswith(client.encode() + b"\n")
                     owned[f"row/{buffer}/{slot}"] += 1

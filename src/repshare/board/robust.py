@@ -12,13 +12,12 @@ from functools import partial
 
 import numpy as np
 
-from repshare.board import buffers
 from repshare.board.aggregation import aggregate
-from repshare.board.state import BoardMember, BoardState, decode_rows, means_buffer, read_releases
+from repshare.board.state import BoardMember, BoardState, Place, decode_rows, read_releases, row_key
 from repshare.errors import Damaged
 from repshare.sharing.representations import Floats, Representations
 from repshare.sharing.task import Task
-from repshare.stores import Store, Transaction
+from repshare.stores import Store, Transaction, decoded
 
 SAMPLED = 512  # where a third of the clients lie, they are half of this many less than once in 10¹⁴ draws
 AT_ONCE_BYTES = 4_000_000  # of releases that are read for their means
@@ -61,19 +60,19 @@ class RobustMeans:
         """Return the board's version; and by class the clients' rows (n, d), and whether they are of all clients."""
         there = BoardState(self.task, state)
         rng = random.Random(there.version if self.repeatable else os.urandom(32))
-        drawn: dict[int, list[tuple[int, int]]] = {}
+        drawn: dict[int, list[Place]] = {}
         for label in classes:
-            buffer = means_buffer(self.task, label)
+            buffer = self.task.rows + label
             among = range(int(there.sizes[buffer]))
             slots = rng.sample(among, SAMPLED) if len(among) > SAMPLED else among
             drawn[label] = [(buffer, slot) for slot in slots]
-        state.get(buffers.row_keys(slot for each in drawn.values() for slot in each))  # at once what each class needs
+        state.get([row_key(*place) for each in drawn.values() for place in each])  # at once what each class needs
         rows: dict[int, tuple[Floats, bool]] = {}
         for label, each in drawn.items():
-            contents = [row for _, row in buffers.read(state, each)]
-            vectors = decode_rows(contents, [label] * len(contents), self.task.columns).vectors
+            contents = [row for _, row in there.rows(each)]
+            vectors = decoded("row", decode_rows, contents, [label] * len(contents), self.task.columns).vectors
             if contents:
-                rows[label] = vectors, len(contents) == there.sizes[means_buffer(self.task, label)]
+                rows[label] = vectors, len(contents) == there.sizes[self.task.rows + label]
         return there.version, rows
 
 

@@ -1,4 +1,4 @@
-"""One client's teacher, made from a state of the board. Its observations are drawn first, to be read at once."""
+"""One client's teacher, made from a state of the board."""
 
 import hashlib
 import random
@@ -6,13 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from repshare.board import buffers
 from repshare.board.aggregation import aggregate
-from repshare.board.buffers import Slots
-from repshare.board.state import BoardState, decode_rows, read_releases
-from repshare.board.totals import read_totals
+from repshare.board.state import BoardState, Place, decode_rows, read_releases, read_totals, row_key
 from repshare.sharing.representations import Teacher, stack
+from repshare.stores import decoded
 
 
 class Wants(NamedTuple):
@@ -29,43 +28,47 @@ class Wants(NamedTuple):
     precision: str = "fp32"
     """Number format of the answer."""
 
+    def among(self, labels: Iterable[int]) -> list[int]:
+        """Return those of these classes that the client asks for."""
+        if self.classes is None:
+            return list(labels)
+        chosen = set(self.classes)
+        return [label for label in labels if label in chosen]
 
-def draw(there: BoardState, own: Slots, wants: Wants, rng: random.Random) -> list[tuple[int, int]]:
+
+def draw(there: BoardState, client: str, wants: Wants, key: bytes) -> list[Place]:
     """Return the observations that a client will see: their classes, and their slots in the classes' buffers."""
-    sizes = there.sizes[: there.task.rows].tolist()
-    if not any(sizes):  # in a common space, nobody shares observations
+    shared = np.flatnonzero(there.numbers[1 : 1 + there.task.rows]).tolist()
+    if not shared:  # in a common space, nobody shares observations
         return []
-    return [
-        (label, slot)
-        for label in _chosen(range(there.task.rows), wants)
-        for slot in buffers.draw(own, label, sizes[label], wants.observations, rng)
-    ]
+    rng, drawn = make_random(there, client, wants, key), list[Place]()
+    for label in wants.among(shared):
+        drawn += zip([label] * wants.observations, there.draw(client, label, wants.observations, rng), strict=False)
+    return drawn
 
 
-def taught_classes(own: Slots, wants: Wants, clients: Sequence[int]) -> list[int]:
-    """Return the classes that a client asks for and that others have shared, by how many clients share each class."""
-    mine = set(own.classes)
-    return _chosen((label for label, number in enumerate(clients) if number > (label in mine)), wants)
-
-
-def make_teacher(there: BoardState, own: Slots, wants: Wants, drawn: Sequence[tuple[int, int]] = ()) -> Teacher:
+def make_teacher(there: BoardState, client: str, wants: Wants, drawn: Sequence[Place] = ()) -> Teacher:
     """Return the teacher of a client that learns from everyone, and sees these observations."""
-    there.state.get(["totals", *buffers.row_keys(drawn)])  # at once
-    taught = taught_classes(own, wants, there.totals.clients.tolist())
-    contents = [row for _, row in buffers.read(there.state, drawn)]
-    rows = decode_rows(contents, [label for label, _ in drawn], there.task.columns)
-    return Teacher(there.totals.means(taught), rows)
+    there.state.get(["totals", *map(row_key, *zip(*drawn, strict=True))] if drawn else ["totals"])  # at once
+    left: NDArray[np.int64] = there.totals.numbers[:, -1].copy()  # (C,)  other clients that share a class
+    left[there.slots[client].classes] -= 1
+    contents, labels = list[bytes](), list[int]()
+    for (label, _), (_, row) in zip(drawn, there.rows(drawn), strict=True):
+        contents.append(row)
+        labels.append(label)
+    rows = decoded("row", decode_rows, contents, labels, there.task.columns)
+    return Teacher(there.totals.means(wants.among(np.flatnonzero(left > 0).tolist())), rows)
 
 
-def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, rng: random.Random) -> Teacher:
+def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, key: bytes) -> Teacher:
     """Return the teacher of a client that named those that it learns from."""
-    task = there.task
+    task, rng = there.task, make_random(there, client, wants, key)
     releases = read_releases(there.state, sorted(set(wants.peers or ()) - {client}))
     totals, least = read_totals(None, task), max(1, task.named_peers)
     for release in releases:
         totals.add(release.means, +1, weighted=task.counts_samples)
-    taught, drawn = _chosen(np.flatnonzero(totals.clients >= least).tolist(), wants), []
-    for label in _chosen(range(task.rows), wants):
+    taught, drawn = wants.among(np.flatnonzero(totals.clients >= least).tolist()), []
+    for label in wants.among(range(task.rows)):
         observed = [list(zip(*r.observations.of(label), strict=True)) for r in releases]
         rows = [row for each in observed for row in each]
         if sum(map(bool, observed)) >= least:
@@ -82,12 +85,5 @@ def make_random(there: BoardState, client: str, wants: Wants, key: bytes) -> ran
     """Return randomness for one question about one version: always the same, and unpredictable without the key."""
     if not key:
         return random.Random(wants.seed)
-    asked = f"{there.version}\n{client}\n{wants.seed}".encode()
+    asked = f"{int(there.numbers[0])}\n{client}\n{wants.seed}".encode()
     return random.Random(hashlib.blake2b(asked, key=key, digest_size=32).digest())
-
-
-def _chosen(classes: Iterable[int], wants: Wants) -> list[int]:
-    if wants.classes is None:
-        return list(classes)
-    wanted = set(wants.classes)
-    return [label for label in classes if label in wanted]

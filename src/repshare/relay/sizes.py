@@ -1,13 +1,10 @@
 """The memory that an answer or a change will take, known before it is made."""
 
-import math
 from typing import NamedTuple
 
 from repshare.board import Board, Wants
-from repshare.board.buffers import read_slots
 from repshare.board.robust import READ_AT_ONCE, SAMPLED
-from repshare.board.state import BoardState
-from repshare.board.totals import shape_of
+from repshare.board.state import BoardState, read_slots
 from repshare.sharing import wire
 from repshare.sharing.task import Task
 from repshare.stores import Transaction
@@ -41,7 +38,9 @@ def of_release(task: Task, body: bytes) -> Load:
 def _of_teacher(task: Task, state: Transaction, wants: Wants) -> Load:
     if wants.peers is not None:  # all that they published is read
         found = [read_slots(state, peer) for peer in wants.peers]
-        return _load(task, sum(len(slots.classes) + slots.rows for slots in found), totals=False)
+        return _load(
+            task, sum(len(slots.classes) + sum(map(len, slots.owned.values())) for slots in found), totals=False
+        )
     sizes = BoardState(task, state).sizes[: task.rows].tolist()
     chosen = sizes if wants.classes is None else [sizes[label] for label in wants.classes]
     return _load(task, sum(1 + min(wants.observations, size) for size in chosen))
@@ -52,7 +51,7 @@ def _load(task: Task, rows: int, *, totals: bool = True) -> Load:
     row = 4 * task.columns + ROW_BYTES
     size = rows * row
     if totals:
-        size += 8 * math.prod(shape_of(task))
+        size += 8 * task.totals_size
     if totals and task.aggregation != "mean":
         classes = min(task.rows, max(1, READ_AT_ONCE // (SAMPLED * task.columns)))  # that are read at once
         size += 2 * SAMPLED * classes * row  # as they are, and in order

@@ -14,17 +14,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from repshare.board import Board
-from repshare.board.buffers import slots_key
-from repshare.board.cache import Cache
 from repshare.board.robust import LONGEST
-from repshare.board.state import release_key
+from repshare.board.state import Cache, release_key, slots_key
 from repshare.board.upgrade import upgrade
 from repshare.errors import ConfigError, Damaged, Malformed, Refused
 from repshare.relay.auth import Access, check_client_name, check_name
 from repshare.secure import Meetings
 from repshare.sharing import wire
 from repshare.sharing.task import Task, check_class_names, read_task, usual_norm_bound
-from repshare.stores import Database, MemoryStore, Store, Transaction, decoding, find_faults
+from repshare.stores import Database, MemoryStore, Store, Transaction, decoded, find_faults
 
 COPY = "copy/"  # how keys begin that earlier versions wrote, too
 REMEMBERED_SECONDS = 1.0  # how long a task that another process deleted may still be served
@@ -267,10 +265,12 @@ def _find(name: str, kept: bytes) -> TaskEntry | None:
 
 
 def _decode(name: str, kept: bytes) -> TaskEntry:
-    with decoding(name):
+    def read() -> tuple[dict[str, Any], str, float, str]:
         values = json.loads(kept)
-        described, identity, created = values["task"], str(values["identity"]), float(values["created"])
-        secret = str(values.get("secret", identity))
+        identity = str(values["identity"])
+        return dict(values["task"]), identity, float(values["created"]), str(values.get("secret", identity))
+
+    described, identity, created, secret = decoded(name, read)
     try:
         return TaskEntry(name, read_task(described), identity, created, secret)
     except TypeError as error:  # a field that this version does not know

@@ -5,7 +5,6 @@ A total still tells of a class that one or two members share: see docs/secure-su
 
 import json
 import logging
-import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from urllib.parse import quote
 import numpy as np
 
 from repshare.board import Wants
-from repshare.board.totals import Totals, read_totals, shape_of
+from repshare.board.state import read_totals
 from repshare.errors import ConfigError, Refused, Unreachable
 from repshare.exchange.http import REPLY_LIMIT, Reply
 from repshare.exchange.keys import Key
@@ -24,6 +23,7 @@ from repshare.files import write_atomically
 from repshare.secure.masking import Group, Member, Vector, add_up
 from repshare.secure.meetings import STEPS, Meetings
 from repshare.sharing import fixed_point, wire
+from repshare.sharing.fixed_point import Totals
 from repshare.sharing.representations import Teacher, nothing
 from repshare.sharing.task import Task
 
@@ -211,7 +211,7 @@ class SecureExchange:
         space = [task.space] if task.space else []
         variance = [noise] if noise else []  # the share of each: a total is private only if all add theirs
         session = json.dumps([self.task_name, number, *agreed, *space, *variance])
-        return Group(self.members, session, math.prod(shape_of(task)), self.threshold)
+        return Group(self.members, session, task.totals_size, self.threshold)
 
     def _sum_up(self, group: Group, number: int, vector: Vector) -> tuple[Vector, int]:
         """Return the total, and the number of members whose vectors are in it."""

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
@@ -71,32 +72,37 @@ class Task:
                 f"in {where}, format cannot be {self.format}: parts and sums need a space, and a space needs them"
             )
 
-    @property
+    @cached_property
     def layout(self) -> Features:
         """The format of the task's releases."""
         return FORMATS[self.format]
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """The number of class means in a release."""
         return self.layout.rows(self.classes)
 
-    @property
+    @cached_property
     def columns(self) -> int:
         """The number of numbers in a row of a release."""
         return self.layout.columns(self.dimension)
 
-    @property
+    @cached_property
     def longest_release(self) -> int:
         """The most bytes that a release can have."""
         return wire.longest_message(self.rows * (1 + MOST_OBSERVATIONS), self.columns)
 
-    @property
+    @cached_property
+    def totals_size(self) -> int:
+        """The number of numbers in the totals over all clients."""
+        return self.rows * (self.columns + fixed_point.BESIDE)
+
+    @cached_property
     def counts_samples(self) -> bool:
         """Return whether a client's number of samples matters. A robust aggregate does not believe it."""
         return self.weighted and self.aggregation == "mean"
 
-    @property
+    @cached_property
     def fewest(self) -> int:
         """The least count of a row. Rows of sums count clients, not samples."""
         return self.minimum_count if self.layout.counts_samples else 1

@@ -24,7 +24,7 @@ from repshare.board.state import BoardMember, BoardState
 from repshare.relay.page.histories import most_crowded, read_many
 from repshare.sharing.representations import Representations
 from repshare.sharing.task import Task
-from repshare.stores import Store, Transaction, decoding
+from repshare.stores import Store, Transaction, decoded
 
 FRAMES = 100  # of a task
 CLIENTS = 32  # the first ones, in a frame
@@ -116,8 +116,7 @@ def read_index(state: Transaction) -> SnapshotIndex:
 
 def decode_index(kept: bytes) -> SnapshotIndex:
     """Return the list of snapshots from bytes."""
-    with decoding("frames"):
-        return SnapshotIndex(*json.loads(kept))
+    return decoded("frames", lambda: SnapshotIndex(*json.loads(kept)))
 
 
 def read_frames(notes: Store, task: Task) -> tuple[SnapshotIndex, Halves]:
@@ -135,8 +134,7 @@ def read_frames(notes: Store, task: Task) -> tuple[SnapshotIndex, Halves]:
 
 def decode_frame(key: str, kept: bytes, grid: tuple[int, int]) -> Halves:
     """Return a frame, (1 + clients, classes, d)."""
-    with decoding(key):
-        return np.frombuffer(kept, np.float16).reshape(-1, *grid)
+    return decoded(key, lambda: np.frombuffer(kept, np.float16).reshape(-1, *grid))
 
 
 def forget(board: Board, notes: Store, clients: Collection[str]) -> None:
