@@ -124,7 +124,7 @@ class Board:
 
     def answer_in(self, state: Transaction, client: str, wants: Wants) -> tuple[int, bytes]:
         """Do the same within a transaction. Robust means over everyone are read in others: ask `answer` for these."""
-        there = BoardState(self.task, state, [client], cache=self._cache if self.key else None)
+        there = BoardState(self.task, state, [client], cache=self._cache, stamped=bool(self.key))
         if wants.peers is not None:
             self.task.check_peers(client, wants.peers)
             return there.version, self._encode(make_teacher_of_peers(there, client, wants, self.key), wants)
@@ -147,8 +147,8 @@ class Board:
 
     def _open(self, state: Transaction, client: str) -> BoardState:
         """Return the state to be changed for a client."""
-        cache = self._cache if self.key else None
-        return BoardState(self.task, state, [client], totals=True, releases=True, cache=cache)
+        stamped = bool(self.key)
+        return BoardState(self.task, state, [client], totals=True, releases=True, cache=self._cache, stamped=stamped)
 
     def version(self) -> int:
         """Return a number that grows with every change."""

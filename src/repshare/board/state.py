@@ -130,14 +130,15 @@ class BoardState:
         totals: bool = False,
         releases: bool = False,
         cache: Cache | None = None,
+        stamped: bool = False,
     ) -> None:
         """Read the head, and at the same time these clients' slots, the totals if wanted, and these clients' releases.
 
-        `cache`: where totals may be, of a board whose changes have stamps.
+        `cache`: where answers may be, and totals of a board whose changes are `stamped`.
         """
-        self.task, self.state, self._cache = task, state, cache
+        self.task, self.state, self._cache, self._stamped = task, state, cache, stamped
         keys = ["head", *map(slots_key, clients), *(map(release_key, clients) if releases else ())]
-        if totals and cache is None:
+        if totals and not stamped:
             keys.append("totals")
         kept = dict(zip(keys, state.get(keys), strict=True))
         self.numbers, self.stamp = decoded("head", decode_head, task, kept["head"])
@@ -165,8 +166,8 @@ class BoardState:
     def totals(self) -> Totals:
         """The sums over all clients."""
         if self._totals is None:
-            known = self._cache.get((self.stamp, "totals")) if self._cache and self.stamp else None
-            self._totals = decoded("totals", read_totals, known or self.state.get(["totals"])[0], self.task)
+            known = (self.stamp and self.cached("totals")) or self.state.get(["totals"])[0]
+            self._totals = decoded("totals", read_totals, known, self.task)
         return self._totals
 
     def release(self, client: str) -> Release | None:
@@ -228,11 +229,13 @@ class BoardState:
 
     def cached(self, key: Hashable) -> bytes | None:
         """Return an answer that was made of this state of the board before."""
-        return self._cache.get((self.stamp, key)) if self._cache and self.stamp else None
+        stamp = self.stamp if self._stamped else self.version
+        return self._cache.get((stamp, key)) if self._cache and stamp else None
 
     def cache(self, key: Hashable, made: bytes) -> bytes:
         """Keep an answer that was made of this state of the board, and return it."""
-        return self._cache.put((self.stamp, key), made) if self._cache and self.stamp else made
+        stamp = self.stamp if self._stamped else self.version
+        return self._cache.put((stamp, key), made) if self._cache and stamp else made
 
     def _count(self, old: Release | None, new: Release | None) -> None:
         for release, sign in ((old, -1), (new, +1)):
@@ -288,10 +291,12 @@ class BoardState:
         """Write these, the head and the totals, with a new version. Where there is a cache, it gets the totals."""
         self.numbers[0] += 1
         totals = self.totals.numbers.tobytes()
-        self.stamp = os.urandom(STAMP_BYTES) if self._cache else b""
-        if self._cache:
-            self._cache.put((self.stamp, "totals"), totals)
-        self.state.set({**items, "head": self.numbers.tobytes() + self.stamp, "totals": totals})
+        if self._stamped:
+            self.stamp = os.urandom(STAMP_BYTES)
+            self.cache("totals", totals)
+        self.state.set(
+            {**items, "head": self.numbers.tobytes() + (self.stamp if self._stamped else b""), "totals": totals}
+        )
 
 
 def decode_head(task: Task, kept: bytes | None) -> tuple[NDArray[np.int64], bytes]:
