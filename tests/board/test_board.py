@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from repshare.board import Board, Wants, robust
 from repshare.board import board as module
 from repshare.board.robust import SAMPLED
-from repshare.board.state import read_totals
 from repshare.errors import ConfigError, Outdated, Refused
 from repshare.sharing import wire
+from repshare.sharing.fixed_point import Totals
 from repshare.sharing.representations import Release, nothing, stack
 from repshare.sharing.task import MOST_OBSERVATIONS, MOST_ROUNDS, Task
-from repshare.stores import MemoryStore, open_database
-from repshare.stores import Changes
+from repshare.stores import Changes, MemoryStore, open_database
 
 TASK = Task(classes=3, dimension=2)
 BY_NAME = Task(classes=3, dimension=2, named_peers=1)
@@ -213,8 +212,8 @@ def test_after_any_history_totals_and_buffers_are_those_of_the_last_releases(see
     fresh = board()
     for client in sorted(last):
         fresh.accept(client, body(*last[client]))
-    kept = [each.store.items().get("totals") for each in (busy, fresh)]  # none, if nobody ever came
-    assert np.array_equal(*(read_totals(totals, TASK).numbers for totals in kept))
+    kept = [each.store.items().get("totals", bytes(8 * TASK.totals_size)) for each in (busy, fresh)]
+    assert np.array_equal(*(Totals.decode(totals, TASK.rows, TASK.columns).numbers for totals in kept))
     for label in range(3):
         drawn = teacher(busy, "someone else", observations=100).observations.of(label).vectors
         expected = [v for _, observations, _ in last.values() for v, c, _ in observations if c == label]

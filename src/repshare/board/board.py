@@ -72,6 +72,8 @@ class Board:
         self.task, self.clock, self.key = task, clock or time.time, key
         self.store = store or MemoryStore()
         self._cache = cache or Cache()
+        self._look = partial(BoardState, task, cache=self._cache, stamped=bool(key))
+        self._open = partial(self._look, totals=True, releases=True)  # to change it
         self._robust = RobustMeans(task, self.store, repeatable=not key)
         self._unseen = 0  # clients that `expire` has not looked at; 0: it begins anew
 
@@ -88,7 +90,7 @@ class Board:
             raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
         release = wire.decode_release(body)
         self.task.check(release)
-        there = self._open(state, client)
+        there = self._open(state, [client])
         if there.bodies[client] == body:
             if self.task.max_age is not None:
                 there.renew(client, self.clock(), SLACK * self.task.max_age)
@@ -103,7 +105,7 @@ class Board:
         """Forget the client's release, and return the board's version."""
 
         def work(state: Transaction) -> int:
-            there = self._open(state, client)
+            there = self._open(state, [client])
             if (before := there.release(client)) is not None:
                 there.remove(client, before)
             return there.version
@@ -124,7 +126,7 @@ class Board:
 
     def answer_in(self, state: Transaction, client: str, wants: Wants) -> tuple[int, bytes]:
         """Do the same within a transaction. Robust means over everyone are read in others: ask `answer` for these."""
-        there = BoardState(self.task, state, [client], cache=self._cache, stamped=bool(self.key))
+        there = self._look(state, [client])
         if wants.peers is not None:
             self.task.check_peers(client, wants.peers)
             return there.version, self._encode(make_teacher_of_peers(there, client, wants, self.key), wants)
@@ -144,11 +146,6 @@ class Board:
 
     def _encode(self, teacher: Teacher, wants: Wants) -> bytes:
         return wire.encode_teacher(teacher._replace(space=self.task.space), wants.precision)
-
-    def _open(self, state: Transaction, client: str) -> BoardState:
-        """Return the state to be changed for a client."""
-        stamped = bool(self.key)
-        return BoardState(self.task, state, [client], totals=True, releases=True, cache=self._cache, stamped=stamped)
 
     def version(self) -> int:
         """Return a number that grows with every change."""
@@ -178,7 +175,7 @@ class Board:
 
     def _forget_old(self, client: str, state: Transaction) -> list[str]:
         """Forget a client that is still silent for too long; its name if it was."""
-        there = self._open(state, client)
+        there = self._open(state, [client])
         member = there.member(client)
         if not member or not self._is_old(member):
             return []

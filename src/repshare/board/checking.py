@@ -11,13 +11,13 @@ from repshare.board.state import (
     decode_member,
     decode_rows,
     read_row,
-    read_totals,
     release_key,
     row_key,
     slots_key,
 )
 from repshare.errors import Damaged, Refused
 from repshare.sharing import wire
+from repshare.sharing.fixed_point import Totals
 from repshare.sharing.representations import Release
 from repshare.sharing.task import Task
 from repshare.stores import Transaction, find_faults
@@ -28,7 +28,7 @@ class Survey:
 
     def __init__(self, task: Task, state: Transaction) -> None:
         self.task = task
-        self.sums = read_totals(None, task)  # of all releases
+        self.sums = Totals.zeros(task.rows, task.columns)  # of all releases
         self.wanted = dict[str, tuple[list[int], Counter[int]]]()  # by client: its classes, and its rows by buffer
         self.slots = dict[str, Slots]()
         self.owners = dict[str, str]()  # by row
@@ -52,7 +52,7 @@ class Survey:
         elif kind == "head":
             decode_head(self.task, kept)
         elif kind == "totals":
-            read_totals(kept, self.task)
+            Totals.decode(kept, self.task.rows, self.task.columns)
 
     def _add_up(self, client: str, release: Release) -> None:
         try:

@@ -19,6 +19,7 @@ import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import filterfalse, starmap
 from typing import NamedTuple
 
 import numpy as np
@@ -142,15 +143,14 @@ class BoardState:
             keys.append("totals")
         kept = dict(zip(keys, state.get(keys), strict=True))
         self.numbers, self.stamp = decoded("head", decode_head, task, kept["head"])
-        self.bodies = {client: kept[release_key(client)] for client in clients if releases}
-        self.slots = {client: decoded(slots_key(client), Slots.decode, kept[slots_key(client)]) for client in clients}
+        self.bodies, self.slots = dict[str, bytes | None](), dict[str, Slots]()
+        for client in clients:
+            self.slots[client] = decoded(slots_key(client), Slots.decode, kept[slots_key(client)])
+            if releases:
+                self.bodies[client] = kept[release_key(client)]
+        self.version = int(self.numbers[0])  # grows with every change
         self._totals: Totals | None = None
         self._members = 2 * task.rows  # the buffer of clients
-
-    @property
-    def version(self) -> int:
-        """Grows with every change."""
-        return int(self.numbers[0])
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -167,7 +167,8 @@ class BoardState:
         """The sums over all clients."""
         if self._totals is None:
             known = (self.stamp and self.cached("totals")) or self.state.get(["totals"])[0]
-            self._totals = decoded("totals", read_totals, known, self.task)
+            shape = self.task.rows, self.task.columns
+            self._totals = decoded("totals", Totals.decode, known, *shape) if known else Totals.zeros(*shape)
         return self._totals
 
     def release(self, client: str) -> Release | None:
@@ -177,9 +178,9 @@ class BoardState:
 
     def put(self, client: str, before: Release | None, release: Release, body: bytes, date: float) -> None:
         """Replace the client's last release by this one, and write what has changed."""
-        self._count(before, release)
-        if self.totals.overflow(self.task.norm_bound):
-            raise Refused(f"the task is full: {self.totals.weights.max()} samples of one class")
+        totals = self._count(before, release)
+        if totals.overflow(self.task.norm_bound):
+            raise Refused(f"the task is full: {totals.weights.max()} samples of one class")
         rows = _rows_of(release.observations, 0)
         if self.task.aggregation != "mean":
             rows |= _rows_of(release.means, self.task.rows)
@@ -218,14 +219,14 @@ class BoardState:
 
     def rows(self, places: Sequence[Place]) -> list[tuple[str, bytes]]:
         """Return the owner's name and the contents of each of these rows."""
-        keys = [row_key(*place) for place in places]
-        return [read_row(key, row) for key, row in zip(keys, self.state.get(keys), strict=True)]
+        keys = list(starmap(row_key, places))
+        return list(map(read_row, keys, self.state.get(keys)))
 
     def draw(self, client: str, buffer: int, wanted: int, rng: random.Random) -> list[int]:
         """Draw up to `wanted` different slots of a buffer, none of them this client's."""
         mine, size = self.slots[client].owned.get(buffer, ()), int(self.numbers[1 + buffer])
         drawn = rng.sample(range(size), min(size, wanted + len(mine)))
-        return [slot for slot in drawn if slot not in mine][:wanted]
+        return list(filterfalse(mine.__contains__, drawn))[:wanted]
 
     def cached(self, key: Hashable) -> bytes | None:
         """Return an answer that was made of this state of the board before."""
@@ -237,10 +238,13 @@ class BoardState:
         stamp = self.stamp if self._stamped else self.version
         return self._cache.put((stamp, key), made) if self._cache and stamp else made
 
-    def _count(self, old: Release | None, new: Release | None) -> None:
+    def _count(self, old: Release | None, new: Release | None) -> Totals:
+        """Count one release out and another one in; return the totals."""
+        totals = self.totals
         for release, sign in ((old, -1), (new, +1)):
             if release:
-                self.totals.add(release.means, sign, weighted=self.task.counts_samples)
+                totals.add(release.means, sign, weighted=self.task.counts_samples)
+        return totals
 
     def _replace(self, client: str, rows: Rows, classes: list[int]) -> dict[str, bytes]:
         """Let the client own these rows, and share means of these classes. Return what is to be written of that."""
@@ -259,7 +263,9 @@ class BoardState:
                 self.sizes[buffer] += 1
             if not own:
                 del slots.owned[buffer]
-        items = {slots_key(owner): other.encode() for owner, other in owners.items()}
+        items = dict[str, bytes]()
+        for owner, other in owners.items():
+            items[slots_key(owner)] = other.encode()
         for buffer, own in slots.owned.items():
             for slot, row in zip(own, rows[buffer], strict=True):
                 items[row_key(buffer, slot)] = _encode_row(client, row)
@@ -289,7 +295,8 @@ class BoardState:
 
     def _write(self, items: dict[str, bytes]) -> None:
         """Write these, the head and the totals, with a new version. Where there is a cache, it gets the totals."""
-        self.numbers[0] += 1
+        self.version += 1
+        self.numbers[0] = self.version
         totals = self.totals.numbers.tobytes()
         if self._stamped:
             self.stamp = os.urandom(STAMP_BYTES)
@@ -311,11 +318,6 @@ def decode_head(task: Task, kept: bytes | None) -> tuple[NDArray[np.int64], byte
     return numbers, kept[size:]
 
 
-def read_totals(kept: bytes | None, task: Task) -> Totals:
-    """Return totals from bytes; those of no clients, if there are none."""
-    return Totals.zeros(task.rows, task.columns) if kept is None else Totals.decode(kept, task.rows, task.columns)
-
-
 def read_slots(state: Transaction, client: str) -> Slots:
     """Return a client's slots."""
     return decoded(slots_key(client), Slots.decode, state.get([slots_key(client)])[0])
@@ -333,7 +335,10 @@ def read_row(key: str, row: bytes | None) -> tuple[str, bytes]:
     owner, mark, contents = (row or b"").partition(b"\n")
     if not mark:
         raise Damaged(key, "the row is missing" if row is None else "it names no owner")
-    return decoded(key, owner.decode), contents
+    try:
+        return owner.decode(), contents
+    except UnicodeDecodeError as error:
+        raise Damaged(key, f"its owner is no text: {error}") from error
 
 
 def decode_rows(rows: Iterable[bytes], labels: Sequence[int], columns: int) -> Representations:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.board.aggregation import aggregate
-from repshare.board.state import BoardState, Place, decode_rows, read_releases, read_totals, row_key
+from repshare.board.state import BoardState, Place, decode_rows, read_releases, row_key
+from repshare.sharing.fixed_point import Totals
 from repshare.sharing.representations import Teacher, stack
 from repshare.stores import decoded
 
@@ -64,7 +65,7 @@ def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, key: byt
     """Return the teacher of a client that named those that it learns from."""
     task, rng = there.task, make_random(there, client, wants, key)
     releases = read_releases(there.state, sorted(set(wants.peers or ()) - {client}))
-    totals, least = read_totals(None, task), max(1, task.named_peers)
+    totals, least = Totals.zeros(task.rows, task.columns), max(1, task.named_peers)
     for release in releases:
         totals.add(release.means, +1, weighted=task.counts_samples)
     taught, drawn = wants.among(np.flatnonzero(totals.clients >= least).tolist()), []
@@ -85,5 +86,5 @@ def make_random(there: BoardState, client: str, wants: Wants, key: bytes) -> ran
     """Return randomness for one question about one version: always the same, and unpredictable without the key."""
     if not key:
         return random.Random(wants.seed)
-    asked = f"{int(there.numbers[0])}\n{client}\n{wants.seed}".encode()
+    asked = f"{there.version}\n{client}\n{wants.seed}".encode()
     return random.Random(hashlib.blake2b(asked, key=key, digest_size=32).digest())

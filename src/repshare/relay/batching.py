@@ -93,7 +93,5 @@ def _attempt(batch: Sequence[_Waiting], state: Transaction) -> list[Any]:
                 raise  # the transaction itself has failed
             outcomes.append(error)
             continue
-        if changes.made:
-            state.set({key: value for key, value in changes.made.items() if value is not None})
-            state.delete([key for key, value in changes.made.items() if value is None])
+        changes.apply(state)
     return outcomes

@@ -93,6 +93,11 @@ class Task:
         return wire.longest_message(self.rows * (1 + MOST_OBSERVATIONS), self.columns)
 
     @cached_property
+    def shortest_row(self) -> int:
+        """The fewest bytes that a row of a release can have."""
+        return self.columns + wire.BESIDE_BYTES
+
+    @cached_property
     def totals_size(self) -> int:
         """The number of numbers in the totals over all clients."""
         return self.rows * (self.columns + fixed_point.BESIDE)
@@ -122,8 +127,10 @@ class Task:
             raise Refused(f"the release has {fault}")
         if (rows := len(release.means.labels) + len(release.observations.labels)) > MOST_ROWS:
             raise Refused(f"{rows:,} means and observations; at most {MOST_ROWS:,} are taken at once")
-        for each in (release.means, release.observations):
-            self._check(each)
+        self._check(release.observations)
+        longest, most = self._check(release.means), int(release.means.counts.max(initial=0))
+        if not fixed_point.fits(longest, most) and not fixed_point.fits(_longest(release.means), most):
+            raise Refused(f"an average of {most} samples is more than can be summed up")
         if len(set(release.means.labels.tolist())) < len(release.means.labels):
             raise Refused("two means of one class")
         observed = release.observations.labels.tolist()
@@ -143,11 +150,12 @@ class Task:
                 "its clients agree to that"
             )
 
-    def _check(self, rows: Representations) -> None:
+    def _check(self, rows: Representations) -> float:
+        """Raise Refused if these rows do not belong to the task; return a length that none of them exceeds."""
         if rows.vectors.shape[1] != self.columns:
             raise Refused(f"representations of {rows.vectors.shape[1]} numbers; the task's have {self.columns}")
         if not len(rows.labels):
-            return
+            return 0.0
         labels, counts = rows.labels.tolist(), rows.counts.tolist()
         for label in (min(labels), max(labels)):
             if not 0 <= label < self.rows:
@@ -157,12 +165,13 @@ class Task:
         longest = float(np.abs(rows.vectors).max()) * math.sqrt(self.columns)  # no vector is longer
         if not math.isfinite(longest):
             raise Refused("a vector is not finite")
-        if longest > self.norm_bound or not fixed_point.fits(longest, max(counts)):  # look closer
-            longest = float(np.linalg.norm(rows.vectors.astype(np.float64), axis=1).max())
-        if longest > self.norm_bound:
+        if longest > self.norm_bound and (longest := _longest(rows)) > self.norm_bound:
             raise Refused(f"a vector of length {longest:.4g}; the task's norm_bound is {self.norm_bound:.4g}")
-        if not fixed_point.fits(longest, max(counts)):
-            raise Refused(f"an average of {max(counts)} samples is more than can be summed up")
+        return longest
+
+
+def _longest(rows: Representations) -> float:
+    return float(np.linalg.norm(rows.vectors.astype(np.float64), axis=1).max(initial=0))
 
 
 def check_class_names(names: Iterable[str]) -> None:

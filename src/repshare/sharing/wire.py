@@ -20,6 +20,7 @@ code. What it means is one JSON object in the header's metadata:
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,14 +61,13 @@ def longest_message(rows: int, columns: int) -> int:
     return LONGEST_HEADER_BYTES + rows * (4 * columns + BESIDE_BYTES)
 
 
-def most_rows(size: int, columns: int) -> int:
-    """Return the most rows that fit into a message of this many bytes."""
-    return size // (columns + BESIDE_BYTES)
-
-
 def encode_release(release: Release, precision: str = "fp32") -> bytes:
     """Encode a release, its vectors in fp32, fp16 or int8."""
-    meta = {"round": release.round, "noise": release.noise, "space": release.space}
+    meta: dict[str, Any] = {"round": release.round}
+    if release.noise is not None:
+        meta["noise"] = release.noise
+    if release.space is not None:
+        meta["space"] = release.space
     return _encode("release", release.means, release.observations, precision, meta)
 
 
@@ -82,7 +82,8 @@ def decode_release(body: bytes) -> Release:
 
 def encode_teacher(teacher: Teacher, precision: str = "fp32") -> bytes:
     """Encode a teacher, its vectors in fp32, fp16 or int8."""
-    return _encode("teacher", teacher.means, teacher.observations, precision, {"space": teacher.space})
+    meta = {} if teacher.space is None else {"space": teacher.space}
+    return _encode("teacher", teacher.means, teacher.observations, precision, meta)
 
 
 def decode_teacher(body: bytes) -> Teacher:
@@ -193,15 +194,15 @@ def _encode(
         arrays["vectors"] = np.rint(vectors / np.maximum(arrays["scales"], 1e-30)[:, None]).astype(np.int8)
     else:
         arrays["vectors"] = encode_halves(vectors) if precision == "fp16" else vectors
-    said = {"kind": kind, "means": len(means.labels), **meta}
-    return _pack(arrays, {name: value for name, value in said.items() if value is not None})
+    return _pack(arrays, {"kind": kind, "means": len(means.labels), **meta})
 
 
 def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, dict[str, Any]]:
     _bound_header(kind, body)
     arrays, meta = _unpack(body, kind, (*_ROWS, "scales"))
     vectors = _array(arrays, "vectors", (None, None), np.float32, np.float16, np.int8)
-    told = [_array(arrays, name, (len(vectors),), np.int32) for name in ("labels", "counts")]
+    labels = _array(arrays, "labels", (len(vectors),), np.int32).astype(np.int64)
+    counts = _array(arrays, "counts", (len(vectors),), np.int32).astype(np.int64)
     if vectors.dtype == np.int8:
         vectors = vectors * _array(arrays, "scales", (len(vectors),), np.float32)[:, None]
     elif "scales" in arrays:
@@ -213,7 +214,6 @@ def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, d
         raise Malformed(f"'space' must be a text, not {str(space)[:30]}")
     if cut > len(vectors):
         raise Malformed(f"{cut} class means announced in {len(vectors)} rows")
-    labels, counts = (each.astype(np.int64) for each in told)
     means = Representations(vectors[:cut], labels[:cut], counts[:cut])
     return means, Representations(vectors[cut:], labels[cut:], counts[cut:]), meta
 
@@ -231,7 +231,7 @@ def _bound_header(kind: str, body: bytes) -> None:
 def _pack(arrays: Arrays, meta: Mapping[str, Any]) -> bytes:
     # One metadata entry only: safetensors does not promise an order among several.
     header = json.dumps({"version": NEWER_VERSIONS.get(meta["kind"], VERSION), **meta}, separators=(",", ":"))
-    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    contiguous = dict(zip(arrays, map(partial(np.asarray, order="C"), arrays.values()), strict=True))
     return safetensors.numpy.save(contiguous, {"repshare": header})
 
 

@@ -173,18 +173,19 @@ class SqliteStore(Store):
                 parts.append([self.prefix + key, value])
             else:
                 short += self.prefix + key, value
-        parts += (short[start : start + 2 * ROWS] for start in range(0, len(short), 2 * ROWS))
+        for start in range(0, len(short), 2 * ROWS):
+            parts.append(short[start : start + 2 * ROWS])
         for part in parts:
             marks = ",".join(["(?,?)"] * (len(part) // 2))
             connection.execute(f"INSERT INTO kept VALUES {marks} {INSTEAD}", part)
 
     def _read(self, connection: sqlite3.Connection, keys: Sequence[str]) -> list[bytes | None]:
-        found = dict[str, bytes]()
-        for start in range(0, len(keys), AT_ONCE):
-            part = [self.prefix + key for key in keys[start : start + AT_ONCE]]
+        found, names = dict[str, bytes](), list(map(self.prefix.__add__, keys))
+        for start in range(0, len(names), AT_ONCE):
+            part = names[start : start + AT_ONCE]
             marks = ",".join("?" * len(part))
             found.update(connection.execute(f"SELECT key, value FROM kept WHERE key IN ({marks})", part))
-        return [found.get(self.prefix + key) for key in keys]
+        return list(map(found.get, names))
 
     def _scan(self, connection: sqlite3.Connection, prefix: str) -> Iterator[tuple[str, bytes]]:
         asked = "SELECT key, value FROM kept WHERE key >= ? AND key < ?"

@@ -95,7 +95,7 @@ class Changes:
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return the values of these keys."""
         known = self._known
-        if unknown := [key for key in dict.fromkeys(keys) if key not in known]:
+        if unknown := list(set(keys) - known.keys()):
             known.update(zip(unknown, self._read(unknown), strict=True))
         return list(map(known.__getitem__, keys))
 
@@ -109,6 +109,18 @@ class Changes:
         gone = dict.fromkeys(keys)
         self._known.update(gone)
         self.made.update(gone)
+
+    def apply(self, state: Transaction) -> None:
+        """Make these changes in another transaction."""
+        kept, gone = dict[str, bytes](), list[str]()
+        for key, value in self.made.items():
+            if value is None:
+                gone.append(key)
+            else:
+                kept[key] = value
+        state.set(kept)
+        if gone:
+            state.delete(gone)
 
     def scan(self, prefix: str) -> Iterator[tuple[str, bytes]]:
         """Yield everything whose key begins with this."""

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from repshare.board.state import BoardMember, read_releases, read_totals
+from repshare.board.state import BoardMember, BoardState, read_releases
 from repshare.errors import Damaged
 from repshare.sharing.task import Task
-from repshare.stores import Store, Transaction, decoded
+from repshare.stores import Store, Transaction
 
 MOST_CLASSES = 100  # whose samples are counted one by one
 LONGEST = 200  # characters of a name
@@ -78,7 +78,7 @@ def read_parts(store: Store, task: Task, members: Sequence[BoardMember]) -> dict
 def read_total(store: Store, task: Task) -> dict[str, Any]:
     """Return how many samples are in the total, and how many of each class."""
     classes = task.classes
-    totals = store.read(lambda state: decoded("totals", read_totals, state.get(["totals"])[0], task))
+    totals = store.read(lambda state: BoardState(task, state).totals)
     means = totals.means(range(task.rows)) if totals.clients.all() else None
     counts = task.layout.count_classes(means, classes, task.dimension) if means else []
     samples = int(totals.samples[0]) if task.layout.counts_samples else sum(counts)
