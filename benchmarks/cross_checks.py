@@ -25,12 +25,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from repshare.config import Policy, Run, Setting
-from repshare.data import load
+from repshare.config import Policy
 from repshare.learning.randomness import derive
-from repshare.results.terminal import markdown
-from repshare.simulation import Inline, resolve, simulate
-from repshare.simulation.plan import Plan, as_tensors, build_model, common_start, make_plan
+from repshare_lab.config import Run, Setting
+from repshare_lab.data import load
+from repshare_lab.results.terminal import markdown
+from repshare_lab.simulation import Inline, resolve, simulate
+from repshare_lab.simulation.plan import Plan, as_tensors, build_model, common_start, make_plan
 
 SEEDS, ROUNDS, EPOCHS, RATE, MU, CLIENTS, LARGEST = 3, 20, 5, 0.2, 0.1, 10, 10_000
 DIVISIONS = {"uniform": {}, "Dirichlet 0.5": {"partition": "dirichlet", "alpha": 0.5}}

@@ -1,8 +1,9 @@
 """Two parties of which each has five of ten classes recognise all ten, after a few rounds in a common space."""
 
-from repshare import Board, Client, Common, LeNet5, LocalExchange, load
+from repshare import Board, Client, Common, LeNet5, LocalExchange
 from repshare.methods import CS
 from repshare.spaces import Patches
+from repshare_lab import load
 
 train, test, classes = load("digits").normalised()
 common = Common(Patches(shape=(1, 8, 8), sizes=(3, 4)))  # what both agree on

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from repshare.learning.training import Batch, Learner
-from repshare.methods import FL, fedavg
+from repshare_lab.methods import FL, fedavg
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,13 @@ import pytest
 import torch
 from torch import nn
 
-from repshare import Board, Client, LeNet5, LocalExchange, MemoryStore, Policy, Task, load
+from repshare import Board, Client, LeNet5, LocalExchange, MemoryStore, Policy, Task
 from repshare.board import Wants
 from repshare.errors import ConfigError, DataError, Malformed, Refused, Unreachable
-from repshare.methods import CS, FD, FL, IL, RS
+from repshare.methods import CS, IL, RS
 from repshare.sharing import wire
+from repshare_lab import load
+from repshare_lab.methods import FD, FL
 
 
 @pytest.fixture

@@ -21,10 +21,10 @@ from flwr.proto.recorddict_pb2 import RecordDict as Encoded
 from repshare.imports import run_file
 from repshare.learning.measures import Losses
 from repshare.learning.training import Learner
-from repshare.methods import FL, fedavg
-from repshare.methods.averaging import copy_into
-from repshare.methods.policies import refuse_privacy
 from repshare.sharing import wire
+from repshare_lab.methods import FL, fedavg
+from repshare_lab.methods.averaging import copy_into
+from repshare_lab.methods.policies import refuse_privacy
 
 load = lru_cache(run_file)  # once in a process
 

@@ -12,7 +12,7 @@ from repshare import Board, Client, LeNet5, Policy
 from repshare.errors import CheckpointError, Malformed
 from repshare.exchange.relay import Membership
 from repshare.learning.objective import Lesson
-from repshare.methods import CS, FL
+from repshare.methods import CS
 from repshare.party.state import State, take_part
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, Part, as_release
@@ -20,6 +20,7 @@ from repshare.sharing.representations import Teacher, stack
 from repshare.sharing.task import Task
 from repshare.spaces import choose
 from repshare.spaces.agreement import Common
+from repshare_lab.methods import FL
 
 DIGITS = Membership("digits", "alice", Task(10, 84))
 

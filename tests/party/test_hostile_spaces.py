@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from repshare import Client, Policy, load
+from repshare import Client, Policy
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.methods import CS
@@ -17,11 +17,13 @@ from repshare.relay.tasks import Tasks
 from repshare.spaces import Fourier, Patches, choose
 from repshare.spaces.agreement import Common, read_common
 from repshare.stores import open_database
+from repshare_lab import load
 from support.relays import start_relay
 
 PARTY = """
 import torch
-from repshare import LeNet5, Party, load
+from repshare import LeNet5, Party
+from repshare_lab import load
 
 def images():
     train, _, _ = load("digits").normalised()

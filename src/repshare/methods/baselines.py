@@ -1,6 +1,5 @@
-"""The measures of collaboration. IL: every client alone with its own data. CL: one client that holds everyone's."""
+"""IL: a measure of collaboration, every client alone with its own data."""
 
 from repshare.methods.method import Method
 
-CL = Method("CL", "centralized learning", models="pooled")
 IL = Method("IL", "independent learning")

@@ -25,7 +25,7 @@ from repshare.learning.common.learner import CommonLearner
 from repshare.learning.measures import Measures
 from repshare.party import classifier
 from repshare.privacy.ledger import read_ledger
-from repshare.results.records import Folder
+from repshare.records import Folder
 
 LEDGER = "privacy.jsonl"
 TOTAL = "total"

@@ -18,7 +18,7 @@ from repshare.learning.common.learner import CommonLearner
 from repshare.learning.samples import Samples
 from repshare.methods import CA, IL
 from repshare.party.state import TWIN, TWINS, load, play_round, save
-from repshare.results.records import Journal
+from repshare.records import Journal
 
 ALONE, SHORT, NETWORK, SPACE = "alone", "alone with short features", "network alone", "space alone"
 LENGTH = 10.0  # λ_length of a twin with short features, unless the policy has its own

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from repshare import Board, Client, LeNet5, RelayExchange, load
+from repshare import Board, Client, LeNet5, RelayExchange
 from repshare.config import Policy
 from repshare.methods import CS
 from repshare.party.state import make_report, reported
@@ -22,6 +22,7 @@ from repshare.sharing.wire import encode_release
 from repshare.spaces import Patches
 from repshare.spaces.agreement import Common
 from repshare.stores import MemoryStore
+from repshare_lab import load
 from support.browsers import Visit, start_browser
 from support.relays import create_task, invite, start_relay
 

@@ -1,0 +1,39 @@
+"""FEDPER: all layers but the head are averaged; each client has a head of its own, which never leaves it.
+
+W_B ← Σ_i n_i/n · W_B,i after a round of local training of both parts, (W_B, W_P,i). The paper also tries more personal
+layers than one; here it is the linear head.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+from torch import Tensor
+
+from repshare.learning.models import Network
+from repshare.methods.method import Method
+from repshare_lab.methods import averaging, fedavg, policies
+
+
+class Body(NamedTuple):
+    """A network without its head."""
+
+    network: Network
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return its tensors by name."""
+        head = f"{self.network.head_name}."
+        return {n: tensor for n, tensor in self.network.model.state_dict().items() if not n.startswith(head)}
+
+
+class BodyAverage(averaging.Average):
+    """The average of all layers but the head."""
+
+    part = staticmethod(Body)
+
+
+send, receive = partial(fedavg.share, part=Body), partial(fedavg.absorb, part=Body)
+FEDPER = Method(
+    "FEDPER", "personal heads on averaged layers (FedPer)", send, BodyAverage, receive,
+    adapt=partial(policies.refuse_privacy, "FEDPER"), models="part",
+    source="Arivazhagan et al., 2019: Federated learning with personalization layers",
+)  # fmt: skip
