@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from repshare.board import longest_release
 from repshare.sharing.task import Task, usual_norm_bound
 from soak.load import CLASSES, DIMENSION
 
@@ -109,7 +108,7 @@ def huge_header(draw, rng):
     parts, size = tensors(rng), draw(st.integers(200, 20_000))
     entries = describe(parts) | {f"t{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(size)}
     content = pack(parts, meta_of(parts), entries)
-    return Body(content, (413 if len(content) > longest_release(Task(CLASSES, DIMENSION)) else 400,))
+    return Body(content, (413 if len(content) > Task(CLASSES, DIMENSION).longest_release else 400,))
 
 
 def wrong_dtype(draw, rng):
