@@ -29,7 +29,7 @@ class Setting:
     """Standardise your own data by the training samples: each column of a table, all pixels of images together.
     Built-in images and tables always are."""
     data_folder: str | None = None
-    """RunFolder that already holds the dataset, as torchvision lays it out."""
+    """Folder that already holds the dataset, as torchvision lays it out."""
     public_data: str | None = None
     """Unlabelled samples that no client owns, as NAME:NUMBER, for methods that learn from them (`repshare methods`).
     rest:2000 are training samples of the dataset beyond --samples; fashion_mnist:2000 are of another data set."""

@@ -32,13 +32,11 @@ def audit(
     output: Path = Path("audit"),
     json: Json = False,
 ) -> None:
-    """Attack releases made by the shipped mechanism: whose sample is in them, and what does it look like?
+    """Attack releases made by the shipped mechanism: whose sample is in them?
 
     Membership: the attacker knows the model, every other sample and both candidates, and says by the likelihood ratio
     which of the two was released; in the worst case that clipping allows, and with the two most different real samples
     of a class. From its rates follows a lower bound on ε (95 % confidence), which must stay below the accounted ε.
-
-    Inversion: from one released average back to an image, by gradient descent through the features.
 
     All of it is about release-only privacy, which protects samples given the model.
 
@@ -66,7 +64,7 @@ def audit(
         samples: CS: numbers of samples behind a release, or a total, that is attacked.
         members: CS with --samples: clients whose total is attacked, as a group's; 1: a client's own releases.
         space: CS with --samples: the common space, as in `relay tasks create`. Default: the one that suits the data.
-        output: Folder for audit.json, audit.png and inversion.png; with CS, for common.json and common.png;
+        output: Folder for audit.json and audit.png; with CS, for common.json and common.png;
             with --samples, for leakage.json.
     """
     from repshare.cli import terminal
@@ -91,24 +89,18 @@ def audit(
         for line in until_interrupted(campaign.infer_membership(subjects, grid)):
             lines.append(line)
             bar.update(task, advance=1, description=f"class of {line['size']}, n_avg {line['n_avg']}")
-        size = min(subjects)
-        bar.update(task, description="reconstructing")
-        galleries = list(until_interrupted(campaign.reconstruct(splits, subjects[size], size, grid)))
-    found = [gallery.line for gallery in galleries if gallery.line]
-    document = {"membership": [_finite(line) for line in lines], "inversion": found, "broken": grid.broken}
+    document = {"membership": [_finite(line) for line in lines], "broken": grid.broken}
     write_atomically(output / "audit.json", jsonlib.dumps(document, indent=2) + "\n")
     title = f"{Path(dataset).name}, {grid.releases} releases: {_kind(grid)}"
     pictures.draw_bounds(lines, output / "audit.png", title)
-    pictures.draw_galleries(galleries, output / "inversion.png", f"{Path(dataset).name}: inputs from releases")
     if json:
         print_json(document)
         return
     caption = "class: its samples"
     title = f"whose sample is in it? After {grid.releases} releases"
     console.print(membership_table(lines, {"class": "size", "n_avg": "n_avg"}, title, caption))
-    console.print(inversion_table(found, size))
     _say_outcome(lines, console)
-    for what, name in (("figure", "audit.png"), ("reconstructions", "inversion.png"), ("figures", "audit.json")):
+    for what, name in (("figure", "audit.png"), ("figures", "audit.json")):
         say(console, f"{what:<16}{output / name}")
 
 
@@ -204,21 +196,6 @@ def membership_table(lines: Sequence[dict[str, Any]], columns: dict[str, str], t
             style="bold red" if is_broken(line) else "",
         )
     return table
-
-
-def inversion_table(lines: Sequence[dict[str, Any]], size: int) -> Table:
-    """Make a table with a row for each kind of release."""
-    caption = (
-        "missed: of the features; error: of pixels, squared, in variances; found: the nearest of the class's images is "
-        "one that was averaged"
-    )
-    rows = []
-    for line in lines:
-        noise = "no noise" if line["epsilon"] is None else f"{line['epsilon']:g}"
-        errors = f"{line['missed']:.0%}", f"{line['error']:.2f}", f"{line['elsewhere']:.2f}"
-        rows.append([f"{line['averaged']}", noise, *errors, f"{line['found']:.0%}", f"{line['chance']:.1%}"])
-    heads = "averaged|ε|missed|error|from others|found|by chance"
-    return make_table(heads, rows, f"what does it look like? Classes of {size}", caption)
 
 
 def is_broken(line: dict[str, Any]) -> bool:

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import io
 import os
-import pickle
 import re
 import shutil
 import signal
@@ -84,31 +83,6 @@ def write_cifar_binary(arrays, folder):
         (folder / f"{name}.bin").write_bytes(records.tobytes())
 
 
-class Python2Pickler(pickle._Pickler):
-    """Writes what Python 2 wrote: strings of bytes, as in the published batches."""
-
-    dispatch = dict(pickle._Pickler.dispatch)
-
-    def save_string(self, text):
-        content = text.encode("latin1") if isinstance(text, str) else text
-        self.write(pickle.BINSTRING + len(content).to_bytes(4, "little") + content)
-
-    dispatch[str] = dispatch[bytes] = save_string
-
-
-def python2_pickle(value):
-    stream = io.BytesIO()
-    Python2Pickler(stream, protocol=2).dump(value)
-    return stream.getvalue().replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
-
-
-def write_cifar_pickles(arrays, folder):
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, pixels, labels in cifar_batches(arrays):
-        content = {"batch_label": name, "labels": labels.tolist(), "data": pixels}
-        (folder / name).write_bytes(python2_pickle(content))
-
-
 def assert_same(splits, arrays):
     for found, expected in zip((*splits.train, *splits.test), arrays, strict=True):
         assert np.array_equal(found, expected)
@@ -127,10 +101,9 @@ def test_idx_files_are_found_as_torchvision_keeps_them_or_directly(
     assert_same(load("mnist", folder=tmp_path), mnist)
 
 
-@pytest.mark.parametrize("place", ["cifar-10-batches-bin", "cifar-10-batches-py", ""])
-def test_cifar_batches_are_found_as_torchvision_keeps_them_or_directly(tmp_path, empty_cache, offline, cifar10, place):
-    write = write_cifar_pickles if place.endswith("py") else write_cifar_binary
-    write(cifar10, tmp_path / place)
+@pytest.mark.parametrize("place", ["cifar-10-batches-bin", ""])
+def test_cifar_batches_are_found_in_their_folder_or_directly(tmp_path, empty_cache, offline, cifar10, place):
+    write_cifar_binary(cifar10, tmp_path / place)
     assert_same(load("cifar10", folder=tmp_path), cifar10)
 
 
@@ -157,34 +130,6 @@ def test_a_file_in_the_folder_that_is_damaged_or_missing_is_named(tmp_path, empt
     damaged.unlink()
     with pytest.raises(DataError, match=rf"your folder: {formats.IDX_FILES[2]}: No such file"):
         load("mnist", folder=tmp_path)
-
-
-class Attack:
-    def __init__(self, trace):
-        self.trace = trace
-
-    def __reduce__(self):
-        return Path.touch, (self.trace,)
-
-
-def test_a_hostile_pickle_is_refused_and_not_run(tmp_path, empty_cache, offline):
-    trace = tmp_path / "it ran"
-    folder = tmp_path / "cifar-10-batches-py"
-    folder.mkdir()
-    hostile = pickle.dumps({"data": Attack(trace), "labels": []})
-    (folder / "data_batch_1").write_bytes(hostile)
-    with pytest.raises(DataError, match="data_batch_1: refused to unpickle pathlib"):
-        load("cifar10", folder=tmp_path)
-    assert not trace.exists()
-    pickle.loads(hostile)  # noqa: S301
-    assert trace.exists(), "the pickle was harmless, so the test showed nothing"
-
-
-@pytest.mark.parametrize("content", [b"", b"\x80\x02}q\x01.", pickle.dumps([1, 2]), b"garbage"])
-def test_a_file_that_is_not_a_pickled_batch_is_named(tmp_path, empty_cache, offline, content):
-    (tmp_path / "data_batch_1").write_bytes(content)
-    with pytest.raises(DataError, match=r"your folder: data_batch_1: \w+"):
-        load("cifar10", folder=tmp_path)
 
 
 def test_an_archive_cannot_write_outside_its_folder(tmp_path):
