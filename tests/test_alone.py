@@ -76,7 +76,8 @@ def test_two_parties_and_a_relay_need_the_product_alone(environments, digits, tm
         mine = {"x": images.numpy()[rows], "y": labels.numpy()[rows]}
         np.savez(tmp_path / f"{name}.npz", **mine, test_x=test_images.numpy(), test_y=test_labels.numpy())
     (tmp_path / "party.py").write_text(PARTY)
-    carry_out(relay, "relay", "tasks", "create", "digits", *agreed, cwd=tmp_path)
+    maker = party if method == "CS" else relay  # who describes a space computes with it
+    carry_out(maker, "relay", "tasks", "create", "digits", *agreed, cwd=tmp_path)
     for name in ("alice", "bob"):
         token = carry_out(relay, "relay", "invite", name, "--task", "digits", cwd=tmp_path)
         (tmp_path / f"{name}.token").write_text(token.split()[0])
