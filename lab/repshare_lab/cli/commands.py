@@ -17,7 +17,7 @@ LAYOUTS = {
     },
     "privacy plan": {
         COMMON: "epsilon method clients releases delta adjacency json",
-        "RS (averages of features)": "class-sizes dimension n-avg m-up figure",
+        "RS (averages of features)": "class-sizes dimension n-avg m-up",
         "CS (a common space): what to try it on": "dataset samples space",
     },
     "privacy audit": {

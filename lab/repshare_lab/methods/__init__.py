@@ -24,7 +24,7 @@ __all__ = ["CL", "FC", "FD", "FL", "SL", "find_method"]
 ONCE = "CCVR CODIST CRONUS DSFL FEDADAGRAD FEDADAM FEDDF FEDGKT FEDKD FEDNOVA FEDYOGI FINETUNE GOSSIP LGFEDAVG VRLSGD"
 GONE = {
     **dict.fromkeys(ONCE.split(), "c528c6c"),
-    "FEDMD": "9ea4c8a",
+    **dict.fromkeys(("AFL", "FEDMD"), "9ea4c8a"),
 }  # only records have them: the last commit with each
 
 
