@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from repshare_lab.data import Splits
 
 What = Literal[
-    "table", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners",
+    "table", "start", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners",
     "skew", "absence", "precision", "unseen", "discriminator", "averages", "codes", "length", "models", "clients",
     "space", "compute", "rates", "field",
     "leakage",

@@ -2,7 +2,7 @@
 
 from repshare_lab.experiments.ablation import ABLATION
 from repshare_lab.experiments.bound import BOUND
-from repshare_lab.experiments.curves import CURVES
+from repshare_lab.experiments.curves import CURVES, START
 from repshare_lab.experiments.experiment import Experiment
 from repshare_lab.experiments.field import FIELD, RATES
 from repshare_lab.experiments.leakage import LEAKAGE
@@ -14,6 +14,6 @@ from repshare_lab.experiments.topologies import TOPOLOGIES
 from repshare_lab.experiments.traffic import TRAFFIC
 from repshare_lab.experiments.tsne import TSNE_FIGURE
 
-PAPER = (TABLE, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND)
+PAPER = (TABLE, START, ABLATION, CURVES, TSNE_FIGURE, TRAFFIC, BOUND)
 BEYOND = (TOPOLOGIES, PRIVACY, PARTNERS, *STUDIES, RATES, FIELD, LEAKAGE)
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in PAPER + BEYOND}
