@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 BUDGETS = {
     "src/repshare": 13_550,  # 10,000 is where it goes
-    "lab/repshare_lab": 7_300,
+    "lab/repshare_lab": 7_310,
     "flower/repshare_flower": 370,
 }
 SLACK = 0.04  # of a number: what may be gained before it has to be written down

@@ -27,8 +27,6 @@ class Setting:
     standardise: bool = False
     """Standardise your own data by the training samples: each column of a table, all pixels of images together.
     Built-in images and tables always are."""
-    data_folder: str | None = None
-    """Folder that already holds the dataset, as torchvision lays it out."""
     samples: int | None = None
     """Number of training samples to use. Default: the paper's number for the dataset, else all."""
     clients: int = 5

@@ -16,12 +16,12 @@ Line = dict[str, Any]
 BROKEN = 0.5  # of the noise
 
 
-def prepare(splits: Splits, grid: Grid, model: str) -> dict[int, Trained]:
+def prepare(splits: Splits, grid: Grid) -> dict[int, Trained]:
     """Train a model for each size of a class."""
     fewest = int(np.bincount(splits.train.labels, minlength=splits.classes).min())
     if fewest < max(grid.class_sizes) + 1:
         raise ConfigError(f"class_sizes must be below {fewest}, the samples of the rarest class")
-    return {size: train(splits.train, splits.classes, size + 1, grid.epochs, model) for size in grid.class_sizes}
+    return {size: train(splits.train, splits.classes, size + 1, grid.epochs) for size in grid.class_sizes}
 
 
 def infer_membership(subjects: dict[int, Trained], grid: Grid) -> Generator[Line]:

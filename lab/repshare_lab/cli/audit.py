@@ -11,8 +11,9 @@ from rich.table import Table
 
 from repshare.cli.interrupts import interruptible
 from repshare.cli.parsing import Json, print_json
-from repshare.cli.terminal import make_table, say
+from repshare.cli.terminal import make_table, progress, say
 from repshare.errors import ConfigError
+from repshare.files import explain_errors, write_atomically
 from repshare_lab.audit.grid import Grid
 from repshare_lab.cli.learning import load
 from repshare_lab.config import Setting
@@ -23,9 +24,6 @@ def audit(
     grid: Grid,
     method: Literal["RS", "CS"] = "RS",
     dataset: str = Setting.dataset,
-    data_folder: str | None = Setting.data_folder,
-    fallback: str | None = None,
-    model: str = "lenet5",
     samples: tuple[int, ...] = (),
     members: int = 1,
     space: tuple[str, ...] = (),
@@ -58,33 +56,28 @@ def audit(
     Args:
         method: RS: averages of features. CS: class sums in a common space, with the loss discriminant.
         dataset: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function.
-        data_folder: Folder that already holds the dataset, as torchvision lays it out.
-        fallback: Dataset to use, with a warning, if the first cannot be downloaded.
-        model: lenet5, resnet9, resnet18, or your own as file.py:function.
         samples: CS: numbers of samples behind a release, or a total, that is attacked.
         members: CS with --samples: clients whose total is attacked, as a group's; 1: a client's own releases.
         space: CS with --samples: the common space, as in `relay tasks create`. Default: the one that suits the data.
         output: Folder for audit.json and audit.png; with CS, for common.json and common.png;
             with --samples, for leakage.json.
     """
-    from repshare.cli import terminal
-    from repshare.files import write_atomically
     from repshare_lab.audit import campaign, pictures
 
     console = Console(stderr=json)
     if method == "CS" and samples:
-        splits, _ = load(Setting(dataset=dataset, data_folder=data_folder), fallback, console)
+        splits, _ = load(Setting(dataset=dataset), None, console)
         _audit_releases(splits, grid.releases, samples, members, space, output, console, json=json)
         return
     if method == "CS":
         _audit_sums(grid, output, console, json=json)
         return
-    splits, _ = load(Setting(dataset=dataset, data_folder=data_folder), fallback, console)
+    splits, _ = load(Setting(dataset=dataset), None, console)
     splits = splits.prepared()
     _make_folder(output)
-    with terminal.progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
+    with progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
         task = bar.add_task("training", total=grid.attacks)
-        subjects = campaign.prepare(splits, grid, model)
+        subjects = campaign.prepare(splits, grid)
         lines = []
         for line in until_interrupted(campaign.infer_membership(subjects, grid)):
             lines.append(line)
@@ -109,7 +102,6 @@ def _audit_releases(
     console: Console, *, json: bool,
 ) -> None:  # fmt: skip
     """Attack releases without noise of clients that learn together."""
-    from repshare.files import write_atomically
     from repshare.spaces import exposure
     from repshare_lab.audit.pool import Pool, attack_releases, lay_ground
 
@@ -138,13 +130,11 @@ def _audit_releases(
 
 def _audit_sums(grid: Grid, output: Path, console: Console, *, json: bool) -> None:
     """Attack sequences of releases of class sums."""
-    from repshare.cli import terminal
-    from repshare.files import write_atomically
     from repshare_lab.audit import campaign, pictures, sums
 
     _make_folder(output)
     lines, share = [], campaign.BROKEN if grid.broken else 1.0
-    with terminal.progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
+    with progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
         task = bar.add_task("", total=sums.count_attacks(grid))
         for line in until_interrupted(sums.infer_membership(grid, share=share)):
             lines.append(line)
@@ -163,10 +153,8 @@ def _audit_sums(grid: Grid, output: Path, console: Console, *, json: bool) -> No
 
 
 def _make_folder(path: Path) -> None:
-    try:
+    with explain_errors(f"{path} cannot be made"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be made: {error.strerror}") from error
 
 
 def _kind(grid: Grid) -> str:

@@ -137,10 +137,9 @@ def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Spl
     """Load the data set of a setting. If it cannot be downloaded, say so, and load the fallback instead."""
     from repshare_lab.data import load as fetch
 
-    folder = Path(setting.data_folder).expanduser() if setting.data_folder else None
     test_file = Path(setting.test_file).expanduser() if setting.test_file else None
     try:
-        splits = fetch(setting.dataset, folder=folder, progress=True, label=setting.label, test_file=test_file)
+        splits = fetch(setting.dataset, progress=True, label=setting.label, test_file=test_file)
         for note in splits.notes:
             terminal.say(console, note)
         return splits, setting

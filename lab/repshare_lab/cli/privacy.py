@@ -67,7 +67,7 @@ def plan(
     if method == "CS":
         chosen = Policy(
             epsilon=epsilon, delta=delta, planned_releases=1 if releases is None else releases, adjacency=adjacency,
-            noise_shares=_usual_threshold(clients), seeded_noise=True,
+            noise_shares=2 * clients // 3 + 1, seeded_noise=True,
         )  # fmt: skip
         setting = Setting(dataset=dataset, samples=samples, clients=clients, space=space)
         _rehearse(setting, chosen, json=json)
@@ -138,11 +138,6 @@ def _rehearse(setting: Setting, policy: Policy, *, json: bool) -> None:
         say(console, f"{told}, as if everybody's data were like these", "yellow")
     if policy.noise_shares > 1:
         say(console, f"shared out: {check_shares(policy, clients, policy.noise_shares)}")
-
-
-def _usual_threshold(members: int) -> int:
-    """Return how many members of a group must stay in a sum, unless told otherwise."""
-    return 2 * members // 3 + 1
 
 
 def _percent(values: Sequence[float]) -> str:

@@ -267,8 +267,7 @@ def compare(
         raise ConfigError(f"seeds must be at least 1, not {seeds}")
     if folder is None and (resume or keep_models):
         raise ConfigError("resume and keep_models need a folder")
-    where = options.get("data_folder")
-    found = splits or load(dataset, folder=None if where is None else Path(where))
+    found = splits or load(dataset)
     wanted = Setting(dataset=dataset, **options)
     setting = resolve(wanted if folder is None else keep_begun(wanted, Path(folder)), found)
     runs = plan_comparison(setting, _choose_usual(methods, setting, found, tell), seeds, found)

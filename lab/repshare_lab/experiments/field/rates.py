@@ -111,12 +111,7 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     return [
         make_cell(
             {"method": method.name, "candidate": each.title, "division": division.label, "seed": seed},
-            Row(
-                each.title,
-                method.name,
-                {**division.setting, "method_options": each.options},
-                each.policy,
-            ),
+            Row(each.title, method.name, {**division.setting, "method_options": each.options}, each.policy),
             usual,
         )
         for seed in range(seeds)
