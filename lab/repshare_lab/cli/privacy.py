@@ -65,9 +65,11 @@ def plan(
             and need more noise. Default: patches with 256 components.
     """
     if method == "CS":
+        from repshare.secure import usual_threshold
+
         chosen = Policy(
             epsilon=epsilon, delta=delta, planned_releases=1 if releases is None else releases, adjacency=adjacency,
-            noise_shares=2 * clients // 3 + 1, seeded_noise=True,
+            noise_shares=usual_threshold(clients), seeded_noise=True,
         )  # fmt: skip
         setting = Setting(dataset=dataset, samples=samples, clients=clients, space=space)
         _rehearse(setting, chosen, json=json)
