@@ -23,7 +23,7 @@ __all__ = ["CL", "FC", "FD", "FL", "SL", "find_method"]
 
 # Only records have these any more: docs/field.md.
 ONCE = "CCVR CODIST CRONUS DSFL FEDADAGRAD FEDADAM FEDDF FEDGKT FEDKD FEDNOVA FEDYOGI FINETUNE GOSSIP LGFEDAVG VRLSGD"
-GONE = dict.fromkeys(ONCE.split(), "c528c6c") | {"FEDMD": "9ea4c8a", "AFL": "9ea4c8a"}  # the last commit with each
+GONE = dict.fromkeys(ONCE.split(), "c528c6c") | {"FEDMD": "9ea4c8a"}  # the last commit with each
 
 
 def find_method(name: str, setting: Setting | None = None) -> Method:

@@ -28,7 +28,7 @@ SMALL = Setting(
     dataset="digits", samples=150, clients=3, rounds=3, model=("lenet5", "mlp"), partition="dirichlet", alpha=0.3,
     dropout=0.2, space=WORDS,
 )  # fmt: skip
-SPACE = ("FED3R", "FEDCOF")
+SPACE = ("FED3R", "AFL", "FEDCOF")
 
 
 @pytest.mark.parametrize("name", SPACE)
@@ -83,6 +83,31 @@ def test_fed3r_is_the_ridge_regression_of_the_pooled_samples(digits):
     assert clients[0].round().test_accuracy > 0.5  # of classes 0 to 9
 
 
+def test_afl_is_the_ridge_regression_of_the_pooled_samples_exactly(digits):
+    x, y, weights, _ = together(digits, "AFL", ridge=3.0)
+    expected = np.linalg.solve(x.T @ x + 3.0 * np.eye(D), x.T @ y)
+    assert weights == pytest.approx(expected.T, abs=1e-7)
+    _, _, other, _ = together(digits, "AFL", ridge=3.0, intermediary=50.0)  # whatever the intermediary is
+    assert other == pytest.approx(expected.T, abs=1e-7)
+
+
+def test_afl_is_its_absolute_aggregation_law_two_by_two(digits):
+    gamma = 2.0
+    _, _, weights, clients = together(digits, "AFL", ridge=0.5, intermediary=gamma)
+    solved = []
+    for client in clients:
+        x, y = (getattr(client.learner.dual, name).double().numpy() for name in ("vectors", "targets"))
+        c = x.T @ x + gamma * np.eye(D)
+        solved.append((np.linalg.inv(c) @ x.T @ y, c))
+    (w, c), *others = solved
+    for w_v, c_v in others:
+        first = np.eye(D) - np.linalg.inv(c) @ c_v @ (np.eye(D) - np.linalg.inv(c + c_v) @ c_v)
+        second = np.eye(D) - np.linalg.inv(c_v) @ c @ (np.eye(D) - np.linalg.inv(c + c_v) @ c)
+        w, c = first @ w + second @ w_v, c + c_v
+    final = np.linalg.inv(c - len(solved) * gamma * np.eye(D) + 0.5 * np.eye(D)) @ c @ w
+    assert weights == pytest.approx(final.T, abs=1e-6)
+
+
 @pytest.mark.parametrize("means", [1, 3])
 def test_fedcof_is_its_equations(digits, means):
     gamma = 0.5
@@ -127,7 +152,7 @@ def test_each_client_shares_once_and_only_from_enough_samples(digits, name):
     if name != "FEDCOF":  # the upper triangle and C vectors, whoever shares them
         numbers = D * (D + 1) // 2 + D * 10
         assert set(first) == {first[0]}
-        assert 0 < first[0] - numbers * 4 < 300
+        assert 0 < first[0] - numbers * (8 if name == "AFL" else 4) < 300
     client = clients[0]
     client.learner.policy = replace(client.policy, minimum_count=61)
     arrays, _, samples = wire.decode_weights(client.method.share(client.learner, 1))
@@ -138,7 +163,7 @@ def test_each_client_shares_once_and_only_from_enough_samples(digits, name):
 
 def test_a_run_is_one_round_to_share_and_one_to_collect(splits, inline):
     setting = resolve(replace(SMALL, rounds=30, dropout=0.0), splits)
-    assert [make_run(name, 0, setting).setting.rounds for name in (*SPACE, "CS", "FL")] == [2, 2, 10, 30]
+    assert [make_run(name, 0, setting).setting.rounds for name in (*SPACE, "CS", "FL")] == [2, 2, 2, 10, 30]
     first, second = bits(make_run("FED3R", 0, setting), splits, inline)
     assert [(one.bytes_up > 10_000, two.bytes_up) for one, two in zip(first, second, strict=True)] == [(True, 0)] * 3
     assert [0 < record.bytes_down - 4 * D * 10 < 200 for record in second] == [True] * 3
@@ -157,16 +182,22 @@ def test_second_moments_of_fewer_samples_than_dimensions_show_whose_they_are(dig
     assert members.max() < strangers.min() / 5
 
 
-def test_what_cannot_work_is_refused(splits):
+def test_what_cannot_work_is_refused(digits, splits):
     for word, why in (
         ("FED3R.ridge=0", "ridge must be above 0"),
+        ("AFL.intermediary=0", "intermediary must be above"),
         ("FEDCOF.means=0", "means must be a whole"),
     ):
         with pytest.raises(ConfigError, match=why):
             find_method(word.split(".")[0], Setting(method_options=(word,)))
+    _, clients = parties(digits, "AFL")
     with pytest.raises(ConfigError, match="leave peers out"):
-        METHODS["FED3R"].adapt(Policy(peers=("c1",)))
+        METHODS["AFL"].adapt(Policy(peers=("c1",)))
     with pytest.raises(ConfigError, match="epsilon"):
         METHODS["FED3R"].adapt(Policy(epsilon=1.0))
-    with pytest.raises(ConfigError, match="FED3R has none"):
-        next(simulate(Run("FED3R", 0, replace(SMALL, attackers=0.4, attack="flip")), splits, Inline()))
+    with pytest.raises(ConfigError, match="AFL has none"):
+        next(simulate(Run("AFL", 0, replace(SMALL, attackers=0.4, attack="flip")), splits, Inline()))
+    server, clients = parties(digits, "AFL", ridge=0.0)  # 101 samples of 90 dimensions, but by far not independent
+    clients[1].round(test=False)
+    with pytest.raises(ConfigError, match="do not fill the 90 dimensions of the space: give a larger ridge"):
+        server.teach("", Wants(0, 0))

@@ -21,7 +21,6 @@ PANELS = ((UNIFORM, "accuracy"), (SKEWED, "accuracy"), (SKEWED, "own"))
 ALONE = ("IL", "FC", "CA")  # they send nothing: lines, not points
 # Of the methods that are gone, those that shared weights.
 AVERAGED = ("CCVR", "FEDADAGRAD", "FEDADAM", "FEDDF", "FEDNOVA", "FEDYOGI", "FINETUNE", "GOSSIP", "VRLSGD")
-IN_SPACE = ("AFL",)  # and that shared moments in a common space
 GAP = 0.03  # of the height of the axes, between two names
 
 
@@ -138,7 +137,7 @@ def colour_of(name: str) -> str:
     if name in STYLES and name in (*ALONE, "FD", "SL"):
         return STYLES[name].colour
     if name in GONE:
-        return STYLES["FL" if name in AVERAGED else "CS" if name in IN_SPACE else "RS"].colour
+        return STYLES["FL" if name in AVERAGED else "RS"].colour
     if (method := METHODS.get(name)) is None:
         return OTHER.colour
     kind = "CS" if method.in_space else "FL" if method.shares_weights else "RS"
