@@ -193,7 +193,7 @@ def site(tmp_path_factory):
     """The site as `make docs` builds it: its folder."""
     folder = tmp_path_factory.mktemp("documents")
     pages, site = folder / "pages", folder / "site"
-    shutil.copytree(ROOT, pages, ignore=shutil.ignore_patterns(".*", "build", "runs", "src", "tests"))
+    shutil.copytree(ROOT, pages, ignore=shutil.ignore_patterns(".*", "build", "runs", "src", "tests", "repshare_*"))
     config = (ROOT / "mkdocs.yml").read_text()
     ours = {
         "[src, lab, flower]": f"[{ROOT / 'src'}, {ROOT / 'lab'}, {ROOT / 'flower'}]",

@@ -70,7 +70,7 @@ class Worker:
         self.plan, self.method, self.resident = plan, find_method(plan.run.method, plan.run.setting), resident
         self.train = (as_tensors(plan.train_inputs), torch.from_numpy(plan.train_labels))
         self.test = Samples((plan.test_inputs, plan.test_labels), device=plan.run.setting.device)
-        self.public, self.policy = plan.public, self.method.adapt(plan.run.setting.policy)
+        self.policy = self.method.adapt(plan.run.setting.policy)
         self.common: Common | None = None
         if self.method.in_space:
             memory = None if isinstance(plan.train_inputs, dict) else MEMORY
@@ -172,7 +172,6 @@ class Worker:
             seed=run.seed,
             head=run.setting.head,
             common=self.common,
-            public=self.public,
         )
 
 
