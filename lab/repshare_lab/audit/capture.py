@@ -125,6 +125,7 @@ class Noisy(NamedTuple):
     told: Told
     variance: float  # of the noise on each number of the sums of vectors
     classifiers: tuple[Linear, ...]  # of those clients
+    alone: tuple[Linear, ...]  # those of their own samples alone
 
 
 def capture_sums(
@@ -143,6 +144,7 @@ def capture_sums(
         visible: Of how many clients the total is seen: 1 for a client that is not in a group.
         seed: The seed of their noise.
     """
+    policy = common.adapt(policy)
     board, taps, learners, owned = Board(common.task(classes)), list[Tapped](), list[CommonLearner](), list[Labels]()
     for number, rows in enumerate(owners):
         tap = Tapped(LocalExchange(board, f"client {number}"))
@@ -164,8 +166,14 @@ def capture_sums(
     told = Told(total[:classes, None, :dimension] / factor, counts[:, None], Points(vectors, labels[members]))
     for learner, tap in zip(learners[:visible], taps, strict=False):
         read_teacher(learner, tap.collect(make_wants(CS, policy, 0, tap.inner.client, 1)))
-    classifiers = tuple(learner.classifier() for learner in learners[:visible])
-    return Noisy(told, float(total[classes, dimension]) / factor**2, classifiers)
+    classifiers = tuple(_as_arrays(each.classifier()) for each in learners[:visible])
+    alone = tuple(_as_arrays(each.dual.by_itself()) for each in learners[:visible])
+    return Noisy(told, float(total[classes, dimension]) / factor**2, classifiers, alone)
+
+
+def _as_arrays(linear: Linear) -> Linear:
+    arrays: list[Any] = [tensor.numpy() for tensor in linear]
+    return Linear(*arrays)
 
 
 def capture_means(

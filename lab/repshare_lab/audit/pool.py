@@ -177,10 +177,17 @@ def attack_told(told: Told, variance: float, public: Public, strangers: Points, 
 def attack_sums(ground: Ground, captured: Sequence[Noisy]) -> Line:
     """Attack noisy class sums, in each draw."""
     areas = [attack_told(each.told, each.variance, ground.public, ground.strangers) for each in captured]
-    right = [statistics.fmean(_test(one, ground.strangers) for one in each.classifiers) for each in captured]
+    shares = [
+        [
+            statistics.fmean(_test(one, ground.strangers) for one in linears)
+            for linears in (each.classifiers, each.alone)
+        ]
+        for each in captured
+    ]
+    right, alone = ([round(100 * share, 2) for share in column] for column in zip(*shares, strict=True))
     behind = statistics.fmean(len(each.told.members.labels) for each in captured)
     line = tell(ground.dimension, behind, areas, "sums")
-    return {**line, "accuracy": [round(100 * share, 2) for share in right]}
+    return {**line, "accuracy": right, "alone": alone}
 
 
 def tell(width: int, behind: float, areas: Sequence[float], attack: str) -> Line:

@@ -200,6 +200,8 @@ def write_table(lines: Sequence[Line], setting: ResolvedSetting) -> str:
         areas = [_auc(by_releases.get(releases, [])) for releases in RELEASES]
         known = _mean([value for line in by_releases[1] for value in line["half_known"] or ()], ".2f")
         right = _mean([value for line in by_releases.get(_shown(first), []) for value in line["accuracy"] or ()], ".1f")
+        alone = _mean([value for line in own for value in line.get("alone") or ()], ".1f")
+        right += f" (alone {alone})" if alone else ""
         allowed = first["method"] == "CS" and is_allowed(first, setting.dataset)
         title = first["method"] + (", allowed" if allowed else "")
         rows.append([title, *_setting(first), *areas, known, right])
