@@ -19,9 +19,9 @@ import torch
 
 from repshare.config import ResolvedSetting, Setting
 from repshare.data import Splits, load
-from repshare.learning.common.dual import Dual
 from repshare.simulation import Inline, resolve, simulate
 from repshare.simulation.plan import make_run
+from repshare.space.dual import Dual
 
 HEAD = """# What a run of CS costs, compared with FedAvg's
 

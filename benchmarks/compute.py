@@ -20,10 +20,10 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from repshare.config import Policy
 from repshare.data import load
-from repshare.learning.models import ResNet9, ResNet18
-from repshare.learning.precision import has_bf16
-from repshare.learning.samples import Samples
-from repshare.learning.training import Learner
+from repshare.network.learner import Learner
+from repshare.network.models import ResNet9, ResNet18
+from repshare.network.precision import has_bf16
+from repshare.samples import Samples
 
 CASES = {"ResNet9": ("fashion_mnist", lambda: ResNet9(1)), "ResNet18": ("cifar10", lambda: ResNet18(3))}
 TRAINED, TESTED = 96, 192  # samples of a turn

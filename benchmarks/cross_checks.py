@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from repshare.config import Policy, Run, Setting
 from repshare.data import load
-from repshare.learning.randomness import derive
+from repshare.randomness import derive
 from repshare.results.terminal import markdown
 from repshare.simulation import Inline, resolve, simulate
 from repshare.simulation.plan import Plan, as_tensors, build_model, common_start, make_plan

@@ -18,8 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from repshare.data import load
 from repshare.simulation.plan import USUAL
-from repshare.spaces import Space, choose
-from repshare.spaces.banks import Bank, rectify
+from repshare.space import Space, choose
+from repshare.space.banks import Bank, rectify
 
 IMAGES, TURNS, EDGE = 80, 20, 1024
 CHANNELS, PLACES = 128, 8 * 32 * 32  # of the large convolution

@@ -54,7 +54,7 @@ EXTRAS = {
     "learn": Extra((f"compare {SMALL} --name x", "report runs/x"), {"relay serve": "relay", "keys new a.key": "peer"}),
     "sklearn": Extra(("--version",), {f"compare {SMALL}": "learn"}, "repshare.party.estimator", "torch"),
     "peer": Extra(("keys new a.key", "keys show a.key"), {f"compare {SMALL}": "learn"}, "zenoh", "torch"),
-    "privacy": Extra((), {"relay serve": "relay"}, "repshare.privacy.accounting, repshare.learning.dp_training"),
+    "privacy": Extra((), {"relay serve": "relay"}, "repshare.privacy.accounting, repshare.network.dp_training"),
     "redis": Extra(("--version",), {"relay serve": "relay"}, "repshare.stores.redis", "torch"),
     "ray": Extra(("--version",), {f"compare {SMALL}": "learn"}, "ray", "torch"),
     "onnx": Extra(("--version",), {f"compare {SMALL}": "learn"}, "onnx, onnxscript, onnxruntime", "torch"),

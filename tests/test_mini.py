@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from repshare import Board, Client, Common, LocalExchange, Policy
-from repshare.learning import objective
+from repshare import Agreement, Board, Client, LocalExchange, Policy
 from repshare.methods import CS
-from repshare.spaces import Fourier
+from repshare.network import objective
+from repshare.space import Fourier
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "examples"))
@@ -55,7 +55,7 @@ def test_the_classifier_of_cs_is_the_packages(monkeypatch) -> None:
     monkeypatch.setattr(mini, "SHRINKAGE", 0.1)  # few rounds are enough
     space = Fourier(low=(-3.0,) * 6, high=(3.0,) * 6, features=24)
     centres = RNG.standard_normal((mini.CLASSES, 6))
-    common = Common(space, shrinkage=mini.SHRINKAGE)
+    common = Agreement(space, shrinkage=mini.SHRINKAGE)
     board, clients, parties = Board(common.task(mini.CLASSES)), [], []
     for name in "abc":
         labels = np.arange(200) % mini.CLASSES

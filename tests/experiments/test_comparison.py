@@ -13,7 +13,7 @@ from repshare import compare, load_classifier
 from repshare.cli.main import main
 from repshare.config import Run, Setting
 from repshare.errors import ConfigError
-from repshare.learning.models import build
+from repshare.network.models import build
 from repshare.simulation import Inline, Processes, make_plan, resolve
 from support.warm import run_warm
 

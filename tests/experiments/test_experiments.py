@@ -15,7 +15,7 @@ from repshare.experiments.catalogue import EXPERIMENTS
 from repshare.experiments.experiment import Cell, Experiment, choose, fill, what_was_seen
 from repshare.experiments.table import PUBLISHED
 from repshare.experiments.tsne import neighbourhood
-from repshare.learning.measures import View
+from repshare.measures import View
 from repshare.results.records import Folder, Journal
 from repshare.results.terminal import table_markdown
 from repshare.simulation import Inline, resolve

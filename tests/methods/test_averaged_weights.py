@@ -15,11 +15,11 @@ from repshare import Client, LeNet5, Policy, Task
 from repshare.board import Wants
 from repshare.config import Run, Setting
 from repshare.errors import ConfigError, Refused
-from repshare.learning.models import split
-from repshare.learning.randomness import torch_stream
-from repshare.learning.samples import Samples
 from repshare.methods import METHODS, find_method
 from repshare.methods.weights.scaffold import STATISTICS
+from repshare.network.models import split
+from repshare.randomness import torch_stream
+from repshare.samples import Samples
 from repshare.sharing import wire
 from repshare.simulation import simulate
 from support.simulations import bits, resumed_bits

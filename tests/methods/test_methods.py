@@ -6,9 +6,9 @@ from repshare import Client, LeNet5, LocalExchange, Task
 from repshare.board import Wants
 from repshare.config import Setting
 from repshare.errors import ConfigError, Malformed, Refused
-from repshare.learning.models import ResNet9, split
 from repshare.methods import FC, FL, IL, SL, find_method
 from repshare.methods.averaging import read_weights
+from repshare.network.models import ResNet9, split
 from repshare.sharing import fixed_point, wire
 
 TASK = Task(10, 84)

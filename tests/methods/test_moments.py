@@ -15,11 +15,11 @@ from repshare.methods.moments.solvers import unpack
 from repshare.sharing import wire
 from repshare.simulation import Inline, simulate
 from repshare.simulation.plan import make_run, resolve
-from repshare.spaces import Patches
-from repshare.spaces.agreement import Common
+from repshare.space import Patches
+from repshare.space.agreement import Agreement
 from support.simulations import bits, resumed_bits
 
-COMMON = Common(Patches((1, 8, 8), sizes=(3,), filters=5))  # d = 90
+COMMON = Agreement(Patches((1, 8, 8), sizes=(3,), filters=5))  # d = 90
 D = COMMON.space.dimension
 WORDS = ("patches", "sizes=3", "filters=5")
 SMALL = Setting(

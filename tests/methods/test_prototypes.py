@@ -10,9 +10,9 @@ from repshare import Client, LeNet5, LocalExchange, Task
 from repshare.board import Wants
 from repshare.config import Run, Setting
 from repshare.errors import ConfigError, Malformed
-from repshare.learning.samples import Samples
-from repshare.learning.training import Batch
 from repshare.methods import METHODS, find_method
+from repshare.network.learner import Batch
+from repshare.samples import Samples
 from repshare.sharing import wire
 from repshare.simulation import Processes
 from support.simulations import bits, resumed_bits

@@ -15,9 +15,9 @@ from repshare.data import load
 from repshare.data.public import choose_public, describe_public
 from repshare.errors import ConfigError, Malformed, Refused
 from repshare.experiments.comparison import compare
-from repshare.learning.models import split
-from repshare.learning.randomness import torch_stream
 from repshare.methods import METHODS, find_method
+from repshare.network.models import split
+from repshare.randomness import torch_stream
 from repshare.results import terminal
 from repshare.sharing import wire
 from repshare.simulation import simulate

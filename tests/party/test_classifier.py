@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from repshare import Board, Client, Common, LeNet5, LocalExchange, Policy, load_classifier
+from repshare import Agreement, Board, Client, LeNet5, LocalExchange, Policy, load_classifier
 from repshare.errors import ConfigError, DataError
 from repshare.exchange.relay import Membership
 from repshare.methods import CS
 from repshare.party.state import State
 from repshare.sharing import wire
-from repshare.spaces import measure
+from repshare.space import measure
 from support.common_parties import COMMON, NAMES
 
 MODULE = """
@@ -69,7 +69,7 @@ def test_it_says_what_the_client_says(keep, splits):
 def test_it_needs_the_backbone_that_was_agreed_on(keep, splits, tmp_path):
     (tmp_path / "net.py").write_text(MODULE)
     space = measure(f"{tmp_path}/net.py:features", torch.zeros(1, 1, 8, 8))
-    client, file = keep(Common(space))
+    client, file = keep(Agreement(space))
     classify = load_classifier(file, backbone=f"{tmp_path}/net.py:features")
     images = splits.test.images.astype("float32")
     expected = client.learner.classifier()(client.learner.common.space(torch.from_numpy(images)))

@@ -53,7 +53,7 @@ def held_by(name):
 
 def make_clients(exchanges, common=COMMON):
     return [
-        Client(LeNet5(), held_by(name), exchange, name=name, method=CS, common=common, policy=Policy(minimum_count=2))
+        Client(LeNet5(), held_by(name), exchange, name=name, method=CS, space=common, policy=Policy(minimum_count=2))
         for name, exchange in exchanges.items()
     ]
 

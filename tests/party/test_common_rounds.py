@@ -12,7 +12,7 @@ from repshare.errors import Unreachable
 from repshare.exchange.relay import Membership
 from repshare.methods import CS
 from repshare.party import common
-from repshare.party.common import take_part_in_space
+from repshare.party.space import take_part_in_space
 from repshare.party.state import State
 from support.common_parties import COMMON
 

@@ -23,9 +23,9 @@ from repshare.errors import CheckpointError, ConfigError
 from repshare.exchange import http
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
-from repshare.learning.randomness import derive
 from repshare.party.party import load_party
 from repshare.party.state import State, make_report, take_part
+from repshare.randomness import derive
 from repshare.relay.routes.schemas import RoundReport
 from repshare.relay.tasks import Tasks
 from repshare.secure.masking import Group, Member

@@ -18,11 +18,11 @@ from repshare import Client, load, load_classifier
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
-from repshare.learning.samples import Samples
 from repshare.methods import CS
 from repshare.party.exporting import classifier_as_onnx, model_as_onnx
 from repshare.party.party import load_party
 from repshare.party.state import MODEL, State, take_part
+from repshare.samples import Samples
 from repshare.sharing import wire
 from support.common_parties import COMMON, NAMES, PARTY_FILE
 from support.processes import records, run

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from repshare import Client, Common, Policy
+from repshare import Agreement, Client, Policy
 from repshare.board import Board
 from repshare.exchange.local import LocalExchange
 from repshare.methods import CS, RS
@@ -15,12 +15,12 @@ from repshare.privacy.ledger import OWN_COINS, count_understated, read_ledger
 from repshare.privacy.sums import reach
 from repshare.sharing import wire
 from repshare.sharing.task import Task
-from repshare.spaces import Fourier, Patches
+from repshare.space import Fourier, Patches
 
 COUNTS = (10, 48, 198, 199, 200, 218, 219, 300, 400, 800, 1100, 1200)
 HELD = (0.03, 0.05, 0.2, 0.3)
 WIDTH = 8
-COMMON = Common(Fourier((-3.0,) * WIDTH, (3.0,) * WIDTH, features=16), "discriminant")
+COMMON = Agreement(Fourier((-3.0,) * WIDTH, (3.0,) * WIDTH, features=16), "discriminant")
 EXACT = 1e-4  # what fp32 makes of sums
 LEVELS = ("public", "never", 0.5, 4.0)
 
@@ -127,7 +127,7 @@ def test_a_sample_moves_sums_of_features_no_further_than_is_accounted(count):
 
 def test_no_bit_of_a_samples_vector_depends_on_the_others():
     images = np.random.default_rng(3).normal(size=(40, 1, 8, 8)).clip(-3, 3).astype(np.float32)
-    common = Common(Patches((1, 8, 8), sizes=(3, 4), filters=8, components=24), "discriminant")
+    common = Agreement(Patches((1, 8, 8), sizes=(3, 4), filters=8, components=24), "discriminant")
     labels = np.arange(40) % 3
     whole, _ = make((images, labels), common, held_out=0.0)
     fewer, _ = make((images[1:], labels[1:]), common, held_out=0.0)

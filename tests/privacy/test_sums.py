@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from repshare import Client, Common, Policy
+from repshare import Agreement, Client, Policy
 from repshare.board import Board, Wants
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError, Refused, Unreachable
 from repshare.exchange.keys import Key
 from repshare.exchange.local import LocalExchange
-from repshare.learning.common.discriminant import Discriminant
 from repshare.methods import CA, CS
 from repshare.party.state import make_report
 from repshare.privacy import accounting
@@ -27,14 +26,15 @@ from repshare.privacy.ledger import read_ledger
 from repshare.privacy.sums import STEPS, SumsGuard, check_shares, reach
 from repshare.secure import Meetings, SecureExchange
 from repshare.sharing import sums, wire
-from repshare.spaces import Fourier
+from repshare.space import Fourier
+from repshare.space.discriminant import Discriminant
 
 SPACE = "fourier-0123456789abcdef-discriminant"
 LABELS = np.arange(30) % 3
 ROWS = np.arange(30)
 KEYS = {name: Key.new() for name in ("alice", "bob", "carol")}
 SMALL = Fourier((-3.0,) * 4, (3.0,) * 4, features=16)
-COMMON = Common(SMALL, "discriminant")
+COMMON = Agreement(SMALL, "discriminant")
 
 
 def vectors(seed=0, count=30, dimension=6):
@@ -185,7 +185,7 @@ HOSTILE = {  # what is refused: row, column and value; the 17th number of a row 
 
 @pytest.mark.parametrize(("message", "wrong"), HOSTILE.items())
 def test_a_board_refuses_what_are_no_sums(message, wrong):
-    task = Common(SMALL, "discriminant").task(3)
+    task = Agreement(SMALL, "discriminant").task(3)
     made = sums.as_release(np.ones((3, 17)), 1, task.space)
     Board(task).accept("alice", wire.encode_release(made))
     row, column, value = wrong
@@ -207,7 +207,7 @@ def client(name, exchange, seed=0, method=CS, common=None, data=None, **policy):
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
     return Client(
         model, data or table(seed), exchange, name=name, policy=Policy(**policy), method=method,
-        common=common or COMMON, test=table(1234, 500), seed=seed,
+        space=common or COMMON, test=table(1234, 500), seed=seed,
     )  # fmt: skip
 
 
@@ -268,14 +268,14 @@ def test_a_state_is_continued_to_the_same_bits():
 @pytest.mark.parametrize(
     ("policy", "common", "message"),
     [
-        ({"epsilon": 1.0}, Common(SMALL), "needs a common space with the loss discriminant"),
-        ({"noise_shares": 3}, Common(SMALL), "noise_shares needs epsilon"),
+        ({"epsilon": 1.0}, Agreement(SMALL), "needs a common space with the loss discriminant"),
+        ({"noise_shares": 3}, Agreement(SMALL), "noise_shares needs epsilon"),
         ({"noise_shares": 0}, None, "noise_shares must be"),
     ],
 )
 def test_what_cannot_be_private_is_refused(policy, common, message):
     with pytest.raises(ConfigError, match=message):
-        client("alice", LocalExchange(Board(COMMON.task(3)), "alice"), common=common, **policy)
+        client("alice", LocalExchange(Board(COMMON.task(3)), "alice"), space=common, **policy)
 
 
 def test_a_report_tells_nothing_about_the_samples():

@@ -19,10 +19,10 @@ from repshare.sharing.parts import BESIDE, MOST_WEIGHT, SHRINKAGES, Part, as_rel
 from repshare.sharing.task import make_common_task
 from repshare.simulation import Checkpoint, Inline, Processes, simulate
 from repshare.simulation.plan import make_run
-from repshare.spaces import Patches, choose
-from repshare.spaces.agreement import Common
+from repshare.space import Patches, choose
+from repshare.space.agreement import Agreement
 
-COMMON = Common(Patches((1, 8, 8), sizes=(3, 4), filters=12))  # d = 432
+COMMON = Agreement(Patches((1, 8, 8), sizes=(3, 4), filters=12))  # d = 432
 DIMENSION = COMMON.space.dimension
 EXACT = Policy(common_precision="fp32", held_out=0.1)
 
@@ -48,7 +48,7 @@ class Tapped:
 def make_client(data, board=None, name="a", *, method=CS, common=COMMON, **options):
     torch.manual_seed(0)
     exchange = None if board is None else Tapped(board, name)
-    return Client(LeNet5(), data, exchange, name=name, method=method, common=common, **options)
+    return Client(LeNet5(), data, exchange, name=name, method=method, space=common, **options)
 
 
 def in_turn(clients, rounds):
@@ -216,7 +216,7 @@ def test_a_client_that_releases_once_goes_on_learning_from_the_others(digits):
 @pytest.mark.parametrize("start", [1e-6, 1e-2])
 def test_the_classifier_is_good_from_the_first_rounds_on_whatever_clients_begin_with(digits, monkeypatch, start):
     """Before any vote they cannot know how strongly to shrink: totals of first releases must be read as such."""
-    monkeypatch.setattr("repshare.learning.common.reading.START", start)
+    monkeypatch.setattr("repshare.space.reading.START", start)
     (images, labels), test = digits
     board = make_board()
     clients = [make_client((images[i:500:5], labels[i:500:5]), board, f"{i}", test=test) for i in range(5)]
@@ -324,10 +324,10 @@ def one_sided(digits):
 def test_clients_that_take_turns_converge_though_the_first_of_them_elect_otherwise(one_sided):
     """Weights for the strong shrinkage of the first vote would be too large to be shared for that of the last."""
     parts, _ = one_sided
-    common = Common(Patches((1, 8, 8), sizes=(3, 4)), inputs=(-1.0, 1.0))
+    common = Agreement(Patches((1, 8, 8), sizes=(3, 4)), inputs=(-1.0, 1.0))
     board = make_board(common)
     names = ("ann", "ben", "cleo")  # they decide which samples are held out, and so the votes
-    clients = [make_client(data, board, name, common=common) for data, name in zip(parts, names, strict=True)]
+    clients = [make_client(data, board, name, space=common) for data, name in zip(parts, names, strict=True)]
     in_turn(clients[:2], 1)
     first, records = find_vote(clients[1]), in_turn(clients, 40)
     assert first > 100 * find_vote(clients[1])
@@ -445,12 +445,12 @@ def test_releases_that_are_lost_lead_nobody_astray(digits):
 def test_the_default_space_is_the_one_that_suits_the_data(halves):
     (own, _), _ = halves
     client = make_client(own, method=CA, common=None)
-    assert client.learner.common == Common(choose((), own[0][:1], 0))
+    assert client.learner.common == Agreement(choose((), own[0][:1], 0))
 
 
 def test_a_client_of_another_space_is_told_both_and_trains_alone(halves):
     (own, other), test = halves
-    board, elsewhere = make_board(), Common(replace(COMMON.space, seed=1))
+    board, elsewhere = make_board(), Agreement(replace(COMMON.space, seed=1))
     make_client(own, board, "a").round()
     stranger = make_client(other, board, "b", common=elsewhere, test=test)
     record = stranger.round()

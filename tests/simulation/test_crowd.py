@@ -10,13 +10,12 @@ import torch
 
 from repshare.config import Setting
 from repshare.errors import ConfigError, Refused
-from repshare.learning.common import reading
-from repshare.learning.common.dual import Dual
 from repshare.simulation import Checkpoint, Inline, Processes, rounds, simulate
 from repshare.simulation.plan import make_plan, make_run, resolve
 from repshare.simulation.rounds import Simulation
 from repshare.simulation.workers import Worker
-from repshare.spaces import algebra
+from repshare.space import algebra, reading
+from repshare.space.dual import Dual
 
 CROWD = Setting(
     dataset="digits", samples=90, clients=24, rounds=4, eval_every=2, model=("mlp",), space=("patches", "filters=4"),
@@ -72,7 +71,7 @@ def test_a_total_that_others_have_read_gives_the_bits_of_one_that_nobody_has(spl
         return read(*given)
 
     read = reading.read_shared
-    monkeypatch.setattr("repshare.learning.common.dual.read_shared", forgetful)
+    monkeypatch.setattr("repshare.space.dual.read_shared", forgetful)
     assert bits(make_run("CS", 0, CROWD), splits, inline) == expected
 
 

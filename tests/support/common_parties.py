@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from repshare import Board, Policy
 from repshare.cli.party.client import WorkOptions, make_client
 from repshare.client import make_wants
-from repshare.spaces import Patches
-from repshare.spaces.agreement import Common
+from repshare.space import Patches
+from repshare.space.agreement import Agreement
 from support.processes import Process, records
 from support.relays import create_task, invite, start_relay
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-COMMON = Common(Patches((1, 8, 8), sizes=(3, 4), filters=8), class_names=NAMES, inputs=(0.0, 16.0))
+COMMON = Agreement(Patches((1, 8, 8), sizes=(3, 4), filters=8), class_names=NAMES, inputs=(0.0, 16.0))
 VALUES = ("--input-shape", 1, 8, 8, "--input-range", 0, 16, "--space", "patches", "filters=8", "--class-names", *NAMES)
 PARTIES = tuple(f"p{number}" for number in range(10))
 PARTY_FILE = """

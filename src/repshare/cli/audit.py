@@ -119,7 +119,7 @@ def _audit_releases(
     """Attack releases without noise of clients that learn together."""
     from repshare.audit.pool import Pool, attack_releases, lay_ground
     from repshare.files import write_atomically
-    from repshare.spaces import exposure
+    from repshare.space import exposure
 
     if members < 1:
         raise ConfigError(f"members must be at least 1, not {members}")

@@ -5,7 +5,7 @@ from typing import Protocol, TypeGuard, runtime_checkable
 from repshare.board import Wants
 from repshare.exchange.local import LocalExchange
 
-__all__ = ["Counting", "Exchange", "KnowsOthers", "LocalExchange", "has_counts"]
+__all__ = ["Counting", "Exchange", "KnowsOthers", "LocalExchange", "Masking", "has_counts"]
 
 
 class Exchange(Protocol):
@@ -27,6 +27,16 @@ class Exchange(Protocol):
         Args:
             wants: What the client wants to learn from.
         """
+
+
+@runtime_checkable
+class Masking(Protocol):
+    """An exchange of a group, at the other end of which only the sum of several clients can be read."""
+
+    masks: bool
+    """Whether it does so."""
+    has_left: bool
+    """Whether anything of the last release has left, masked."""
 
 
 class Counting(Protocol):

@@ -17,8 +17,8 @@ from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits, histogram, load
 from repshare.errors import ConfigError
 from repshare.imports import describe_code, is_reference
-from repshare.learning.randomness import numpy_stream
 from repshare.methods import METHODS, Method, find_method
+from repshare.randomness import numpy_stream
 from repshare.results.findings import clients_differ, summarise_own
 from repshare.results.records import Folder, Journal, Line, group, read_setting, summarise
 from repshare.simulation import Checkpoint, Workers, following, resolve, simulate

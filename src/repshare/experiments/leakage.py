@@ -13,11 +13,11 @@ from repshare.audit.sequences import Labels, Points, Public, score_means
 from repshare.config import ResolvedSetting
 from repshare.data import Splits
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell, missing
-from repshare.learning.models import build
+from repshare.network.models import build
 from repshare.results.plots import panels, save, tidy
 from repshare.results.records import Line, find, group
 from repshare.results.terminal import markdown
-from repshare.spaces import exposure
+from repshare.space import exposure
 
 RELEASES = (1, 5, 20)
 

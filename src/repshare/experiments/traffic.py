@@ -8,7 +8,7 @@ from torch import nn
 
 from repshare.config import Policy, ResolvedSetting, Setting
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell
-from repshare.learning.models import build
+from repshare.network.models import build
 from repshare.results.plots import STYLES, panels, save, tidy
 from repshare.results.records import Line
 from repshare.results.terminal import markdown

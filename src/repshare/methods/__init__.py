@@ -15,14 +15,12 @@ from repshare.config import Setting
 from repshare.errors import ConfigError
 from repshare.fields import parse_options
 from repshare.imports import in_one_line, is_reference, run_file
-from repshare.methods.baselines import CL, IL
 from repshare.methods.codes import FC
-from repshare.methods.common import CS
-from repshare.methods.common_alone import CA
 from repshare.methods.distillation import FD
 from repshare.methods.fedavg import FL
 from repshare.methods.method import Method
-from repshare.methods.sharing import RS
+from repshare.methods.sharing import CL, IL, RS
+from repshare.methods.space import CA, CS
 from repshare.methods.split import SL
 
 __all__ = ["CA", "CL", "CS", "FC", "FD", "FL", "IL", "METHODS", "RS", "SL", "Method", "find_method"]

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from repshare.config import Attack, Setting
 from repshare.data.arrays import Inputs
 from repshare.errors import ConfigError
-from repshare.learning.randomness import numpy_stream
+from repshare.randomness import numpy_stream
 from repshare.sharing import wire
 from repshare.sharing.representations import Representations
 

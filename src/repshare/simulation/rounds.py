@@ -18,10 +18,10 @@ from repshare.config import ResolvedSetting, Run, Setting
 from repshare.data import Splits
 from repshare.errors import Refused
 from repshare.files import write_atomically
-from repshare.learning.measures import Score
-from repshare.learning.randomness import derive
-from repshare.learning.threads import one_thread
+from repshare.measures import Score
 from repshare.methods import find_method
+from repshare.network.threads import one_thread
+from repshare.randomness import derive
 from repshare.sharing import wire
 from repshare.simulation.attacks import FACTORS, choose_attackers, poison
 from repshare.simulation.checkpoint import Checkpoint

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.config import ResolvedSetting
-from repshare.learning.randomness import numpy_stream
+from repshare.randomness import numpy_stream
 
 TESTS = 20  # of a run at least, if it has as many rounds
 SLOWEST = 3  # rounds that a straggler may need beyond its own

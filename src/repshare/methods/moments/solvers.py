@@ -10,10 +10,10 @@ from torch import Tensor
 
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed
-from repshare.learning.models import Network
-from repshare.learning.threads import one_thread
 from repshare.methods import averaging
 from repshare.methods.moments.closed_form import ONCE
+from repshare.network.models import Network
+from repshare.network.threads import one_thread
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE
 from repshare.sharing.task import Task
