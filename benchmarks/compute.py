@@ -20,7 +20,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from repshare.config import Policy
 from repshare.data import load
-from repshare.network.learner import Learner
+from repshare.network.learner import NetworkLearner
 from repshare.network.models import ResNet9, ResNet18
 from repshare.network.precision import has_bf16
 from repshare.samples import Samples
@@ -59,7 +59,7 @@ def make_variants(network: str) -> tuple[dict[str, Callable[[], object]], dict[s
     torch.manual_seed(0)
     model = make()
     learners = {
-        compute: Learner(copy.deepcopy(model), samples[TRAINED], Policy(compute=compute), name="a", seed=0)
+        compute: NetworkLearner(copy.deepcopy(model), samples[TRAINED], Policy(compute=compute), name="a", seed=0)
         for compute in ("fp32", "bf16")
     }
     variants: dict[str, Callable[[], object]] = {}

@@ -42,7 +42,7 @@ SLOWEST = (  # longest first: where several processes share the files, none is l
     "party/test_join.py",
     "relay/test_relay_audit.py",
     "test_documents.py",
-    "spaces/test_spaces.py",
+    "space/test_spaces.py",
     "relay/routes/test_relay_fuzz.py",
     "relay/page/test_relay_page.py",
     "relay/test_relay_connections.py",

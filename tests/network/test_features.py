@@ -125,7 +125,7 @@ def test_parameters_that_are_frozen_count_and_models_of_words_are_taken():
     torch.manual_seed(0)
     words = nn.Sequential(nn.EmbeddingBag(50, 8).requires_grad_(False), nn.Linear(8, 3))
     client = Client(words, (torch.randint(50, (30, 8)), torch.arange(30) % 3))
-    assert str(client.learner.made) == "8 numbers after 1 layer with 400 parameters"
+    assert str(client.learner.representation) == "8 numbers after 1 layer with 400 parameters"
     table = nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 3))
     Client(table, (torch.randn(30, 5), torch.arange(30) % 3))
 
@@ -171,8 +171,8 @@ def test_a_backbone_that_is_no_map_is_refused(digits, tmp_path, monkeypatch):
             client(function)
         client(function, share_inputs=True)
         client(function, CA)  # nothing of it leaves
-    assert str(client("good").learner.made) == "40 numbers after 1 layer with 2,600 parameters"
-    assert "numbers of the space patches" in str(Client(LeNet5(), data, method=CS).learner.made)
+    assert str(client("good").learner.representation) == "40 numbers after 1 layer with 2,600 parameters"
+    assert "numbers of the space patches" in str(Client(LeNet5(), data, method=CS).learner.representation)
 
 
 PARTY = """

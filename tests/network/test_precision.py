@@ -9,7 +9,7 @@ from repshare.experiments.catalogue import EXPERIMENTS
 from repshare.experiments.comparison import describe
 from repshare.experiments.experiment import usual_setting
 from repshare.network import precision
-from repshare.network.learner import Learner
+from repshare.network.learner import NetworkLearner
 from repshare.network.models import LeNet5, ResNet9
 from repshare.network.precision import choose_compute, is_large
 from repshare.network.states import copy_state
@@ -65,7 +65,7 @@ def test_a_client_keeps_its_choice_on_another_machine(digits, monkeypatch):
 
     def make(policy):
         torch.manual_seed(0)
-        return Learner(LeNet5(), Samples((images[:50], labels[:50])), policy, name="a", seed=0)
+        return NetworkLearner(LeNet5(), Samples((images[:50], labels[:50])), policy, name="a", seed=0)
 
     first = make(AUTO)
     first.train()
@@ -89,7 +89,7 @@ def test_a_study_of_precision_keeps_each_variants_own(able):
 @pytest.mark.parametrize(("model", "largest"), [(ResNet9(), 32), (LeNet5(), 50)])
 def test_large_networks_are_tested_in_smaller_batches(model, largest):
     samples = Samples((torch.randn(50, 1, 28, 28), torch.arange(50) % 10))
-    learner, seen = Learner(model, samples, Policy(), name="a", seed=0), []
+    learner, seen = NetworkLearner(model, samples, Policy(), name="a", seed=0), []
     model.register_forward_hook(lambda module, inputs, logits: seen.append(len(logits)))
     learner.scores(samples)
     assert max(seen) == largest

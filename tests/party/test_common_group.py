@@ -64,7 +64,7 @@ def test_a_group_has_the_classifier_of_a_simulator_to_the_bit(group, tmp_path):
         *_, summary, place = group.told(name).splitlines()
         figures = r"alone +([\d.]+)%, with 3 others +([\d.]+)% \(own held-out samples\); test accuracy ([\d.]+)%"
         alone, together, test = map(float, re.search(figures, summary).groups())
-        assert (together / 100, alone / 100) == pytest.approx(expected.learner.judge(), abs=6e-4)
+        assert (together / 100, alone / 100) == pytest.approx(expected.learner.space.compare_held_out(), abs=6e-4)
         assert test / 100 == pytest.approx(expected.evaluate(), abs=6e-5)
         assert f"the classifier is in repshare-digits-{name}/classifier.safetensors" in place
     with closing(open_database(str(tmp_path / "relay.db"))) as database:

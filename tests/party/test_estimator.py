@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from repshare import Agreement, Board, Client, CommonSpaceClassifier, LocalExchange, Policy, RelayExchange
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed, Refused
-from repshare.methods import CA, CS
+from repshare.methods import CA
 from repshare.sharing import wire
 from repshare.space import Fourier, Patches
 from support.relays import create_task, invite, start_relay
@@ -75,7 +75,7 @@ def test_alone_it_is_cas_classifier(table):
     alone = CommonSpaceClassifier(**{**AGREED, "classes": None}).fit(x[:100], y[:100])
     space = Fourier((-4.0,) * 30, (4.0,) * 30, features=64)
     data = torch.from_numpy(x[:100]).float(), torch.from_numpy(y[:100])
-    client = Client(make_model(), data, method=CA, common=Agreement(space))
+    client = Client(None, data, method=CA, space=Agreement(space))
     client.round()
     expected = client.probabilities(torch.from_numpy(x[100:]).float()).numpy()
     assert alone.predict_proba(x[100:]) == pytest.approx(expected, abs=2e-4)
@@ -108,16 +108,15 @@ def test_it_shares_a_board_with_clients_that_have_pytorch(table):
     assert mine.task_ == common.task(2)
     board, policy = Board(mine.task_), Policy(common_precision="fp32", held_out=0.0)
     data = torch.from_numpy(x[100:300]).float(), torch.from_numpy(y[100:300])
-    model = make_model()
-    other = Client(model, data, LocalExchange(board, "b"), method=CS, space=common, policy=policy, name="b")
+    other = Client(None, data, LocalExchange(board, "b"), space=common, classes=2, policy=policy, name="b")
     for _ in range(12):
         board.accept("a", mine.partial_release())
         other.round()
         mine.absorb(board.teach("a", Wants(0, 0)))
-    CS.absorb(other.learner, board.teach("b", Wants(0, 0)))
+    other.learner.absorb(board.teach("b", Wants(0, 0)))
     expected = other.probabilities(torch.from_numpy(x).float()).numpy()
     assert mine.predict_proba(x) == pytest.approx(expected, abs=1e-3)
-    assert other.learner.dual.total.samples == 300
+    assert other.learner.space.model.total.samples == 300
 
 
 def test_two_of_them_learn_through_a_real_relay(table, tmp_path):

@@ -11,7 +11,6 @@ import torch
 from repshare import Client, Policy, load
 from repshare.cli.main import main
 from repshare.errors import ConfigError
-from repshare.methods import CS
 from repshare.party.estimator import CommonSpaceClassifier
 from repshare.relay.tasks import Tasks
 from repshare.space import Fourier, Patches, choose
@@ -167,7 +166,7 @@ def test_the_usual_space_of_a_data_set_is_refused_for_none_of_it(name, count):
 def make_client(space, inputs, labels, classes, **policy):
     flat = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(8), torch.nn.Tanh(), torch.nn.Linear(8, classes))
     flat(torch.as_tensor(inputs[:1]).float())
-    return Client(flat, (inputs, labels), method=CS, common=Agreement(space), policy=Policy(**policy))
+    return Client(flat, (inputs, labels), space=Agreement(space), policy=Policy(**policy))
 
 
 def test_who_says_that_the_data_may_leave_is_not_asked():

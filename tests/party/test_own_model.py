@@ -18,7 +18,6 @@ from repshare import Client, load, load_classifier
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
-from repshare.methods import CS
 from repshare.party.exporting import classifier_as_onnx, model_as_onnx
 from repshare.party.party import load_party
 from repshare.party.state import MODEL, State, take_part
@@ -140,7 +139,7 @@ def test_weights_that_are_not_finite_are_refused(learned, tmp_path, capsys):
 
 def test_a_network_beside_a_classifier_of_an_earlier_version_is_refused(here, capsys):
     party = load_party("party.py:p0", 0)
-    client = Client(party.model, party.data, test=party.test, method=CS, common=COMMON, name="p0")
+    client = Client(party.model, party.data, test=party.test, space=COMMON, name="p0")
     state = State(here / "pair", client, Membership("digits", "p0", COMMON.task(10)))
     state.restore()
     list(take_part(state, 2))

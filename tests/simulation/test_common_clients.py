@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from repshare import Board, Client, LeNet5, LocalExchange, Policy
+from repshare import Board, Client, LocalExchange, Policy
 from repshare.board import Wants
 from repshare.config import Setting
 from repshare.errors import ConfigError, Unreachable
@@ -27,8 +27,8 @@ DIMENSION = COMMON.space.dimension
 EXACT = Policy(common_precision="fp32", held_out=0.1)
 
 
-def make_board(common=COMMON):
-    return Board(make_common_task(10, common.space.dimension, common.name))
+def make_board(space=COMMON):
+    return Board(make_common_task(10, space.space.dimension, space.name))
 
 
 class Tapped:
@@ -45,10 +45,9 @@ class Tapped:
         return self.exchange.collect(wants)
 
 
-def make_client(data, board=None, name="a", *, method=CS, common=COMMON, **options):
-    torch.manual_seed(0)
+def make_client(data, board=None, name="a", *, method=CS, space=COMMON, **options):
     exchange = None if board is None else Tapped(board, name)
-    return Client(LeNet5(), data, exchange, name=name, method=method, space=common, **options)
+    return Client(None, data, exchange, name=name, method=method, space=space, classes=10, **options)
 
 
 def in_turn(clients, rounds):
@@ -99,7 +98,7 @@ def test_what_leaves_is_the_part_and_nothing_else(halves):
     a, b = make_client(own, board, "a", policy=EXACT), make_client(other, board, "b")
     for round in (1, 2, 3):
         in_turn([a, b], 1)
-        body, part = a.exchange.bodies[-1], a.learner.dual.part()
+        body, part = a.exchange.bodies[-1], a.learner.space.model.part()
         assert body == wire.encode_release(as_release(part, round, COMMON.name))
         left = wire.decode_release(body)
         assert left.means.vectors.shape == (11, DIMENSION + BESIDE)
@@ -116,7 +115,7 @@ def test_the_total_that_a_client_collects_is_of_all_samples_that_count(halves):
     a, b = make_client(own, board, "a", policy=EXACT), make_client(other, board, "b", policy=EXACT)
     in_turn([a, b], 3)
     taught = wire.decode_teacher(a.exchange.collect(Wants(0, 0)))
-    parts = [client.learner.dual.part() for client in (a, b)]
+    parts = [client.learner.space.model.part() for client in (a, b)]
     assert taught.means.counts.tolist() == [360] * 11
     expected = (parts[0].vectors + parts[1].vectors) / 2
     assert taught.means.vectors[:10, :DIMENSION] == pytest.approx(expected, abs=1e-6)
@@ -216,7 +215,7 @@ def test_a_client_that_releases_once_goes_on_learning_from_the_others(digits):
 @pytest.mark.parametrize("start", [1e-6, 1e-2])
 def test_the_classifier_is_good_from_the_first_rounds_on_whatever_clients_begin_with(digits, monkeypatch, start):
     """Before any vote they cannot know how strongly to shrink: totals of first releases must be read as such."""
-    monkeypatch.setattr("repshare.space.reading.START", start)
+    monkeypatch.setattr("repshare.space.solution.START", start)
     (images, labels), test = digits
     board = make_board()
     clients = [make_client((images[i:500:5], labels[i:500:5]), board, f"{i}", test=test) for i in range(5)]
@@ -309,7 +308,7 @@ def test_a_liar_with_the_longest_vectors_that_are_taken_stops_nobody(halves):
         client = make_client(own, board, "a", policy=policy)
         record = in_turn([client], 4)[0]
         assert "other clients make it worse" in record.doubt
-        assert client.learner.dual.published.alpha.abs().max() <= MOST_WEIGHT
+        assert client.learner.space.model.published.alpha.abs().max() <= MOST_WEIGHT
         assert record.trouble is None
 
 
@@ -335,7 +334,7 @@ def test_clients_that_take_turns_converge_though_the_first_of_them_elect_otherwi
 
 
 def find_vote(client):
-    dual = client.learner.dual
+    dual = client.learner.space.model
     return dual._read(dual.published).wanted
 
 
@@ -359,9 +358,9 @@ def test_a_client_whose_only_partner_is_withdrawn_returns_to_its_own_classifier(
     in_turn([a, b], 6)
     board.withdraw("b")
     in_turn([a], 20)
-    dual = a.learner.dual
+    dual = a.learner.space.model
     assert dual.total is None
-    own = dual.by_itself().weights
+    own = dual.alone().weights
     assert (dual.linear().weights - own).norm() < 0.01 * own.norm()
 
 
@@ -387,7 +386,7 @@ def test_what_a_client_says_its_weights_are_for_changes_nothing_for_the_others(o
     a, b, liar = (make_client(data, board, name, test=test) for data, name in zip(parts, "abc", strict=True))
     in_turn([a, b, liar], 6)
     records = in_turn([a, b], 20)
-    told = liar.learner.dual.part()._replace(shrinkage=shrinkage)
+    told = liar.learner.space.model.part()._replace(shrinkage=shrinkage)
     board.accept("c", wire.encode_release(as_release(told, 7, COMMON.name)))
     assert in_turn([a, b], 6)[0].test_accuracy == pytest.approx(records[0].test_accuracy, abs=0.02)
 
@@ -399,7 +398,7 @@ def test_samples_whose_weights_are_all_0_because_of_a_liar_still_count_once(halv
     client.round()
     board.accept("liar", wire.encode_release(as_release(longest_lie(), 1, COMMON.name)))
     in_turn([client], 2)
-    dual = client.learner.dual
+    dual = client.learner.space.model
     assert not dual.published.alpha.any()
     assert dual._read(dual.published).samples == dual.total.samples
 
@@ -445,14 +444,14 @@ def test_releases_that_are_lost_lead_nobody_astray(digits):
 def test_the_default_space_is_the_one_that_suits_the_data(halves):
     (own, _), _ = halves
     client = make_client(own, method=CA, common=None)
-    assert client.learner.common == Agreement(choose((), own[0][:1], 0))
+    assert client.learner.space.agreement == Agreement(choose((), own[0][:1], 0))
 
 
 def test_a_client_of_another_space_is_told_both_and_trains_alone(halves):
     (own, other), test = halves
     board, elsewhere = make_board(), Agreement(replace(COMMON.space, seed=1))
     make_client(own, board, "a").round()
-    stranger = make_client(other, board, "b", common=elsewhere, test=test)
+    stranger = make_client(other, board, "b", space=elsewhere, test=test)
     record = stranger.round()
     assert COMMON.name in record.trouble
     assert elsewhere.name in record.trouble

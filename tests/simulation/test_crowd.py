@@ -86,7 +86,7 @@ def test_clients_that_differ_do_not_share_what_they_read():
         dual = Dual(*given, 3, shrinkage=shrinkage)
         if published:
             dual.improve()
-            dual.publish()
+            dual.acknowledge()
         return dual
 
     other = Dual(vectors[1], labels, 3)

@@ -4,11 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
-import torch
 
-from repshare import Client, LeNet5
+from repshare import Client
 from repshare.errors import ConfigError, DataError
-from repshare.methods import CS
 from repshare.sharing.task import MOST_DESCRIPTION, Task
 from repshare.space import Fourier, Patches
 from repshare.space.agreement import Agreement, read_agreement
@@ -102,16 +100,16 @@ def test_a_description_that_is_none_is_refused_in_one_line(description, words):
     assert len(str(caught.value)) < 300
 
 
-def make_client(images, labels, common=COMMON):
-    return Client(LeNet5(), (images, labels), method=CS, space=common)
+def make_client(images, labels, space=COMMON):
+    return Client(None, (images, labels), space=space, classes=10)
 
 
 def test_pixels_of_the_stated_range_are_brought_to_the_one_that_filters_are_made_for(digits):
     (images, labels), _ = digits
     grey = (images[:60] + 1) * 8  # as in the file: 0 to 16
-    stated = make_client(grey, labels[:60]).learner.dual.vectors
-    prepared = make_client(grey / 4 - 2, labels[:60], Agreement(SPACE)).learner.dual.vectors
-    assert torch.equal(stated, prepared)
+    stated = make_client(grey, labels[:60]).learner.space.model.vectors
+    prepared = make_client(grey / 4 - 2, labels[:60], Agreement(SPACE)).learner.space.model.vectors
+    assert np.array_equal(stated, prepared)
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_components_of_glyphs_are_a_function_of_the_description(space):
     vectors = space(batch)
     assert vectors.shape == (5, space.components)
     assert vectors.square().sum(dim=1).numpy() == pytest.approx(space.components, rel=1e-5)
-    assert torch.allclose(space.at_once(batch), vectors, atol=1e-5)
+    assert torch.allclose(space.graph()(batch), vectors, atol=1e-5)
     mean, directions = reduce(space)
     reduce.cache_clear()
     again = read(describe(space))

@@ -8,7 +8,6 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from repshare.space.memory import Memory
 
 from repshare.errors import ConfigError, DataError, ModelError
 from repshare.space import (
@@ -26,6 +25,7 @@ from repshare.space import (
 )
 from repshare.space.banks import accumulate, root
 from repshare.space.leaves import draw_leaves
+from repshare.space.space import as_array
 
 SHAPES = [(1, 8, 8), (3, 32, 32), (2, 17, 23)]
 STEP = 2.0**-14  # of the numbers of a filter
@@ -231,7 +231,7 @@ def test_inner_products_of_cosines_are_a_gaussian_kernel(width):
     features, columns = 32_768, 5
     space = Fourier((0.0,) * columns, (1.0,) * columns, features=features, width=width)
     rows = torch.rand(30, columns, generator=torch.Generator().manual_seed(0))
-    vectors = space(rows)
+    vectors = torch.from_numpy(space(rows))
     scaled = (rows * 2 - 1).double()
     distances = torch.cdist(scaled, scaled)
     kernel = torch.exp(-distances.square() / (2 * (width * math.sqrt(2 * columns / 3)) ** 2))
@@ -252,21 +252,21 @@ def test_two_random_rows_are_about_one_width_apart():
     columns = 40
     rows = torch.rand(2, 200, columns, generator=torch.Generator().manual_seed(0)) * 8 - 4
     space = Fourier((-4.0,) * columns, (4.0,) * columns, features=4096, width=1.0)
-    alike = (space(rows[0]) * space(rows[1])).mean(dim=1)
+    alike = (space(rows[0]) * space(rows[1])).mean(axis=1)
     assert float(alike.mean()) == pytest.approx(math.exp(-1 / 2), abs=0.02)
 
 
 def test_values_beyond_a_bound_count_as_the_bound():
     beyond, at = torch.tensor([[-9.0, 2.0], [0.5, 99.0]]), torch.tensor([[-1.0, 2.0], [0.5, 5.0]])
-    assert torch.equal(ROWS(beyond), ROWS(at))
-    assert not torch.allclose(ROWS(at), ROWS(at - torch.tensor([0.0, 0.5])), atol=1e-2)
+    assert np.array_equal(ROWS(beyond), ROWS(at))
+    assert not np.allclose(ROWS(at), ROWS(at - torch.tensor([0.0, 0.5])), atol=1e-2)
 
 
 def test_rows_become_vectors_of_the_stated_dimension_and_length():
     for rows in (torch.zeros(1, 2), torch.rand(2500, 2), torch.ones(3, 2, dtype=torch.float64)):
         vectors = ROWS(rows)
-        assert (vectors.dtype, vectors.shape) == (torch.float32, (len(rows), 64))
-        assert vectors.norm(dim=1).numpy() == pytest.approx(8, rel=1e-5)
+        assert (vectors.dtype, vectors.shape) == (np.float32, (len(rows), 64))
+        assert np.linalg.norm(vectors, axis=1) == pytest.approx(8, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ def test_a_space_that_is_described_and_read_again_is_the_same(space):
     assert again == space
     assert fingerprint(again) == fingerprint(space)
     batch = images(space.shape, 3) if isinstance(space, Patches) else torch.rand(3, 2)
-    assert torch.equal(again(batch), space(batch))
+    assert np.array_equal(as_array(again(batch)), as_array(space(batch)))
 
 
 @pytest.mark.parametrize("space", [Patches((1, 28, 28), seed=5), ROWS], ids=["patches", "fourier"])
@@ -601,27 +601,6 @@ def test_what_is_no_module_is_no_backbone(nets, digits):
         Backbone("0" * 64, 6, nets("broken"))(training[:2])
     with pytest.raises(ConfigError, match="has no function 'missing'"):
         measure(nets("missing"), training[:2])
-
-
-def test_what_is_remembered_changes_no_bit_of_a_vector():
-    space, images = choose((), torch.zeros(1, 3, 32, 32), 0), torch.rand(33, 3, 32, 32)
-    for shift in (0, 7, 11):  # the same images in other batches
-        memory = Memory()
-        memory.embed(space, images[shift : shift + 15])
-        assert torch.equal(memory.embed(space, images), space(images))
-        assert memory.spared == 0
-        assert torch.equal(memory.embed(space, images), space(images))
-        assert memory.spared > 0
-
-
-def test_the_oldest_batches_are_forgotten_when_there_are_too_many():
-    images = torch.rand(3, 4, 1, 8, 8)
-    memory = Memory(most_bytes=2 * 4 * SOME.dimension * 4)
-    for batch in (*images, images[2], images[1]):
-        memory.embed(SOME, batch)
-    assert memory.spared > 0
-    memory.embed(SOME, images[0])
-    assert memory.spared == 0
 
 
 def test_without_a_second_layer_an_images_vector_does_not_depend_on_the_batch():

@@ -73,9 +73,9 @@ def collaborate(folder, *values):
 class Simulation:
     """The same parties at a board of this process: in each round all collect, then all improve, then all publish."""
 
-    def __init__(self, folder, names, common=COMMON):
+    def __init__(self, folder, names, space=COMMON):
         (folder / "party.py").write_text(PARTY_FILE)
-        self.task = task = replace(common.task(10), minimum_count=2)  # as `repshare relay tasks create` makes it
+        self.task = task = replace(space.task(10), minimum_count=2)  # as `repshare relay tasks create` makes it
         self.board, file, usual = Board(task), folder / "party.py", (WorkOptions(), Policy())
         self.clients = {name: make_client(f"{file}:{name}", name, *usual, task) for name in names}
 
@@ -92,7 +92,7 @@ class Simulation:
     def finish(self, name):
         """The client with the total that is there now."""
         client = self.clients[name]
-        client.method.absorb(client.learner, self.teach(client))
+        client.learner.absorb(self.teach(client))
         return client
 
     def teach(self, client):

@@ -15,8 +15,8 @@ from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, ModelError
 from repshare.learner import Description, Setup, View
 from repshare.measures import Doubles, Losses, Score, count_hits
-from repshare.network import features, objective
-from repshare.network.lesson import Lesson, lay_out
+from repshare.network import features, lesson, objective
+from repshare.network.lesson import Lesson
 from repshare.network.models import Network, split
 from repshare.network.objective import Terms
 from repshare.network.optimizers import OPTIMIZERS
@@ -142,7 +142,8 @@ class NetworkLearner:
         own = self.own_loss(batch)
         if own is not None:
             if not isinstance(own, Tensor) or own.numel() != 1:
-                raise ConfigError(f"a method's own loss must be one number, not {own!r}"[:200])
+                told = own.shape if isinstance(own, Tensor) else own
+                raise ConfigError(f"a method's own loss must be one number, not {told!r}")
             loss = loss + own.squeeze()
         loss.backward()  # type: ignore[no-untyped-call]
         return terms, loss, batch.logits
@@ -226,14 +227,17 @@ class NetworkLearner:
         So round 1 has a teacher (Algorithm 1, line 1). The authors' emulation averages outputs of the untrained
         networks, which are short, 0.04 to 0.08 a number, and nearly the same for all inputs. Zeros need no release.
         """
-        before, lesson = self.lesson, self._lay_out(wire.decode_teacher(body))
+        before, lesson = self.lesson, self.lay_out(wire.decode_teacher(body))
         if before is None and self.policy.start == "zeros" and not lesson.has_mean.any():
             lesson = lesson._replace(has_mean=torch.ones_like(lesson.has_mean))  # the means are zeros
         self.lesson = lesson
 
-    def _lay_out(self, teacher: Teacher) -> Lesson:
+    def lay_out(self, teacher: Teacher) -> Lesson:
+        """Arrange a teacher for training. Raises Malformed if it does not fit."""
         like, most = self.network.head.weight, self.policy.m_down
-        return lay_out(teacher, like, self.dimension, most=most, norm_bound=self.norm_bound, longest=self._longest)
+        return lesson.lay_out(
+            teacher, like, self.dimension, most=most, norm_bound=self.norm_bound, longest=self._longest
+        )
 
     def _longest(self) -> float:
         """The longest vector that stands for a sample."""

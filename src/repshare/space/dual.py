@@ -33,7 +33,6 @@ GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Sma
 ABSURD = 100.0  # a gap that honest totals do not make: theirs are below 3, and up to 25 just after another vote
 VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
 PIECE = 4096  # columns of vectors that are multiplied at a time
-ROWS = 512  # of a matrix times itself, at most, that are multiplied at a time
 
 
 class Variables(NamedTuple):
@@ -66,7 +65,7 @@ class Dual:
         self.published = Variables(zeros, zeros)  # what totals count: every step begins here
         self.improved = self.published  # what would be published next
         self.total: Total | None = None
-        gram = _square(vectors)  # (n, n)
+        gram = _multiply(vectors, vectors)  # (n, n)
         self._hits = self._vote(gram[:VOTERS, :VOTERS])  # (n, len(SHRINKAGES))
         self._gram: Doubles | None = gram
         self._factor: tuple[tuple[float, float], Doubles] | None = None
@@ -200,7 +199,7 @@ class Dual:
     def _centred(self, view: Solution) -> Doubles:
         """Inner products of this client's vectors, less the common centre, as they count in a step (n, n)."""
         beside = _multiply(self.vectors, view.linear.centre[None])
-        centred: Doubles = (_square(self.vectors) if self._gram is None else self._gram) - beside
+        centred: Doubles = (_multiply(self.vectors, self.vectors) if self._gram is None else self._gram) - beside
         centred -= beside.T
         centred += view.length
         centred *= view.samples / len(self.labels) / view.scale
@@ -229,22 +228,11 @@ class Dual:
         return hits[np.arange(len(self.labels)) % count]
 
 
-def _square(a: Floats) -> Doubles:
-    """Compute a aᵀ in fp64. Of many rows, each product once: to the same bits, in little more than half the time."""
-    pieces = -(-len(a) // ROWS)
-    if pieces == 1:
-        return _multiply(a, a)
-    product, start = np.zeros((len(a), len(a))), 0
-    for place in range(1, pieces + 1):
-        stop = start + len(a) // pieces + (place <= len(a) % pieces)
-        product[start:stop, :stop] = _multiply(a[start:stop], a[:stop])
-        product[:start, start:stop] = product[start:stop, :start].T
-        start = stop
-    return product
-
-
 def _multiply(a: Floats, b: Floats) -> Doubles:
-    """Compute a bᵀ in fp64, by pieces of columns in fp32: exact enough, and half the time."""
+    """Compute a bᵀ in fp64, by pieces of columns in fp32: exact enough, and half the time.
+
+    NumPy computes each product of a matrix with itself once.
+    """
     product = np.zeros((len(a), len(b)))
     for start in range(0, a.shape[1], PIECE):
         product += a[:, start : start + PIECE] @ b[:, start : start + PIECE].T

@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from repshare import Board, Client, LeNet5, RelayExchange, load
+from repshare import Board, Client, RelayExchange, load
 from repshare.config import Policy
-from repshare.methods import CS
 from repshare.party.state import make_report, reported
 from repshare.relay.page import snapshots
 from repshare.relay.page.common import describe_common
@@ -54,7 +53,7 @@ def samples_of(name):
 
 def make_client(name, exchange=None, **policy):
     given = Policy(minimum_count=2, held_out=0.2, **policy)
-    return Client(LeNet5(), samples_of(name), exchange, name=name, method=CS, common=COMMON, policy=given)
+    return Client(None, samples_of(name), exchange, name=name, space=COMMON, classes=10, policy=given)
 
 
 @pytest.fixture(scope="module")
