@@ -308,7 +308,7 @@ def party(tmp_path):
 @pytest.mark.parametrize(
     ("body", "said"),
     [("return 3", "must return a repshare.Party"), ("raise OSError('no\\ndisk')", "party raised OSError: no disk"),
-     ("exit()", "party raised SystemExit"), ("return Party()", "missing 2 required")],
+     ("exit()", "party raised SystemExit"), ("return Party()", "needs samples to learn from")],
 )  # fmt: skip
 def test_a_party_that_cannot_be_had_is_said_in_one_line(party, body, said):
     with pytest.raises(ConfigError) as caught:
