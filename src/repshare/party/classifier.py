@@ -53,7 +53,7 @@ class SpaceClassifier(NamedTuple):
         Args:
             inputs: A batch of inputs, a tensor or an array, as the clients train with.
         """
-        return torch.from_numpy(as_probabilities(self.scores(inputs).numpy(), self.agreement.loss))
+        return torch.from_numpy(as_probabilities(self.scores(inputs).numpy(), self.agreement.loss)).float()
 
 
 def encode_classifier(learner: SpaceLearner, round: int) -> bytes:

@@ -100,7 +100,8 @@ class Learned:
                 f"{self.folder} has a network beside a common classifier: the last version that reads it is 055caf8"
             )
         if self.has_classifier:
-            return torch.cat([self.classifier.probabilities(batch) for batch, _ in samples.in_order(EVALUATION_BATCH)])
+            found = [self.classifier.probabilities(batch) for batch, _ in samples.in_order(EVALUATION_BATCH)]
+            return torch.cat(found).double()
         return self._logits(samples).double().softmax(dim=1)
 
     def _logits(self, samples: Samples) -> Tensor:

@@ -180,8 +180,8 @@ class Dual:
 
     def _solve(self, view: Solution, scores: Doubles, start: Doubles) -> Doubles:
         """Find the α that this client's samples would have, if all clients stepped alike."""
-        solved = cho_solve((self._factorise(view), True), self.targets - scores - start, check_finite=False)
-        return start + np.asarray(solved)
+        solved: Doubles = cho_solve((self._factorise(view), True), self.targets - scores - start, check_finite=False)
+        return start + solved
 
     def _factorise(self, view: Solution) -> Doubles:
         """Factorise I + gram (Cholesky). It changes when clients join, leave or change data."""
