@@ -14,14 +14,13 @@ from torch import nn
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Exchange, has_counts
-from repshare.learner import Setup
 from repshare.measures import Losses, Measures, Record, measure
 from repshare.methods import CS, RS, Method
 from repshare.methods.method import make_wants
 from repshare.network import features
 from repshare.network.models import Network
 from repshare.privacy import make_guard
-from repshare.samples import Labelled, Samples, as_samples, choose_device, without_labels
+from repshare.samples import Labelled, Samples, Setup, as_samples, choose_device, without_labels
 from repshare.space import Space, choose
 from repshare.space.agreement import Agreement
 

@@ -83,8 +83,8 @@ def no_collection() -> Iterator[None]:
 
 # The packages that each extra of pyproject.toml brings, by the names under which they are imported.
 EXTRAS = {
-    "sklearn": ("sklearn",),
-    "learn": ("torch", "sklearn", "jinja2", "PIL", "matplotlib"),
+    "sklearn": ("sklearn", "scipy"),
+    "learn": ("torch", "scipy", "threadpoolctl", "sklearn", "jinja2", "PIL", "matplotlib"),
     "relay": ("pydantic", "starlette", "uvicorn", "httptools", "prometheus_client", "plotly"),
     "redis": ("redis",),
     "ray": ("ray",),

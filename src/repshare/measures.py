@@ -1,4 +1,4 @@
-"""Measures: a learner's losses as it trains, a client's account of a round, scores on a test."""
+"""What is told of a learner: its losses as it trains, a round's record, scores on a test, what it shares."""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.sharing.representations import Integers
+from repshare.sharing.representations import Floats, Integers
 
 Doubles = NDArray[np.float64]
 BINS = 15  # of the calibration error
@@ -164,3 +164,51 @@ def find_calibration_error(confidence: Doubles, right: NDArray[np.bool_]) -> flo
     bins = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)  # each has its upper end
     apart = np.bincount(bins, weights=right - confidence, minlength=BINS)
     return float(np.abs(apart).sum() / len(right))
+
+
+class Representation(NamedTuple):
+    """What stands for a sample in what is shared: its length, and the layers and parameters behind it."""
+
+    numbers: int  # d'
+    layers: int  # with parameters, before the head
+    parameters: int
+    is_inputs: bool  # it is the inputs, up to their order and scale
+    source: str = ""  # where it is not the client's own network, what it is
+
+    @property
+    def shares_inputs(self) -> bool:
+        """Whether an average of it is one of the inputs, or of a fixed function of them that hides nothing."""
+        return self.is_inputs or not (self.parameters or self.source)
+
+    def __str__(self) -> str:
+        if self.is_inputs:
+            return f"{self.numbers} numbers: the inputs themselves"
+        if self.source and not self.parameters:
+            return f"{self.numbers} numbers of {self.source}"
+        if not self.parameters:
+            return f"{self.numbers} numbers, computed from the inputs without any parameter"
+        layers = "1 layer" if self.layers == 1 else f"{self.layers} layers"
+        return f"{self.numbers} numbers after {layers} with {self.parameters:,} parameters"
+
+
+class View(NamedTuple):
+    """A client's view of some samples: its features of them, and its linear head."""
+
+    features: Floats  # (n, d')
+    weight: Floats  # (C, d')
+    bias: Floats  # (C,)  zeros where the head has none
+
+
+class Description(NamedTuple):
+    """What a learner shares, for whoever decides about it. Figures are names of fields of a record."""
+
+    representation: Representation
+    precision: str
+    """Number format of releases."""
+    figures: tuple[str, ...]
+    """Those of its rounds that may be reported: none is about single samples."""
+    name: str
+    """What it learns with: a kind of network, or a space."""
+    parameters: int
+    size: int
+    """Bytes of what it learns, on disk."""

@@ -1,9 +1,10 @@
 """A client's labelled data, checked once, then served in batches."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from operator import itemgetter
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from repshare.config import Level, Policy
 from repshare.data.batches import Indexed
 from repshare.errors import ConfigError, DataError
 
@@ -104,6 +106,27 @@ class Samples:
         if tensor.ndim == 4:  # images: convolutions are faster with the channels last
             return tensor.to(self.device, memory_format=torch.channels_last)
         return tensor.to(self.device)
+
+
+class Setup(NamedTuple):
+    """What a client brings to its learner, whichever that is."""
+
+    samples: Samples
+    policy: Policy
+    name: str
+    seed: int
+    model: Any = None  # a `nn.Module` or `Network`
+    head: str | None = None
+    agreement: Any = None  # a `space.Agreement`
+    classes: int | None = None
+    alone: bool = False
+    """Whether nothing will ever be shared."""
+    norm_bound: float = math.inf
+    public: Samples | None = None
+    secret: bytes | None = None
+    levels: Sequence[Level] | None = None
+    options: Any = None
+    """The method's."""
 
 
 def shuffle(count: int, size: int, generator: torch.Generator) -> list[Tensor]:

@@ -27,7 +27,7 @@ def draw(count, seed):
 
 def embed(count, seed, space=SPACE):
     inputs, labels = draw(count, seed)
-    return Points(space(torch.from_numpy(inputs)).double().numpy(), labels)
+    return Points(space(torch.from_numpy(inputs)).numpy().astype(np.float64), labels)
 
 
 @pytest.fixture(scope="module")

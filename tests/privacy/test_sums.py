@@ -246,7 +246,7 @@ def test_what_leaves_is_one_release_that_does_not_depend_on_held_out_samples():
         made = client(
             "alice", LocalExchange(board, "alice"), data=data, epsilon=1.0, seeded_noise=True, held_out=held_out
         )
-        held[made.learner.held_rows.numpy()] = True
+        held[made.learner.held_rows] = True
         assert 5 < held.sum() < 30
         sent = [made.round(test=False).bytes_up for _ in range(3)]
         assert sent[0] > 0 == sent[1] == sent[2]
@@ -259,7 +259,7 @@ def test_a_state_is_continued_to_the_same_bits():
     made = through_a_board(epsilon=2.0, seeded_noise=True)[0]
     again = client("alice", made.exchange, epsilon=2.0, seeded_noise=True)
     again.load(made.save())
-    assert all(map(torch.equal, again.learner.classifier(), made.learner.classifier()))
+    assert all(map(np.array_equal, again.learner.classifier(), made.learner.classifier()))
     assert again.guard.spent == made.guard.spent > 0
 
 

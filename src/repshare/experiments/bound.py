@@ -18,7 +18,7 @@ from torch import Tensor
 from repshare.config import ResolvedSetting, Setting
 from repshare.data import Splits
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell, what_was_seen
-from repshare.learner import View
+from repshare.measures import View
 from repshare.network.objective import contrast, information_bound
 from repshare.randomness import numpy_stream
 from repshare.results.plots import STYLES, draw_curve, label_ends, panels, save, tidy

@@ -10,7 +10,7 @@ from repshare.data import Splits
 from repshare.errors import ConfigError
 from repshare.experiments.comparison import Step, checkpoints, resume_run
 from repshare.imports import describe_code
-from repshare.learner import View
+from repshare.measures import View
 from repshare.network.precision import choose_compute
 from repshare.results.records import Folder, Journal, Line, summarise
 from repshare.simulation import Workers, following

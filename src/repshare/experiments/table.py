@@ -9,7 +9,7 @@ from pathlib import Path
 from repshare.config import ResolvedSetting, Setting
 from repshare.data import Splits
 from repshare.experiments.experiment import Cell, Experiment, Row, at_the_end, make_cell
-from repshare.learner import View
+from repshare.measures import View
 from repshare.methods import find_method
 from repshare.results import plots, terminal
 from repshare.results.records import Line, find

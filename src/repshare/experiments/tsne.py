@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from repshare.config import ResolvedSetting, Setting
 from repshare.data import Splits
 from repshare.experiments.experiment import Cell, Experiment, Row, make_cell, what_was_seen
-from repshare.learner import View
+from repshare.measures import View
 from repshare.results.plots import STYLES, panels, save
 from repshare.results.records import Line, group
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from repshare.board import Wants
 from repshare.config import Policy
 from repshare.exchange.local import Server
-from repshare.learner import Learner, Setup
+from repshare.learner import Learner
 from repshare.network.learner import NetworkLearner
 from repshare.randomness import derive
+from repshare.samples import Setup
 from repshare.sharing.task import Task
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from repshare.errors import ModelError
-from repshare.learner import Representation
+from repshare.measures import Representation
 from repshare.network.models import Network, leave_no_trace
 from repshare.samples import change_tensors
 

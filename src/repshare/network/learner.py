@@ -13,8 +13,7 @@ from torch.nn.utils import get_total_norm
 
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, ModelError
-from repshare.learner import Description, Setup, View
-from repshare.measures import Doubles, Losses, Score, count_hits
+from repshare.measures import Description, Doubles, Losses, Score, View, count_hits
 from repshare.network import features, lesson, objective
 from repshare.network.lesson import Lesson
 from repshare.network.models import Network, split
@@ -23,7 +22,7 @@ from repshare.network.optimizers import OPTIMIZERS
 from repshare.network.precision import choose_compute, count_parameters, is_large
 from repshare.network.states import copy_state, find_broken, seems_finite
 from repshare.randomness import numpy_stream, torch_stream
-from repshare.samples import EVALUATION_BATCH, LARGE_EVALUATION_BATCH, Samples
+from repshare.samples import EVALUATION_BATCH, LARGE_EVALUATION_BATCH, Samples, Setup
 from repshare.sharing import wire
 from repshare.sharing.representations import Floats, Integers, Protection, Teacher, make_release
 

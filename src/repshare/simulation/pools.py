@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from repshare.errors import ConfigError, RepshareError, WorkerFailed
-from repshare.learner import View
-from repshare.measures import Score
+from repshare.measures import Score, View
 from repshare.network.threads import one_thread
 from repshare.simulation.checkpoint import SavedState
 from repshare.simulation.plan import Plan, map_plan, write_plan

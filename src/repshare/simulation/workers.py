@@ -12,8 +12,7 @@ import torch
 from repshare.board import Wants
 from repshare.client import Client, Record
 from repshare.data.arrays import take
-from repshare.learner import View
-from repshare.measures import Score
+from repshare.measures import Score, View
 from repshare.methods import find_method
 from repshare.network.threads import compute_with_one_thread
 from repshare.party.classifier import FILE, encode_classifier

@@ -16,7 +16,7 @@ import numpy as np
 
 from repshare.config import CommonLoss, Policy
 from repshare.errors import ConfigError, DataError
-from repshare.learner import Representation
+from repshare.measures import Representation
 from repshare.sharing import wire
 from repshare.sharing.parts import read_total
 from repshare.sharing.representations import Floats

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from repshare.errors import ConfigError, DataError, ModelError
 from repshare.imports import find_function, in_one_line
-from repshare.learner import Representation
+from repshare.measures import Representation
 from repshare.network.features import passes_on
 from repshare.space.banks import lengthen
 from repshare.space.space import Space

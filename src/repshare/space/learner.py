@@ -11,15 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from repshare.config import Level, Policy
 from repshare.errors import ConfigError, DataError
-from repshare.learner import Description, Setup, View
-from repshare.measures import Doubles, Losses, Score, count_hits
+from repshare.measures import Description, Doubles, Losses, Score, View, count_hits
 from repshare.randomness import derive
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE
@@ -31,6 +30,9 @@ from repshare.space.dual import Dual
 from repshare.space.inspection import Findings, check, inspect
 from repshare.space.model import Linear, SpaceModel, as_probabilities
 from repshare.space.space import as_array
+
+if TYPE_CHECKING:
+    from repshare.samples import Setup
 
 FEWEST_HELD = 10  # fewer held-out samples tell nothing
 CERTAIN = 1.64  # standard deviations: one-sided, 5 %
@@ -95,7 +97,7 @@ class SpaceLearner:
             check(self.inspect(), agreement.space, images=self._sees_images)
 
     @classmethod
-    def open(cls, given: Setup) -> Self:
+    def open(cls, given: "Setup") -> Self:
         """Make the learner of a client."""
         if given.agreement is None:
             raise ConfigError(f"{given.name} needs the space that clients agree on: give it as space")

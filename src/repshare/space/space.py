@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.errors import ConfigError
-from repshare.learner import Representation
+from repshare.measures import Representation
 
 LATER = {"later": True}  # of a field that spaces had not at first: its default is not told, so that their names stay
 
