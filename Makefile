@@ -5,11 +5,11 @@ FLOWER := build/flower/.installed
 
 PAGES := build/pages
 # Tests of whole stories, minutes long together: a target of their own.
-WALKS := tests/test_walks.py tests/test_tutorials.py tests/cli/test_demo.py tests/cli/test_new.py tests/party/test_ten_parties.py \
-	tests/simulation/flower/test_flower_runtimes.py tests/simulation/test_cluster.py tests/relay/test_relay_failover.py \
+WALKS := tests/test_walks.py tests/test_tutorials.py lab/tests/cli/test_demo.py lab/tests/cli/test_new.py tests/party/test_ten_parties.py \
+	lab/tests/simulation/test_cluster.py tests/relay/test_relay_failover.py \
 	tests/relay/test_relay_cluster.py tests/cli/test_peering.py tests/party/test_common_party.py tests/party/test_common_group.py tests/party/test_joining_page.py
 
-.PHONY: help run test walks services pictures soak check package audit bench docs tutorials format lock hashes clean
+.PHONY: help run test walks flower services pictures soak check package audit bench docs tutorials format lock hashes clean
 .DEFAULT_GOAL := help
 
 help: ## Show this
@@ -18,11 +18,14 @@ help: ## Show this
 run: $(INSTALLED) ## Set up, compare all methods on MNIST, show the table and where the figure is
 	$(BIN)/repshare compare --name first --resume --fallback digits
 
-test: $(INSTALLED) services ## Set up, run all tests but the walks
+test: $(INSTALLED) services ## Set up, run all tests of product and laboratory but the walks
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore ,$(WALKS))
 
-walks: $(INSTALLED) $(FLOWER) services ## Run whole stories: tutorials, examples/walks, the demo, parties that join, leave and die, Flower, Ray's nodes, a Redis Cluster
+walks: $(INSTALLED) services ## Run whole stories: tutorials, examples/walks, the demo, parties that join, leave and die, Ray's nodes, a Redis Cluster
 	$(BIN)/pytest --numprocesses 2 --dist loadfile $(WALKS)
+
+flower: $(INSTALLED) $(FLOWER) services ## Run the tests of repshare-flower, with Flower's own processes
+	$(BIN)/pytest flower/tests
 
 # A Redis and a browser, which tests use.
 services:
@@ -46,7 +49,7 @@ check: $(INSTALLED) ## Formatting, lint, types, and whether versions fit their b
 	$(BIN)/mypy
 	$(BIN)/python deploy/audit.py
 
-package: $(INSTALLED) $(FLOWER) ## Wheel and source archive, and each extra alone with them (EXTRAS="base learn"; DOWNLOAD=--download: from an index)
+package: $(INSTALLED) $(FLOWER) ## The three wheels and the source archive, and each extra alone with them (EXTRAS="base learn"; DOWNLOAD=--download: from an index)
 	$(BIN)/python deploy/package.py $(EXTRAS) $(DOWNLOAD)
 
 audit: $(INSTALLED) ## The same versions against a service of known holes; exit code 3 from it: not available, nothing was audited
@@ -61,7 +64,7 @@ bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; 
 
 docs: $(INSTALLED) ## Build the documents as a site in build/site; a link that leads nowhere is an error
 	@rm -rf $(PAGES) && mkdir -p $(PAGES)
-	@cp -R *.md LICENSE docs benchmarks examples deploy $(PAGES)
+	@cp -R *.md LICENSE docs benchmarks examples deploy lab flower $(PAGES)
 	$(BIN)/mkdocs build --strict
 	@echo "open build/site/index.html"
 
@@ -72,9 +75,9 @@ format: $(INSTALLED) ## Put the formatting right
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lock: $(INSTALLED) $(FLOWER) ## Write the installed versions into constraints.txt, and into examples/flower's; then: make hashes
+lock: $(INSTALLED) $(FLOWER) ## Write the installed versions into constraints.txt, and into flower/constraints.txt; then: make hashes
 	$(BIN)/pip freeze --exclude-editable | sed 's/+cpu$$//' > constraints.txt
-	build/flower/bin/pip freeze --exclude-editable | sed 's/+cpu$$//' > examples/flower/constraints.txt
+	build/flower/bin/pip freeze --exclude-editable | sed 's/+cpu$$//' > flower/constraints.txt
 
 hashes: ## Write what the container installs, with hashes, into deploy/requirements.txt (needs uv)
 	@command -v uv >/dev/null || { echo "uv is missing: pip install uv"; exit 1; }
@@ -83,19 +86,19 @@ hashes: ## Write what the container installs, with hashes, into deploy/requireme
 		--no-emit-index-url --quiet -o deploy/requirements.txt
 
 clean: ## Remove what was installed and built; results stay
-	rm -rf .venv build dist .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf .venv build dist .mypy_cache .ruff_cache .hypothesis src/*.egg-info lab/*.egg-info flower/*.egg-info lab/build flower/build
 
 # Debian keeps venv in a package of its own; root may fetch it.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml lab/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "repshare needs Python 3.11 or newer: make PYTHON=python3.11 …")'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "installing python3-venv"; \
 		apt-get update -qq && apt-get install -y -qq python3-venv; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e './lab[ray]'
 	@touch $@
 
 # Flower needs other versions than constraints.txt has of what it shares with the rest: an environment of its own.
-$(FLOWER): pyproject.toml examples/flower/constraints.txt $(INSTALLED)
+$(FLOWER): pyproject.toml lab/pyproject.toml flower/pyproject.toml flower/constraints.txt $(INSTALLED)
 	test -x build/flower/bin/python || $(PYTHON) -m venv build/flower
-	build/flower/bin/pip install --quiet --disable-pip-version-check -c examples/flower/constraints.txt -e '.[learn,flower]'
+	build/flower/bin/pip install --quiet --disable-pip-version-check -c flower/constraints.txt -e . -e lab -e flower
 	@touch $@

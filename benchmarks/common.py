@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import torch
 
-from repshare.config import ResolvedSetting, Setting
-from repshare.data import Splits, load
-from repshare.simulation import Inline, resolve, simulate
-from repshare.simulation.plan import make_run
 from repshare.space.dual import Dual
+from repshare_lab.config import ResolvedSetting, Setting
+from repshare_lab.data import Splits, load
+from repshare_lab.simulation import Inline, resolve, simulate
+from repshare_lab.simulation.plan import make_run
 
 HEAD = """# What a run of CS costs, compared with FedAvg's
 

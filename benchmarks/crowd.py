@@ -21,13 +21,13 @@ from typing import NamedTuple
 import torch
 
 from repshare import Board, Client, LocalExchange
-from repshare.config import ResolvedSetting, Run, Setting
-from repshare.data import Splits, load
-from repshare.data.arrays import take
 from repshare.methods import CS
 from repshare.samples import Samples
-from repshare.simulation import Inline, resolve, simulate
-from repshare.simulation.plan import as_tensors, build_network, make_agreement, make_plan
+from repshare_lab.config import ResolvedSetting, Run, Setting
+from repshare_lab.data import Splits, load
+from repshare_lab.data.arrays import take
+from repshare_lab.simulation import Inline, resolve, simulate
+from repshare_lab.simulation.plan import as_tensors, build_network, make_agreement, make_plan
 
 EACH = 6  # samples of a client
 ALONE = 200  # clients that go one after the other, at most: the cost of a round is that of a client, times clients

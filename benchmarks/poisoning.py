@@ -10,11 +10,12 @@ from typing import get_args
 
 import numpy as np
 
-from repshare.config import Aggregation, Run, Setting
-from repshare.data import Splits, load
-from repshare.simulation import Processes, Workers, simulate
-from repshare.simulation.attacks import choose_attackers
-from repshare.simulation.plan import resolve
+from repshare.config import Aggregation
+from repshare_lab.config import Run, Setting
+from repshare_lab.data import Splits, load
+from repshare_lab.simulation import Processes, Workers, simulate
+from repshare_lab.simulation.attacks import choose_attackers
+from repshare_lab.simulation.plan import resolve
 
 SEEDS = 5
 SHARE = 0.2

@@ -21,7 +21,7 @@ import numpy as np
 
 from environments import NotInstalled, prepare
 from peers.workload import Workload
-from repshare.data import Splits, load
+from repshare_lab.data import Splits, load
 from simulation_report import describe_machine, report
 from simulation_results import Case, Contender, Results, Timing, Usage, without_paths
 from watching import Failed, run

@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from repshare.data import load
-from repshare.simulation.plan import USUAL
 from repshare.space import Space, choose
 from repshare.space.banks import Bank, rectify
+from repshare_lab.data import load
+from repshare_lab.simulation.plan import USUAL
 
 IMAGES, TURNS, EDGE = 80, 20, 1024
 CHANNELS, PLACES = 128, 8 * 32 * 32  # of the large convolution

@@ -21,7 +21,8 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parent.parent
 EXTRAS = ("relay", "redis")  # of repshare, that the container installs
-APART = {"flower": "examples/flower/constraints.txt"}  # extras that need an environment, and so pins, of their own
+APART = {"flower": "flower/constraints.txt"}  # packages that need an environment, and so pins, of their own
+BESIDE = ("lab", "flower")  # packages of this repository that need repshare
 CONTAINER = {"python_version": "3.12", "python_full_version": "3.12.0", "sys_platform": "linux", "os_name": "posix",
              "platform_system": "Linux", "platform_machine": "x86_64", "implementation_name": "cpython"}  # fmt: skip
 NOT_AVAILABLE = 3
@@ -30,12 +31,15 @@ Pins = dict[str, Version]
 
 
 def read_bounds(root: Path) -> dict[str, list[Requirement]]:
-    """What repshare asks for: by extra, "" for what all need, "build" for what builds it."""
+    """What repshare asks for: by extra or package beside it, "" for what all need, "build" for what builds it."""
     project = tomllib.loads((root / "pyproject.toml").read_text())
     asked = {"": project["project"]["dependencies"], "build": project["build-system"]["requires"]}
     asked |= project["project"]["optional-dependencies"]
+    for name in BESIDE:
+        beside = tomllib.loads((root / name / "pyproject.toml").read_text())["project"]
+        asked |= {name: beside["dependencies"], **beside.get("optional-dependencies", {})}
     return {
-        extra: [each for each in map(Requirement, texts) if canonicalize_name(each.name) != "repshare"]
+        extra: [each for each in map(Requirement, texts) if not canonicalize_name(each.name).startswith("repshare")]
         for extra, texts in asked.items()
     }
 
@@ -53,7 +57,7 @@ def find_faults(root: Path) -> Iterator[str]:
     together = [each for extra, asked in bounds.items() if extra not in ("build", *APART) for each in asked]
     yield from find_faults_of_pins("constraints.txt", pins, together)
     for extra, file in APART.items():
-        beside = [each for one in ("", "learn", extra) for each in bounds[one]]
+        beside = [each for one in ("", "learn", "lab", extra) for each in bounds[one]]
         yield from find_faults_of_pins(file, read_pins((root / file).read_text()), beside)
     for name, pin in pins.items():
         there = find_installed(name)

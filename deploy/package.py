@@ -1,6 +1,6 @@
-"""Build the wheel and the source archive, look into them, and try each extra alone in an environment of its own.
+"""Build the three wheels and the source archive, look into them, and try each extra alone in its own environment.
 
-An environment is new; into it the wheel is installed by pip. What the wheel asks for is linked from where this runs,
+An environment is new; into it wheels are installed by pip. What they ask for is linked from where this runs,
 which takes seconds; `--download` has pip fetch it instead, as a user does, which takes minutes with PyTorch.
 """
 
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 import venv
 import zipfile
@@ -26,12 +27,16 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parent.parent
 PATIENCE_SECONDS = 120.0
 AT_ONCE = 2
-APART = {"flower": (ROOT / "build" / "flower", ROOT / "examples" / "flower" / "constraints.txt")}  # environment, pins
+APART = {"flower": (ROOT / "build" / "flower", ROOT / "flower" / "constraints.txt")}  # environment, pins
 SMALL = "--dataset digits --clients 2 --rounds 1 --samples 40 --methods IL RS --workers 0"
 TASK = "relay tasks create digits --classes 10 --dimension 84"
-IN_THE_WHEEL = ("py.typed", "relay/page/static/page.html", "experiments/report.html", "cli/new/templates")
-IN_THE_ARCHIVE = ("Makefile", "constraints.txt", "mkdocs.yml", "docs/architecture.md", "tests/conftest.py",
-                  "tests/support/warm.py", "examples/party.py", "deploy/package.py")  # fmt: skip
+IN_WHEELS = {  # what is in each, by the folder that it is built in
+    "": ("repshare/py.typed", "repshare/relay/page/static/page.html"),
+    "lab": ("repshare_lab/py.typed", "repshare_lab/experiments/report.html", "repshare_lab/cli/new/templates"),
+    "flower": ("repshare_flower/py.typed",),
+}
+IN_THE_ARCHIVE = ("Makefile", "constraints.txt", "mkdocs.yml", "docs/architecture.md", "conftest.py", "lab/tests",
+                  "flower/tests", "tests/support/warm.py", "examples/party.py", "deploy/package.py")  # fmt: skip
 
 
 class Extra(NamedTuple):
@@ -41,24 +46,31 @@ class Extra(NamedTuple):
     lacks: dict[str, str] = {}
     imports: str = "repshare"
     not_there: str = ""
+    packages: tuple[str, ...] = ()  # beside repshare, the last one with the extra
 
 
 EXTRAS = {
     "": Extra(
-        ("--version", "--help", "relay serve --help", "new project", TASK),
-        {f"compare {SMALL}": "learn", "relay serve": "relay", "keys new a.key": "peer"},
+        ("--version", "--help", "relay serve --help", TASK),
+        {f"compare {SMALL}": "lab", "relay serve": "relay", "keys new a.key": "peer"},
         not_there="torch",
     ),
-    "relay": Extra((TASK, "relay check"), {f"compare {SMALL}": "learn", "relay check --db redis://x": "redis"},
+    "lab": Extra(
+        ("new project", "data list", f"compare {SMALL} --name x", "report runs/x"),
+        {"privacy audit": "privacy", "relay serve": "relay"},
+        "repshare_lab",
+        packages=("lab",),
+    ),
+    "relay": Extra((TASK, "relay check"), {f"compare {SMALL}": "lab", "relay check --db redis://x": "redis"},
                    "repshare.relay.server", "torch"),
-    "learn": Extra((f"compare {SMALL} --name x", "report runs/x"), {"relay serve": "relay", "keys new a.key": "peer"}),
-    "sklearn": Extra(("--version",), {f"compare {SMALL}": "learn"}, "repshare.party.estimator", "torch"),
-    "peer": Extra(("keys new a.key", "keys show a.key"), {f"compare {SMALL}": "learn"}, "zenoh", "torch"),
-    "privacy": Extra((), {"relay serve": "relay"}, "repshare.privacy.accounting, repshare.network.dp_training"),
+    "learn": Extra(("--version",), {f"compare {SMALL}": "lab", "relay serve": "relay"}, "repshare.client"),
+    "sklearn": Extra(("--version",), {f"compare {SMALL}": "lab"}, "repshare.party.estimator", "torch"),
+    "peer": Extra(("keys new a.key", "keys show a.key"), {f"compare {SMALL}": "lab"}, "zenoh", "torch"),
+    "privacy": Extra((), {"relay serve": "relay"}, "repshare.privacy.accounting"),
     "redis": Extra(("--version",), {"relay serve": "relay"}, "repshare.stores.redis", "torch"),
-    "ray": Extra(("--version",), {f"compare {SMALL}": "learn"}, "ray", "torch"),
-    "onnx": Extra(("--version",), {f"compare {SMALL}": "learn"}, "onnx, onnxscript, onnxruntime", "torch"),
-    "flower": Extra(("--version",), {f"compare {SMALL}": "learn"}, "flwr.app, flwr.clientapp, flwr.serverapp", "torch"),
+    "ray": Extra(("--version",), {"relay serve": "relay"}, "ray, repshare_lab.simulation.cluster", packages=("lab",)),
+    "onnx": Extra(("--version",), {f"compare {SMALL}": "lab"}, "onnx, onnxscript, onnxruntime", "torch"),
+    "flower": Extra(("--version",), {"relay serve": "relay"}, "repshare_flower, flwr.app", packages=("lab", "flower")),
 }  # fmt: skip
 
 
@@ -72,12 +84,13 @@ def main() -> None:
     wanted = ["" if name == "base" else name for name in given.extras] or list(EXTRAS)
     shutil.rmtree(given.folder, ignore_errors=True)
     begun = time.monotonic()
-    wheel = build(given.folder)
-    print(f"{wheel.name} and its source archive: {time.monotonic() - begun:.0f} s", flush=True)
+    wheels = build(given.folder)
+    names = ", ".join(wheel.name for wheel in wheels.values())
+    print(f"{names} and the source archive: {time.monotonic() - begun:.0f} s", flush=True)
 
     def try_one(name: str) -> None:
         begun, home = time.monotonic(), given.folder / (name or "base")
-        python = make_environment(home, wheel, name, download=given.download)
+        python = make_environment(home, wheels, name, download=given.download)
         try_alone(python, EXTRAS[name], home)
         print(f"{name or 'base'} alone: {time.monotonic() - begun:.0f} s", flush=True)
         shutil.rmtree(home)
@@ -86,8 +99,8 @@ def main() -> None:
         list(threads.map(try_one, wanted))
 
 
-def build(folder: Path) -> Path:
-    """Return the wheel, made from the source archive, both of which have what they should."""
+def build(folder: Path) -> dict[str, Path]:
+    """Return the wheels by folder; repshare's is made from the source archive. All have what they should."""
     source = folder / "source"
     tracked = run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], ROOT).splitlines()
     for name in tracked:  # a copy: building leaves files behind
@@ -95,44 +108,62 @@ def build(folder: Path) -> Path:
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name)
     run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)], folder)
-    (archive,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    (archive,) = folder.glob("*.tar.gz")
+    with tempfile.TemporaryDirectory() as unpacked:  # what is in the archive is enough for the other two
+        with tarfile.open(archive) as tar:
+            tar.extractall(unpacked, filter="data")
+        (top,) = Path(unpacked).iterdir()
+        for name in filter(None, IN_WHEELS):
+            run(
+                [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(folder), str(top / name)],
+                folder,
+            )
     with tarfile.open(archive) as tar:
         held = {name.partition("/")[2] for name in tar.getnames()}
     check(not (left := set(IN_THE_ARCHIVE) - held), f"{archive.name} lacks {left}")
-    names = zipfile.ZipFile(wheel).namelist()
-    for wanted in IN_THE_WHEEL:
-        check(any(name.startswith(f"repshare/{wanted}") for name in names), f"{wheel.name} lacks {wanted}")
-    foreign = [name for name in names if not name.startswith(("repshare/", "repshare-"))]
-    check(not foreign, f"{wheel.name} has {foreign[:3]}")
-    return wheel
+    wheels = {}
+    for place, contents in IN_WHEELS.items():
+        package = f"repshare_{place}" if place else "repshare"
+        (wheels[place],) = folder.glob(f"{package}-*.whl")
+        names = zipfile.ZipFile(wheels[place]).namelist()
+        for wanted in contents:
+            check(any(name.startswith(wanted) for name in names), f"{wheels[place].name} lacks {wanted}")
+        foreign = [name for name in names if not name.startswith((f"{package}/", f"{package}-"))]
+        check(not foreign, f"{wheels[place].name} has {foreign[:3]}")
+    return wheels
 
 
-def make_environment(home: Path, wheel: Path, extra: str, *, download: bool) -> str:
-    """Return the Python of a new environment with the wheel and what one extra of it brings."""
+def make_environment(home: Path, wheels: dict[str, Path], extra: str, *, download: bool) -> str:
+    """Return the Python of a new environment with the wheels of an extra and what it brings."""
+    chosen = [wheels[name] for name in ("", *EXTRAS[extra].packages)]
+    whole = extra in wheels  # a package, and no extra of one
     venv.create(home, with_pip=False, symlinks=True)
     python = str(home / "bin" / "python")
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check"]
     if download:
-        asked = f"{wheel}[{extra}]" if extra else str(wheel)
+        *before, asking = map(str, chosen)
         _, pins = APART.get(extra, (None, ROOT / "constraints.txt"))
-        run([*install, "-c", str(pins), asked], home)
+        run([*install, "-c", str(pins), *before, f"{asking}[{extra}]" if extra and not whole else asking], home)
     else:
-        run([*install, "--no-deps", "--no-index", str(wheel)], home)
+        run([*install, "--no-deps", "--no-index", *map(str, chosen)], home)
         (packages,) = (home / "lib").glob("python*/site-packages")
         link_needed(packages, extra)
     return python
 
 
 def link_needed(packages: Path, extra: str) -> None:
-    """Link all that the wheel in this folder asks for, with one extra, from where this runs, or the extra's own."""
-    (wheel,) = distributions(name="repshare", path=[str(packages)])
+    """Link all that the wheels in this folder ask for, with one extra, from where this runs, or the extra's own."""
+    ours: dict[str, Distribution] = {canonicalize_name(one.name): one for one in distributions(path=[str(packages)])}
     apart = [str(place) for place in (APART[extra][0] / "lib").glob("python*/site-packages")] if extra in APART else []
     there = [*distributions(path=apart or sys.path)]
     installed: dict[str, Distribution] = {
         canonicalize_name(one.name): one for one in reversed(there)
     }  # the first counts
+    installed |= ours
     needed: dict[str, Distribution] = {}
-    collect(wheel, {extra}, installed, needed, set())
+    for wheel in ours.values():
+        collect(wheel, {extra}, installed, needed, set())
+    needed = {name: one for name, one in needed.items() if name not in ours}
     roots = Counter(root for one in installed.values() for root in {path.parts[0] for path in one.files or ()})
     for one in needed.values():
         for path in {Path(file) if roots[file.parts[0]] > 1 else Path(file.parts[0]) for file in one.files or ()}:
@@ -173,7 +204,7 @@ def try_alone(python: str, extra: Extra, home: Path) -> None:
         run([repshare, *command.split()], place)
     for command, named in extra.lacks.items():
         said = run([repshare, *command.split()], place, expected=2)
-        check(len(said.splitlines()) == 1 and f"'.[{named}]'" in said, f"repshare {command}: {said}")
+        check(len(said.splitlines()) == 1 and named in said, f"repshare {command}: {said}")
     if "relay.server" in extra.imports:
         serve(repshare, place)
 

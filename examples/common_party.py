@@ -5,7 +5,8 @@ repshare join http://127.0.0.1:8000 --party examples/common_party.py:bob --token
 repshare join http://127.0.0.1:8000 --party examples/common_party.py:carol --token-file carol.token
 """
 
-from repshare import Party, load
+from repshare import Party
+from repshare_lab import load
 
 train, test, _ = load("digits")  # 8 × 8 pixels from 0 to 16
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

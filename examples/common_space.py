@@ -1,7 +1,8 @@
 """Two parties of which each has five of ten classes recognise all ten, after a few rounds in a common space."""
 
-from repshare import Agreement, Board, Client, LocalExchange, load
+from repshare import Agreement, Board, Client, LocalExchange
 from repshare.space import Patches
+from repshare_lab import load
 
 train, test, classes = load("digits").normalised()
 space = Agreement(Patches(shape=(1, 8, 8), sizes=(3, 4)))  # what both agree on

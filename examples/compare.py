@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas  # type: ignore[import-untyped]
 
-from repshare import compare, load
-from repshare.config import Run, Setting
-from repshare.simulation import Processes, simulate
+from repshare_lab import compare, load
+from repshare_lab.config import Run, Setting
+from repshare_lab.simulation import Processes, simulate
 
 SKEWED: dict[str, Any] = {"clients": 4, "rounds": 5, "samples": 200, "partition": "dirichlet", "alpha": 0.3}
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from repshare.methods import FL
-from repshare.methods.fedavg import WeightsLearner
 from repshare.network.learner import Batch
+from repshare_lab.methods import FL
+from repshare_lab.methods.fedavg import WeightsLearner
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ repshare join http://127.0.0.1:8000 --party examples/party.py:bob --token-file b
 
 from torch import nn
 
-from repshare import LeNet5, Party, load
+from repshare import LeNet5, Party
+from repshare_lab import load
 
 train, test, classes = load("digits").normalised()  # 8 × 8 pixels
 

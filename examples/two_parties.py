@@ -2,7 +2,8 @@
 
 from torch import nn
 
-from repshare import Board, Client, LocalExchange, Task, load
+from repshare import Board, Client, LocalExchange, Task
+from repshare_lab import load
 
 train, test, classes = load("digits").normalised()
 board = Board(Task(classes, dimension=64))

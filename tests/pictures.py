@@ -14,7 +14,8 @@ NAMES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "
 CITIES = ("aachen", "bergen", "cadiz", "delft")
 PARTY_FILE = """
 from torch import nn
-from repshare import LeNet5, Party, Policy, load
+from repshare import LeNet5, Party, Policy
+from repshare_lab import load
 
 class Perceptron(nn.Sequential):
     def __init__(self):

@@ -13,16 +13,20 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "repshare"
+LABORATORY, FLOWER = ROOT / "lab" / "repshare_lab", ROOT / "flower" / "repshare_flower"
+PACKAGES = [SOURCE, LABORATORY, FLOWER]
+each_package = pytest.mark.parametrize("source", PACKAGES, ids=lambda source: source.name)
 
 
-def listed():
-    """The folders and files at the top of src/repshare, in the order of the listing."""
-    block = re.search(r"```\nsrc/repshare/\n(.*?)```", (ROOT / "docs/architecture.md").read_text(), re.DOTALL).group(1)
-    return [line.split()[0].rstrip("/").removesuffix(".py") for line in block.splitlines()]
+def listed(source):
+    """The folders and files at the top of a package, in the order of the listing."""
+    block = rf"```\n{source.relative_to(ROOT)}/\n(.*?)```"
+    found = re.search(block, (ROOT / "docs/architecture.md").read_text(), re.DOTALL).group(1)
+    return [line.split()[0].rstrip("/").removesuffix(".py") for line in found.splitlines()]
 
 
-def on_disk():
-    return [path.relative_to(SOURCE) for path in SOURCE.rglob("*.py")]
+def on_disk(source=SOURCE):
+    return [path.relative_to(source) for path in source.rglob("*.py")]
 
 
 def layer(path):
@@ -30,31 +34,47 @@ def layer(path):
     return path.parts[0].removesuffix(".py")
 
 
-def imports(path):
-    """The layers that a file imports from."""
-    for node in ast.walk(ast.parse((SOURCE / path).read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "repshare":
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("repshare."):
-            yield node.module.split(".")[1]
+def imported(file):
+    """The modules that a file imports from, with the names."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("repshare."))
+            yield from (alias.name for alias in node.names)
 
 
-def test_the_listing_is_complete_and_names_nothing_that_is_not_there():
-    assert sorted(listed()) == sorted({layer(path) for path in on_disk()} - {"__init__"})
+def layers_of(source, path):
+    """The layers of its own package that a file imports from."""
+    for name in imported(source / path):
+        package, _, rest = name.partition(".")
+        if package == source.name and rest:
+            yield rest.partition(".")[0]
 
 
-def test_a_folder_uses_only_what_is_listed_above_it():
-    order = {name: place for place, name in enumerate(listed())}
+@each_package
+def test_the_listing_is_complete_and_names_nothing_that_is_not_there(source):
+    assert sorted(listed(source)) == sorted({layer(path) for path in on_disk(source)} - {"__init__"})
+
+
+@each_package
+def test_a_folder_uses_only_what_is_listed_above_it(source):
+    order = {name: place for place, name in enumerate(listed(source))}
     upward = [
         f"{path} uses {used}"
-        for path in on_disk()
+        for path in on_disk(source)
         if path != Path("__init__.py")
-        for used in imports(path)
+        for used in layers_of(source, path)
         if order.get(used, 0) > order[layer(path)]  # a public name of the package itself is no layer
     ]
     assert upward == []
+
+
+@pytest.mark.parametrize("place", range(len(PACKAGES)), ids=[source.name for source in PACKAGES])
+def test_a_package_imports_none_that_comes_after_it(place):
+    source, after = PACKAGES[place], {later.name for later in PACKAGES[place + 1 :]}
+    wrong = [(path, name) for path in on_disk(source) for name in imported(source / path)
+             if name.partition(".")[0] in after]  # fmt: skip
+    assert wrong == []
 
 
 def test_secure_sums_are_used_through_their_one_interface():
@@ -74,9 +94,10 @@ def test_secure_sums_are_used_through_their_one_interface():
 
 
 def test_tests_are_in_the_folders_of_what_they_test():
-    folders = {path.parent for path in on_disk()}
-    tests = [path.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")]
-    assert [path for path in tests if path.parent not in folders] == []
+    for source, tests in ((SOURCE, ROOT / "tests"), *((each, each.parent / "tests") for each in PACKAGES[1:])):
+        folders = {path.parent for path in on_disk(source)}
+        found = [path.relative_to(tests) for path in tests.rglob("test_*.py")]
+        assert [path for path in found if path.parent not in folders] == []
 
 
 def test_what_is_read_first_knows_no_method():
@@ -95,23 +116,25 @@ def test_what_is_between_clients_needs_no_pytorch(name):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def definitions(path, *kinds):
+def definitions(file, *kinds):
     """The classes and functions of a file, and the file itself."""
-    return (node for node in ast.walk(ast.parse((SOURCE / path).read_text())) if isinstance(node, kinds))
+    return (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, kinds))
 
 
 def test_no_class_name_is_used_twice():
     homes = defaultdict(list)
-    for path in on_disk():
-        for made in definitions(path, ast.ClassDef):
-            homes[made.name].append(path)
+    for source in PACKAGES:
+        for path in on_disk(source):
+            for made in definitions(source / path, ast.ClassDef):
+                homes[made.name].append(path)
     twice = {name: paths for name, paths in homes.items() if len(paths) > 1}
     assert {name: sorted(map(str, paths)) for name, paths in twice.items()} == {}
 
 
 def test_lines_of_an_options_description_are_sentences():
     """The help keeps line ends: one in mid-sentence would show."""
-    for path in (SOURCE / "config.py", *(SOURCE / "cli").glob("*.py")):
+    several = [file for source in PACKAGES for pattern in ("config.py", "cli/*.py") for file in source.glob(pattern)]
+    for path in several:
         for made in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)):
             for field, after in pairwise(made.body):
                 if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr):

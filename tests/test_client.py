@@ -5,11 +5,13 @@ import pytest
 import torch
 from torch import nn
 
-from repshare import Board, Client, LeNet5, LocalExchange, MemoryStore, Policy, Task, load
+from repshare import Board, Client, LeNet5, LocalExchange, MemoryStore, Policy, Task
 from repshare.board import Wants
 from repshare.errors import ConfigError, DataError, Malformed, Refused, Unreachable
-from repshare.methods import CS, FD, FL, IL, RS
+from repshare.methods import CS, IL, RS
 from repshare.sharing import wire
+from repshare_lab import load
+from repshare_lab.methods import FD, FL
 
 
 @pytest.fixture
@@ -81,6 +83,16 @@ def test_a_client_that_stays_alone_is_held_short_in_round_1_only(halves):
     records = list(alone.rounds(2))
     assert records[0].kd is not None
     assert records[1].kd is None
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])  # plain SGD has no state that would tell of training
+def test_a_client_that_has_trained_alone_loses_nothing_to_a_board_without_releases(halves, optimizer):
+    data, _ = halves
+    alone, _ = pair(data, policies=[Policy(optimizer=optimizer)] * 2)
+    alone.exchange, later = None, alone.exchange
+    alone.round()
+    alone.exchange = later
+    assert alone.round().kd is None
 
 
 def test_clients_of_different_architectures_and_policies_learn_together(halves):

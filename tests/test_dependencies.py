@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import repshare
 from repshare.imports import EXTRAS
 
 ROOT = Path(__file__).parent.parent
-FILES = ("pyproject.toml", "constraints.txt", "deploy/requirements.txt", "examples/flower/constraints.txt")
+PROJECTS = ("pyproject.toml", "lab/pyproject.toml", "flower/pyproject.toml")
+FILES = (*PROJECTS, "constraints.txt", "deploy/requirements.txt", "flower/constraints.txt")
+HASHED, FLOWERS = FILES[-2:]
 HOLES = {  # the last version with the hole, by package
     "torch": "2.9.1",  # CVE-2026-24747, and CVE-2025-32434 in 2.5
     "pillow": "12.2.0",  # CVE-2026-55379, and CVE-2024-28219 in 10.2
@@ -58,9 +61,11 @@ def test_bounds_pins_hashes_and_what_is_installed_fit_together():
 
 @pytest.mark.parametrize("name", HOLES)
 def test_no_version_with_a_known_hole_is_within_the_bounds(name):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    several = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
-    asked = [Requirement(text) for texts in (*several, project["build-system"]["requires"]) for text in texts]
+    asked = []
+    for project in (tomllib.loads((ROOT / name).read_text()) for name in PROJECTS):
+        extras = project["project"].get("optional-dependencies", {}).values()
+        several = [project["build-system"]["requires"], project["project"]["dependencies"], *extras]
+        asked += [Requirement(text) for texts in several for text in texts]
     bounds = [each.specifier for each in asked if each.name == name]
     assert bounds
     assert not any(HOLES[name] in bound for bound in bounds)
@@ -71,15 +76,15 @@ WRONG = {
     "a pin that is not installed": ("constraints.txt", r"^mdurl==.*", "mdurl==0.0.1", "mdurl: 0.1.2 is installed"),
     "no pin": ("constraints.txt", r"^redis==.*\n", "", "redis: asked for in pyproject.toml"),
     "a bound above the pin": ("pyproject.toml", r'"h11>=0.16"', '"h11>=99"', "pyproject.toml asks for >=99"),
-    "another version with hashes": (FILES[2], r"^numpy==\S+", "numpy==2.0.0", "numpy: deploy/requirements.txt has 2"),
-    "an old builder": (FILES[2], r"^setuptools==\S+", "setuptools==70.0.0", "asks for >=78.1.1 to build"),
-    "a package too many": (FILES[2], r"^idna", f"evil==1.0 --hash=sha256:{'0' * 64}\nidna", "evil: without need"),
-    "a package too few": (FILES[2], r"^idna==\S+ \\\n(    .*\n)+", "", "idna: not in"),
-    "no hash": (FILES[2], r"^idna==(\S+) \\\n(    .*\n)+", r"idna==\1\n", ": no hash in deploy"),
-    "a short hash": (FILES[2], r"^idna==(\S+) \\\n(    .*\n)+", r"idna==\1 --hash=sha256:0\n", ": no hash in deploy"),
-    "an old Flower": (FILES[3], r"^flwr==.*", "flwr==1.0.0", "flwr: examples/flower/constraints.txt has 1.0.0"),
-    "no pin of Flower's": (FILES[3], r"^torch==.*\n", "", "but not in examples/flower/constraints.txt"),
-    "another place": (FILES[2], r"\A", "--index-url https://example.org/simple\n", "names a place"),
+    "another version with hashes": (HASHED, r"^numpy==\S+", "numpy==2.0.0", "numpy: deploy/requirements.txt has 2"),
+    "an old builder": (HASHED, r"^setuptools==\S+", "setuptools==70.0.0", "asks for >=78.1.1 to build"),
+    "a package too many": (HASHED, r"^idna", f"evil==1.0 --hash=sha256:{'0' * 64}\nidna", "evil: without need"),
+    "a package too few": (HASHED, r"^idna==\S+ \\\n(    .*\n)+", "", "idna: not in"),
+    "no hash": (HASHED, r"^idna==(\S+) \\\n(    .*\n)+", r"idna==\1\n", ": no hash in deploy"),
+    "a short hash": (HASHED, r"^idna==(\S+) \\\n(    .*\n)+", r"idna==\1 --hash=sha256:0\n", ": no hash in deploy"),
+    "an old Flower": (FLOWERS, r"^flwr==.*", "flwr==1.0.0", "flwr: flower/constraints.txt has 1.0.0"),
+    "no pin of Flower's": (FLOWERS, r"^torch==.*\n", "", "but not in flower/constraints.txt"),
+    "another place": (HASHED, r"\A", "--index-url https://example.org/simple\n", "names a place"),
 }  # fmt: skip
 
 
@@ -146,7 +151,17 @@ def test_an_audit_without_its_program_or_its_data_is_no_good_news(tmp_path):
 
 
 def test_every_extra_is_named_to_those_who_lack_it_and_tried_alone():
-    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    projects = [tomllib.loads((ROOT / name).read_text())["project"] for name in PROJECTS]
+    extras = {extra for project in projects for extra in project.get("optional-dependencies", {})} | {"lab", "flower"}
     assert set(EXTRAS) == extras - {"docs", "dev"}
     tried = runpy.run_path(str(ROOT / "deploy/package.py"))["EXTRAS"]
     assert set(tried) == {"", *EXTRAS}
+
+
+def test_the_three_packages_have_one_version_and_need_each_other_in_it():
+    for name in PROJECTS:
+        project = tomllib.loads((ROOT / name).read_text())
+        assert project["project"]["dynamic"] == ["version"]
+        assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "repshare.__version__"}
+        ours = [Requirement(text) for text in project["project"]["dependencies"] if text.startswith("repshare")]
+        assert [str(each.specifier) for each in ours] == [f"=={repshare.__version__}"] * (name != "pyproject.toml")

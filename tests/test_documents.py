@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-import repshare
 from support.browsers import Visit, start_browser
 from support.warm import run_warm
 
@@ -89,25 +88,27 @@ def test_links_within_the_project_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_shown_exist_with_their_options(page):
-    from repshare.cli.main import COMMANDS, CommandGroup
+    from repshare.cli.groups import LAYOUTS
+    from repshare.cli.main import CommandGroup, all_commands
     from repshare.cli.parsing import options_of
 
     text = page.read_text().replace("\\\n", " ")
     for command in re.findall(r"(?:^[$>]? *|`)(repshare [a-z][^`\n#|&]*)", text, re.MULTILINE):
-        (_, *words), chosen, path = command.split(), CommandGroup("", COMMANDS), []
+        (_, *words), chosen, path = command.split(), CommandGroup("", all_commands()), []
         while isinstance(chosen, CommandGroup) and words and words[0] in chosen.commands:
             path.append(words.pop(0))
             chosen = chosen.commands[path[-1]]
         if isinstance(chosen, CommandGroup):
             assert path or re.match(r"[^a-z]|COMMAND", words[0]), command
             continue
-        flags = {option.flag for option in options_of(chosen.load(), " ".join(path))} | {"--help"}
+        layout = chosen.layout or LAYOUTS.get(" ".join(path))
+        flags = {option.flag for option in options_of(chosen.load(), layout)} | {"--help"}
         assert {word for word in words if re.fullmatch("--[a-z-]+", word)} <= flags, command
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_tests_that_are_named_exist(page):
-    for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text()):
+    for file, name in re.findall(r"`((?:lab/|flower/)?tests/[\w/]+\.py)::(\w+)`", page.read_text()):
         assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE), f"{file}::{name}"
 
 
@@ -153,13 +154,12 @@ def undescribed_fields(made):
 
 
 def test_the_reference_has_every_public_name():
-    names = {name.removeprefix("repshare.") for name, _, _ in referred()}
-    modules = {"data", "spaces"}  # of these, every public function and class
-    assert set(repshare.__all__) - modules - names == set()
+    names = {name for name, _, _ in referred()}
+    modules = {"repshare", "repshare.spaces", "repshare_lab", "repshare_lab.data", "repshare_flower"}
     for module in modules:
-        public = importlib.import_module(f"repshare.{module}")
+        public = importlib.import_module(module)
         called = {name for name in public.__all__ if callable(getattr(public, name))}
-        assert {f"{module}.{name}" for name in called} - names - {"data.load"} == set()
+        assert {f"{module}.{name}" for name in called} - names - {"repshare_lab.data.load"} == set()
 
 
 def test_every_public_name_is_there_after_importing_the_package_alone(tmp_path):
@@ -193,7 +193,10 @@ def site(tmp_path_factory):
     pages, site = folder / "pages", folder / "site"
     shutil.copytree(ROOT, pages, ignore=shutil.ignore_patterns(".*", "build", "runs", "src", "tests"))
     config = (ROOT / "mkdocs.yml").read_text()
-    ours = {"[src]": f"[{ROOT / 'src'}]", "[deploy/": f"[{ROOT}/deploy/"}
+    ours = {
+        "[src, lab, flower]": f"[{ROOT / 'src'}, {ROOT / 'lab'}, {ROOT / 'flower'}]",
+        "[deploy/": f"[{ROOT}/deploy/",
+    }
     for name, place in {"build/pages": pages, "build/site": site, **ours}.items():
         config = config.replace(name, str(place))
     (folder / "mkdocs.yml").write_text(config)

@@ -18,7 +18,7 @@ import pytest
 
 from repshare.errors import ConfigError
 from repshare.files import lock
-from repshare.results.records import Folder
+from repshare.records import Folder
 from support.processes import PATIENCE_SECONDS, eventually
 from support.warm import run_warm, start_warm
 

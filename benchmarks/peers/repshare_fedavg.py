@@ -2,9 +2,10 @@
 
 from workload import BATCH, LEARNING_RATE, Clock, read_arguments
 
-from repshare.config import Policy, Run, Setting
-from repshare.data import load
-from repshare.simulation import Inline, Processes, resolve, simulate
+from repshare.config import Policy
+from repshare_lab.config import Run, Setting
+from repshare_lab.data import load
+from repshare_lab.simulation import Inline, Processes, resolve, simulate
 
 
 def main() -> None:

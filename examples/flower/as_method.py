@@ -20,11 +20,11 @@ from flwr.proto.recorddict_pb2 import RecordDict as Encoded
 
 from repshare.imports import run_file
 from repshare.measures import Losses
-from repshare.methods import FL
-from repshare.methods.averaging import copy_into
-from repshare.methods.fedavg import WeightsLearner
-from repshare.methods.policies import refuse_privacy
 from repshare.sharing import wire
+from repshare_lab.methods import FL
+from repshare_lab.methods.averaging import copy_into
+from repshare_lab.methods.fedavg import WeightsLearner
+from repshare_lab.methods.policies import refuse_privacy
 
 load = lru_cache(run_file)  # once in a process
 

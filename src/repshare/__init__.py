@@ -8,35 +8,30 @@ Party       what `repshare join` trains
 CommonSpaceClassifier  a client of CS in scikit-learn's manner, for tables, without PyTorch
 Agreement      what the clients of a common classifier (method CS) agree on: a space, a loss
 space       feature maps that all clients compute alike: Patches, Fourier, Backbone, choose
-load        real data sets by name
-compare     methods on the same splits and seeds, simulated: a table
 load_classifier       the common classifier that `repshare join` kept, for use on its own
 LeNet5, ResNet9, ResNet18, split      the paper's models; any other classifier as features and head
-make_client_app, make_server_app, FlowerRun       the same inside Flower
 errors      everything raised on purpose
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from repshare import imports
+from repshare import imports, moved
 
 if TYPE_CHECKING:
-    from repshare import data, errors, space
+    from repshare import errors, space
     from repshare.board import Board
     from repshare.client import Client, Record
     from repshare.config import Policy
-    from repshare.data import load
     from repshare.exchange import Exchange, LocalExchange
     from repshare.exchange.peer import PeerExchange
     from repshare.exchange.relay import RelayExchange
-    from repshare.experiments.comparison import compare
     from repshare.network.models import LeNet5, ResNet9, ResNet18, split
     from repshare.party.classifier import load_classifier
     from repshare.party.estimator import CommonSpaceClassifier
     from repshare.party.party import Party
     from repshare.sharing.task import Task
-    from repshare.simulation.flower import FlowerRun, make_client_app, make_server_app
     from repshare.space.agreement import Agreement
     from repshare.stores import MemoryStore
 
@@ -47,7 +42,6 @@ __all__ = [
     "Client",
     "CommonSpaceClassifier",
     "Exchange",
-    "FlowerRun",
     "LeNet5",
     "LocalExchange",
     "MemoryStore",
@@ -59,13 +53,8 @@ __all__ = [
     "ResNet9",
     "ResNet18",
     "Task",
-    "compare",
-    "data",
     "errors",
-    "load",
     "load_classifier",
-    "make_client_app",
-    "make_server_app",
     "space",
     "split",
 ]
@@ -75,18 +64,15 @@ _HOMES = {
     "repshare.client": ("Client", "Record"),
     "repshare.space.agreement": ("Agreement",),
     "repshare.config": ("Policy",),
-    "repshare.data": ("load",),
     "repshare.exchange": ("Exchange", "LocalExchange"),
     "repshare.exchange.peer": ("PeerExchange",),
     "repshare.exchange.relay": ("RelayExchange",),
-    "repshare.experiments.comparison": ("compare",),
     "repshare.party.classifier": ("load_classifier",),
     "repshare.party.estimator": ("CommonSpaceClassifier",),
     "repshare.party.party": ("Party",),
     "repshare.network.models": ("LeNet5", "ResNet9", "ResNet18", "split"),
     "repshare.stores": ("MemoryStore",),
     "repshare.sharing.task": ("Task",),
-    "repshare.simulation.flower": ("FlowerRun", "make_client_app", "make_server_app"),
 }
 
 
@@ -100,4 +86,8 @@ def __getattr__(name: str) -> Any:
                 raise imports.missing(error) from error
     if name in __all__:  # a module
         return import_module(f"repshare.{name}")
+    moved.check(f"repshare.{name}")
     raise AttributeError(f"module 'repshare' has no attribute {name!r}")
+
+
+sys.meta_path.append(moved.Finder())

@@ -1,19 +1,17 @@
-"""Frozen dataclasses that describe a run: they are the command line, its help, and run.json.
+"""What a client chooses, as a frozen dataclass: it is the command line, its help, and a part of run.json.
 
 A line of a description is a sentence, or several. The help adds the default, unless the description says it.
 """
 
-import re
-from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from repshare import moved
 from repshare.errors import ConfigError
-from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole, check_within
+from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole
 
 CommonLoss = Literal["squared", "discriminant"]
 Aggregation = Literal["mean", "median", "trimmed", "geometric"]
-Topology = Literal["complete", "ring", "regular", "random", "star", "small_world"]
-Attack = Literal["flip", "scale", "noise", "permuted"]
 Compute = Literal["fp32", "bf16", "auto"]
 Precision = Literal["fp32", "fp16", "int8"]
 Level = float | Literal["public", "never"]  # a sample's own privacy budget: ε, none needed, or nothing of it leaves
@@ -130,148 +128,6 @@ class Policy:
                 raise ConfigError(f"{name} has {wrong[0]}, but there are only 0 to {count - 1}")
 
 
-@dataclass(frozen=True)
-class Setting:
-    """The values that all methods of a comparison have in common."""
-
-    dataset: str = "mnist"
-    """A name (`repshare data list`), or your own as file.py:function, file.csv or folder/."""
-    label: str | None = None
-    """Column of a table (file.csv) that has the classes. Default: the last one."""
-    test_file: str | None = None
-    """Table of test samples, with the columns of the dataset. Default: a fifth of each class, always the same."""
-    standardise: bool = False
-    """Standardise your own data by the training samples: each column of a table, all pixels of images together.
-    Built-in images and tables always are."""
-    data_folder: str | None = None
-    """Folder that already holds the dataset, as torchvision lays it out."""
-    public_data: str | None = None
-    """Unlabelled samples that no client owns, as NAME:NUMBER, for methods that learn from them (`repshare methods`).
-    rest:2000 are training samples of the dataset beyond --samples; fashion_mnist:2000 are of another data set."""
-    samples: int | None = None
-    """Number of training samples to use. Default: the paper's number for the dataset, else all."""
-    clients: int = 5
-    """Number of clients that the data is divided among."""
-    rounds: int | None = None
-    """Number of communication rounds. Default: the paper's, or what suits the dataset."""
-    model: tuple[str, ...] = ()
-    """lenet5, convnet, resnet9, resnet18, mlp, bag (text), or your own as file.py:function.
-    Several are assigned to clients in turn. Default: what suits the dataset."""
-    dimension: int | None = None
-    """d', the length of a representation. It must be the same for all models. Default: the model's own."""
-    partition: Literal["uniform", "dirichlet", "shards", "unequal", "drawn"] = "uniform"
-    """How samples are divided among clients. uniform: at random, in equal parts (the paper).
-    unequal: at random, in parts of unequal size. dirichlet: each class in Dirichlet(alpha) proportions.
-    shards: a few classes for each client. drawn: samples may repeat among clients."""
-    alpha: float = 0.5
-    """dirichlet: smaller values make clients' classes more unequal."""
-    classes_per_client: int = 2
-    """shards: number of classes that each client has."""
-    ratio: float = 10.0
-    """unequal: size of the largest part divided by the smallest."""
-    samples_per_client: int = 6
-    """drawn: number of samples that each client has. So there can be more clients than samples."""
-    head: str | None = None
-    """Name of the last linear layer of your own model, if it cannot be found automatically."""
-    norm_bound: float = 1000.0
-    """Representations longer than this are refused. Those of the built-in models are never longer than √d'."""
-    weighted: bool = True
-    """A client's class mean counts by its number of samples. If false, all clients count the same."""
-    aggregation: Aggregation = "mean"
-    """How the class means of clients are combined. median, trimmed and geometric tolerate a few dishonest clients."""
-    attackers: float = 0.0
-    """Fraction of clients that attack the others."""
-    attack: Attack = "flip"
-    """What attackers do. flip: negate every vector they share. scale: make it a hundred times as long (not FL, SL).
-    noise: replace their images by white noise. permuted: permute their labels."""
-    independent_starts: bool = False
-    """FL: start each client's network from its own random weights, as in the paper's table."""
-    space: tuple[str, ...] = ()
-    """The common space and its options, as in `patches filters=64 grid=4`, or your own as file.py:function.
-    Default: patches for images, fourier for vectors."""
-    loss: CommonLoss = "squared"
-    """Loss of the common classifier.
-    discriminant: class sums are shared once, with noise if --epsilon is given, and read with each client's samples."""
-    shrinkage: float | None = None
-    """How strongly the common classifier is regularised. Default: chosen by leave-one-out error over all clients."""
-    common_rounds: int | None = None
-    """CS: number of rounds, if fewer than --rounds. CA needs one.
-    Default: 20 for fashion_mnist and cifar10, else 10."""
-    code_size: float = 0.9
-    """FC: distance of the class codes from zero in each dimension."""
-    participation: float = 1.0
-    """Fraction of the available clients that take part in a round, chosen at random each time."""
-    dropout: float = 0.0
-    """Probability that a client misses a round."""
-    late_joiners: float = 0.0
-    """Fraction of clients that join in a later round."""
-    leavers: float = 0.0
-    """Fraction of clients that leave for good after some round."""
-    stragglers: float = 0.0
-    """Probability that a client needs one to three rounds longer for a round.
-    Its release arrives late (FL continues without it), and it is busy until then."""
-    topology: Topology | None = None
-    """Share without a server (RS and FD only).
-    In each round a client learns from M↓ neighbours, chosen at random; the global means are the average of theirs.
-    complete: all clients are connected. ring: every client has two neighbours.
-    regular: every client has --degree neighbours, chosen at random.
-    random: two clients are connected with probability link_chance.
-    star: every client is connected to the first one only.
-    small_world: a ring with --degree neighbours, and each link rewired with probability link_chance.
-    Default: a relay."""
-    degree: int = 4
-    """regular, small_world: number of neighbours of a client."""
-    link_chance: float = 0.3
-    """random: probability that two clients are connected. small_world: probability that a link is rewired."""
-    eval_every: int | None = None
-    """Number of rounds between tests. There is always one after the last round.
-    Default: 20 to 40 tests in all, the first after round 1."""
-    device: str = "cpu"
-    """PyTorch device on which models are trained. auto: a GPU (cuda, mps) if there is one, else cpu."""
-    method_options: tuple[str, ...] = ()
-    """Options of methods, as METHOD.option=value. `repshare methods NAME` shows them."""
-    policy: Policy = field(default_factory=Policy)
-    """Every client's policy."""
-
-    def __post_init__(self) -> None:
-        check_whole(self, 1, "clients", "degree", "samples_per_client")
-        check_positive(self, "shrinkage")
-        check_one_of(self, "partition", "aggregation", "attack", "loss", "topology")
-        if self.topology in ("regular", "small_world"):
-            if self.degree >= self.clients:
-                raise ConfigError(f"degree must be below the number of clients, {self.clients}, not {self.degree}")
-            if self.degree % 2 and self.clients % 2:
-                raise ConfigError(f"{self.clients} clients cannot have {self.degree} neighbours each: both are odd")
-        if self.partition == "drawn" and self.attackers and self.attack in ("noise", "permuted"):
-            raise ConfigError(f"with drawn samples, honest clients have those that attackers make {self.attack}, too")
-        check_within(self, 0, 1, "late_joiners", "leavers", "stragglers", "attackers", "link_chance")
-        check_not_negative(self, "code_size")
-        check_fits(self, ["dropout"], "at least 0 and below 1", lambda value: 0 <= value < 1)
-        check_fits(self, ["participation"], "above 0 and at most 1", lambda value: 0 < value <= 1)
-        check_whole(self, 1, "samples", "rounds", "dimension", "common_rounds", "eval_every")
-        wanted = "NAME:NUMBER, such as rest:2000 or fashion_mnist:2000"
-        check_fits(self, ["public_data"], wanted, lambda value: bool(re.fullmatch(r".+:[1-9]\d*", value)))
-
-
-@dataclass(frozen=True)
-class ResolvedSetting(Setting):
-    """A setting in which the values that depend on the dataset are filled in: `simulation.resolve` returns it."""
-
-    samples: int = field(kw_only=True)
-    rounds: int = field(kw_only=True)
-
-
-METHODS = ("CL", "IL", "FL", "FD", "RS", "CA", "CS")  # that are compared if none are given
-AnySetting = TypeVar("AnySetting", bound=Setting, covariant=True)
-
-
-@dataclass(frozen=True)
-class Run(Generic[AnySetting]):
-    """One method on one split: on CPUs, with the same seed it gives the same bits."""
-
-    method: str
-    """Its letters, or `file.py:NAME`: by that, worker processes find it too."""
-    seed: int
-    """The seed of the split, the starting weights and all random streams."""
-    setting: AnySetting
-    """The values that all methods of a comparison have in common."""
+def __getattr__(name: str) -> Any:
+    moved.check(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -84,22 +84,27 @@ def no_collection() -> Iterator[None]:
 # The packages that each extra of pyproject.toml brings, by the names under which they are imported.
 EXTRAS = {
     "sklearn": ("sklearn", "scipy"),
-    "learn": ("torch", "scipy", "threadpoolctl", "sklearn", "jinja2", "PIL", "matplotlib"),
+    "learn": ("torch", "scipy"),
     "relay": ("pydantic", "starlette", "uvicorn", "httptools", "prometheus_client", "plotly"),
     "redis": ("redis",),
-    "ray": ("ray",),
     "peer": ("zenoh", "cryptography"),
     "privacy": ("dp_accounting", "scipy"),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
-    "flower": ("flwr",),
+    "lab": ("repshare_lab", "matplotlib", "jinja2", "PIL"),
+    "ray": ("ray",),
+    "flower": ("repshare_flower", "flwr"),
 }
-PINS = {"flower": "examples/flower/constraints.txt"}  # of an extra that needs other versions than the rest
+APART = {  # what is not an extra of this package, but in a package beside it
+    "lab": "pip install -c constraints.txt . ./lab",
+    "ray": "pip install -c constraints.txt . './lab[ray]'",
+    "flower": "pip install -c flower/constraints.txt . ./lab ./flower",
+}
 
 
 def how_to_install(extra: str) -> str:
     """Return the command that installs an extra today: from a clone, since no index has the package."""
-    pins = PINS.get(extra, "constraints.txt")
-    return f"pip install -c {pins} '.[{extra}]' in a clone of repshare"
+    command = APART.get(extra, f"pip install -c constraints.txt '.[{extra}]'")
+    return f"{command} in a clone of repshare"
 
 
 def check_installed(*modules: str) -> None:

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from repshare.config import Level, Policy
-from repshare.data.batches import Indexed
 from repshare.errors import ConfigError, DataError
+from repshare.network.batches import Indexed
 
 Labelled = Dataset[Any] | DataLoader[Any] | tuple[Any, Tensor] | tuple[Any, NDArray[Any]]
 EVALUATION_BATCH = 250  # samples: measured fastest for LeNet5 among 50, 100, 250 and 1,000

@@ -59,7 +59,7 @@ def test_rounds_of_all_usual_methods_import_no_plots_no_compiler_and_no_other_pa
     done = run(WATCHED, "--workers", "0", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     brought, loaded = map(set, json.loads((tmp_path / "modules.json").read_text()))
-    assert "repshare.simulation.rounds" in loaded
+    assert "repshare_lab.simulation.rounds" in loaded
     assert within(loaded, NEVER) == set()
     assert within(loaded - brought, NOT_BY_US) == set()
 
@@ -67,17 +67,17 @@ def test_rounds_of_all_usual_methods_import_no_plots_no_compiler_and_no_other_pa
 def test_a_worker_imports_nothing_else_either():
     code = (
         "import json, sys, torch; brought = set(sys.modules)\n"
-        "import importlib; from repshare.simulation.starting import NEEDED; importlib.import_module(NEEDED)\n"
+        "import importlib; from repshare_lab.simulation.starting import NEEDED; importlib.import_module(NEEDED)\n"
         "print(json.dumps([sorted(brought), sorted(sys.modules)]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     brought, loaded = map(set, json.loads(done.stdout))
-    assert "repshare.simulation.workers" in loaded
+    assert "repshare_lab.simulation.workers" in loaded
     assert within(loaded, (*NEVER, "rich")) == set()
     assert within(loaded - brought, NOT_BY_US) == set()
 
 
-@pytest.mark.parametrize("module", ["repshare.cli.learning", "repshare.simulation.starting"])
+@pytest.mark.parametrize("module", ["repshare_lab.cli.learning", "repshare_lab.simulation.starting"])
 def test_a_command_is_read_without_pytorch_and_numpy(module):
     code = f"import sys, {module}; sys.exit(bool({{'torch', 'numpy'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

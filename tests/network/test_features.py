@@ -9,15 +9,16 @@ from torch import nn
 
 from repshare import Board, Client, LeNet5, LocalExchange, Policy, Task
 from repshare.board import Wants
-from repshare.config import Run, Setting
 from repshare.errors import ModelError
-from repshare.methods import CA, CS, FD, FL, IL, SL
+from repshare.methods import CA, CS, IL
 from repshare.network.features import examine
 from repshare.network.models import ConvNet, split
 from repshare.sharing import wire
-from repshare.simulation import Inline, simulate
 from repshare.space import measure
 from repshare.space.agreement import Agreement
+from repshare_lab.config import Run, Setting
+from repshare_lab.methods import FD, FL, SL
+from repshare_lab.simulation import Inline, simulate
 from support.processes import run
 
 

@@ -11,7 +11,6 @@ from torch import nn
 from repshare import Board, Client, LeNet5, Policy
 from repshare.errors import CheckpointError, Malformed
 from repshare.exchange.relay import Membership
-from repshare.methods import FL
 from repshare.network.objective import Lesson
 from repshare.party.state import State, take_part
 from repshare.sharing import wire
@@ -20,6 +19,7 @@ from repshare.sharing.representations import Teacher, stack
 from repshare.sharing.task import Task
 from repshare.space import choose
 from repshare.space.agreement import Agreement
+from repshare_lab.methods import FL
 
 DIGITS = Membership("digits", "alice", Task(10, 84))
 

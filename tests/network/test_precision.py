@@ -3,20 +3,21 @@
 import pytest
 import torch
 
-from repshare.config import Policy, Setting
+from repshare.config import Policy
 from repshare.errors import ConfigError
-from repshare.experiments.catalogue import EXPERIMENTS
-from repshare.experiments.comparison import describe
-from repshare.experiments.experiment import usual_setting
 from repshare.network import precision
 from repshare.network.learner import NetworkLearner
 from repshare.network.models import LeNet5, ResNet9
 from repshare.network.precision import choose_compute, is_large
 from repshare.network.states import copy_state
-from repshare.results.records import Folder
+from repshare.records import Folder
 from repshare.samples import Samples
-from repshare.simulation import resolve
-from repshare.simulation.plan import make_run
+from repshare_lab.config import Setting
+from repshare_lab.experiments.catalogue import EXPERIMENTS
+from repshare_lab.experiments.comparison import describe
+from repshare_lab.experiments.experiment import usual_setting
+from repshare_lab.simulation import resolve
+from repshare_lab.simulation.plan import make_run
 
 AUTO = Policy(compute="auto")
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from repshare import Board, Client, LeNet5, LocalExchange, Policy, RelayExchange, Task, load
+from repshare import Board, Client, LeNet5, LocalExchange, Policy, RelayExchange, Task
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.exchange.keys import Key, Trust
@@ -21,13 +21,15 @@ from repshare.party import space as rounds_in_space
 from repshare.party.party import Party, agree
 from repshare.party.state import State
 from repshare.sharing.parts import Part
+from repshare_lab import load
 from support.common_parties import COMMON, VALUES
 from support.processes import Process, eventually, records
 from support.relays import create_task, invite, start_relay
 
 OWN = {"alice": (0, 1, 2, 3), "bob": (3, 4, 5, 6), "carol": (6, 7, 8, 9, 0)}
 PARTY = """
-from repshare import LeNet5, Party, load
+from repshare import LeNet5, Party
+from repshare_lab import load
 
 def make(own, count=None, scale=1, names=()):
     def party():

@@ -9,10 +9,11 @@ from repshare import Board, Client, LeNet5, LocalExchange, Task
 from repshare.board import Wants
 from repshare.cli.main import main
 from repshare.cli.party.client import WorkOptions, make_client
-from repshare.config import Policy, Setting
+from repshare.config import Policy
 from repshare.exchange.relay import RelayExchange
 from repshare.sharing import wire
-from repshare.simulation import resolve
+from repshare_lab.config import Setting
+from repshare_lab.simulation import resolve
 from support.processes import RelayProcess, run
 
 ONE = """

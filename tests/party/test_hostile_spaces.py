@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from repshare import Client, Policy, load
+from repshare import Client, Policy
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.party.estimator import CommonSpaceClassifier
@@ -16,11 +16,13 @@ from repshare.relay.tasks import Tasks
 from repshare.space import Fourier, Patches, choose
 from repshare.space.agreement import Agreement, read_agreement
 from repshare.stores import open_database
+from repshare_lab import load
 from support.relays import start_relay
 
 PARTY = """
 import torch
-from repshare import LeNet5, Party, load
+from repshare import LeNet5, Party
+from repshare_lab import load
 
 def images():
     train, _, _ = load("digits").normalised()

@@ -30,8 +30,8 @@ from repshare.relay.routes.schemas import RoundReport
 from repshare.relay.tasks import Tasks
 from repshare.secure.masking import Group, Member
 from repshare.sharing import wire
-from repshare.simulation.workers import Mailbox
 from repshare.stores import open_database
+from repshare_lab.simulation.workers import Mailbox
 from support.processes import Process, RelayProcess, eventually, records, run
 
 PARTY = Path(__file__).parents[2] / "examples/party.py"

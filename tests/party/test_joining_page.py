@@ -12,7 +12,8 @@ import onnxruntime
 import pytest
 import torch
 
-from repshare import load, load_classifier
+from repshare import load_classifier
+from repshare_lab import load
 from support.common_parties import NAMES
 from support.processes import PATIENCE_SECONDS, Process, eventually, records, run
 from support.relays import prepare, start_relay

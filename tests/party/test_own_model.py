@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from repshare import Client, load, load_classifier
+from repshare import Client, load_classifier
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
@@ -24,13 +24,15 @@ from repshare.party.state import MODEL, State, take_part
 from repshare.samples import Samples
 from repshare.sharing import wire
 from repshare.space import Space
+from repshare_lab import load
 from support.common_parties import COMMON, NAMES, PARTY_FILE
 from support.processes import records, run
 
 OWN = """
 import torch
 from torch import nn
-from repshare import Party, Policy, load
+from repshare import Party, Policy
+from repshare_lab import load
 
 train, test, classes = load("digits").normalised()
 

@@ -9,13 +9,13 @@ import torch
 
 from repshare import Board, Client, LeNet5, Policy, Task
 from repshare.cli.main import main
-from repshare.config import Run, Setting
 from repshare.errors import ConfigError, Outdated, Refused
 from repshare.exchange.relay import Membership, RelayExchange
 from repshare.party.state import State, take_part
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack
-from repshare.simulation import Inline, resolve, simulate
+from repshare_lab.config import Run, Setting
+from repshare_lab.simulation import Inline, resolve, simulate
 from support.processes import RelayProcess, records, run
 
 PARTY = Path(__file__).parents[2] / "examples/party.py"

@@ -8,10 +8,11 @@ from itertools import pairwise
 
 import torch
 
-from repshare import Board, load, load_classifier
+from repshare import Board, load_classifier
 from repshare.board.state import release_key
 from repshare.relay.tasks import Tasks
 from repshare.stores import open_database
+from repshare_lab import load
 from support.common_parties import COMMON, NAMES, PARTIES, Simulation, collaborate
 from support.processes import PATIENCE_SECONDS, eventually
 

@@ -13,10 +13,10 @@ from repshare.cli.main import main
 from repshare.cli.party.client import WorkOptions, make_client
 from repshare.errors import CheckpointError, ConfigError
 from repshare.exchange.relay import Membership
-from repshare.experiments.report import make_report
 from repshare.methods import CA, IL
 from repshare.party.state import State, take_part
 from repshare.party.twins import ALONE, NETWORK, SHORT, SPACE, Twins
+from repshare_lab.experiments.report import make_report
 from support.common_parties import COMMON, PARTY_FILE
 from support.processes import Process, RelayProcess, eventually, records, run
 

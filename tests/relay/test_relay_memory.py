@@ -267,13 +267,3 @@ def test_all_attacks_at_once_stay_within_the_bound_that_the_documents_state(tmp_
         assert megabytes(relay) < stated
         assert relay.process.poll() is None
         assert not [line for line in relay.log() if line.get("kind") == "unforeseen" or "MemoryError" in str(line)]
-
-
-def test_clients_with_many_rows_are_forgotten_a_few_at_a_time():
-    now = 0.0
-    board = Board(Task(40, 1, max_age=10.0), clock=lambda: now)
-    for name in ("a", "b", "c", "d"):
-        board.accept(name, large_release(40, 1))
-    now = 100.0
-    assert [len(board.expire()) for _ in range(3)] == [2, 2, 0]
-    assert board.status().clients == 0

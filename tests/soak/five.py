@@ -6,9 +6,10 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from repshare import LeNet5, Party, load
+from repshare import LeNet5, Party
 from repshare.network.models import MLP, ConvNet
 from repshare.randomness import numpy_stream
+from repshare_lab import load
 
 sys.path.append(str(Path(__file__).parents[1]))
 from support.processes import eventually

@@ -17,7 +17,8 @@ COMMON = Agreement(Patches((1, 8, 8), sizes=(3, 4), filters=8), class_names=NAME
 VALUES = ("--input-shape", 1, 8, 8, "--input-range", 0, 16, "--space", "patches", "filters=8", "--class-names", *NAMES)
 PARTIES = tuple(f"p{number}" for number in range(10))
 PARTY_FILE = """
-from repshare import LeNet5, Party, Policy, load
+from repshare import LeNet5, Party, Policy
+from repshare_lab import load
 
 def make(number):
     def party():

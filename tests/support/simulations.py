@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from repshare.simulation import Checkpoint, simulate
+from repshare_lab.simulation import Checkpoint, simulate
 
 
 def bits(run, splits, workers, **options):

@@ -30,12 +30,12 @@ from pathlib import Path
 RELAY = ("repshare.cli.main", "repshare.relay.server", "repshare.stores", "uvloop")  # no more: its memory is looked at
 ALL = (
     "dp_accounting.pld", "dp_accounting.rdp", "matplotlib.backends.backend_agg", "matplotlib.figure", "redis",
-    "repshare.audit", "repshare.cli.main", "repshare.client", "repshare.data", "repshare.exchange.peer",
-    "repshare.exchange.relay", "repshare.secure.exchange", "repshare.experiments.catalogue",
+    "repshare_lab.audit", "repshare.cli.main", "repshare.client", "repshare_lab.data", "repshare.exchange.peer",
+    "repshare.exchange.relay", "repshare.secure.exchange", "repshare_lab.experiments.catalogue",
     "repshare.party.party",
-    "repshare.results.plots", "repshare.privacy.guard", "repshare.privacy.planning", "repshare.relay.server",
-    "repshare.experiments.report", "repshare.simulation.rounds", "repshare.stores", "rich.progress", "rich.table",
-    "sklearn.datasets", "torch._dynamo", "uvloop", "zenoh",
+    "repshare_lab.results.plots", "repshare.privacy.guard", "repshare.privacy.planning", "repshare.relay.server",
+    "repshare_lab.experiments.report", "repshare_lab.simulation.rounds", "repshare.stores", "rich.progress",
+    "rich.table", "sklearn.datasets", "torch._dynamo", "uvloop", "zenoh",
 )  # fmt: skip
 
 
@@ -208,7 +208,7 @@ def become(arguments, cwd, env, thorough, script, open_files, files):
     tempfile.tempdir = None  # TMPDIR may be another
     sys.path[0] = cwd if script is None else str(Path(script).parent)  # in place of this folder
     sys.argv = [script or "repshare", *arguments]
-    if "repshare.simulation" in sys.modules and sys.version_info < (3, 14):  # from then on, it is asked with a key
+    if "repshare_lab.simulation" in sys.modules and sys.version_info < (3, 14):  # from then on, it is asked with a key
         copy_forkserver()
     if thorough:
         run(script)

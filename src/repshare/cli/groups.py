@@ -3,6 +3,7 @@
 What is not listed here is no option: it is set in Python.
 """
 
+from collections.abc import Collection
 from dataclasses import fields
 
 COMMON = "common options"
@@ -11,16 +12,6 @@ Layout = dict[str, str]  # names of options by title
 SHARED = "n-avg m-up minimum-count share-classes share-inputs releases release-every"
 BUDGET = "epsilon delta planned-releases adjacency"
 LAYOUTS: dict[str, Layout] = {
-    "compare": {
-        COMMON: "dataset clients rounds methods method-options model partition alpha seeds name resume json",
-        "data": "samples classes-per-client label test-file standardise public-data fallback",
-        "training": "epochs batch-size optimizer learning-rate compute eval-every dimension device",
-        "sharing": "n-avg m-up m-down lambda-kd lambda-disc lambda-length aggregation topology degree",
-        "common space (methods CS and CA)": "space loss shrinkage common-rounds",
-        "privacy": BUDGET,
-        "absence and attacks": "participation dropout attackers attack",
-        "output and processes": "keep-models workers checkpoint-every",
-    },
     "join": {
         COMMON: "party token-file rounds state dry-run compare alone restart json",
         "connection": "ca cert key patience plain-http report",
@@ -40,15 +31,6 @@ LAYOUTS: dict[str, Layout] = {
         "privacy": BUDGET,
         "work": "seed eval-every pace device threads",
     },
-    "privacy plan": {
-        COMMON: "epsilon method clients releases delta adjacency json",
-        "RS (averages of features)": "class-sizes dimension n-avg m-up figure",
-        "CS (a common space): what to try it on": "dataset samples space",
-    },
-    "privacy audit": {
-        COMMON: "method dataset epsilons class-sizes n-avgs releases trials broken output json",
-        "CS, releases without noise": "samples members space",
-    },
     "relay serve": {
         COMMON: "host port db certificate key insecure task classes dimension minimum-count max-age",
         "access": "client-ca behind-proxy public-page public-metrics",
@@ -57,7 +39,7 @@ LAYOUTS: dict[str, Layout] = {
     },
 }
 REMOVED = {
-    "ray": "use the workers of repshare.simulation.cluster in Python",
+    "ray": "use the workers of repshare_lab.simulation.cluster in Python",
     "inline": "--workers 0 does it",
     "runs": "runs are saved in runs/: change the folder first",
     "data-folder": "repshare data fetch NAME --folder FOLDER once, then it is in the cache",
@@ -70,7 +52,7 @@ REMOVED = {
     "timeout": "--patience says for how long a client tries again",
     "memory": "set it in Python, in PeerExchange(memory=…)",
     "linger": "start the peer again, and it answers the others",
-    "resident": "set it in Python, in repshare.simulation.pools.choose_workers",
+    "resident": "set it in Python, in repshare_lab.simulation.pools.choose_workers",
     "url": "write the address into the printed line yourself",
     "cert": "do it on the relay's machine, or at a relay that asks for no certificate",
     "key": "do it on the relay's machine, or at a relay that asks for no certificate",
@@ -83,16 +65,19 @@ REMOVED = {
 }
 
 
-def explain_removed(flag: str) -> str:
-    """Return what to do instead of an option that earlier versions had; nothing for one that never was."""
-    from repshare.config import Policy, Setting
+def explain_removed(flag: str, hidden: Collection[str] = ()) -> str:
+    """Return what to do instead of an option that earlier versions had; nothing for one that never was.
+
+    Those that are hidden are fields of a command's dataclasses that are set in Python only.
+    """
+    from repshare.config import Policy
 
     name = flag.removeprefix("--").removeprefix("no-")
     if name in REMOVED:
         return f"{flag} is no option here: {REMOVED[name]}"
-    for kind in (Policy, Setting):
-        field = name.replace("-", "_")
-        if "_" not in name and field in {each.name for each in fields(kind)}:
-            whose = "repshare.compare(…)" if kind is Setting else "Policy(…), for repshare.compare or your Party"
-            return f"{flag} is no option here: set {field} in Python, in {whose}"
-    return ""
+    field = name.replace("-", "_")
+    if "_" in name:
+        return ""
+    if field in {each.name for each in fields(Policy)}:
+        return f"{flag} is no option here: set {field} in Python, in Policy(…), for repshare_lab.compare or your Party"
+    return f"{flag} is no option here: set {field} in Python" if field in hidden else ""

@@ -5,9 +5,11 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, NamedTuple, NoReturn
 
 from repshare import __version__, imports
+from repshare.cli.groups import Layout
 from repshare.cli.interrupts import Interrupted
 from repshare.errors import ConfigError, RepshareError, StoreError, WorkerFailed
 
@@ -25,11 +27,12 @@ class Command(NamedTuple):
 
     summary: str
     home: str
+    layout: Layout | None = None
 
     def load(self) -> Callable[..., Any]:
         """Return the function that carries it out."""
         module, _, name = self.home.partition(":")
-        function: Callable[..., Any] = getattr(import_module(f"repshare.cli.{module}"), name)
+        function: Callable[..., Any] = getattr(import_module(module), name)
         return function
 
 
@@ -43,50 +46,44 @@ class CommandGroup(NamedTuple):
 Commands = Mapping[str, Command | CommandGroup]
 
 KEYS: Commands = {
-    "new": Command("Make a key, and print its public half.", "party.peer:new"),
-    "show": Command("Print the public half of a key, or the peers in a trust file.", "party.peer:show"),
-    "trust": Command("Trust this public key for this peer.", "party.peer:trust"),
+    "new": Command("Make a key, and print its public half.", "repshare.cli.party.peer:new"),
+    "show": Command("Print the public half of a key, or the peers in a trust file.", "repshare.cli.party.peer:show"),
+    "trust": Command("Trust this public key for this peer.", "repshare.cli.party.peer:trust"),
 }
 PRIVACY: Commands = {
-    "plan": Command("Show how much noise a privacy budget means, before it is spent.", "privacy:plan"),
-    "ledger": Command("Show how much of the budget a client has spent.", "privacy:ledger"),
-    "audit": Command("Attack releases, to measure what they reveal.", "audit:audit"),
+    "ledger": Command("Show how much of the budget a client has spent.", "repshare.cli.ledger:ledger"),
 }
 TASKS: Commands = {
-    "create": Command("Create a task.", "relay.tasks:create"),
-    "list": Command("List the tasks, and who has a token.", "relay.tasks:list_tasks"),
-    "describe": Command("Print the agreement of a task in a common space.", "relay.tasks:describe"),
-    "export": Command("Write a task and its releases to a file.", "relay.tasks:export"),
-    "import": Command("Create a task from an exported file.", "relay.tasks:import_task"),
-    "delete": Command("Delete a task, its releases and its tokens.", "relay.tasks:delete"),
+    "create": Command("Create a task.", "repshare.cli.relay.tasks:create"),
+    "list": Command("List the tasks, and who has a token.", "repshare.cli.relay.tasks:list_tasks"),
+    "describe": Command("Print the agreement of a task in a common space.", "repshare.cli.relay.tasks:describe"),
+    "export": Command("Write a task and its releases to a file.", "repshare.cli.relay.tasks:export"),
+    "import": Command("Create a task from an exported file.", "repshare.cli.relay.tasks:import_task"),
+    "delete": Command("Delete a task, its releases and its tokens.", "repshare.cli.relay.tasks:delete"),
 }
 RELAY: Commands = {
-    "serve": Command("Start a relay.", "relay.serve:serve"),
-    "invite": Command("Make a token for a client, a viewer or an admin.", "relay.people:invite"),
-    "revoke": Command("End a token.", "relay.people:revoke"),
-    "withdraw": Command("Take back a client's release.", "relay.people:withdraw"),
-    "backup": Command("Copy the database to a file, tokens included.", "relay.backup:backup"),
-    "restore": Command("Make a database from a backup.", "relay.backup:restore"),
-    "check": Command("Look for damage in what a relay has stored.", "relay.backup:check"),
+    "serve": Command("Start a relay.", "repshare.cli.relay.serve:serve"),
+    "invite": Command("Make a token for a client, a viewer or an admin.", "repshare.cli.relay.people:invite"),
+    "revoke": Command("End a token.", "repshare.cli.relay.people:revoke"),
+    "withdraw": Command("Take back a client's release.", "repshare.cli.relay.people:withdraw"),
+    "backup": Command("Copy the database to a file, tokens included.", "repshare.cli.relay.backup:backup"),
+    "restore": Command("Make a database from a backup.", "repshare.cli.relay.backup:restore"),
+    "check": Command("Look for damage in what a relay has stored.", "repshare.cli.relay.backup:check"),
     "tasks": CommandGroup("Create, list, export, import and delete tasks.", TASKS),
 }
 COMMANDS: Commands = {
-    "demo": Command("Watch clients with different networks learn together.", "demo.command:demo"),
-    "compare": Command("Compare methods on the same data: a table, a figure, all records.", "learning:compare"),
-    "methods": Command("List the methods, with the publication of each.", "methods:methods"),
-    "new": Command("Make a small project to start from.", "new.command:new"),
-    "report": Command("Write one HTML file about recorded runs.", "report:report"),
-    "reproduce": Command("Reproduce the paper's tables and figures, and further studies.", "reproduce:reproduce"),
-    "data": Command("List the datasets, or download them.", "data:data"),
-    "join": Command("Train with others through a relay.", "party.join:join"),
-    "peer": Command("Train with others without a server.", "party.peer:peer"),
-    "predict": Command("Classify samples with what join or peer has learned.", "party.model:predict"),
-    "export": Command("Write what join or peer has learned to a file, also as ONNX.", "party.model:export"),
+    "join": Command("Train with others through a relay.", "repshare.cli.party.join:join"),
+    "peer": Command("Train with others without a server.", "repshare.cli.party.peer:peer"),
+    "predict": Command("Classify samples with what join or peer has learned.", "repshare.cli.party.model:predict"),
+    "export": Command(
+        "Write what join or peer has learned to a file, also as ONNX.", "repshare.cli.party.model:export"
+    ),
     "keys": CommandGroup("Make keys, and choose which to trust (new, show, trust).", KEYS),
     "privacy": CommandGroup("Plan, account for and audit privacy (plan, ledger, audit).", PRIVACY),
     "relay": CommandGroup("Run a relay (serve, invite, revoke, backup, tasks …).", RELAY),
 }
 
+LABORATORY = ("demo", "compare", "methods", "new", "report", "reproduce", "data", "privacy plan", "privacy audit")
 TITLE = "Learn together by sharing representations: not data, not weights."
 MORE = """
 
@@ -99,6 +96,30 @@ repshare --version prints the version.
 Exit codes: 0 done, 1 a worker or a store failed, 2 bad input, 130 Ctrl-C."""
 
 
+def all_commands() -> Commands:
+    """Return the commands of this package and of those that add a mapping to the entry points `repshare.commands`."""
+    found = COMMANDS
+    for package in sorted(entry_points(group="repshare.commands")):
+        found = _join(package.load(), found)
+    return found
+
+
+def _join(one: Commands, other: Commands) -> Commands:
+    """Return the commands of both; a group that both have is of both."""
+    joined = {**one, **other}
+    for name in one.keys() & other.keys():
+        mine, theirs = one[name], other[name]
+        if isinstance(mine, CommandGroup) and isinstance(theirs, CommandGroup):
+            joined[name] = CommandGroup(theirs.summary, _join(mine.commands, theirs.commands))
+    return joined
+
+
+def _is_known(words: Sequence[str], commands: Commands = COMMANDS) -> bool:
+    """Return whether these words begin with a command of this package: then no other has to be looked at."""
+    chosen = commands.get(words[0]) if words else None
+    return isinstance(chosen, Command) or (chosen is not None and _is_known(words[1:], chosen.commands))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line, carry it out, and say in one line what went wrong if anything did."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -108,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="replace")
     try:
         try:
-            _carry_out("repshare", CommandGroup(TITLE, COMMANDS), given)
+            _carry_out("repshare", CommandGroup(TITLE, COMMANDS if _is_known(given) else all_commands()), given)
         except ModuleNotFoundError as error:
             raise imports.missing(error) from error
     except Interrupted as error:
@@ -138,7 +159,7 @@ def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
     elif chosen is not None:
         from repshare.cli.parsing import Parser
 
-        parser = Parser(f"{program} {first}".removeprefix("repshare "), chosen.load())
+        parser = Parser(f"{program} {first}".removeprefix("repshare "), chosen.load(), chosen.layout)
         if any(word in HELP for word in rest):
             print(parser.format_help(), end="")
             sys.exit(0)
@@ -147,6 +168,8 @@ def _carry_out(program: str, group: CommandGroup, arguments: list[str]) -> None:
         print(f"repshare {__version__}")
     elif first in REMOVED:
         raise ConfigError(f"{first} is gone: {REMOVED[first]}")
+    elif f"{program} {first}".removeprefix("repshare ") in LABORATORY:
+        raise ConfigError(f"{program} {first} is a command of the laboratory: {imports.how_to_install('lab')}")
     else:
         from repshare.cli.parsing import suggest
 

@@ -16,7 +16,7 @@ from itertools import groupby
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_origin, get_type_hints
 
-from repshare.cli.groups import LAYOUTS, explain_removed
+from repshare.cli.groups import LAYOUTS, Layout, explain_removed
 from repshare.errors import ConfigError
 from repshare.fields import field_helps
 
@@ -76,9 +76,10 @@ class Option(NamedTuple):
 class Parser(argparse.ArgumentParser):
     """What a command understands. What it does not is a ConfigError of one line."""
 
-    def __init__(self, name: str, command: Callable[..., Any]) -> None:
-        """Read the command of this name, such as `relay serve`."""
-        self.name, self.command, self.options = name, command, options_of(command, name)
+    def __init__(self, name: str, command: Callable[..., Any], layout: Layout | None = None) -> None:
+        """Read the command of this name, such as `relay serve`. A layout has the options, by titles of its help."""
+        layout = layout or LAYOUTS.get(name)
+        self.name, self.command, self.options = name, command, options_of(command, layout)
         super().__init__(
             prog=f"repshare {name}", description=_description(command), add_help=False, allow_abbrev=False,
             formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, 2, 26, width()),
@@ -86,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         needed = [each for each in self.options if each.positional or each.default is REQUIRED]
         self.usage = " ".join([self.prog, *(_usage(each) for each in needed), "[OPTIONS]"])
         named = {each.name: each for each in self.options if not each.positional}
-        layout = LAYOUTS.get(name, {"options": " ".join(named)})
+        layout = layout or {"options": " ".join(named)}
         arguments = self.add_argument_group("arguments")
         for option in self.options:
             if option.positional:
@@ -117,10 +118,11 @@ class Parser(argparse.ArgumentParser):
             flag = argument.partition("=")[0]
             if flag.startswith("--") and flag not in known:
                 unknown = f"unknown option {flag}{suggest(flag, known)} See `{self.prog} --help`"
-                raise ConfigError(explain_removed(flag) or unknown)
+                hidden = [option.name for option in options_of(self.command)]
+                raise ConfigError(explain_removed(flag, hidden) or unknown)
 
 
-def options_of(command: Callable[..., Any], name: str = "") -> list[Option]:
+def options_of(command: Callable[..., Any], layout: Layout | None = None) -> list[Option]:
     """Return the options of a command, or of a dataclass; of a command with a layout those that are in it."""
     hints = get_type_hints(command, include_extras=True)
     helps = field_helps(command) if isinstance(command, type) else _parameter_helps(inspect.getdoc(command) or "")
@@ -140,8 +142,8 @@ def options_of(command: Callable[..., Any], name: str = "") -> list[Option]:
             kind, several = kinds[0], True if kinds[-1] is ... else len(kinds)
         positional = each.kind is inspect.Parameter.POSITIONAL_ONLY
         found.append(Option(each.name, kind, help, each.default, positional, several))
-    if name in LAYOUTS:
-        listed = {word.replace("-", "_") for words in LAYOUTS[name].values() for word in words.split()}
+    if layout is not None:
+        listed = {word.replace("-", "_") for words in layout.values() for word in words.split()}
         found = [option for option in found if option.positional or option.name in listed]
     return found
 

@@ -1,6 +1,6 @@
 """RS: the paper's method. Class means and observations of features go out, global means and others' come back.
 
-Its measures: IL, every client alone with its own data, and CL, one client that holds everyone's.
+Its measure: IL, every client alone with its own data.
 """
 
 from typing import Any
@@ -21,5 +21,4 @@ RS = Method(
     serve=serve,
     source="Berdoz et al., 2022: Scalable collaborative learning via representation sharing",
 )
-CL = Method("CL", "centralized learning", models="pooled")
 IL = Method("IL", "independent learning")

@@ -221,13 +221,14 @@ class NetworkLearner:
         """Do nothing: no release depends on which ones have arrived."""
 
     def absorb(self, body: bytes) -> None:
-        """Learn from this teacher in the rounds to come. A first one without any class has class means of zero.
+        """Learn from this teacher from now on. Before any training, one without any class has means of zero.
 
         So round 1 has a teacher (Algorithm 1, line 1). The authors' emulation averages outputs of the untrained
         networks, which are short, 0.04 to 0.08 a number, and nearly the same for all inputs. Zeros need no release.
         """
-        before, lesson = self.lesson, self.lay_out(wire.decode_teacher(body))
-        if before is None and self.policy.start == "zeros" and not lesson.has_mean.any():
+        trained = self.lesson is not None or self.steps or self.optimizer.state
+        lesson = self.lay_out(wire.decode_teacher(body))
+        if not trained and self.policy.start == "zeros" and not lesson.has_mean.any():
             lesson = lesson._replace(has_mean=torch.ones_like(lesson.has_mean))  # the means are zeros
         self.lesson = lesson
 

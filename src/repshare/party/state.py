@@ -24,7 +24,7 @@ from repshare.imports import in_one_line
 from repshare.measures import Measures
 from repshare.party import classifier
 from repshare.privacy.ledger import read_ledger
-from repshare.results.records import Folder
+from repshare.records import Folder
 from repshare.space.model import SpaceModel
 
 LEDGER = "privacy.jsonl"

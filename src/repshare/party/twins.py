@@ -17,7 +17,7 @@ from repshare.config import Policy
 from repshare.errors import CheckpointError, ConfigError
 from repshare.methods import CA, IL
 from repshare.party.state import TWIN, TWINS, load, play_round, save
-from repshare.results.records import Journal
+from repshare.records import Journal
 from repshare.samples import Samples
 
 ALONE, SHORT, NETWORK, SPACE = "alone", "alone with short features", "network alone", "space alone"

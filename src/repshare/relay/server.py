@@ -76,7 +76,7 @@ class RelayServer(uvicorn.Server):
         """Finish what is under way."""
         logs.log_event("stopping")
         self._service.versions.stop()  # answers say from now on that the connection ends with them
-        for listener in (*(sockets or ()), *self.servers):
+        for listener in (*self.servers, *(sockets or ())):  # a loop gives up a socket before it is closed
             listener.close()
         await asyncio.sleep(LAST_SECONDS)
         await super().shutdown(sockets)

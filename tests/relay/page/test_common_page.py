@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from repshare import Board, Client, RelayExchange, load
+from repshare import Board, Client, RelayExchange
 from repshare.config import Policy
 from repshare.party.state import make_report, reported
 from repshare.relay.page import snapshots
@@ -21,6 +21,7 @@ from repshare.sharing.wire import encode_release
 from repshare.space import Patches
 from repshare.space.agreement import Agreement
 from repshare.stores import MemoryStore
+from repshare_lab import load
 from support.browsers import Visit, start_browser
 from support.relays import create_task, invite, start_relay
 

@@ -11,10 +11,10 @@ from rich.console import Console
 from repshare.cli.party.client import WorkOptions, choose_folder, make_client, make_task
 from repshare.cli.party.preview import show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
+from repshare.cli.terminal import say
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.files import others_may_read
-from repshare.results.terminal import say
 
 if TYPE_CHECKING:
     from repshare.client import Client

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from repshare.results import terminal
-from repshare.results.records import to_json
-from repshare.results.terminal import say
+from repshare.cli import terminal
+from repshare.cli.terminal import say
+from repshare.records import to_json
 
 if TYPE_CHECKING:
     from repshare.client import Record

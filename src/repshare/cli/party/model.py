@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
+from repshare.cli.terminal import say
 from repshare.errors import ConfigError
 from repshare.files import explain_errors, write_atomically
-from repshare.results.terminal import say
 
 if TYPE_CHECKING:
     from repshare.party.learned import Learned
@@ -168,7 +168,7 @@ def _example(learned: "Learned") -> Any:
 
 
 def _write(rows: list[dict[str, Any]], output: Path | None, *, as_json: bool) -> None:
-    from repshare.results.records import to_json
+    from repshare.records import to_json
 
     text = io.StringIO()
     if as_json:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from repshare.cli import terminal
 from repshare.cli.parsing import print_json
-from repshare.cli.privacy import policy_warnings
-from repshare.results import terminal
-from repshare.results.terminal import say
+from repshare.cli.terminal import say
+from repshare.config import Policy
 
 if TYPE_CHECKING:
     from repshare.client import Client
@@ -83,3 +83,22 @@ def _rows(classes: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[str, str, 
 
 def _samples(count: int) -> str:
     return "1 sample: itself!" if count == 1 else f"{count} samples"
+
+
+def policy_warnings(policy: Policy, *, in_space: bool = False) -> list[str]:
+    """Return what a user should know about the privacy of this policy, in a common space or not."""
+    found = []
+    if policy.n_avg == 1 and policy.m_up and policy.fewest == 1 and policy.epsilon is None:
+        found.append(
+            "warning: with n_avg = 1 and no epsilon, every observation that you release is a single sample's features, "
+            "from which the sample may be recognised or rebuilt"
+        )
+    if policy.epsilon is not None:
+        promise = f"(ε = {policy.epsilon:g}, δ = {policy.delta:g})-differentially private"
+        if in_space:
+            found.append(f"all that leaves is {promise}: nobody's samples made the space")
+        else:
+            found.append(f"releases are {promise}, given the model: release-only mode; training itself is not private")
+    if policy.epsilon is not None and policy.seeded_noise:
+        found.append("warning: the noise is drawn from the seed: it gives no privacy")
+    return found

@@ -11,8 +11,8 @@ from repshare.cli.interrupts import interruptible, pause
 from repshare.cli.party.client import WorkOptions
 from repshare.cli.party.lines import first_line, print_summary, round_line
 from repshare.cli.party.preview import list_warnings
+from repshare.cli.terminal import say
 from repshare.errors import ExchangeError
-from repshare.results.terminal import say
 
 if TYPE_CHECKING:
     from repshare.client import Client, Record
@@ -37,7 +37,7 @@ def run_rounds(
     """
     from repshare.exchange.relay import RelayExchange
     from repshare.party.twins import Twins
-    from repshare.results.records import to_json
+    from repshare.records import to_json
 
     client = state.client
     with interruptible("the same command continues from here") as until_interrupted:

@@ -1,0 +1,63 @@
+"""The results of attacks as figures."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from repshare_lab.audit.campaign import Gallery, Line
+from repshare_lab.results.plots import panels
+
+CASES = {  # colours as in plots
+    "worst": ("worst case", "#D55E00", "o"),
+    "real": ("real samples, worst pair", "#0072B2", "s"),
+    "added": ("a sample is there or not", "#D55E00", "o"),
+    "opposite": ("replaced by its opposite", "#0072B2", "s"),
+    "shared noise": ("the same, noise shared out", "#009E73", "D"),
+    "other class": ("replaced by one of another class", "#CC79A7", "^"),
+}
+LEAST = 0.1  # ε below this is drawn here; below a fifth of the least budget, if that is less
+
+
+def draw_bounds(lines: Sequence[Line], path: Path, title: str) -> None:
+    """Draw ε that attacks prove, and ε that is accounted: no mark may be above its bar."""
+    figure, (axes,) = panels(7.2, 4.4)
+    noisy = [line for line in lines if math.isfinite(line["accounted"])]
+    budgets = sorted({line["epsilon"] for line in noisy})
+    order, least = list(CASES), min(LEAST, min(budgets) / 5)
+    for place, epsilon in enumerate(budgets):
+        at = [line for line in noisy if line["epsilon"] == epsilon]
+        ends, accounted = [place - 0.4, place + 0.4], max(line["accounted"] for line in at)
+        axes.plot(ends, [accounted] * 2, color="black", linewidth=2, label="accounted" if place == 0 else None)
+        for number, line in enumerate(sorted(at, key=lambda line: order.index(line["case"]))):
+            x = place + 0.7 * ((number + 0.5) / len(at) - 0.5)
+            low, high = (max(least, end) for end in line["gaussian"])
+            _, colour, marker = CASES[line["case"]]
+            axes.plot([x, x], [low, high], color=colour, linewidth=1, alpha=0.6)
+            filled = "white" if line.get("releases", 1) > 1 else colour
+            axes.plot(x, low, marker, color=colour, markersize=5, markerfacecolor=filled)
+    for name, colour, marker in (CASES[case] for case in order if any(line["case"] == case for line in noisy)):
+        axes.plot([], [], marker, color=colour, label=f"proved: {name}")
+    axes.set_title(title, parse_math=False)
+    axes.set_xticks(range(len(budgets)), [f"ε = {epsilon:g}" for epsilon in budgets])
+    axes.set(yscale="log", ylabel="ε: lower bound, up to its interval's other end")
+    axes.legend(loc="upper left", frameon=False)
+    axes.grid(visible=True, axis="y", alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+
+
+def draw_galleries(galleries: Sequence[Gallery], path: Path, title: str) -> None:
+    """Draw a row for each kind of release, a column for each class."""
+    columns = len(galleries[0].images)
+    limits = float(galleries[0].images.min()), float(galleries[0].images.max())
+    figure, grid = panels(2.4 + 0.72 * columns, 0.5 + 0.78 * len(galleries), len(galleries), columns)
+    for place, gallery in enumerate(galleries):
+        row = grid[place * columns : (place + 1) * columns]
+        for axes, image in zip(row, gallery.images, strict=True):
+            axes.imshow(image.mean(dim=0).numpy(), cmap="gray", vmin=limits[0], vmax=limits[1])
+            axes.set_xticks([])
+            axes.set_yticks([])
+        met = f"\nfeatures missed: {gallery.line['missed']:.1%}" if gallery.line else "\n(not released)"
+        row[0].set_ylabel(gallery.title + met, rotation=0, ha="right", va="center", fontsize=9)
+    figure.suptitle(title, parse_math=False)
+    figure.savefig(path, dpi=150)

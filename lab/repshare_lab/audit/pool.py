@@ -1,0 +1,177 @@
+"""Attacks carried out on a data set: whose samples clients have, what is public, and what attacks come to.
+
+Everything is two draws of clients. An attack's choices are those that were best on the other draw, so that none is
+made by its result.
+"""
+
+import statistics
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from repshare.config import CommonLoss
+from repshare.errors import ConfigError
+from repshare.space import choose
+from repshare.space.agreement import Agreement
+from repshare_lab.audit.capture import Captured, capture
+from repshare_lab.audit.sequences import (
+    ATTACKS,
+    FIRST,
+    Array,
+    Attack,
+    Labels,
+    Points,
+    Public,
+    area,
+    guess_weights,
+    score,
+)
+from repshare_lab.data import Splits
+
+DRAWS = 2
+BESIDE = 3  # clients, at least: whoever is seen alone has two others
+MOST_PUBLIC, MOST_TESTED = 8000, 2000
+BATCH = 500  # samples that are embedded at a time
+
+Line = dict[str, Any]
+
+
+class Pool:
+    """A data set, each sample of which is public, or tested on, or a client's."""
+
+    def __init__(self, splits: Splits) -> None:
+        prepared = splits.prepared()
+        both = prepared.train, prepared.test
+        self.inputs = np.concatenate([each.images for each in both]).astype(np.float32)
+        self.labels = np.concatenate([each.labels for each in both]).astype(np.int64)
+        self.classes, count = splits.classes, len(self.labels)
+        public = min(MOST_PUBLIC, count // 3)
+        cuts = [public, public + min(MOST_TESTED, count // 6)]
+        order = np.random.default_rng(0).permutation(count)
+        self.public, self.tested, self.rest = np.split(order, cuts)  # rows
+
+    def draws(self, seed: int) -> list[Labels]:
+        """Return the rows of clients in two random orders."""
+        return [np.random.default_rng([seed, place]).permutation(self.rest) for place in range(DRAWS)]
+
+    def capture(self, common: Agreement, *, samples: int, members: int, releases: int, seed: int = 0) -> list[Captured]:
+        """Capture what clients release, in two draws.
+
+        Args:
+            common: What they agree on.
+            samples: The samples behind what is seen, before some are held out.
+            members: The clients whose total is seen; 1: a client by itself.
+            releases: How often they release.
+            seed: The seed of the draws.
+        """
+        own, clients = samples // members, max(members, BESIDE)
+        if own < 1 or own * clients > len(self.rest):
+            raise ConfigError(
+                f"{clients} clients of {own} samples each need {max(own, 1) * clients:,}; there are {len(self.rest):,}"
+            )
+        return [
+            capture(
+                common, self.inputs, self.labels, [rows[i * own : (i + 1) * own] for i in range(clients)],
+                self.classes, visible=members, releases=releases,
+            )
+            for rows in self.draws(seed)
+        ]  # fmt: skip
+
+
+class Ground(NamedTuple):
+    """A pool in a space."""
+
+    common: Agreement
+    public: Public
+    strangers: Points
+
+    @property
+    def dimension(self) -> int:
+        """The length of a vector in numbers."""
+        return self.common.space.dimension
+
+
+@lru_cache(1)
+def lay_ground(pool: Pool, words: tuple[str, ...], loss: CommonLoss = "squared") -> Ground:
+    """Return what an attacker knows, and strangers, in the space that these words name."""
+    common = Agreement(choose(words, torch.from_numpy(pool.inputs[:1]), 0), loss)
+
+    def embed(rows: Labels) -> Points:
+        pieces = [common.space(torch.from_numpy(pool.inputs[rows[i : i + BATCH]])) for i in range(0, len(rows), BATCH)]
+        return Points(torch.cat(pieces).double().numpy(), pool.labels[rows])
+
+    return Ground(common, Public(embed(pool.public), pool.classes), embed(pool.tested))
+
+
+def attack_releases(ground: Ground, captured: Sequence[Captured], releases: Sequence[int]) -> list[Line]:
+    """Attack the first releases of two draws; return the AUC of the attacks that were best on the other draw.
+
+    Args:
+        ground: What the attacker knows.
+        captured: What it sees, in each draw.
+        releases: The numbers of releases; a line for each.
+    """
+    targets = [_Target(ground, each) for each in captured]
+    return [_attack_all(ground, targets, number) for number in releases]
+
+
+class _Target:
+    """What is attacked in a draw, with the weights that candidates would have: the same for all attacks."""
+
+    def __init__(self, ground: Ground, captured: Captured) -> None:
+        self.ground, self.captured, self.count = ground, captured, len(captured.members.labels)
+        self.candidates = join(captured.members, ground.strangers)
+        self.weights = guess_weights(captured.seen, [ground.public.samples, self.candidates])
+
+    def attack(self, attack: Attack, releases: int) -> float:
+        """Return an attack's AUC."""
+        seen = self.captured.seen.until(releases)
+        scores = score(attack, seen, self.ground.public, self.candidates, weights=self.weights)
+        return compare(scores, self.count)
+
+    def attack_knowing_half(self) -> float:
+        """Return the AUC, after one release, of an attack that knows every other member, and need not be told."""
+        known = np.arange(len(self.candidates.labels)) < self.count
+        known[0::2] = False
+        sets = self.candidates.part(~known), self.candidates.part(known)
+        weights = [self.weights[0], self.weights[1][~known], self.weights[1][known]]
+        scores = score(ATTACKS[0], self.captured.seen.until(1), self.ground.public, *sets, weights)
+        return compare(scores, self.count - len(sets[1].labels))
+
+
+def _attack_all(ground: Ground, targets: Sequence[_Target], releases: int) -> Line:
+    attacks = [each for each in ATTACKS if releases > 1 or each.kind in ("span", *FIRST) or each == ATTACKS[0]]
+    areas = [[each.attack(attack, releases) for attack in attacks] for each in targets]
+    chosen = [int(np.argmax(each)) for each in reversed(areas)]
+    linears = [each.captured.classifiers[releases - 1] for each in targets]
+    return {
+        "releases": releases,
+        "behind": statistics.fmean(each.captured.seen.samples for each in targets),
+        "d": ground.dimension,
+        "auc": [round(own[choice], 4) for own, choice in zip(areas, chosen, strict=True)],
+        "attack": [_name(attacks[choice]) for choice in chosen],
+        "half_known": [round(each.attack_knowing_half(), 4) for each in targets] if releases == 1 else None,
+        "accuracy": [round(100 * _test(each, ground.strangers), 2) for each in linears],
+    }
+
+
+def compare(scored: Array, members: int) -> float:
+    """Return the AUC of scores, those of members first."""
+    return area(scored[:members], scored[members:])
+
+
+def join(one: Points, other: Points) -> Points:
+    """Return the samples of both."""
+    return Points(*(np.concatenate(pair) for pair in zip(one, other, strict=True)))
+
+
+def _test(linear: Any, tested: Points) -> float:
+    """Return the accuracy of a classifier, which takes arrays as well as tensors."""
+    return float(np.mean(linear(tested.vectors.astype(np.float32)).argmax(1) == tested.labels))
+
+
+def _name(attack: Attack) -> str:
+    return f"{attack.kind} {attack.kept:g}" if attack.kind in ("joint", "span") else attack.kind

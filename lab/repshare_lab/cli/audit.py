@@ -1,0 +1,232 @@
+"""`repshare privacy audit`: attack your own releases."""
+
+import json as jsonlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from repshare.cli.interrupts import interruptible
+from repshare.cli.parsing import Json, print_json
+from repshare.cli.terminal import make_table, say
+from repshare.errors import ConfigError
+from repshare_lab.audit.grid import Grid
+from repshare_lab.cli.learning import load
+from repshare_lab.config import Setting
+from repshare_lab.data import Splits
+
+
+def audit(
+    grid: Grid,
+    method: Literal["RS", "CS"] = "RS",
+    dataset: str = Setting.dataset,
+    data_folder: str | None = Setting.data_folder,
+    fallback: str | None = None,
+    model: str = "lenet5",
+    samples: tuple[int, ...] = (),
+    members: int = 1,
+    space: tuple[str, ...] = (),
+    output: Path = Path("audit"),
+    json: Json = False,
+) -> None:
+    """Attack releases made by the shipped mechanism: whose sample is in them, and what does it look like?
+
+    Membership: the attacker knows the model, every other sample and both candidates, and says by the likelihood ratio
+    which of the two was released; in the worst case that clipping allows, and with the two most different real samples
+    of a class. From its rates follows a lower bound on ε (95 % confidence), which must stay below the accounted ε.
+
+    Inversion: from one released average back to an image, by gradient descent through the features.
+
+    All of it is about release-only privacy, which protects samples given the model.
+
+    With --method CS, sequences of noisy class sums in a common space: a sample added, replaced by its opposite, or by
+    one of another class; and through noise that a group shares out. It needs no data set. With --samples, releases
+    without noise instead: clients of a data set learn together, and attacks that know images of the same kind tell from
+    what the relay sees who is among the samples.
+
+    repshare privacy audit
+
+    repshare privacy audit --broken            (half of the noise is left out: the audit must notice)
+
+    repshare privacy audit --method CS --epsilons 0.1 1 10
+
+    repshare privacy audit --method CS --samples 120 1200 --members 10 --space patches components=14
+
+    repshare privacy audit --dataset digits --class-sizes 12 60 --epsilons 0.5 8 --trials 10000
+
+    Args:
+        method: RS: averages of features. CS: class sums in a common space, with the loss discriminant.
+        dataset: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function.
+        data_folder: Folder that already holds the dataset, as torchvision lays it out.
+        fallback: Dataset to use, with a warning, if the first cannot be downloaded.
+        model: lenet5, resnet9, resnet18, or your own as file.py:function.
+        samples: CS: numbers of samples behind a release, or a total, that is attacked.
+        members: CS with --samples: clients whose total is attacked, as a group's; 1: a client's own releases.
+        space: CS with --samples: the common space, as in `relay tasks create`. Default: the one that suits the data.
+        output: Folder for audit.json, audit.png and inversion.png; with CS, for common.json and common.png;
+            with --samples, for leakage.json.
+    """
+    from repshare.cli import terminal
+    from repshare.files import write_atomically
+    from repshare_lab.audit import campaign, pictures
+
+    console = Console(stderr=json)
+    if method == "CS" and samples:
+        splits, _ = load(Setting(dataset=dataset, data_folder=data_folder), fallback, console)
+        _audit_releases(splits, grid.releases, samples, members, space, output, console, json=json)
+        return
+    if method == "CS":
+        _audit_sums(grid, output, console, json=json)
+        return
+    splits, _ = load(Setting(dataset=dataset, data_folder=data_folder), fallback, console)
+    splits = splits.prepared()
+    _make_folder(output)
+    with terminal.progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
+        task = bar.add_task("training", total=grid.attacks)
+        subjects = campaign.prepare(splits, grid, model)
+        lines = []
+        for line in until_interrupted(campaign.infer_membership(subjects, grid)):
+            lines.append(line)
+            bar.update(task, advance=1, description=f"class of {line['size']}, n_avg {line['n_avg']}")
+        size = min(subjects)
+        bar.update(task, description="reconstructing")
+        galleries = list(until_interrupted(campaign.reconstruct(splits, subjects[size], size, grid)))
+    found = [gallery.line for gallery in galleries if gallery.line]
+    document = {"membership": [_finite(line) for line in lines], "inversion": found, "broken": grid.broken}
+    write_atomically(output / "audit.json", jsonlib.dumps(document, indent=2) + "\n")
+    title = f"{Path(dataset).name}, {grid.releases} releases: {_kind(grid)}"
+    pictures.draw_bounds(lines, output / "audit.png", title)
+    pictures.draw_galleries(galleries, output / "inversion.png", f"{Path(dataset).name}: inputs from releases")
+    if json:
+        print_json(document)
+        return
+    caption = "class: its samples"
+    title = f"whose sample is in it? After {grid.releases} releases"
+    console.print(membership_table(lines, {"class": "size", "n_avg": "n_avg"}, title, caption))
+    console.print(inversion_table(found, size))
+    _say_outcome(lines, console)
+    for what, name in (("figure", "audit.png"), ("reconstructions", "inversion.png"), ("figures", "audit.json")):
+        say(console, f"{what:<16}{output / name}")
+
+
+def _audit_releases(
+    splits: Splits, releases: int, samples: Sequence[int], members: int, space: tuple[str, ...], output: Path,
+    console: Console, *, json: bool,
+) -> None:  # fmt: skip
+    """Attack releases without noise of clients that learn together."""
+    from repshare.files import write_atomically
+    from repshare.space import exposure
+    from repshare_lab.audit.pool import Pool, attack_releases, lay_ground
+
+    if members < 1:
+        raise ConfigError(f"members must be at least 1, not {members}")
+    _make_folder(output)
+    pool = Pool(splits)
+    ground, lines = lay_ground(pool, space), list[dict[str, Any]]()
+    for count in samples:
+        seen = pool.capture(ground.common, samples=count, members=members, releases=releases)
+        lines += [{"members": members, **line} for line in attack_releases(ground, seen, sorted({1, releases}))]
+    write_atomically(output / "leakage.json", jsonlib.dumps(lines, indent=2) + "\n")
+    if json:
+        print_json({"leakage": lines})
+        return
+    rows = []
+    for line in lines:
+        most = exposure.most_numbers(int(line["behind"]), pool.classes)
+        areas = " ".join(f"{area:.2f}" for area in line["auc"])
+        rows.append([f"{line['behind']:,.0f}", f"{line['releases']}", f"{line['d']:,}", f"{most:,}", areas])
+    title = f"who is in it? {'a client alone' if members == 1 else f'a total of {members} clients'}"
+    caption = "AUC of the best attack, two draws: 0.5 is a guess; allowed: numbers of a row by the exposure rule"
+    console.print(make_table("samples|releases|d|allowed|AUC", rows, title, caption))
+    say(console, f"{'figures':<16}{output / 'leakage.json'}")
+
+
+def _audit_sums(grid: Grid, output: Path, console: Console, *, json: bool) -> None:
+    """Attack sequences of releases of class sums."""
+    from repshare.cli import terminal
+    from repshare.files import write_atomically
+    from repshare_lab.audit import campaign, pictures, sums
+
+    _make_folder(output)
+    lines, share = [], campaign.BROKEN if grid.broken else 1.0
+    with terminal.progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
+        task = bar.add_task("", total=sums.count_attacks(grid))
+        for line in until_interrupted(sums.infer_membership(grid, share=share)):
+            lines.append(line)
+            bar.update(task, advance=1, description=f"ε = {line['epsilon']:g}, {line['case']}")
+    document = {"membership": [_finite(line) for line in lines], "broken": grid.broken}
+    write_atomically(output / "common.json", jsonlib.dumps(document, indent=2) + "\n")
+    title = f"class sums (CS), open marks: {grid.releases} releases. {_kind(grid).capitalize()}"
+    pictures.draw_bounds(lines, output / "common.png", title)
+    if json:
+        print_json(document)
+        return
+    console.print(membership_table(lines, {"releases": "releases"}, "is a sample in it?"))
+    _say_outcome(lines, console)
+    for what, name in (("figure", "common.png"), ("figures", "common.json")):
+        say(console, f"{what:<16}{output / name}")
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be made: {error.strerror}") from error
+
+
+def _kind(grid: Grid) -> str:
+    return "half of the noise left out" if grid.broken else "the mechanism as it ships"
+
+
+def _say_outcome(lines: Sequence[dict[str, Any]], console: Console) -> None:
+    noisy = [line for line in lines if math.isfinite(line["accounted"])]
+    over = sum(map(is_broken, noisy))
+    outcome = f"{over} of {len(noisy)} attacks on noisy releases proved more than the accounted ε"
+    say(console, outcome, "bold red" if over else "bold green")
+
+
+def membership_table(lines: Sequence[dict[str, Any]], columns: dict[str, str], title: str, caption: str = "") -> Table:
+    """Make a table with a row for each attack; `columns` are those of its setting, by their heads."""
+    explained = "TPR: at 1 % false positives; ε ≥: proved, whatever the mechanism"
+    heads = "|".join(["<case", *columns, "AUC|TPR|ε ≥|if Gaussian|accounted"])
+    table = make_table(heads, title=title, caption="; ".join(filter(None, [caption, explained])))
+    for line in lines:
+        low, high = line["gaussian"]
+        table.add_row(
+            *(line["case"], *(f"{line[name]:,}" for name in columns.values())),
+            *(f"{line['auc']:.3f}", f"{line['tpr']:.1%}"),
+            f"{line['proved']:.2f}",
+            f"{low:.2f} … " + ("∞" if math.isinf(high) else f"{high:.2f}"),
+            "no noise" if math.isinf(line["accounted"]) else f"{line['accounted']:.2f}",
+            style="bold red" if is_broken(line) else "",
+        )
+    return table
+
+
+def inversion_table(lines: Sequence[dict[str, Any]], size: int) -> Table:
+    """Make a table with a row for each kind of release."""
+    caption = (
+        "missed: of the features; error: of pixels, squared, in variances; found: the nearest of the class's images is "
+        "one that was averaged"
+    )
+    rows = []
+    for line in lines:
+        noise = "no noise" if line["epsilon"] is None else f"{line['epsilon']:g}"
+        errors = f"{line['missed']:.0%}", f"{line['error']:.2f}", f"{line['elsewhere']:.2f}"
+        rows.append([f"{line['averaged']}", noise, *errors, f"{line['found']:.0%}", f"{line['chance']:.1%}"])
+    heads = "averaged|ε|missed|error|from others|found|by chance"
+    return make_table(heads, rows, f"what does it look like? Classes of {size}", caption)
+
+
+def is_broken(line: dict[str, Any]) -> bool:
+    """Return whether an attack proved more than was promised."""
+    return bool(max(line["proved"], line["gaussian"][0]) > line["accounted"])
+
+
+def _finite(line: dict[str, Any]) -> dict[str, Any]:
+    """Return the number as JSON can hold it: None for what has no bound."""
+    bounds = [None if math.isinf(end) else end for end in line["gaussian"]]
+    return {**line, "accounted": None if math.isinf(line["accounted"]) else line["accounted"], "gaussian": bounds}

@@ -1,0 +1,124 @@
+"""`repshare reproduce`: the evidence, one table or figure at a time."""
+
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+
+from repshare.cli import terminal
+from repshare.cli.parsing import Json, print_json
+from repshare.config import Compute
+from repshare.errors import ConfigError
+from repshare_lab.cli.learning import load, show_progress
+from repshare_lab.config import Setting
+from repshare_lab.results.records import RunFolder
+
+if TYPE_CHECKING:
+    from repshare_lab.data import Splits
+
+What = Literal[
+    "table", "start", "ablation", "curves", "tsne", "traffic", "bound", "topologies", "privacy", "partners",
+    "skew", "absence", "precision", "unseen", "discriminator", "averages", "codes", "length", "models", "clients",
+    "space", "compute", "rates", "field",
+    "leakage",
+]  # fmt: skip
+
+
+def reproduce(
+    what: What,
+    /,
+    dataset: str = "mnist",
+    seeds: int | None = None,
+    only: tuple[str, ...] = (),
+    rounds: int | None = None,
+    output: Path = Path("docs/results"),
+    workers: int | None = None,
+    compute: Compute = "fp32",
+    json: Json = False,
+) -> None:
+    """Reproduce a table or figure: compute the missing cells one by one.
+
+    table: the paper's table next to the published numbers. start: accuracy by round with and without a teacher in
+    round 1. ablation: gain over learning alone for a grid of λ_KD and λ_disc. curves: train and test accuracy by
+    round. tsne: the feature spaces of two clients by round. traffic: bytes per client and round next to the paper's
+    formulas. bound: the mutual-information bound by round. topologies: what it costs to have no server. privacy:
+    accuracy against ε of differentially private releases (mnist, digits).
+
+    partners: whether it matters what partners share: honest ones, some or all fed noise or permuted labels, none.
+
+    Studies beyond the paper, each with IL and FL. skew: clients whose classes differ. absence: half of them absent in
+    each round. precision: fewer bits on the wire. unseen: classes that a client lacks. discriminator: the
+    classifier, an external one, none. averages: n_avg, M↑ and M↓. codes: targets that no client shared. length:
+    features kept short. models: three kinds of network together. clients: up to 10,000. space: the common
+    space by its dimension, and by rounds. compute: a ResNet9 that computes with fewer bits.
+
+    leakage: attacks on what a relay sees of a common space (also digits, breast_cancer).
+
+    field: every method of `repshare methods`, on four partitions, each beside its controls. rates: its local optimizers
+    and rates, chosen on training samples that are held out.
+
+    Each has its own folder, with its description (run.json), a line or more for each cell (records.jsonl), and what is
+    made from these alone: a figure (PNG and SVG), a table (Markdown). If interrupted, it continues where it stopped;
+    finished cells are never repeated, so that seeds may be added later.
+
+    repshare reproduce table --dataset mnist --seeds 5
+
+    repshare reproduce table --dataset cifar10 --seeds 1 --only RS clients=10
+
+    Args:
+        what: One of the tables, figures and studies above.
+        dataset: mnist, fashion_mnist or cifar10; leakage: also digits and breast_cancer.
+        seeds: Number of seeds. Each has its own split and starting weights. Default: as published here.
+        only: Compute only the cells whose records have all of these, such as RS or clients=10.
+        rounds: Number of communication rounds. Default: the paper's; 50 for field and rates.
+        output: Folder in which results are kept.
+        workers: Number of worker processes. Default: one for each core.
+        compute: Number format that networks compute with. bf16 is faster, and is noted in the records. auto: bf16 for
+            resnet9 and resnet18, where this processor has AVX-512 BF16 or AMX.
+    """
+    from repshare_lab.experiments.catalogue import EXPERIMENTS
+    from repshare_lab.experiments.comparison import keep_begun
+    from repshare_lab.experiments.experiment import arrange, choose, fill, missing, usual_setting
+    from repshare_lab.simulation.pools import choose_workers
+
+    experiment, console = EXPERIMENTS[what], Console(stderr=json)
+    if experiment.datasets and dataset not in experiment.datasets:
+        raise ConfigError(f"the paper has no {dataset!r}: choose {', '.join(experiment.datasets)}")
+    seeds = experiment.seeds if seeds is None else seeds
+    if seeds < 1:
+        raise ConfigError(f"seeds must be at least 1, not {seeds}")
+
+    @lru_cache
+    def fetch(name: str) -> "Splits":
+        splits, _ = load(Setting(dataset=name), None, console)
+        return experiment.select(splits).first(test=experiment.tests)
+
+    available = sys.maxsize if experiment.datasets == () else len(fetch(dataset).train.labels)  # () chooses its own
+    setting = usual_setting(dataset, available, rounds=rounds or experiment.rounds)
+    setting = keep_begun(setting, output / experiment.folder(dataset))
+    cells = [cell.computed_in(compute) for cell in choose(experiment.plan(setting, seeds), only)]
+    folder = RunFolder(
+        output / experiment.folder(dataset), experiment.describe(setting), resume=True, option="--output"
+    )
+    with folder:
+        left = missing(cells, folder.records.read())
+        if left:
+            clients = max(cell.run.setting.clients for cell in left)
+            terminal.say(console, f"{len(left)} of {len(cells)} cells to do")
+            total, hint = sum(cell.run.setting.rounds for cell in left), "the same command continues from here"
+            with choose_workers(workers and min(workers, clients), clients) as pool:
+                show_progress(fill(experiment, left, fetch, folder, pool), total, console=console, hint=hint)
+        held = folder.records.read()
+        most = max([seeds, *(line.get("seed", 0) + 1 for line in held)])
+        held = arrange(experiment.plan(setting, most), held)
+        folder.records.keep_only(held)
+        lines = [line for line in held if line.get("seed", 0) < seeds]
+        files = experiment.show(lines, folder.path, setting)
+    if json:
+        print_json({"experiment": what, "setting": experiment.describe(setting)["setting"], "lines": lines})
+    for file in files:
+        if file.suffix == ".md" and not json:
+            console.print(file.read_text("utf-8"), highlight=False, markup=False)
+        terminal.say(console, str(file))

@@ -1,0 +1,7 @@
+"""Samples with labels: where they come from, that they are what they should be, and who gets which."""
+
+from repshare_lab.data.contents import DATASETS
+from repshare_lab.data.datasets import Dataset, Splits, load
+from repshare_lab.data.partition import dirichlet, drawn, histogram, shards, unequal, uniform
+
+__all__ = ["DATASETS", "Dataset", "Splits", "dirichlet", "drawn", "histogram", "load", "shards", "unequal", "uniform"]

@@ -1,0 +1,313 @@
+"""`compare` and `run` as lists of runs, each carried out round by round, and resumed where it was interrupted."""
+
+import json
+import warnings
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.errors import ConfigError
+from repshare.imports import describe_code, is_reference
+from repshare.methods import METHODS, Method
+from repshare.randomness import numpy_stream
+from repshare.records import Journal, Line
+from repshare_lab.config import METHODS as USUAL
+from repshare_lab.config import ResolvedSetting, Run, Setting
+from repshare_lab.data import Splits, histogram, load
+from repshare_lab.methods import find_method
+from repshare_lab.results.findings import clients_differ, summarise_own
+from repshare_lab.results.records import RunFolder, group, read_setting, summarise
+from repshare_lab.simulation import Checkpoint, Workers, following, resolve, simulate
+from repshare_lab.simulation.checkpoint import States, lengthen
+from repshare_lab.simulation.plan import deal, has_space, make_plan, make_run, make_task
+from repshare_lab.simulation.pools import choose_workers
+from repshare_lab.simulation.schedule import is_ever_tested, test_is_due
+from repshare_lab.simulation.starting import leave_if_unguarded
+
+TESTED = ("test_accuracy", "test_own", "test_unseen")  # fields of a record that a test fills in
+AnySetting = TypeVar("AnySetting", bound=Setting)
+Step = tuple[str, int, int]  # a run's title, the round that is over, and the number of its rounds
+
+
+def plan_comparison(setting: Setting, methods: Sequence[str], seeds: int, splits: Splits) -> list[Run[ResolvedSetting]]:
+    """Plan every method on the same splits and seeds. Raises on anything that could not be carried out."""
+    resolved, chosen = resolve(setting, splits), choose_methods(methods, setting)
+    runs = [make_run(name, seed, resolved) for seed in range(seeds) for name in chosen]
+    for run in runs[: len(chosen)]:
+        make_task(make_plan(run, splits))
+    for run in runs:
+        if find_method(run.method).models != "pooled" and not is_ever_tested(run.setting, run.seed):
+            why = f"seed {run.seed}: no client is present in any round that is tested"
+            raise ConfigError(f"{why}: use more clients, more tests or fewer absences")
+    return runs
+
+
+def choose_methods(methods: Sequence[str], setting: Setting) -> dict[str, Method]:
+    """Return the methods, by their names in a run, with their options. Raises if one is unknown or named twice."""
+    found = {each if is_reference(each) else each.upper(): find_method(each, setting) for each in methods}
+    if not found:
+        raise ConfigError(f"methods are missing: choose from {', '.join(METHODS)}, or your own as file.py:NAME")
+    names = [method.name.upper() for method in found.values()]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(f"two methods are called {twice[0]}: give one of them another name")
+    for option in setting.method_options:
+        name, dot, _ = option.partition(".")
+        if not dot or name.upper() not in names:
+            told = ", ".join(method.name for method in found.values())
+            raise ConfigError(f"{option!r} is no METHOD.option=value: the methods of this comparison are {told}")
+    return found
+
+
+def keep_begun(setting: AnySetting, path: Path) -> AnySetting:
+    """Return the setting without a teacher in round 1 where the runs that a folder holds had none."""
+    start = (read_setting(path, "policy") or {}).get("start")
+    return replace(setting, policy=replace(setting.policy, start=start)) if start == "none" else setting
+
+
+def name_of(run: Run[Setting]) -> str:
+    """Return the name of the run's method in records, tables and figures."""
+    return find_method(run.method).name
+
+
+def who_has_what(run: Run[Setting], splits: Splits) -> NDArray[np.int64]:
+    """Count samples by client and class (clients, classes)."""
+    labels = splits.train.labels[: run.setting.samples]
+    parts = deal(run.setting, labels, numpy_stream(run.seed, "partition"))
+    return histogram(labels, parts, splits.classes)
+
+
+def describe(runs: Sequence[Run[Setting]], setting: ResolvedSetting) -> dict[str, Any]:
+    """Return the contents of run.json."""
+    methods = list(dict.fromkeys(run.method for run in runs))
+    described = {"methods": methods, "seeds": sorted({run.seed for run in runs}), "setting": asdict(setting)}
+    public = (setting.public_data or "").rpartition(":")[0]
+    return described | describe_code([*methods, setting.dataset, public, *setting.model, *setting.space])
+
+
+def carry_out(
+    runs: Sequence[Run[ResolvedSetting]],
+    splits: Splits,
+    folder: RunFolder,
+    workers: Workers,
+    *,
+    checkpoint_every: int | None = None,
+    keep_models: bool = False,
+) -> Generator[Step]:
+    """Carry out the runs that the folder does not hold yet, writing each round's records as it ends.
+
+    A run that was interrupted resumes from its last checkpoint, and what was recorded after that is recorded again.
+    With its models, a run's last checkpoint is kept too: from there it can go on to more rounds.
+    """
+    finished = folder.finished()
+    for run in runs:
+        called, last = name_of(run), run.setting.rounds
+        if (called, run.seed) in finished:
+            yield f"{called}, seed {run.seed}", last, last
+            continue
+        name = f"{called}-{run.seed}"
+        models = folder.path / "models" / name if keep_models else None
+        yield from resume_run(run, splits, folder, name, folder.records, workers, checkpoint_every, models)
+        folder.finish(called, run.seed)
+        if not keep_models:
+            checkpoints(folder, name).clear()
+    _arrange(folder.records, runs)
+
+
+def _arrange(journal: Journal, runs: Sequence[Run[Setting]]) -> None:
+    """Bring the records into the order of the runs, in whatever order these were carried out."""
+    lines, places = journal.read(), {(name_of(run), run.seed): place for place, run in enumerate(runs)}
+    ordered = sorted(lines, key=lambda line: places[line["method"], line["seed"]])
+    if ordered != lines:
+        journal.keep_only(ordered)
+
+
+def grow(
+    folder: RunFolder, runs: Sequence[Run[ResolvedSetting]], setting: ResolvedSetting, *, keep_models: bool = False
+) -> list[str]:
+    """Let a folder that holds some of these runs, or some of their rounds, hold all of them.
+
+    Return the titles of finished runs that begin again, because their last state or their models were not kept.
+    """
+    described = json.loads((folder.path / "run.json").read_text())
+    before = replace(setting, rounds=described["setting"]["rounds"])
+    finished, again = folder.finished(), []
+    for run in runs:
+        called, name = (name_of(run), run.seed), f"{name_of(run)}-{run.seed}"
+        longer = run != make_run(run.method, run.seed, before)
+        lacks_models = keep_models and called in finished and not (folder.path / "models" / name).is_dir()
+        if not longer and not lacks_models:
+            continue
+        if lacks_models or not _lengthen(run, folder, name):
+            checkpoints(folder, name).clear()
+            again += [f"{called[0]}, seed {called[1]}"] if called in finished else []
+        folder.reopen(*called)
+    if before != setting or len(described["methods"]) * len(described["seeds"]) < len(runs):
+        folder.grow(describe(runs, setting))
+    return again
+
+
+def _lengthen(run: Run[ResolvedSetting], folder: RunFolder, name: str) -> bool:
+    """Let this run go on from its checkpoint to more rounds than it had. Return whether that is possible."""
+    manifest = checkpoints(folder, name).folder / "manifest.json"
+    if run.setting.late_joiners or run.setting.leavers or not manifest.exists():  # those depend on the rounds in all
+        return False
+    lines, done = folder.records.read(), json.loads(manifest.read_text())["round"]
+    kept = []
+    for line in lines:
+        own = (line["method"], line["seed"]) == (name_of(run), run.seed) and line["round"] <= done
+        due = test_is_due(run.setting, line["round"])
+        if own and due and line["test_accuracy"] is None:
+            return False
+        kept.append(line if due or not own else {**line, **dict.fromkeys(TESTED)})
+    folder.records.keep_only(kept)
+    return lengthen(manifest.parent, run) > 0
+
+
+def resume_run(
+    run: Run[ResolvedSetting],
+    splits: Splits,
+    folder: RunFolder,
+    name: str,
+    journal: Journal,
+    workers: Workers,
+    checkpoint_every: int | None = None,
+    models: Path | None = None,
+) -> Generator[Step]:
+    """Simulate from the last checkpoint, with the journal holding this run's records up to there."""
+    checkpoint = Checkpoint(checkpoints(folder, name).folder, run)
+    own, done = (name_of(run), run.seed), checkpoint.manifest.round
+    lines = journal.read()
+    journal.keep_only(line for line in lines if (line["method"], line["seed"]) != own or line["round"] <= done)
+    steps = simulate(run, splits, workers, checkpoint, checkpoint_every=checkpoint_every, models=models)
+    with following(steps) as rounds:
+        for number, records in enumerate(rounds, start=done + 1):
+            journal.add({"method": own[0], "seed": run.seed, **asdict(record)} for record in records)
+            yield f"{own[0]}, seed {run.seed}", number, run.setting.rounds
+
+
+def checkpoints(folder: RunFolder, name: str) -> States:
+    """Return the folder with the states of an unfinished run."""
+    return States(folder.path / "checkpoints" / name)
+
+
+def find_public(runs: Sequence[Run[Setting]]) -> set[str]:
+    """Return the names of the methods that learn from public samples."""
+    return {name_of(run) for run in runs if find_method(run.method).uses_public}
+
+
+def list_results(lines: Sequence[Line], setting: Setting, public: Collection[str] = ()) -> list[Line]:
+    """Return a row for each method: its summary, and, where clients' classes differ, its accuracies by own mix.
+
+    Rows of methods in `public` say which public samples they used.
+    """
+    differ, rows = clients_differ(asdict(setting), lines), []
+    for method, own in group(lines, "method").items():
+        summary = summarise(own)
+        std = summary.std_over_clients if summary.std_over_seeds is None else summary.std_over_seeds
+        rows.append({"method": method, "std": std, **summary._asdict()})
+        rows[-1] |= summarise_own(own).means() if differ else {}
+        rows[-1] |= {"public_data": setting.public_data} if method in public else {}
+    return rows
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The results of `compare`: `pandas.DataFrame(result.rows)` is its table."""
+
+    rows: list[Line]
+    """A row for each method: accuracy in percent, its spread over seeds and over clients, bytes, seconds."""
+    records: list[Line]
+    """A row for each method, seed, round and client: the fields of `Record`."""
+    setting: ResolvedSetting
+    """The setting, with all that was left open filled in."""
+    folder: Path | None
+    """Where all of this is kept, if anywhere."""
+    runs: list[Run[ResolvedSetting]]
+    """What was carried out: every method with every seed."""
+
+
+def exhaust(steps: Generator[Step], rounds: int) -> None:
+    """Carry all steps out. A progress bar does the same, and shows them."""
+    for _ in steps:
+        pass
+
+
+def compare(
+    dataset: str = "mnist",
+    methods: Sequence[str] = USUAL,
+    *,
+    seeds: int = 1,
+    splits: Splits | None = None,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    keep_models: bool = False,
+    workers: Workers | int | None = None,
+    checkpoint_every: int | None = None,
+    follow: Callable[[Generator[Step], int], None] = exhaust,
+    tell: Callable[[str], object] = warnings.warn,
+    **options: Any,
+) -> Comparison:
+    """Compare methods on the same splits and seeds: `repshare compare` calls this.
+
+    Worker processes run your script again: call this under `if __name__ == "__main__":`, or with `workers=0`.
+
+    Args:
+        dataset: Name of the data set, or your own as file.py:function.
+        methods: Methods to compare, by their letters, or your own as file.py:NAME.
+        seeds: Number of seeds. Each has its own split and starting weights.
+        splits: The data, if you have them already. The name of the data set is then only a name.
+        folder: Folder for run.json and the records. Default: none is kept.
+        resume: Continue what the folder holds. There may be more methods, seeds or rounds than it has.
+        keep_models: Keep the final models in the folder.
+        workers: Number of worker processes; 0 uses none. Or workers of your own, already entered. Default: one for
+            each core, at most one for each client.
+        checkpoint_every: Number of rounds between checkpoints. Default: as many as take about a minute.
+        follow: Carries out the steps, each the end of a round; it also gets their number. Default: without a word.
+        tell: Gets each note about what is left out or begun again.
+        options: Any field of `Setting`, such as clients, rounds, partition or policy.
+    """
+    leave_if_unguarded()
+    if seeds < 1:
+        raise ConfigError(f"seeds must be at least 1, not {seeds}")
+    if folder is None and (resume or keep_models):
+        raise ConfigError("resume and keep_models need a folder")
+    where = options.get("data_folder")
+    found = splits or load(dataset, folder=None if where is None else Path(where))
+    wanted = Setting(dataset=dataset, **options)
+    setting = resolve(wanted if folder is None else keep_begun(wanted, Path(folder)), found)
+    runs = plan_comparison(setting, _choose_usual(methods, setting, found, tell), seeds, found)
+    with ExitStack() as stack:
+        path = stack.enter_context(TemporaryDirectory()) if folder is None else folder
+        grows = RunFolder(Path(path), describe(runs, setting), resume=resume or folder is None, grows=True)
+        held = stack.enter_context(grows)
+        if again := grow(held, runs, setting, keep_models=keep_models):
+            why = "their models were not kept" if keep_models else "their last state was not kept (--keep-models does)"
+            tell(f"Beginning again, since {why}: {'; '.join(again)}.")
+        if not isinstance(workers, Workers):
+            workers = stack.enter_context(choose_workers(workers, setting.clients))
+        steps = carry_out(runs, found, held, workers, checkpoint_every=checkpoint_every, keep_models=keep_models)
+        follow(steps, sum(run.setting.rounds for run in runs))
+        lines = held.records.read()
+    rows = list_results(lines, setting, find_public(runs))
+    return Comparison(rows, lines, setting, None if folder is None else Path(folder), runs)
+
+
+def _choose_usual(
+    methods: Sequence[str], setting: ResolvedSetting, splits: Splits, tell: Callable[[str], object]
+) -> Sequence[str]:
+    """Leave those of the usual methods out that the models or the data do not suit. Methods that were chosen stay."""
+    if tuple(methods) != USUAL:
+        return methods
+    if len(set(setting.model)) > 1:
+        methods = [each for each in methods if each != "FL"]
+        tell(f"FL averages weights, so it needs one model: left out with {', '.join(setting.model)}.")
+    if not has_space(setting, splits.train.inputs):
+        methods = [each for each in methods if not find_method(each).in_space]
+        tell("CA and CS are left out: no common space suits these inputs (see --space)")
+    return methods

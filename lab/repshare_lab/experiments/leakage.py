@@ -1,0 +1,232 @@
+"""Leakage: how well the attacks of the audit tell members from others, beside the accuracy that such a release buys."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from torch import nn
+
+from repshare.network.models import build
+from repshare.records import Line
+from repshare.space import exposure
+from repshare_lab.audit.capture import Told, capture_means, capture_sums
+from repshare_lab.audit.pool import BESIDE, DRAWS, Ground, Pool, attack_releases, compare, join, lay_ground
+from repshare_lab.audit.sequences import Labels, Points, Public, score_means
+from repshare_lab.config import ResolvedSetting
+from repshare_lab.data import Splits
+from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell, missing
+from repshare_lab.results.plots import panels, save, tidy
+from repshare_lab.results.records import find, group
+from repshare_lab.results.terminal import markdown
+
+RELEASES = (1, 5, 20)
+
+Case = tuple[int, int, int]  # the numbers of a vector (0: the usual space), samples behind what is seen, clients in it
+CASES: dict[str, tuple[Case, ...]] = {  # those of one space one after the other: what is public is embedded once
+    "mnist": (
+        (14, 120, 1), (14, 1200, 10), (32, 1200, 10), (0, 12, 1), (0, 120, 1), (150, 1200, 10), (150, 4000, 10),
+        (3, 120, 1), (3, 360, 1), (3, 360, 3), (32, 12, 1), (32, 120, 1), (32, 360, 1), (64, 120, 1), (64, 1200, 10),
+        (14, 60, 1), (14, 360, 1), (14, 1200, 1), (14, 1200, 3), (49, 4000, 10), (150, 1200, 1), (0, 1200, 10),
+    ),
+    "fashion_mnist": ((14, 1200, 10), (64, 1200, 10), (64, 120, 1)),
+    "digits": (
+        (9, 840, 3), (9, 840, 10), (3, 360, 3), (9, 120, 1), (32, 840, 10), (32, 120, 1), (32, 12, 1), (0, 60, 1),
+    ),
+    "breast_cancer": (
+        (2, 12, 1), (2, 60, 1), (2, 120, 3), (6, 12, 1), (6, 60, 1), (6, 120, 3), (32, 12, 1), (32, 60, 1),
+        (32, 120, 3), (0, 12, 1), (0, 60, 1),
+    ),
+}  # fmt: skip
+BUDGETS = (1.0,)
+BUDGET_SIZES = {"mnist": (120, 1200)}
+NOISY = 64  # numbers of a vector where there is noise
+
+
+def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
+    """Plan every case, seed by seed."""
+    cells = []
+    for seed in range(seeds):
+        for samples in BUDGET_SIZES.get(setting.dataset, ()):
+            cells += [_cell(f"CS, ε = {epsilon:g}", NOISY, samples, 1, seed, setting) for epsilon in BUDGETS]
+            cells.append(_cell("RS", 0, samples, 1, seed, setting))
+        cells += [_cell("CS", *case, seed, setting) for case in CASES.get(setting.dataset, ())]
+    return cells
+
+
+def _cell(method: str, numbers: int, samples: int, members: int, seed: int, setting: ResolvedSetting) -> Cell:
+    clients = max(members, BESIDE)
+    own = {"clients": clients, "samples": samples // members * clients, "rounds": max(RELEASES), "eval_every": 1}
+    key = {"method": method, "numbers": numbers, "samples": samples, "group": members, "seed": seed}
+    space = _space(setting.dataset, numbers)
+    return make_cell(key, Row(method, method[:2], {**own, "space": space}), setting)
+
+
+def _space(dataset: str, numbers: int) -> tuple[str, ...]:
+    """Return the words for a space with vectors of so many numbers."""
+    if dataset == "breast_cancer":
+        return ("fourier", f"features={numbers}") if numbers else ("fourier",)
+    return ("patches", f"components={numbers}") if numbers else ("patches",)
+
+
+_held: list[tuple[Splits, Pool]] = []  # the last: one of the same splits is made once
+
+
+def _hold(splits: Splits) -> Pool:
+    if not _held or _held[0][0] is not splits:
+        _held[:] = [(splits, Pool(splits))]
+    return _held[0][1]
+
+
+def carry_out(cell: Cell, splits: Splits) -> list[Line]:
+    """Capture what two draws of clients release, attack both, and return a line for each number of releases."""
+    pool, key = _hold(splits), cell.key
+    draws = [rows[: key["samples"]] for rows in pool.draws(key["seed"])]
+    if key["method"] == "RS":
+        return _attack_means(pool, draws, cell)
+    ground = lay_ground(pool, cell.run.setting.space, "squared" if key["method"] == "CS" else "discriminant")
+    if key["method"] != "CS":
+        return _attack_sums(pool, ground, draws, float(key["method"].partition("= ")[2]))
+    seen = pool.capture(
+        ground.common, samples=key["samples"], members=key["group"], releases=max(RELEASES), seed=key["seed"]
+    )
+    return attack_releases(ground, seen, RELEASES)
+
+
+def _attack_sums(pool: Pool, ground: Ground, draws: Sequence[Labels], epsilon: float) -> list[Line]:
+    areas, behind = [], 0
+    for rows in draws:
+        told, variance = capture_sums(ground.common, pool.inputs[rows], pool.labels[rows], pool.classes, epsilon)
+        areas.append(_attack_told(told, variance, ground.public, ground.strangers))
+        behind = len(told.members.labels)
+    return [_line(ground.dimension, behind, areas, "sums")]
+
+
+def _attack_means(pool: Pool, draws: Sequence[Labels], cell: Cell) -> list[Line]:
+    means, observations, width = [], [], 0
+    for rows in draws:
+        channels, model = pool.inputs.shape[1], cell.run.setting.model[0]
+        network = build(model, channels=channels, classes=pool.classes, dimension=None, seed=cell.run.seed)
+        width = [module for module in network.modules() if isinstance(module, nn.Linear)][-1].in_features
+        others = [pool.inputs[pool.public], pool.inputs[pool.tested]]
+        mean, observed, features = capture_means(
+            network, pool.inputs[rows], pool.labels[rows], pool.classes, width, others
+        )
+        public = Public(Points(features[0], pool.labels[pool.public]), pool.classes)
+        strangers = Points(features[1], pool.labels[pool.tested])
+        means.append(_attack_told(mean, 0.0, public, strangers))
+        observations.append(_attack_told(observed, 0.0, public, strangers, drawn=True))
+    behind = len(draws[0])
+    return [_line(width, behind, means, "class means"), _line(width, behind, observations, "observations")]
+
+
+def _attack_told(told: Told, variance: float, public: Public, strangers: Points, *, drawn: bool = False) -> float:
+    scores = score_means(told.sums, told.counts, variance, public, join(told.members, strangers), drawn=drawn)
+    return compare(scores, len(told.members.labels))
+
+
+def _line(width: int, behind: float, areas: list[float], attack: str) -> Line:
+    rounded = [round(each, 4) for each in areas]
+    told = {"releases": 1, "behind": behind, "d": width, "auc": rounded, "attack": [attack]}
+    return {**told, "half_known": None, "accuracy": None}
+
+
+def show(lines: Sequence[Line], folder: Path, setting: ResolvedSetting) -> list[Path]:
+    """Draw accuracy against AUC, a panel for each size of a group, and put all numbers in a table."""
+    shared = [line for line in lines if line["method"] == "CS" and line["releases"] == SHOWN]
+    groups = sorted(group(shared, "group"))
+    figure, systems = panels(1.2 + 4.4 * max(1, len(groups)), 4.8, 1, max(1, len(groups)), sharex=True, sharey=True)
+    for axes, members in zip(systems, groups, strict=False):
+        _draw(axes, [line for line in shared if line["group"] == members], members)
+    systems[0].set_ylabel(f"{setting.dataset}: test accuracy after {SHOWN} releases [%]")
+    handles = {
+        label: handle for axes in systems for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    named = [label for label in map(_title, COLOURS) if label in handles]
+    figure.legend([handles[label] for label in named], named, loc="outside right upper", frameon=False)
+    return save(figure, folder, write_table(lines, setting))
+
+
+SHOWN = 5  # releases
+COLOURS = {  # by samples behind what is seen
+    12: "#999999", 60: "#E69F00", 120: "#D55E00", 360: "#CC79A7", 840: "#56B4E9", 1200: "#0072B2", 4000: "#009E73",
+}  # fmt: skip
+
+
+def _draw(axes: Axes, lines: Sequence[Line], members: int) -> None:
+    for samples, own in sorted(group(lines, "samples").items()):
+        ordered = sorted(own, key=lambda line: line["d"])
+        points = [(statistics.fmean(line["auc"]), statistics.fmean(line["accuracy"])) for line in ordered]
+        x, y = zip(*points, strict=True)
+        axes.plot(x, y, "o-", color=COLOURS[samples], label=_title(samples), markersize=4, linewidth=1)
+        for place, (line, point) in enumerate(zip(ordered, points, strict=True)):
+            aside = (4, 4 if place % 2 else -9)  # so that neighbours do not meet
+            axes.annotate(
+                f"{line['d']:,}", point, aside, textcoords="offset points", fontsize=7, color=COLOURS[samples]
+            )
+    axes.axvline(exposure.PROMISED, color="black", linestyle=":", linewidth=1)
+    axes.set_xlim(0.48, 1.04)
+    who = "a client alone" if members == 1 else f"the total of a group of {members}"
+    tidy(axes, f"{who}; at each point: d", f"AUC of the best attack, {SHOWN} releases", "")
+
+
+def _title(samples: int) -> str:
+    return f"{samples:,} samples"
+
+
+def write_table(lines: Sequence[Line], setting: ResolvedSetting) -> str:
+    """Return all numbers as Markdown: a row for each case, those that the rule allows marked."""
+    rows = []
+    cases: dict[tuple[str, int, int, int], list[Line]] = {}
+    for line in lines:
+        cases.setdefault((line["method"], line["group"], line["samples"], line["numbers"]), []).append(line)
+    for own in (cases[each] for each in sorted(cases, key=lambda each: (each[0] != "CS", *each))):
+        first = own[0]
+        if first["method"] == "RS":
+            rows += [[f"RS, {one['attack'][0]}", *_setting(one), _auc([one]), *[""] * 4] for one in own]
+            continue
+        by_releases = group(own, "releases")
+        areas = [_auc(by_releases.get(releases, [])) for releases in RELEASES]
+        known = _mean([value for line in by_releases[1] for value in line["half_known"] or ()], ".2f")
+        right = _mean([value for line in by_releases.get(SHOWN, []) for value in line["accuracy"] or ()], ".1f")
+        allowed = first["method"] == "CS" and is_allowed(first, setting.dataset)
+        title = first["method"] + (", allowed" if allowed else "")
+        rows.append([title, *_setting(first), *areas, known, right])
+    left = missing(plan(setting, 1), lines)
+    note = f"\n{len(left)} cases have not been done yet.\n" if left else ""
+    draws = max((len(find(own, "auc")) * DRAWS for own in cases.values()), default=0) // len(RELEASES)
+    return (
+        f"{setting.dataset}: AUC of the best attack, mean of {draws} draws, after one release and more; half known: "
+        "of one release, every other member of which the attacker knows; test accuracy after "
+        f"{SHOWN} releases [%]. Allowed: by the rule for the numbers of a row.\n\n"
+        + markdown(
+            ["<", "in the sum", "samples", "d", *(f"{each} releases" if each > 1 else "1 release" for each in RELEASES),
+             "half known", "accuracy"],
+            rows,
+        )
+        + note
+    )  # fmt: skip
+
+
+def is_allowed(line: Line, dataset: str) -> bool:
+    """Return whether the rule allows what a line is of."""
+    return bool(line["d"] <= exposure.most_numbers(round(line["behind"]), CLASSES.get(dataset, 10)))
+
+
+CLASSES = {"breast_cancer": 2}
+
+
+def _setting(line: Line) -> list[str]:
+    who = "a client" if line["group"] == 1 else f"{line['group']} clients"
+    return [who, f"{line['behind']:,.0f}", f"{line['d']:,}"]
+
+
+def _auc(lines: Sequence[Line]) -> str:
+    return _mean([value for line in lines for value in line["auc"]], ".2f")
+
+
+def _mean(values: Sequence[float], form: str) -> str:
+    return f"{statistics.fmean(values):{form}}" if values else ""
+
+
+LEAKAGE = Experiment("leakage", plan, show, datasets=tuple(CASES), carry_out=carry_out, rounds=max(RELEASES))

@@ -1,0 +1,164 @@
+"""Accuracy against ε in a common space: class sums with noise, beside learning alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+
+from repshare.records import Line
+from repshare_lab.config import ResolvedSetting, Setting
+from repshare_lab.experiments.experiment import Cell, Row, make_cell
+from repshare_lab.results.plots import STYLES, draw_points, label_ends, panels, save, tidy
+from repshare_lab.results.records import entry, find, group
+from repshare_lab.results.terminal import markdown
+
+CLIENTS = 10
+EPSILONS = (0.1, 0.5, 1.0, 3.0, 10.0)
+
+
+class DataSize(NamedTuple):
+    """An amount of data, and the numbers that a sample is reduced to: chosen on training images held out."""
+
+    samples: int
+    components: int
+    of: str = "photographs"
+
+
+AMOUNTS = {
+    "mnist": (DataSize(1200, 100, "glyphs"), DataSize(6000, 200, "glyphs"), DataSize(60000, 400, "glyphs")),
+    "fashion_mnist": (DataSize(6000, 256), DataSize(60000, 512)),
+}
+# One release takes the whole budget. Noise is that of one client if its members share it in a secure sum.
+PRIVATE: dict[str, Any] = {"adjacency": "add-remove", "seeded_noise": True}
+SHARED: dict[str, Any] = {**PRIVATE, "noise_shares": CLIENTS}
+KINDS: dict[str, dict[str, Any]] = {  # of private releases: what their titles end in, and their policies
+    "": SHARED,
+    ", common part": {**SHARED, "common_only": True},
+    ", own noise": PRIVATE,
+    ", own noise, common part": {**PRIVATE, "common_only": True},
+    ", replaced, common part": {**SHARED, "adjacency": "replace", "common_only": True},
+}
+AT_ONE = (", own noise, common part", ", replaced, common part")  # kinds that are computed for ε = 1 only
+LEVELS = {  # rows without noise, and their dashes
+    "CA": "--",
+    "CA, reduced space": (0, (1, 1)),
+    "CS, 10 rounds, no noise": "-",
+    "CS, no noise": (0, (5, 1)),
+    "CS, no noise, common part": (0, (5, 3)),
+    "CA, 5 classes each": (0, (3, 1, 1, 1)),
+}
+NOISY_PARTNERS = {"attackers": 0.9, "attack": "noise"}
+HALF = {"partition": "shards", "classes_per_client": 5}  # of the classes: what a client alone cannot know
+HALVES = (0.5, 1.0, 3.0)  # ε for such clients
+# ScatterNet features and a linear model by DP-SGD (Tramèr and Boneh, 2021): one party with all 60,000 samples.
+ANCHORS = {("mnist", 60000): (3.0, 98.7), ("fashion_mnist", 60000): (3.0, 89.7)}
+
+
+# FedAvg of clients that train with DP-SGD: records are left, and c528c6c is the last commit that makes such runs.
+TRAINED = tuple(f"FL, ε = {epsilon:g}" for epsilon in EPSILONS)
+
+
+def rows(amount: DataSize) -> list[Row]:
+    """Return the rows of an amount of data."""
+    space = ("patches", "filters=24", f"components={amount.components}", f"components_of={amount.of}")
+    once = {"loss": "discriminant", "space": space, "common_rounds": 2, "rounds": 2, "eval_every": 2}
+    levels = [
+        Row("CA", "CA", {"rounds": 1, "eval_every": 1}),
+        Row("CA, reduced space", "CA", {**once, "common_rounds": 1, "rounds": 1, "eval_every": 1}),
+        Row("CS, no noise", "CS", once),
+        Row("CS, no noise, common part", "CS", once, {"common_only": True}),
+    ]
+    if amount.samples <= 6000:
+        levels.append(Row("CS, 10 rounds, no noise", "CS", {"rounds": 10, "common_rounds": 10, "eval_every": 10}))
+    private = [
+        Row(f"CS, ε = {epsilon:g}{ending}", "CS", once, {**policy, "epsilon": epsilon})
+        for ending, policy in KINDS.items()
+        for epsilon in ((1.0,) if ending in AT_ONE else EPSILONS)
+    ]
+    beside = [
+        Row(
+            f"CS, ε = 1{ending}, others send noise", "CS", {**once, **NOISY_PARTNERS}, {**KINDS[ending], "epsilon": 1.0}
+        )
+        for ending in ("", ", common part")
+    ]
+    if amount.samples <= 6000:
+        sided = {epsilon: {**SHARED, "epsilon": epsilon} for epsilon in HALVES}
+        beside += [
+            Row("CA, 5 classes each", "CA", {"rounds": 1, "eval_every": 1, **HALF}),
+            Row("CS, no noise, 5 classes each", "CS", {**once, **HALF}),
+            *(Row(f"CS, ε = {e:g}, 5 classes each", "CS", {**once, **HALF}, policy) for e, policy in sided.items()),
+        ]
+    return [*levels, *private, *beside]
+
+
+def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
+    """Plan every way to learn with every amount of data, seed by seed."""
+    return [
+        make_cell(
+            {"samples": amount.samples, "row": row.title, "seed": seed},
+            row._replace(setting={"samples": amount.samples, "clients": CLIENTS, **row.setting}),
+            setting,
+        )
+        for amount in AMOUNTS.get(setting.dataset, ())
+        for seed in range(seeds)
+        for row in rows(amount)
+    ]
+
+
+def show(lines: Sequence[Line], folder: Path, setting: Setting) -> list[Path]:
+    """Make a table of all rows, and draw a panel for each amount of data."""
+    amounts = [amount for amount in AMOUNTS[setting.dataset] if find(lines, "accuracy", samples=amount.samples)]
+    if not amounts:
+        return []
+    titles = dict.fromkeys(row.title for amount in amounts for row in rows(amount)) | dict.fromkeys(TRAINED)
+    table = []
+    for title in titles:
+        found = [find(lines, "accuracy", samples=amount.samples, row=title) for amount in amounts]
+        if any(found):
+            table.append([title, *(f"{entry(each)} ({len(each)})" if each else "" for each in found)])
+    figure, systems = panels(1.2 + 5.6 * len(amounts), 4.6, 1, len(amounts))
+    for amount, axes in zip(amounts, systems, strict=True):
+        _draw(axes, [line for line in lines if line["samples"] == amount.samples])
+        if anchor := ANCHORS.get((setting.dataset, amount.samples)):
+            axes.plot(*anchor, "*", color="#444444", markersize=11, label="ScatterNet, DP-SGD, one party (published)")
+        about = f"d = {amount.components}"
+        tidy(axes, f"{CLIENTS} clients, {amount.samples:,} samples, {about}", "ε of the one release", "")
+    systems[0].set_ylabel("test accuracy [%], mean ± std over draws")
+    handles = {
+        label: handle for axes in systems for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=2, frameon=False)
+    heads = [f"<{setting.dataset}", *(f"{amount.samples:,} samples" for amount in amounts)]
+    return save(figure, folder, markdown(heads, table), name="common")
+
+
+OPEN = {"markerfacecolor": "white", "linestyle": ":", "label": "… without own samples"}
+APART = {"marker": "s", "color": "#CC79A7"}
+CURVES: dict[str, dict[str, Any]] = {
+    "CS, ε = {}": {"marker": "o", "label": "CS, noise shared out"},
+    "CS, ε = {}, common part": {"marker": "o", **OPEN},
+    "CS, ε = {}, own noise": {**APART, "label": "CS, each its own noise"},
+    "CS, ε = {}, 5 classes each": {"marker": "D", "color": "#009E73", "label": "CS, clients with 5 of 10 classes"},
+    "FL, ε = {}": {"marker": "^", "color": STYLES["FL"].colour, "label": "FedAvg with DP-SGD"},
+}
+
+
+def _draw(axes: Axes, lines: Sequence[Line]) -> None:
+    edge, ends, by_row = 2 * max(EPSILONS), [], group(lines, "row")
+    for title, dashes in LEVELS.items():
+        if title in by_row and "common part" not in title:
+            values = find(by_row[title], "accuracy")
+            mean, colour = sum(values) / len(values), STYLES[title[:2]].colour
+            axes.axhline(mean, color=colour, linestyle=dashes, linewidth=1.5)
+            ends.append((title, colour, edge, mean))
+    for title, style in CURVES.items():
+        found = {epsilon: by_row.get(title.format(f"{epsilon:g}"), []) for epsilon in EPSILONS}
+        points = {epsilon: find(own, "accuracy") for epsilon, own in found.items() if own}
+        if points:
+            draw_points(axes, points, **{"color": STYLES["CS"].colour, **style})
+    axes.set_xscale("log")
+    axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
+    axes.set_xlim(min(EPSILONS) / 2, edge)
+    axes.margins(y=0.12)
+    label_ends(axes, ends)

@@ -1,0 +1,261 @@
+"""Algorithm 1 over many clients: those present download, train and upload; then the server aggregates."""
+
+import random
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from repshare.board import Board, Wants
+from repshare.board.state import release_key
+from repshare.client import Record, make_wants
+from repshare.errors import Refused
+from repshare.files import write_atomically
+from repshare.measures import Score
+from repshare.network.threads import one_thread
+from repshare.randomness import derive
+from repshare.sharing import wire
+from repshare_lab.config import ResolvedSetting, Run, Setting
+from repshare_lab.data import Splits
+from repshare_lab.methods import find_method
+from repshare_lab.simulation.attacks import FACTORS, choose_attackers, poison
+from repshare_lab.simulation.checkpoint import Checkpoint
+from repshare_lab.simulation.plan import make_plan, open_server, resolve
+from repshare_lab.simulation.pools import Workers
+from repshare_lab.simulation.schedule import Attendance, attend, test_is_due
+from repshare_lab.simulation.topology import Graph, make_graph
+
+CHECKPOINT_SECONDS = 60.0
+KEPT_AT_ONCE = 100  # models in memory while they are written
+PLAYED_AT_ONCE = 5000  # clients whose releases are in memory until a server has them
+Step = TypeVar("Step")
+
+
+@contextmanager
+def following(steps: Generator[Step]) -> Iterator[Generator[Step]]:
+    """Close the steps when the block ends. An error in it is thrown into them: what follows the last is not whole."""
+    try:
+        yield steps
+    except GeneratorExit:  # whoever asks us for steps has stopped
+        steps.close()
+        raise
+    except BaseException as error:
+        steps.throw(error)
+        raise
+    steps.close()
+
+
+def simulate(
+    run: Run[Setting],
+    splits: Splits,
+    workers: Workers,
+    checkpoint: Checkpoint | None = None,
+    *,
+    checkpoint_every: int | None = None,
+    models: Path | None = None,
+) -> Generator[list[Record]]:
+    """Carry the run out; yield after each round a record for each client that took part.
+
+    Values that its setting leaves open are filled in, as `resolve` does.
+
+    With a checkpoint, the run resumes after the round in which it was taken, and takes one when the caller stops
+    early. A checkpoint is taken when the next round is asked for: what the caller does with a round's records is over
+    by then. A caller that can fail before should be `following`: then none is taken.
+
+    Args:
+        run: The method, the seed and the setting.
+        splits: The data.
+        workers: What carries the clients' rounds out: `Inline()` or `Processes()`.
+        checkpoint: Where to keep the state, so that the run can be interrupted. Default: nowhere.
+        checkpoint_every: Number of rounds between checkpoints. Default: as many as take about a minute.
+        models: Folder for the final models, as they were tested last. With it, a checkpoint is taken at the end too.
+    """
+    simulation = Simulation(run, splits, workers, checkpoint)
+    last, saved = simulation.run.setting.rounds, time.monotonic()
+    rounds = attend(simulation.attended, run.seed, simulation.plan.clients)
+    for attendance in islice(rounds, simulation.done, last):
+        try:
+            yield simulation.play(attendance)
+        except GeneratorExit:
+            simulation.save()
+            raise
+        due = time.monotonic() > saved + CHECKPOINT_SECONDS
+        if checkpoint_every is not None:
+            due = simulation.done % checkpoint_every == 0
+        if due and simulation.done < last:
+            simulation.save()
+            saved = time.monotonic()
+    if models is not None:
+        if checkpoint is not None and checkpoint.manifest.round < simulation.done:
+            simulation.save()
+        simulation.keep_models(models)
+
+
+class Simulation:
+    """A run under way: the server here, the clients in workers."""
+
+    def __init__(self, wanted: Run[Setting], splits: Splits, workers: Workers, checkpoint: Checkpoint | None) -> None:
+        run = Run(wanted.method, wanted.seed, resolve(wanted.setting, splits))
+        self.run, self.workers, self.checkpoint = run, workers, checkpoint
+        self.method, self.plan = find_method(run.method, run.setting), make_plan(run, splits)
+        self.server, self.policy = open_server(self.plan), self.method.adapt(run.setting.policy)
+        # One client with everyone's data is always there: it is what the others are measured against.
+        always = ResolvedSetting(samples=run.setting.samples, rounds=run.setting.rounds)
+        self.attended = always if self.method.models == "pooled" else run.setting
+        self.attackers = choose_attackers(run.setting, run.seed, self.plan.clients)
+        self.done = 0
+        self.graph = self._connect()
+        self._held: dict[str, bytes] = {}  # "round client": a straggler's release, on its way until that round
+        if checkpoint is None:
+            workers.begin(self.plan, None, {})
+        else:
+            self.done, server, clients = checkpoint.manifest
+            if server is not None:
+                self._load(checkpoint.states.read("server", server))
+            workers.begin(self.plan, checkpoint.folder, clients)
+
+    @one_thread()
+    def play(self, attendance: Attendance) -> list[Record]:
+        """Carry out the next round."""
+        number, (present, delays) = self.done + 1, attendance
+        gossip = {client: self._gossip(client, number) for client in present} if self.graph else {}
+        downloaded = {client: self._weigh(wants) for client, wants in gossip.items()}
+        teachers = self._teach({client: gossip.get(client) or self._wants(client, number) for client in present})
+        records = list[Record]()
+        for start in range(0, len(present), PLAYED_AT_ONCE):
+            records += self._play(number, {each: teachers[each] for each in present[start:][:PLAYED_AT_ONCE]}, delays)
+        self._deliver(number)
+        self.done = number
+        if downloaded:
+            pairs = zip(present, records, strict=True)
+            records = [replace(record, bytes_down=downloaded[client]) for client, record in pairs]
+        if test_is_due(self.run.setting, number):
+            records = self._test(present, records)
+        return records
+
+    def _play(self, number: int, teachers: Mapping[int, bytes | None], delays: Mapping[int, int]) -> list[Record]:
+        """Carry out this round of these clients, and hand over what they share."""
+        report = self.workers.round(number, teachers, tuple(delays))
+        for part in report.sums:
+            self.server.accept_sum(part)  # type: ignore[union-attr]
+        arrived = dict[int, bytes]()
+        for client, release in report.releases.items():
+            if client in self.attackers and self.run.setting.attack in FACTORS:
+                release = poison(release, self.run.setting.attack)
+            if client in delays:
+                self._held[f"{number + delays[client]} {client}"] = release
+            else:
+                arrived[client] = release
+        self._accept(arrived)
+        return [report.records[client] for client in teachers]
+
+    def save(self) -> None:
+        """Take a checkpoint, if there is a place for one."""
+        if self.checkpoint is not None:
+            server = b"" if self.server is None else self.server.save()
+            self.checkpoint.commit(self.done, wire.encode_items({"": server, **self._held}), self.workers.save())
+
+    @one_thread()
+    def keep_models(self, folder: Path) -> None:
+        """Write each client's model into the folder; where all have the same, one."""
+        folder.mkdir(parents=True, exist_ok=True)
+        several = self.method.models not in ("one", "pooled")
+        clients = range(self.plan.clients if several else 1)
+        for start in range(0, len(clients), KEPT_AT_ONCE):
+            bodies = self._servers_part(clients[start : start + KEPT_AT_ONCE])
+            for client, files in self.workers.models(bodies).items():
+                name = self.plan.name(client).replace(" ", "-") if several else "model"
+                for suffix, content in files.items():
+                    write_atomically(folder / f"{name}{suffix}", content)
+
+    def _servers_part(self, clients: Sequence[int]) -> dict[int, bytes | None]:
+        """Return the server's part of what each of these clients is tested with, if it has any."""
+        if self.server is None or self.method.models not in ("one", "part"):
+            return dict.fromkeys(clients)
+        one = self.method.models == "one"
+        return self._teach({client: Wants(0, 0) if one else self._wants(client, 0) for client in clients})
+
+    def _load(self, saved: bytes) -> None:
+        self._held = wire.decode_items(saved)
+        server = self._held.pop("")
+        if self.server is not None:
+            self.server.load(server)
+
+    def _connect(self) -> Graph | None:
+        """Return who is whose neighbour, if clients do without a server."""
+        setting = self.run.setting
+        if setting.topology is None or not isinstance(self.server, Board):
+            return None
+        rng = random.Random(derive(self.run.seed, "topology"))
+        chance, degree = setting.link_chance, setting.degree
+        return make_graph(setting.topology, self.plan.clients, rng, degree=degree, chance=chance)
+
+    def _teach(self, wanted: Mapping[int, Wants]) -> dict[int, bytes | None]:
+        """Return what each client gets."""
+        server = self.server
+        if server is None:
+            return dict.fromkeys(wanted)
+        return {client: server.teach(self.plan.name(client), wants) for client, wants in wanted.items()}
+
+    def _wants(self, client: int, number: int) -> Wants:
+        return make_wants(self.method, self.policy, self.run.seed, self.plan.name(client), number)
+
+    def _gossip(self, client: int, number: int) -> Wants:
+        """Return the same from M↓ neighbours only. A board then averages these alone: what a peer does by itself."""
+        wants, name = self._wants(client, number), self.plan.name(client)
+        among = [self.plan.name(other) for other in self.graph[client]] if self.graph else []
+        if wants.peers is not None:
+            among = [other for other in among if other in wants.peers]
+        rng = random.Random(derive(self.run.seed, name, "gossip", number))
+        count = max(1, self.run.setting.policy.m_down)  # of neighbours, also where the method has no observations
+        return wants._replace(peers=tuple(rng.sample(among, min(count, len(among)))))
+
+    def _weigh(self, wants: Wants) -> int:
+        """Return the bytes of the releases that a client downloads from its peers."""
+        keys = [release_key(name) for name in wants.peers or ()]
+        if not isinstance(self.server, Board):
+            return 0
+        return sum(len(body or b"") for body in self.server.store.read(lambda state: state.get(keys)))
+
+    def _deliver(self, number: int) -> None:
+        """Hand over what stragglers sent, client by client. A sum over one round was made without them."""
+        arrived = {int(client): key for key in self._held for due, client in [key.split()] if int(due) <= number}
+        releases = {client: self._held.pop(key) for client, key in sorted(arrived.items())}
+        if self.method.add_up is None:
+            self._accept(releases)
+
+    def _accept(self, releases: Mapping[int, bytes]) -> None:
+        """Hand these over, in their order."""
+        for client, release in releases.items():
+            name = self.plan.name(client)
+            try:
+                if self.server is not None:
+                    self.server.accept(name, release)
+            except Refused as error:
+                if client not in self.attackers:  # of whom it is as it should be
+                    raise Refused(f"round {self.done + 1}, {name}: {error}") from error
+
+    def _test(self, present: tuple[int, ...], records: list[Record]) -> list[Record]:
+        if self.method.models == "one" and self.server is not None and present:
+            # All clients will continue from the average: test that, once.
+            client = present[0]
+            score = self.workers.evaluate(self._servers_part([client]))[client]
+            scores = dict.fromkeys(present, score)
+        else:
+            scores = self.workers.evaluate(self._servers_part(present))
+        return [self._note(client, scores[client], record) for client, record in zip(present, records, strict=True)]
+
+    def _note(self, client: int, score: Score, record: Record) -> Record:
+        labels = self.plan.train_labels[self.plan.part(client)]
+        counts = np.bincount(labels, minlength=self.plan.classes)
+        return replace(
+            record,
+            test_accuracy=score.accuracy,
+            test_own=score.weighted(counts),
+            test_unseen=score.weighted(score.totals * (counts == 0)),
+        )

@@ -1,0 +1,254 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from repshare.errors import ConfigError
+from repshare.measures import View
+from repshare.records import Journal
+from repshare_lab.cli.reproduce import What, reproduce
+from repshare_lab.config import Run, Setting
+from repshare_lab.experiments.ablation import gains
+from repshare_lab.experiments.catalogue import EXPERIMENTS
+from repshare_lab.experiments.experiment import Cell, Experiment, choose, fill, what_was_seen
+from repshare_lab.experiments.table import PUBLISHED
+from repshare_lab.experiments.tsne import neighbourhood
+from repshare_lab.results.records import RunFolder
+from repshare_lab.results.terminal import table_markdown
+from repshare_lab.simulation import Inline, resolve
+
+RESULTS = Path(__file__).parents[3] / "docs/results"
+TINY = Setting(dataset="digits", samples=60, rounds=2)
+TABLE, TRAFFIC = EXPERIMENTS["table"], EXPERIMENTS["traffic"]
+
+
+def carry_out(experiment, path, splits, seeds, stop=None, setting=TINY):
+    """The experiment's lines, timings aside."""
+    splits = splits.first(test=60)
+    setting = resolve(setting, len(splits.train.labels))
+    folder = RunFolder(path / experiment.name, experiment.describe(setting), resume=True)
+    with Inline() as workers:
+        cells = experiment.plan(setting, seeds)
+        for number, _ in enumerate(fill(experiment, cells, lambda _: splits, folder, workers)):
+            if number == stop:
+                break
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in folder.records.read()]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory, splits):
+    """The lines of a table with two seeds, carried out without a break."""
+    return carry_out(TABLE, tmp_path_factory.mktemp("table"), splits, seeds=2)
+
+
+def test_the_table_has_every_cell_once_for_each_seed(table):
+    assert len(table) == 2 * (1 + 12 * 3)
+    assert {line["row"] for line in table} >= set(PUBLISHED["mnist"])
+    assert {(line["row"], line["clients"]) for line in table} >= {("FL (fair)", 10), ("FL (as published)", 10)}
+
+
+def test_an_interrupted_table_goes_on_to_the_same_cells(tmp_path, splits, table):
+    whole = [line for line in table if line["seed"] == 0]
+    assert 0 < len(carry_out(TABLE, tmp_path, splits, seeds=1, stop=9)) < len(whole)
+    assert carry_out(TABLE, tmp_path, splits, seeds=1) == whole
+    assert carry_out(TABLE, tmp_path, splits, seeds=2) == table  # more seeds may be added later
+
+
+def test_the_two_fedavg_rows_differ(table):
+    first = [line for line in table if line["seed"] == 0]
+    fair, published = ([x for x in first if x["row"] == row] for row in ("FL (fair)", "FL (as published)"))
+    assert [line["accuracy"] for line in fair] != [line["accuracy"] for line in published]
+    assert fair[0]["bytes_down"] > published[0]["bytes_down"]  # the common start is a download, too
+
+
+@pytest.mark.parametrize("name", ["curves", "tsne", "bound", "start"])
+def test_an_experiment_done_twice_leaves_the_same_files(tmp_path, splits, name):
+    experiment, files = EXPERIMENTS[name], []
+    for attempt in ("one", "two"):
+        lines = carry_out(experiment, tmp_path / attempt, splits, seeds=1)
+        shown = experiment.show(lines, tmp_path / attempt, resolve(TINY, 60))
+        assert {path.suffix for path in shown} >= {".png", ".svg"}
+        files.append([*map(str, lines), *(path.read_bytes() for path in shown)])
+    assert files[0] == files[1]
+
+
+def test_accuracy_by_round_is_told_with_and_without_a_teacher_in_round_1(tmp_path, splits):
+    lines = carry_out(EXPERIMENTS["start"], tmp_path, splits, seeds=1)
+    train = {(line["method"], line["start"], line["round"]): line["train"] for line in lines}
+    assert set(train) == {(method, start, n) for method in ("FD", "RS") for start in ("zeros", "none") for n in (1, 2)}
+    assert train["FD", "zeros", 2] != train["FD", "none", 2]
+    EXPERIMENTS["start"].show([line for line in lines if line["method"] == "FD"], tmp_path, resolve(TINY, 60))
+    table = (tmp_path / "table.md").read_text()
+    assert "| FD | no teacher |" in table
+    assert "| RS |" not in table
+
+
+def test_tables_of_large_networks_show_the_mean_of_the_last_five_rounds():
+    cells = TABLE.plan(resolve(Setting(dataset="fashion_mnist"), 60_000), 1)
+    looked = {cell.key["row"]: cell.looks for cell in cells}
+    assert (looked["FD"], looked["FL (fair)"]) == ((16, 17, 18, 19), ())
+    assert {cell.looks for cell in TABLE.plan(resolve(TINY, 60), 1)} == {()}
+    (cell,) = choose(cells, ["FD", "clients=2"])
+    usual = {"seed": 0, "ce": 0.5, "train_accuracy": 0.9, "bytes_up": 1, "bytes_down": 1, "seconds": 1.0}
+    lines = [{**usual, "round": n, "test_accuracy": 0.7 if n == 20 else None} for n in range(1, 21)]
+    seen = [{"round": n, "seen": {"accuracy": accuracy}} for n, accuracy in enumerate((80, 82, 84, 84), 16)]
+    kept = [{**cell.key, **line} for line in TABLE.condense(cell, [*lines, *seen])]
+    assert (kept[0]["accuracy"], kept[0]["last_rounds"]) == pytest.approx((70.0, 80.0))
+    last, steady = table_markdown("fashion_mnist", kept, {}).splitlines()[-2:]
+    assert (last, steady) == ("| FD | 70.00 |", "| … mean of the last 5 rounds | 80.00 |")
+
+
+def test_cells_done_in_another_order_leave_the_same_files(tmp_path):
+    whole = RESULTS / "privacy-digits"
+    lines = (whole / "records.jsonl").read_text().splitlines(keepends=True)
+    other = Path(copytree(whole, tmp_path / whole.name))
+    known = iter([line for line in reversed(lines) if "end to end" not in line])  # what no cell makes any more stays
+    (other / "records.jsonl").write_text("".join(line if "end to end" in line else next(known) for line in lines))
+    reproduce("privacy", "digits", seeds=2, output=tmp_path)  # fewer than there are: the others are kept in their place
+    reproduce("privacy", "digits", seeds=5, output=tmp_path)
+    for file in ("records.jsonl", "table.md"):
+        assert (other / file).read_bytes() == (whole / file).read_bytes()
+
+
+def test_an_interrupted_experiment_remembers_what_it_saw(tmp_path, splits):
+    setting = replace(TINY, rounds=5)
+    whole = carry_out(EXPERIMENTS["bound"], tmp_path / "whole", splits, seeds=1, setting=setting)
+    assert not carry_out(EXPERIMENTS["bound"], tmp_path / "cut", splits, seeds=1, setting=setting, stop=2)
+    assert carry_out(EXPERIMENTS["bound"], tmp_path / "cut", splits, seeds=1, setting=setting) == whole
+    assert [line["round"] for line in whole if line["curve"] == "IL"] == [1, 2, 3, 5]
+
+
+def test_a_look_that_was_cut_off_is_had_again(tmp_path, splits):
+    def plan(setting, _):
+        return [Cell({"method": "IL", "seed": 0}, Run("IL", 0, setting), looks=(1, 2))]
+
+    def look(cell, views, splits):
+        if not looks.pop():
+            raise KeyboardInterrupt
+        return {"clients": len(views)}
+
+    experiment = Experiment("looks", plan, show=None, condense=what_was_seen, look=look)
+    setting = replace(TINY, clients=2, model=("mlp",))
+    looks = [False, True]  # the one after the last round is cut off
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(experiment, tmp_path, splits, seeds=1, setting=setting)
+    looks = [True, True]
+    lines = carry_out(experiment, tmp_path, splits, seeds=1, setting=setting)
+    assert [(line["round"], line["clients"]) for line in lines] == [(1, 2), (2, 2)]
+
+
+def test_halves_without_a_common_class_have_no_bound(tmp_path, splits):
+    bound, journal, rng = EXPERIMENTS["bound"], Journal(tmp_path / "lines"), np.random.default_rng(0)
+    cell = bound.plan(resolve(TINY, 1200), 1)[0]
+    apart = replace(splits, test=splits.test._replace(labels=np.array([3, 3, 7, 7])))
+    head = np.eye(10, 8, dtype=np.float32), np.zeros(10, np.float32)
+    views = {client: View(rng.normal(size=(4, 8)).astype(np.float32), *head) for client in (0, 1)}
+    journal.add([{"method": "RS", "seed": 0, "round": 1, "seen": bound.look(cell, views, apart)}])
+    lines = [{**cell.key, **line} for line in bound.condense(cell, journal.read())]
+    assert (lines[0]["paper"], lines[0]["makers"]) == (None, None)
+    assert len(bound.show(lines, tmp_path, TINY)) == 2
+
+
+def test_gains_are_over_learning_alone_on_the_same_split():
+    lines = [
+        {"lambda_kd": kd, "lambda_disc": 0.0, "seed": seed, "accuracy": 80.0 + 3 * seed + kd / (1 + seed)}
+        for seed in (0, 1)
+        for kd in (0.0, 10.0)
+    ]
+    assert gains(lines)[10.0, 0.0] == (pytest.approx(7.5), pytest.approx(12.5**0.5))
+    assert gains(lines)[0.0, 0.0] == (0.0, 0.0)
+
+
+def test_the_command_line_knows_every_experiment():
+    assert get_args(What) == tuple(EXPERIMENTS)
+
+
+def test_some_cells_can_be_chosen():
+    cells = TABLE.plan(resolve(TINY, 1200), 2)
+    assert [cell.key["seed"] for cell in choose(cells, ("FL (fair)", "10"))] == [0, 1]
+    assert choose(cells, ("clients=2", "seed=1", "RS")) == choose(cells, ("RS", "2", "1"))
+    assert choose(cells, ()) == cells
+    with pytest.raises(ConfigError, match="no cell has all of RS, 3: there are CL, 2, 0, FL"):
+        choose(cells, ("RS", "3"))
+
+
+def test_traffic_stands_beside_the_papers_formulas(tmp_path):
+    counted = {"RS": 2 * 10 * 84 * 4 + 300, "FL": 30_986 * 4 + 800, "SL": 64 * (84 * 4 + 4) + 400, "FD": 700}
+    lines = [
+        {"dataset": "mnist", "model": "lenet5", "method": method, "seed": 0, "bytes_up": size, "bytes_down": size}
+        for method, size in counted.items()
+    ]
+    table, *figures = TRAFFIC.show(lines, tmp_path, TINY)
+    assert "| lenet5, mnist | RS | 7.02 kB | 7.02 kB | (M↑ + 1) C d' | 6.72 kB | 17.8 |" in table.read_text()
+    assert "| lenet5, mnist | FL | 125 kB | 125 kB | D | 124 kB |" in table.read_text()
+    assert "| n d' | 40.3 kB |" in table.read_text()  # 120 samples a client
+    assert [path.suffix for path in figures] == [".png", ".svg"]
+
+
+def test_traffic_is_that_of_a_round_in_which_there_is_a_teacher():
+    lines = [{"round": r, "bytes_up": 10 * r, "bytes_down": 100 * r + i} for r in (1, 2) for i in (0, 2)]
+    assert TRAFFIC.condense(None, lines) == [{"bytes_up": 20, "bytes_down": 201}]
+
+
+def test_neighbours_are_counted_by_class_and_by_client():
+    labels = np.repeat([0, 1], 11)
+    apart = np.stack([np.zeros(22), 100.0 * labels], axis=1)
+    together = np.stack([apart, apart + 1e-3 * np.arange(44).reshape(22, 2)])
+    assert neighbourhood(np.stack([apart, apart + np.array([1000.0, 0.0])]), labels) == (1.0, 0.0)
+    alike, mixed = neighbourhood(together, labels)
+    assert alike == 1.0
+    assert mixed > 0
+
+
+@pytest.mark.parametrize("table", sorted(RESULTS.glob("*/table.md")), ids=lambda path: path.parent.name)
+def test_committed_tables_come_from_committed_records(tmp_path, table):
+    described = json.loads(table.with_name("run.json").read_text())
+    setting = resolve(Setting(dataset=described["setting"].get("dataset", "mnist")), 60_000)
+    lines = Journal(table.with_name("records.jsonl")).read()
+    EXPERIMENTS[described["experiment"]].show(lines, tmp_path, setting)
+    assert (tmp_path / "table.md").read_text() == table.read_text()
+    page = (RESULTS.parent / "results.md").read_text()
+    if f"results/{table.parent.name}/" in page:
+        assert [row for row in table.read_text().splitlines() if row not in page] == []
+
+
+def test_the_published_numbers_stand_beside_ours():
+    lines = [
+        {"row": "RS", "clients": clients, "seed": seed, "accuracy": 80.0 + seed}
+        for clients in (2, 5, 10)
+        for seed in (0, 2)
+    ]
+    text = table_markdown("mnist", lines, PUBLISHED["mnist"])
+    assert "| RS | 81.00 ± 1.41 (94.19) | 81.00 ± 1.41 (90.63) | 81.00 ± 1.41 (82.07) |" in text
+    some = [line for line in lines if line["clients"] == 10]  # the others may be missing yet
+    assert "| RS | 81.00 ± 1.41 (82.07) |" in table_markdown("mnist", some, PUBLISHED["mnist"])
+
+
+def test_private_releases_stand_beside_learning_alone_and_sharing_openly(tmp_path):
+    privacy, setting = EXPERIMENTS["privacy"], resolve(Setting(dataset="mnist"), 60_000)
+    everything = privacy.plan(setting, 1)
+    cells = [cell for cell in everything if cell.run.method in ("IL", "RS", "FC")]
+    assert {(cell.run.setting.samples, cell.run.setting.rounds) for cell in cells} == {(1200, 100), (12000, 10)}
+    private = {cell.key["row"]: cell.run.setting.policy for cell in cells if cell.run.setting.policy.epsilon}
+    assert [policy.epsilon for policy in private.values()] == [1e6, 0.1, 1.0, 10.0, 100.0]
+    assert all(policy.seeded_noise and policy.planned_releases == 1 for policy in private.values())
+    lines = [{**cell.key, "accuracy": 70.0 + place} for place, cell in enumerate(cells[:-1])]
+    lines += [{**lines[0], "seed": 1, "accuracy": 72.0}]
+    table, *figures = privacy.show(lines, tmp_path, setting)
+    assert "| IL | 71.00 ± 1.41 (2) | 79.00 (1) |" in table.read_text()
+    assert "| RS, ε = 0.1 | 73.00 (1) | 82.00 (1) |\n| RS, ε = 1 |" in table.read_text()
+    assert "| FC (codes all zero) | 78.00 (1) |  |" in table.read_text()
+    assert "| RS, ε = 10 end to end |  |  |" in table.read_text()  # only records have these
+    in_space = [cell for cell in everything if cell not in cells]
+    policies = {cell.run.setting.policy for cell in in_space if cell.run.setting.policy.epsilon}
+    assert {policy.epsilon for policy in policies} == {0.1, 0.5, 1.0, 3.0, 10.0}
+    assert {policy.noise_shares for policy in policies} == {1, 10}
+    more = [{**cell.key, "accuracy": 80.0 + place / 10} for place, cell in enumerate(in_space)]
+    common = privacy.show([*lines, *more], tmp_path, setting)[3:]
+    assert [path.name for path in common] == ["common.md", "common.png", "common.svg"]
+    assert "| CA | 80.00 (1) |" in common[0].read_text()
+    assert [path.suffix for path in figures] == [".png", ".svg"]

@@ -1,0 +1,89 @@
+"""The study of leakage: its cells, and that it is drawn from its records alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from repshare.cli.main import main
+from repshare.records import Journal
+from repshare_lab.audit.pool import Pool, attack_releases, lay_ground
+from repshare_lab.data import load
+from repshare_lab.experiments.catalogue import EXPERIMENTS
+from repshare_lab.experiments.experiment import usual_setting
+from repshare_lab.experiments.leakage import CASES, is_allowed
+
+RESULTS = Path(__file__).parents[3] / "docs" / "results"
+LEAKAGE = EXPERIMENTS["leakage"]
+FOLDERS = sorted(RESULTS.glob("leakage-*"))
+
+
+@pytest.fixture(scope="module")
+def pool():
+    return Pool(load("digits"))
+
+
+@pytest.mark.parametrize("dataset", CASES)
+def test_no_case_is_planned_twice_and_all_clients_have_samples(dataset):
+    cells = LEAKAGE.plan(usual_setting(dataset, 60_000), 2)
+    assert len({cell.title for cell in cells}) == len(cells)
+    assert all(cell.run.setting.samples >= cell.key["samples"] for cell in cells)
+
+
+def test_each_sample_is_public_or_tested_on_or_a_clients(pool):
+    together = [*pool.public, *pool.tested, *pool.rest]
+    assert sorted(together) == list(range(len(pool.labels)))
+    assert all(sorted(rows) == sorted(pool.rest) for rows in pool.draws(0))
+
+
+def test_an_attack_is_chosen_by_the_other_draw(pool):
+    ground = lay_ground(pool, ("patches", "sizes=3", "filters=4", "grid=1"))
+    seen = pool.capture(ground.common, samples=30, members=1, releases=2)
+    (both,), (turned,) = (attack_releases(ground, each, [2]) for each in (seen, seen[::-1]))
+    assert both["auc"] == turned["auc"][::-1]
+    (twice,) = attack_releases(ground, [seen[0], seen[0]], [2])
+    assert twice["auc"][0] >= both["auc"][0], "on a draw's own results no attack is better than the one chosen there"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_committed_pictures_are_drawn_from_committed_records(folder, tmp_path):
+    dataset = folder.name.partition("-")[2]
+    drawn = LEAKAGE.show(Journal(folder / "records.jsonl").read(), tmp_path, usual_setting(dataset, 60_000))
+    assert {path.name: path.read_bytes() for path in drawn if path.suffix != ".png"} == {
+        path.name: (folder / path.name).read_bytes() for path in drawn if path.suffix != ".png"
+    }
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_what_the_rule_allows_is_not_told_from_strangers(folder):
+    lines = [line for line in Journal(folder / "records.jsonl").read() if line["method"] == "CS"]
+    allowed = [line for line in lines if is_allowed(line, folder.name.partition("-")[2])]
+    assert max((sum(line["auc"]) / 2 for line in allowed), default=0) <= 0.60
+
+
+def test_the_command_attacks_releases_without_noise(tmp_path, capsys):
+    words = "--method CS --dataset digits --samples 40 --releases 2 --space patches components=3 --json --output"
+    main(["privacy", "audit", *words.split(), str(tmp_path)])
+    told = json.loads(capsys.readouterr().out)["leakage"]
+    assert told == json.loads((tmp_path / "leakage.json").read_text())
+    assert [(line["releases"], line["d"], line["behind"]) for line in told] == [(1, 3, 40.0), (2, 3, 40.0)]
+    assert all(0.4 < area <= 1 for line in told for area in line["auc"])
+
+
+def test_more_samples_than_there_are_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(
+            [
+                "privacy",
+                "audit",
+                "--method",
+                "CS",
+                "--dataset",
+                "digits",
+                "--samples",
+                "4000",
+                "--output",
+                str(tmp_path),
+            ]
+        )
+    assert "there are" in capsys.readouterr().err

@@ -1,7 +1,0 @@
-"""Samples with labels: where they come from, that they are what they should be, and who gets which."""
-
-from repshare.data.contents import DATASETS
-from repshare.data.datasets import Dataset, Splits, load
-from repshare.data.partition import dirichlet, drawn, histogram, shards, unequal, uniform
-
-__all__ = ["DATASETS", "Dataset", "Splits", "dirichlet", "drawn", "histogram", "load", "shards", "unequal", "uniform"]

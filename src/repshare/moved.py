@@ -1,0 +1,40 @@
+"""Names of the version before, which was one package: importing one fails with its new place, for this release."""
+
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+LABORATORY = ["audit", "data", "experiments", "results", "simulation", "compare", "load"]
+FLOWER = ["FlowerRun", "make_client_app", "make_server_app"]
+METHODS = [
+    *("averaging", "codes", "distillation", "fedavg", "split", "policies"),
+    *("moments", "prototypes", "public", "weights"),
+]
+FOUND = ["CL", "FC", "FD", "FL", "SL", "find_method"]
+SETTING = ["Setting", "ResolvedSetting", "Run", "Topology", "Attack", "METHODS"]
+COMMANDS = ["audit", "data", "demo", "learning", "methods", "new", "privacy", "report", "reproduce"]
+MOVED = {
+    **{f"repshare.{name}": f"repshare_lab.{name}" for name in LABORATORY},
+    **{f"repshare.{name}": f"repshare_flower.{name}" for name in FLOWER},
+    **{f"repshare.methods.{name}": f"repshare_lab.methods.{name}" for name in (*METHODS, *FOUND)},
+    **{f"repshare.config.{name}": f"repshare_lab.config.{name}" for name in SETTING},
+    "repshare.Common": "repshare.Agreement",
+    "repshare.spaces": "repshare.space",
+    "repshare.learning": "repshare.network",
+    **{f"repshare.cli.{name}": f"repshare_lab.cli.{name}" for name in COMMANDS},
+}
+
+
+def check(name: str) -> None:
+    """Raise ImportError if this name has moved."""
+    if name in MOVED:
+        raise ImportError(f"{name} is {MOVED[name]} now, of the package {MOVED[name].partition('.')[0]}")
+
+
+class Finder(MetaPathFinder):
+    """Finds no module. It comes after those that do, and says where one that is missing has gone."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """Raise ImportError if this module has moved."""
+        check(fullname)
+        return None
