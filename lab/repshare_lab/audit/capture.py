@@ -24,7 +24,7 @@ from repshare.sharing.task import Task
 from repshare.space.agreement import Agreement
 from repshare.space.dual import Dual
 from repshare.space.model import Linear
-from repshare.space.solution import Query, solve
+from repshare.space.solution import SolutionKey, solve
 from repshare_lab.audit.sequences import Array, Points, Seen
 
 Inputs = NDArray[np.float32]
@@ -104,7 +104,7 @@ def capture(
     everyone = next(total.samples for total in totals if total is not None)
     seen = _add_up(parts, classes, common.space.dimension)
     seen = seen._replace(totals=totals[:releases], everyone=everyone, share=seen.samples / visible / everyone)
-    read = [solve(total, Query(everyone, None, testing=True)) for total in totals if total]
+    read = [solve(total, SolutionKey(everyone, None, testing=True)) for total in totals if total]
     return Captured(seen, Points(vectors, own), np.stack(weights, axis=1), tuple(each.linear for each in read))
 
 

@@ -27,7 +27,7 @@ from repshare.errors import ConfigError, Malformed
 from repshare.sharing.parts import MOST_WEIGHT, SHRINKAGES, Part, as_release, count_samples, weigh_samples
 from repshare.sharing.representations import Floats, Integers, Release
 from repshare.space.model import Doubles, Linear
-from repshare.space.solution import Query, Solution, Total, solve_own
+from repshare.space.solution import Solution, SolutionKey, Total, solve_own
 
 GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Smaller growth is others' steps
 ABSURD = 100.0  # a gap that honest totals do not make: theirs are below 3, and up to 25 just after another vote
@@ -173,10 +173,12 @@ class Dual:
         """Solve the total in hand for a step from these variables or, with `testing`, for a test."""
         if self.total is None:
             own = self._average(variables)
-            return solve_own(own, Query(own.samples, self.fixed, testing), variables.shrinkage, alone=self.is_alone)
+            return solve_own(
+                own, SolutionKey(own.samples, self.fixed, testing), variables.shrinkage, alone=self.is_alone
+            )
         is_new = self.published.shrinkage is None and not self.published.alpha.any()
         samples = self.total.samples + len(self.labels) * is_new
-        return self.total.solution(Query(samples, self.fixed, testing))
+        return self.total.solution(SolutionKey(samples, self.fixed, testing))
 
     def _solve(self, view: Solution, scores: Doubles, start: Doubles) -> Doubles:
         """Find the α that this client's samples would have, if all clients stepped alike."""
