@@ -13,7 +13,7 @@ from torch import nn
 
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
-from repshare.exchange import Exchange, has_counts
+from repshare.exchange import Exchange, count_behind, has_counts
 from repshare.measures import Losses, Measures, Record, measure
 from repshare.methods import CS, RS, Method
 from repshare.methods.method import make_wants
@@ -23,6 +23,7 @@ from repshare.privacy import make_guard
 from repshare.samples import Labelled, Samples, Setup, as_samples, choose_device, without_labels
 from repshare.space import Space, choose
 from repshare.space.agreement import Agreement
+from repshare.space.exposure import Exposure
 
 __all__ = ["Client", "Record", "make_wants"]
 
@@ -167,11 +168,14 @@ class Client:
         if self.guard is not None:
             self.guard.check_exchange(self.exchange)
             if self.guard.pending.body is not None:
-                return self.guard.pending.body
+                return self.guard.pending.body  # with a share of the noise, none is kept over a failure
         most = self.policy.releases
         if self.round_number % self.policy.release_every or (most is not None and self.released >= most):
             return None
+        self.check_exposure()
         try:
+            if self.guard is not None:
+                self.guard.rehearse(self.exchange)
             return self.learner.release(self.round_number)
         except (ExchangeError, BudgetExhausted) as error:
             self.trouble = error
@@ -263,6 +267,24 @@ class Client:
         self.learner.load_state(state)
         if self.guard is not None and guard is not None:
             self.guard.load_state(guard)
+
+    def exposure(self, exchange: object = None) -> Exposure | None:
+        """What the next release shows; None where no rule is: without a space, or with a budget.
+
+        Args:
+            exchange: What it is to leave through. Default: the client's own.
+        """
+        space = self.learner.space
+        if space is None or self.guard is not None or self.method.serve is None:
+            return None
+        behind = count_behind(self.exchange if exchange is None else exchange, len(space.used_rows))
+        return Exposure(space.dimension, space.classes, behind, sums=space.agreement.loss == "discriminant")
+
+    def check_exposure(self) -> None:
+        """Raise ConfigError if a release would show single samples, and the policy does not accept that."""
+        shown = self.exposure()
+        if shown is not None and not self.policy.accept_exposure:
+            shown.check()
 
     def _unlabelled(self, inputs: Any) -> Samples:
         return without_labels(inputs, str(self.samples.device))

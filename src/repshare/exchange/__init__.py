@@ -5,7 +5,17 @@ from typing import Protocol, TypeGuard, runtime_checkable
 from repshare.board import Wants
 from repshare.exchange.local import LocalExchange
 
-__all__ = ["Counting", "Exchange", "KnowsOthers", "LocalExchange", "Masking", "has_counts"]
+__all__ = [
+    "Counting",
+    "Exchange",
+    "Hiding",
+    "Keeping",
+    "KnowsOthers",
+    "LocalExchange",
+    "Masking",
+    "count_behind",
+    "has_counts",
+]
 
 
 class Exchange(Protocol):
@@ -38,6 +48,9 @@ class Masking(Protocol):
     has_left: bool
     """Whether anything of the last release has left, masked."""
 
+    def rehearse(self) -> None:
+        """Take part in a sum of nothing. Raises ExchangeError where a member spoils it."""
+
 
 class Counting(Protocol):
     """An exchange that counts its own bytes, since it sends more than a release and receives more than a teacher."""
@@ -63,3 +76,29 @@ class KnowsOthers(Protocol):
 
     def others(self) -> int | None:
         """Return the number of other clients behind the last total; None, if not known."""
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """An exchange whose other end keeps releases, and may lose them."""
+
+    def holds(self) -> bool:
+        """Return whether it has a release of this client."""
+
+
+@runtime_checkable
+class Hiding(Protocol):
+    """An exchange through which nobody sees what a client publishes by itself."""
+
+    def behind(self, own: int) -> float:
+        """Return the samples behind the least difference that anybody sees, given this client's; ∞: nobody sees any."""
+
+
+def count_behind(exchange: object, own: int) -> float:
+    """Return the samples behind the least difference that anybody sees of what is published.
+
+    Args:
+        exchange: The exchange.
+        own: The samples of the client that publishes, behind which there is nobody else unless the exchange says so.
+    """
+    return exchange.behind(own) if isinstance(exchange, Hiding) else own
