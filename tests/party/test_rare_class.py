@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from repshare.sharing import wire
-from repshare.spaces import Patches
+from repshare.space import Patches
 from repshare_lab import load
 from support.relays import create_task, repshare, start_relay
 
@@ -55,7 +55,9 @@ def rank(relay, name):
     space = Patches((1, LENGTH, LENGTH), sizes=(3, 4))
     one = np.load(relay.folder / f"rows-{NAMES.index(name)}.npy")[0]
     candidates = np.append(one, relay.nines[relay.nines != one])
-    vectors = space(torch.from_numpy(relay.data.images[candidates])).double().numpy() - found[10, : space.dimension]
+    vectors = (
+        np.asarray(space(torch.from_numpy(relay.data.images[candidates])), np.float64) - found[10, : space.dimension]
+    )
     row = found[9, : space.dimension] - found[9, space.dimension] * found[10, : space.dimension]
     scores = vectors @ row / np.linalg.norm(vectors, axis=1)
     return float(np.mean((scores[1:] > scores[0]) + (scores[1:] == scores[0]) / 2)), found[9, space.dimension + 1]

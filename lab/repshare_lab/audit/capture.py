@@ -15,18 +15,18 @@ from repshare.config import Policy
 from repshare.errors import RepshareError
 from repshare.exchange import Exchange
 from repshare.exchange.local import LocalExchange
-from repshare.learning.common.dual import Dual
-from repshare.learning.common.learner import CommonLearner
-from repshare.learning.common.reading import Asked, Linear, read_shared
 from repshare.methods import CS, RS
-from repshare.methods.common import absorb as read_teacher
 from repshare.methods.method import make_wants
 from repshare.sharing import wire
 from repshare.sharing.parts import Part, read_total
 from repshare.sharing.representations import Release, Representations
 from repshare.sharing.sums import scales
 from repshare.sharing.task import Task
-from repshare.spaces.agreement import Common
+from repshare.space.agreement import Agreement
+from repshare.space.dual import Dual
+from repshare.space.learner import SpaceLearner
+from repshare.space.model import Linear
+from repshare.space.solution import SolutionKey, solve
 from repshare_lab.audit.sequences import Array, Points, Seen
 
 Inputs = NDArray[np.float32]
@@ -65,8 +65,8 @@ class Captured(NamedTuple):
 
 
 def capture(
-    common: Common, inputs: Inputs, labels: Labels, owners: Sequence[NDArray[np.int64]], classes: int, *, visible: int,
-    releases: int, policy: Policy | None = None,
+    common: Agreement, inputs: Inputs, labels: Labels, owners: Sequence[NDArray[np.int64]], classes: int, *,
+    visible: int, releases: int, policy: Policy | None = None,
 ) -> Captured:  # fmt: skip
     """Let clients learn together, all in step, and return what the relay sees of the first ones' total.
 
@@ -84,30 +84,29 @@ def capture(
     policy = policy or Policy(share_inputs=True, accept_exposure=True, minimum_count=1)  # to be attacked
     for number, rows in enumerate(owners):
         tap = Tapped(LocalExchange(board, f"client {number}"))
-        network, data = _linear(inputs, classes), _data(inputs[rows], labels[rows])
-        clients.append(Client(network, data, tap, name=tap.inner.client, method=CS, common=common, policy=policy))
+        data, name = _data(inputs[rows], labels[rows]), tap.inner.client
+        clients.append(Client(None, data, tap, name=name, space=common, classes=classes, policy=policy))
         taps.append(tap)
-    learners = [client.learner for client in clients[:visible] if isinstance(client.learner, CommonLearner)]
-    duals = [each.dual for each in learners if isinstance(each.dual, Dual)]
+    models = [client.learner.space.model for client in clients[:visible] if client.learner.space is not None]
+    duals = [model for model in models if isinstance(model, Dual)]
     weights = []
     for _ in range(releases):
         for client in clients:
             if (trouble := client.round(test=False).trouble) is not None:
                 raise RepshareError(f"nothing was released: {trouble}")
-        weights.append(np.concatenate([each.published.alpha.numpy() for each in duals]))
+        weights.append(np.concatenate([each.published.alpha for each in duals]))
         for tap in taps:
             tap.deliver()
     last = taps[0].inner.collect(make_wants(CS, clients[0].policy, 0, "relay", releases))
     bodies = [*taps[0].collected, last]
     totals = tuple(_read(body, classes, common) for body in bodies)
-    vectors = np.concatenate([each.vectors.numpy() for each in duals]).astype(np.float64)
-    own = np.concatenate([each.labels.numpy() for each in duals])
+    vectors = np.concatenate([each.vectors for each in duals]).astype(np.float64)
+    own = np.concatenate([each.labels for each in duals])
     parts = [[wire.decode_release(body) for body in tap.published] for tap in taps[:visible]]
     everyone = next(total.samples for total in totals if total is not None)
     seen = _add_up(parts, classes, common.space.dimension)
     seen = seen._replace(totals=totals[:releases], everyone=everyone, share=seen.samples / visible / everyone)
-    like = np.zeros((1, common.space.dimension), np.float32)
-    read = [read_shared(total, Asked(everyone, None, testing=True), like) for total in totals if total]
+    read = [solve(total, SolutionKey(everyone, None, testing=True)) for total in totals if total]
     return Captured(seen, Points(vectors, own), np.stack(weights, axis=1), tuple(each.linear for each in read))
 
 
@@ -129,8 +128,8 @@ class Noisy(NamedTuple):
 
 
 def capture_sums(
-    common: Common, inputs: Inputs, labels: Labels, owners: Sequence[NDArray[np.int64]], classes: int, policy: Policy,
-    *, visible: int, seed: int = 0,
+    common: Agreement, inputs: Inputs, labels: Labels, owners: Sequence[Labels], classes: int, policy: Policy, *,
+    visible: int, seed: int = 0,
 ) -> Noisy:  # fmt: skip
     """Let clients release noisy class sums once; return the total of the first ones.
 
@@ -144,36 +143,30 @@ def capture_sums(
         visible: Of how many clients the total is seen: 1 for a client that is not in a group.
         seed: The seed of their noise.
     """
-    policy = common.adapt(policy)
-    board, taps, learners, owned = Board(common.task(classes)), list[Tapped](), list[CommonLearner](), list[Labels]()
+    board, taps, learners, owned = Board(common.task(classes)), list[Tapped](), list[SpaceLearner](), list[Labels]()
     for number, rows in enumerate(owners):
         tap = Tapped(LocalExchange(board, f"client {number}"))
-        given: dict[str, Any] = {"name": tap.inner.client, "method": CS, "common": common, "policy": policy}
-        client = Client(_linear(inputs, classes), _data(inputs[rows], labels[rows]), tap, seed=seed, **given)
+        given: dict[str, Any] = {"name": tap.inner.client, "space": common, "classes": classes, "policy": policy}
+        client = Client(None, _data(inputs[rows], labels[rows]), tap, seed=seed, **given)
         if (trouble := client.round(test=False).trouble) is not None:
             raise RepshareError(f"nothing was released: {trouble}")
         tap.deliver()
-        assert isinstance(client.learner, CommonLearner)  # what CS makes
+        assert client.learner.space is not None  # CS has one
         taps.append(tap)
-        learners.append(client.learner)
-        owned.append(rows[client.learner.used_rows.numpy()])
+        learners.append(client.learner.space)
+        owned.append(rows[client.learner.space.used_rows])
     dimension, (factor, constant) = common.space.dimension, scales(common.space.dimension)
     releases = [wire.decode_release(tap.published[0]).means.vectors.astype(np.float64) for tap in taps[:visible]]
     total = np.sum(releases, axis=0)
     members = np.concatenate(owned[:visible])
-    vectors = common.space(common.prepare(torch.from_numpy(inputs[members]))).numpy().astype(np.float64)
+    vectors = common.vectors(torch.from_numpy(inputs[members])).astype(np.float64)
     counts = (total[:classes, dimension] / constant).clip(1, None)  # as far as noise lets it be known
     told = Told(total[:classes, None, :dimension] / factor, counts[:, None], Points(vectors, labels[members]))
     for learner, tap in zip(learners[:visible], taps, strict=False):
-        read_teacher(learner, tap.collect(make_wants(CS, policy, 0, tap.inner.client, 1)))
-    classifiers = tuple(_as_arrays(each.classifier()) for each in learners[:visible])
-    alone = tuple(_as_arrays(each.dual.by_itself()) for each in learners[:visible])
+        learner.absorb(tap.collect(make_wants(CS, learner.policy, 0, tap.inner.client, 1)))
+    classifiers = tuple(each.classifier() for each in learners[:visible])
+    alone = tuple(each.model.alone() for each in learners[:visible])
     return Noisy(told, float(total[classes, dimension]) / factor**2, classifiers, alone)
-
-
-def _as_arrays(linear: Linear) -> Linear:
-    arrays: list[Any] = [tensor.numpy() for tensor in linear]
-    return Linear(*arrays)
 
 
 def capture_means(
@@ -209,16 +202,11 @@ def _by_class(rows: Representations, classes: int, members: Points) -> Told:
     return Told(sums, counts, members)
 
 
-def _linear(inputs: Inputs, classes: int) -> nn.Module:
-    """Return a network, which nothing in a common space uses."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(inputs.shape[1:])), classes))
-
-
 def _data(inputs: Inputs, labels: Labels) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(inputs), torch.from_numpy(labels)
 
 
-def _read(body: bytes, classes: int, common: Common) -> Part | None:
+def _read(body: bytes, classes: int, common: Agreement) -> Part | None:
     return read_total(wire.decode_teacher(body), classes, common.space.dimension, common.name)
 
 

@@ -14,8 +14,8 @@ import torch
 
 from repshare.config import CommonLoss, Policy
 from repshare.errors import ConfigError
-from repshare.spaces import choose
-from repshare.spaces.agreement import Common
+from repshare.space import choose
+from repshare.space.agreement import Agreement
 from repshare_lab.audit.capture import Captured, Noisy, Told, capture, capture_sums
 from repshare_lab.audit.sequences import (
     ATTACKS,
@@ -73,7 +73,7 @@ class Pool:
             )
         return [[rows[i * own : (i + 1) * own] for i in range(clients)] for rows in self.draws(seed)]
 
-    def capture(self, common: Common, *, samples: int, members: int, releases: int, seed: int = 0) -> list[Captured]:
+    def capture(self, common: Agreement, *, samples: int, members: int, releases: int, seed: int = 0) -> list[Captured]:
         """Capture what clients release without noise, `releases` times, in two draws: see `divide`."""
         return [
             capture(common, self.inputs, self.labels, owners, self.classes, visible=members, releases=releases)
@@ -81,7 +81,7 @@ class Pool:
         ]
 
     def capture_sums(
-        self, common: Common, policy: Policy, *, samples: int, members: int, seed: int = 0
+        self, common: Agreement, policy: Policy, *, samples: int, members: int, seed: int = 0
     ) -> list[Noisy]:  # fmt: skip
         """Capture the noisy class sums of clients, in two draws: see `divide`."""
         given: dict[str, Any] = {"classes": self.classes, "policy": policy, "visible": members}
@@ -94,7 +94,7 @@ class Pool:
 class Ground(NamedTuple):
     """A pool in a space."""
 
-    common: Common
+    common: Agreement
     public: Public
     strangers: Points
 
@@ -107,7 +107,7 @@ class Ground(NamedTuple):
 @lru_cache(1)
 def lay_ground(pool: Pool, words: tuple[str, ...], loss: CommonLoss = "squared") -> Ground:
     """Return what an attacker knows, and strangers, in the space that these words name."""
-    common = Common(choose(words, torch.from_numpy(pool.inputs[:1]), 0), loss)
+    common = Agreement(choose(words, torch.from_numpy(pool.inputs[:1]), 0), loss)
 
     def embed(rows: Labels) -> Points:
         pieces = [common.space(torch.from_numpy(pool.inputs[rows[i : i + BATCH]])) for i in range(0, len(rows), BATCH)]

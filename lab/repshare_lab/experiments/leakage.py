@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from torch import nn
 
 from repshare.config import Policy
-from repshare.learning.models import build
+from repshare.network.models import build
 from repshare.records import Line
-from repshare.spaces import exposure
+from repshare.space import exposure
 from repshare_lab.audit.capture import capture_means
 from repshare_lab.audit.pool import (
     BESIDE,

@@ -10,8 +10,8 @@ from scipy import stats
 
 from repshare.config import Policy
 from repshare.sharing.sums import scales
-from repshare.spaces import Fourier
-from repshare.spaces.agreement import Common
+from repshare.space import Fourier
+from repshare.space.agreement import Agreement
 from repshare_lab.audit.capture import capture, capture_sums
 from repshare_lab.audit.pool import attack_told
 from repshare_lab.audit.sequences import ATTACKS, Attack, Points, Public, area, guess_weights, score
@@ -31,7 +31,7 @@ def draw(count, seed):
 
 def embed(count, seed, space=SPACE):
     inputs, labels = draw(count, seed)
-    return Points(space(torch.from_numpy(inputs)).double().numpy(), labels)
+    return Points(space(torch.from_numpy(inputs)).numpy().astype(np.float64), labels)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def public():
 def watch(count, members=1, releases=4, clients=3, seed=2):
     inputs, labels = draw(count // members * clients, seed)
     owners = np.split(np.arange(len(labels)), clients)
-    return capture(Common(SPACE), inputs, labels, owners, CLASSES, visible=members, releases=releases)
+    return capture(Agreement(SPACE), inputs, labels, owners, CLASSES, visible=members, releases=releases)
 
 
 def attack(way, captured, public, known=None):
@@ -98,7 +98,7 @@ def test_noise_of_a_budget_hides_who_is_in_a_sum(public, members, shares):
     owners, areas = np.split(np.arange(len(labels)), members), []
     for epsilon in (1.0, 1000.0):
         policy = Policy(epsilon=epsilon, adjacency="add-remove", noise_shares=shares, seeded_noise=True)
-        common = Common(SPACE, "discriminant")
+        common = Agreement(SPACE, "discriminant")
         seen = capture_sums(common, inputs, labels, owners, CLASSES, policy, visible=members)
         noise = dp_accounting.get_sigma_gaussian(epsilon, policy.delta)
         assert seen.variance == pytest.approx(noise**2 / scales(16)[0] ** 2 * members / shares, rel=0.01)
