@@ -110,8 +110,10 @@ def lay_ground(pool: Pool, words: tuple[str, ...], loss: CommonLoss = "squared")
     common = Agreement(choose(words, torch.from_numpy(pool.inputs[:1]), 0), loss)
 
     def embed(rows: Labels) -> Points:
-        pieces = [common.space(torch.from_numpy(pool.inputs[rows[i : i + BATCH]])) for i in range(0, len(rows), BATCH)]
-        return Points(torch.cat(pieces).double().numpy(), pool.labels[rows])
+        pieces = [
+            common.vectors(torch.from_numpy(pool.inputs[rows[i : i + BATCH]])) for i in range(0, len(rows), BATCH)
+        ]
+        return Points(np.concatenate(pieces).astype(np.float64), pool.labels[rows])
 
     return Ground(common, Public(embed(pool.public), pool.classes), embed(pool.tested))
 

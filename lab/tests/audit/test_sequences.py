@@ -5,7 +5,6 @@ import math
 import dp_accounting
 import numpy as np
 import pytest
-import torch
 from scipy import stats
 
 from repshare.config import Policy
@@ -31,7 +30,7 @@ def draw(count, seed):
 
 def embed(count, seed, space=SPACE):
     inputs, labels = draw(count, seed)
-    return Points(space(torch.from_numpy(inputs)).numpy().astype(np.float64), labels)
+    return Points(np.asarray(space(inputs), np.float64), labels)
 
 
 @pytest.fixture(scope="module")
