@@ -14,6 +14,8 @@ CASES = {  # colours as in plots
     "opposite": ("replaced by its opposite", "#0072B2", "s"),
     "shared noise": ("the same, noise shared out", "#009E73", "D"),
     "other class": ("replaced by one of another class", "#CC79A7", "^"),
+    "client, added": ("a client, a sample there or not", "#E69F00", "v"),
+    "client, replaced": ("a client, a sample replaced", "#56B4E9", "P"),
 }
 LEAST = 0.1  # ε below this is drawn here; below a fifth of the least budget, if that is less
 

@@ -2,7 +2,7 @@
 
 import json as jsonlib
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -130,13 +130,14 @@ def _audit_releases(
 
 def _audit_sums(grid: Grid, output: Path, console: Console, *, json: bool) -> None:
     """Attack sequences of releases of class sums."""
-    from repshare_lab.audit import campaign, pictures, sums
+    from repshare_lab.audit import campaign, clients, pictures, sums
 
     _make_folder(output)
     lines, share = [], campaign.BROKEN if grid.broken else 1.0
     with progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
-        task = bar.add_task("", total=sums.count_attacks(grid))
-        for line in until_interrupted(sums.infer_membership(grid, share=share)):
+        total = sums.count_attacks(grid) + len(grid.epsilons) * len(clients.cases_of("CS"))
+        task = bar.add_task("", total=total)
+        for line in until_interrupted(_attack_sums(grid, share)):
             lines.append(line)
             bar.update(task, advance=1, description=f"ε = {line['epsilon']:g}, {line['case']}")
     document = {"membership": [_finite(line) for line in lines], "broken": grid.broken}
@@ -150,6 +151,14 @@ def _audit_sums(grid: Grid, output: Path, console: Console, *, json: bool) -> No
     _say_outcome(lines, console)
     for what, name in (("figure", "common.png"), ("figures", "common.json")):
         say(console, f"{what:<16}{output / name}")
+
+
+def _attack_sums(grid: Grid, share: float) -> Generator[dict[str, Any]]:
+    """Attack the guard, in as many trials as it takes, and then what leaves clients."""
+    from repshare_lab.audit import clients, sums
+
+    yield from sums.infer_membership(grid, share=share)
+    yield from clients.infer_membership(grid, "CS", share=share)
 
 
 def _make_folder(path: Path) -> None:
