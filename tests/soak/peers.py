@@ -1,4 +1,4 @@
-"""`python -m soak.peers`: five processes without a server; one is killed, one cut off. Writes docs/results/peers.md."""
+"""`python -m soak.peers`: five processes without a server; one is killed, one cut off. Writes lab/notebook/five-peers.md."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from support.peer_processes import Crew
 from support.processes import eventually
 from support.redis_servers import find_port
 
-PAGE = Path(__file__).parents[2] / "docs/results/peers.md"
+PAGE = Path(__file__).parents[2] / "lab/notebook/five-peers.md"
 FIVE = Path(__file__).with_name("five.py")
 PATIENCE = 1800
 CALM, END, EVERY = 100, 130, 10  # rounds: until the first fault, until the comparison ends, between tests
