@@ -85,6 +85,16 @@ def test_a_client_that_stays_alone_is_held_short_in_round_1_only(halves):
     assert records[1].kd is None
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])  # plain SGD has no state that would tell of training
+def test_a_client_that_has_trained_alone_loses_nothing_to_a_board_without_releases(halves, optimizer):
+    data, _ = halves
+    alone, _ = pair(data, policies=[Policy(optimizer=optimizer)] * 2)
+    alone.exchange, later = None, alone.exchange
+    alone.round()
+    alone.exchange = later
+    assert alone.round().kd is None
+
+
 def test_clients_of_different_architectures_and_policies_learn_together(halves):
     data, _ = halves
     torch.manual_seed(0)

@@ -65,9 +65,9 @@ def choose_methods(methods: Sequence[str], setting: Setting) -> dict[str, Method
 
 
 def keep_begun(setting: AnySetting, path: Path) -> AnySetting:
-    """Return the setting with the start of the comparison that a folder holds."""
+    """Return the setting without a teacher in round 1 where the runs that a folder holds had none."""
     start = (read_setting(path, "policy") or {}).get("start")
-    return replace(setting, policy=replace(setting.policy, start=start)) if start else setting
+    return replace(setting, policy=replace(setting.policy, start=start)) if start == "none" else setting
 
 
 def name_of(run: Run[Setting]) -> str:

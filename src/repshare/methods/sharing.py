@@ -27,13 +27,14 @@ def serve(task: Task, start: Network | None = None, options: Any = None) -> Boar
 
 
 def absorb(learner: Learner, body: bytes) -> None:
-    """Learn from this teacher in the rounds to come. A first one without any class has class means of zero.
+    """Learn from this teacher in the rounds to come. Before any training, one without any class has means of zero.
 
     So round 1 has a teacher (Algorithm 1, line 1). The authors' emulation averages outputs of the untrained networks,
     which are short, 0.04 to 0.08 a number, and nearly the same for all inputs. Zeros need no release.
     """
-    before, lesson = learner.lesson, lay_out(wire.decode_teacher(body), learner)
-    if before is None and learner.policy.start == "zeros" and not lesson.has_mean.any():
+    trained = learner.lesson is not None or learner.steps or learner.optimizer.state
+    lesson = lay_out(wire.decode_teacher(body), learner)
+    if not trained and learner.policy.start == "zeros" and not lesson.has_mean.any():
         lesson = lesson._replace(has_mean=torch.ones_like(lesson.has_mean))  # the means are zeros
     learner.lesson = lesson
 
