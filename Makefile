@@ -64,7 +64,7 @@ bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; 
 
 docs: $(INSTALLED) ## Build the documents as a site in build/site; a link that leads nowhere is an error
 	@rm -rf $(PAGES) && mkdir -p $(PAGES)
-	@cp -R *.md LICENSE docs benchmarks examples deploy lab flower $(PAGES)
+	@cp -R *.md LICENSE CITATION.cff docs benchmarks examples deploy lab flower $(PAGES)
 	$(BIN)/mkdocs build --strict
 	@echo "open build/site/index.html"
 
