@@ -12,7 +12,7 @@ from torch import nn
 
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
-from repshare.exchange import Counting, Exchange, has_counts
+from repshare.exchange import Counting, Exchange, count_behind, has_counts
 from repshare.learning import features
 from repshare.learning.common.learner import CommonLearner
 from repshare.learning.measures import Measures, Record, measure
@@ -24,6 +24,7 @@ from repshare.methods import RS, Method
 from repshare.methods.method import make_wants
 from repshare.spaces import choose
 from repshare.spaces.agreement import Common
+from repshare.spaces.exposure import Exposure
 
 if TYPE_CHECKING:
     from repshare.privacy.guard import Guard
@@ -251,10 +252,14 @@ class Client:
         if body is None and not self._is_due():
             return 0
         shares_noise = self.policy.noise_shares > 1 and not self.policy.seeded_noise
-        masking = getattr(self.exchange, "exchange", self.exchange)
+        masking: Any = getattr(self.exchange, "exchange", self.exchange)
         if shares_noise and not getattr(masking, "masks", False):
             raise ConfigError("a share of the noise hides nothing by itself: noise_shares needs a group (--group)")
+        if body is None:
+            self.check_exposure()
         try:
+            if shares_noise:
+                masking.rehearse()  # a member that spoils sums costs nobody's budget then
             if body is None:
                 body = self.method.share(self.learner, self.round_number)
             self.exchange.publish(body)  # what leaves a client leaves here
@@ -268,6 +273,25 @@ class Client:
         self.released += 1
         self.learner.publish()
         return len(body)
+
+    def exposure(self, exchange: object = None) -> Exposure | None:
+        """Return what the next release shows; None where no rule is: without a common space, or with a budget.
+
+        Args:
+            exchange: What it is to leave through. Default: the client's own.
+        """
+        learner = self.learner
+        if not isinstance(learner, CommonLearner) or self.guard is not None or self.method.share is None:
+            return None
+        samples = len(learner.used_rows)
+        behind = count_behind(self.exchange if exchange is None else exchange, samples)
+        return Exposure(learner.dimension, learner.network.classes, behind, sums=learner.common.loss == "discriminant")
+
+    def check_exposure(self) -> None:
+        """Raise ConfigError if a release would show single samples, and the policy does not accept that."""
+        shown = self.exposure()
+        if shown is not None and not self.policy.accept_exposure:
+            shown.check()
 
     def _tell_trouble(self) -> str | None:
         told = [] if self.trouble is None else [str(self.trouble)]

@@ -345,6 +345,9 @@ def test_a_release_that_has_not_left_is_kept_and_one_that_has_is_spent():
     class Fails:
         masks, has_left = True, False
 
+        def rehearse(self):
+            pass
+
         def collect(self, wants):
             raise Unreachable("nobody is there")
 

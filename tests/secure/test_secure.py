@@ -391,7 +391,8 @@ def test_a_group_learns_a_common_classifier_from_totals_alone(digits):
     for name, classes in held.items():
         own = np.flatnonzero(np.isin(labels, classes))[:100]
         exchange, data = join(meet, name, task=task), (images[own], labels[own])
-        clients[name] = Client(LeNet5(), data, exchange, name=name, method=CS, common=common, test=test)
+        given = {"common": common, "test": test, "policy": Policy(accept_exposure=True)}
+        clients[name] = Client(LeNet5(), data, exchange, name=name, method=CS, **given)
     for _ in range(3):
         records = take_turn(clients)
         assert [record.trouble for record in records] == [None] * 4

@@ -79,7 +79,7 @@ def capture(
         policy: Their policy. Default: the default, with what a client would refuse to release.
     """
     board, taps, clients = Board(common.task(classes)), list[Tapped](), list[Client]()
-    policy = policy or Policy(share_inputs=True)  # what shows more than it should is attacked, too
+    policy = policy or Policy(share_inputs=True, accept_exposure=True, minimum_count=1)  # to be attacked
     for number, rows in enumerate(owners):
         tap = Tapped(LocalExchange(board, f"client {number}"))
         network, data = _linear(inputs, classes), _data(inputs[rows], labels[rows])

@@ -72,9 +72,11 @@ def plan(
             and need more noise. Default: patches with 256 components.
     """
     if method == "CS":
+        from repshare.secure import usual_threshold
+
         chosen = Policy(
             epsilon=epsilon, delta=delta, planned_releases=1 if releases is None else releases, adjacency=adjacency,
-            noise_shares=_usual_threshold(clients), seeded_noise=True,
+            noise_shares=usual_threshold(clients), seeded_noise=True,
         )  # fmt: skip
         setting = Setting(dataset=dataset, samples=samples, clients=clients, space=space)
         _rehearse(setting, chosen, json=json)
@@ -149,11 +151,6 @@ def _rehearse(setting: Setting, policy: Policy, *, json: bool) -> None:
         say(console, f"{told}, as if everybody's data were like these", "yellow")
     if policy.noise_shares > 1:
         say(console, f"shared out: {check_shares(policy, clients, policy.noise_shares)}")
-
-
-def _usual_threshold(members: int) -> int:
-    """Return how many members of a group must stay in a sum, unless told otherwise."""
-    return 2 * members // 3 + 1
 
 
 def _percent(values: Sequence[float]) -> str:

@@ -123,7 +123,7 @@ def resolve(setting: Setting, data: Splits | int) -> ResolvedSetting:
         "policy": replace(
             setting.policy,
             compute=choose_compute(setting.policy, device, large=set(model) <= set(LARGE)),
-            minimum_count=setting.policy.fewest,
+            minimum_count=setting.policy.minimum_count or 1,  # nothing leaves this machine
             common_precision="fp32" if setting.loss == "discriminant" else setting.policy.common_precision,
             seeded_noise=setting.policy.epsilon is not None or setting.policy.seeded_noise,
         ),

@@ -5,7 +5,7 @@ from typing import Protocol, TypeGuard, runtime_checkable
 from repshare.board import Wants
 from repshare.exchange.local import LocalExchange
 
-__all__ = ["Counting", "Exchange", "KnowsOthers", "LocalExchange", "has_counts"]
+__all__ = ["Counting", "Exchange", "Hiding", "Keeping", "KnowsOthers", "LocalExchange", "count_behind", "has_counts"]
 
 
 class Exchange(Protocol):
@@ -53,3 +53,29 @@ class KnowsOthers(Protocol):
 
     def others(self) -> int | None:
         """Return the number of other clients behind the last total; None, if not known."""
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """An exchange whose other end keeps releases, and may lose them."""
+
+    def holds(self) -> bool:
+        """Return whether it has a release of this client."""
+
+
+@runtime_checkable
+class Hiding(Protocol):
+    """An exchange through which nobody sees what a client publishes by itself."""
+
+    def behind(self, own: int) -> float:
+        """Return the samples behind the least difference that anybody sees, given this client's; ∞: nobody sees any."""
+
+
+def count_behind(exchange: object, own: int) -> float:
+    """Return the samples behind the least difference that anybody sees of what is published.
+
+    Args:
+        exchange: The exchange.
+        own: The samples of the client that publishes, behind which there is nobody else unless the exchange says so.
+    """
+    return exchange.behind(own) if isinstance(exchange, Hiding) else own

@@ -26,7 +26,7 @@ def share(learner: Learner, round: int) -> bytes:
     if isinstance(own.dual, Discriminant) and own.guard is not None:
         labels = own.dual.labels.cpu().numpy()
         release = own.guard.release(own.dual.lifted(), labels, own.used_rows.numpy(), round)
-    elif len(own.dual.labels) < policy.fewest:
+    elif not own.shares_any:
         none = nothing(own.dimension + BESIDE)
         release = Release(round, none, none, space=own.space_name)
     elif isinstance(own.dual, Discriminant):

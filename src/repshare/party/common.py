@@ -168,6 +168,7 @@ def _watch(state: State, exchange: Watched) -> Iterator[None]:
                 renewed = time.monotonic()
             seen = exchange.news(version, SLICE_SECONDS)
             if seen != version:
+                state.send_again()
                 state.refresh()
             version = seen
         except ExchangeError:

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from repshare.config import FEWEST
 from repshare.errors import ConfigError
 from repshare.learning.common.dual import Dual, as_probabilities
 from repshare.sharing import wire
@@ -20,6 +21,7 @@ from repshare.sharing.task import Task
 from repshare.spaces import Fourier
 from repshare.spaces.agreement import Common, check_usual, read_common
 from repshare.spaces.algebra import to_numpy
+from repshare.spaces.exposure import Exposure
 from repshare.spaces.inspection import check, inspect
 
 Doubles = NDArray[np.float64]
@@ -51,6 +53,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         task: Task | None = None,
         accept_space: bool = False,
         precision: str = "fp16",
+        accept_exposure: bool = False,
     ) -> None:
         """Create a classifier. All but `precision` must be the same for all parties.
 
@@ -66,10 +69,11 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             task: The task of a relay, in place of all arguments above: `RelayExchange(…).describe().agreed`.
             accept_space: Whether the task's space may be another than this package's own choice.
             precision: The number format of releases: "fp16" or "fp32".
+            accept_exposure: Whether a release may show who is among the samples: see docs/privacy.md.
         """
         self.classes, self.low, self.high, self.features, self.width = classes, low, high, features, width
         self.seed, self.shrinkage, self.task, self.precision = seed, shrinkage, task, precision
-        self.accept_space = accept_space
+        self.accept_space, self.accept_exposure = accept_space, accept_exposure
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from these samples alone. What was exchanged before is forgotten.
@@ -85,7 +89,10 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.classes_, labels = self._number(given, common)
         self.task_ = self.task or common.task(len(self.classes_))
         self._common = common
-        self._dual: Dual = Dual(common.space(rows), labels, len(self.classes_), shrinkage=common.shrinkage)
+        fewest = 1 if self.accept_exposure else FEWEST
+        self._dual: Dual = Dual(
+            common.space(rows), labels, len(self.classes_), shrinkage=common.shrinkage, fewest=fewest
+        )
         self._linear, self.round_ = self._dual.by_itself(), 0
         if self.task is not None and not self.accept_space:
             check_usual(common.unusual(float(rows.min()), float(rows.max()), images=False))
@@ -100,6 +107,12 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         check_is_fitted(self)
         check(self._found, self._common.space, images=False)
+        if not self.accept_exposure:
+            numbers, classes = self._common.space.dimension, len(self.classes_)
+            Exposure(numbers, classes, len(self._dual.labels), sums=False).check()
+            least = int(np.unique(self._dual.labels, return_counts=True)[1].min())
+            if least < FEWEST:
+                raise ConfigError(f"there is a class of {least} samples here: leave out those of fewer than {FEWEST}")
         if len(self._dual.labels) < self.task_.fewest:
             raise ConfigError(
                 f"a release is of at least {self.task_.fewest} samples here, and there are {len(self._dual.labels)}"

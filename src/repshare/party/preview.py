@@ -63,6 +63,7 @@ def _preview_part(learner: CommonLearner, release: Release, body: bytes, *, mask
         "unusual": learner.unusual(),
         "tried": learner.inspect()._asdict(),
         "held_out": len(learner.held_rows),
+        "left_out": learner.left_out_classes(),
     }
 
 

@@ -17,7 +17,7 @@ import torch
 from repshare.board import Wants
 from repshare.client import Client, Record, make_wants
 from repshare.errors import CheckpointError, ConfigError, ExchangeError, Outdated, RepshareError
-from repshare.exchange import Exchange, KnowsOthers, has_counts
+from repshare.exchange import Exchange, Keeping, KnowsOthers, count_behind, has_counts
 from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
@@ -26,9 +26,11 @@ from repshare.learning.measures import Measures
 from repshare.party import classifier
 from repshare.privacy.ledger import read_ledger
 from repshare.records import Folder
+from repshare.spaces.exposure import Exposure
 
 LEDGER = "privacy.jsonl"
 TOTAL = "total"
+SHARED = "shared.marks"  # keyed hashes of the samples behind what was shared last
 SECRET, SECRET_BYTES = "held-out.secret", 32
 MODEL, CLIENT = "model.safetensors", "client.state"
 TWINS, TWIN = "twins.jsonl", ".twin"
@@ -75,6 +77,15 @@ class CachingExchange:
         self._shared += len(body)
         self._last = body
 
+    def behind(self, own: int) -> float:
+        """Return the samples behind what is seen of a release, as the exchange behind counts them."""
+        return count_behind(self.exchange, own)
+
+    @property
+    def last(self) -> bytes | None:
+        """The last release since the start; None: there was none."""
+        return self._last
+
     def renew(self) -> None:
         """Share the last release once more, so that it does not expire: nothing new leaves."""
         if self._last is not None:
@@ -115,6 +126,8 @@ class State:
         self.records = self.folder.records  # one line a round
         if isinstance(client.learner, CommonLearner):
             self._keep_secret(client.learner.secret)
+            if client.method.share is not None and client.guard is None:
+                self._check_change(client.learner)
         if client.guard is None and self._ledger.exists() and read_ledger(self._ledger)[1]:
             raise ConfigError(
                 f"releases from {path} were private, and without epsilon exact averages would leave, of which no ε "
@@ -133,6 +146,25 @@ class State:
             write_atomically(path, secret, private=True)
         elif path.read_bytes() != secret:
             raise ConfigError(f"{path} is not the secret that this client was made with: see read_secret")
+
+    def _check_change(self, learner: CommonLearner) -> None:
+        """Refuse samples that are other ones than before, so few that what changes would show them alone."""
+        path, marks = self.folder.path / SHARED, learner.marks()
+        body = b"".join(sorted(marks))
+        before = path.read_bytes() if path.exists() else body
+        size = len(next(iter(marks)))
+        changed = len(marks ^ {before[place : place + size] for place in range(0, len(before), size)})
+        shown = Exposure(
+            learner.dimension, learner.network.classes, changed, sums=learner.common.loss == "discriminant"
+        )
+        if changed and not shown.allowed and not self.client.policy.accept_exposure:
+            raise ConfigError(
+                f"{changed:,} samples came, went or changed since the last start, and the difference of two releases "
+                f"would show these alone. For so few, {shown.most} numbers are allowed, not {shown.numbers:,}: keep "
+                "the samples as they were, change more at a time, or say --accept-exposure"
+            )
+        if not path.exists() or changed:
+            write_atomically(path, body, private=True)
 
     def restore(self) -> None:
         """Restore the client as it was. Nothing remains of a round that was not kept whole."""
@@ -181,6 +213,9 @@ class State:
         if isinstance(client.learner, CommonLearner) and client.method.share is not None:
             self._count_others(client.learner)
             record = replace(record, others=self.others)
+        if not record.bytes_up and not isinstance(client.trouble, ExchangeError):
+            with suppress(ExchangeError):
+                self.send_again()
         self.keep(record)
         self._keep_classifier()
         return record
@@ -213,6 +248,15 @@ class State:
         """Keep what was shared last from expiring, without a round."""
         if isinstance(self.client.exchange, CachingExchange):
             self.client.exchange.renew()
+
+    def send_again(self) -> None:
+        """Share the last release again where the other end has lost it: after an older backup, nobody else would."""
+        caching, guard = self.client.exchange, self.client.guard
+        if not isinstance(caching, CachingExchange) or not isinstance(caching.exchange, Keeping):
+            return
+        body = caching.last if guard is None else guard.pending.last
+        if body and self.client.released and not caching.exchange.holds():
+            caching.publish(body)
 
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""

@@ -3,6 +3,7 @@
 SecureExchange      a client's side: an exchange that shares class means through a secure sum
 RelayMeetings       where members meet through a relay
 Meetings            a relay's side: keeps the messages of a group, step by step, without reading them
+Together            how many samples stand behind a group's totals
 masked_bytes        the size of what a member sends in place of its averages
 """
 
@@ -12,12 +13,16 @@ from typing import TYPE_CHECKING, Any
 from repshare.secure.meetings import MOST_MEMBERS, STEPS, Meetings
 
 if TYPE_CHECKING:
-    from repshare.secure.exchange import RelayMeetings, SecureExchange
-    from repshare.secure.masking import masked_bytes
+    from repshare.secure.exchange import RelayMeetings, SecureExchange, Together
+    from repshare.secure.masking import masked_bytes, usual_threshold
 
-__all__ = ["MOST_MEMBERS", "STEPS", "Meetings", "RelayMeetings", "SecureExchange", "masked_bytes"]
+__all__ = [
+    "MOST_MEMBERS", "STEPS", "Meetings", "RelayMeetings", "SecureExchange", "Together", "masked_bytes",
+    "usual_threshold",
+]  # fmt: skip
 
-_MODULES = {"RelayMeetings": "exchange", "SecureExchange": "exchange", "masked_bytes": "masking"}
+_MODULES = {"RelayMeetings": "exchange", "SecureExchange": "exchange", "Together": "exchange"}
+_MODULES |= {"masked_bytes": "masking", "usual_threshold": "masking"}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -24,7 +24,7 @@ from repshare.secure.masking import Group, Member, Vector, add_up
 from repshare.secure.meetings import STEPS, Meetings
 from repshare.sharing import fixed_point, wire
 from repshare.sharing.representations import Teacher, nothing
-from repshare.sharing.sums import read_variance
+from repshare.sharing.sums import is_sums, read_variance
 from repshare.sharing.task import Task
 
 log = logging.getLogger("repshare.secure")
@@ -73,6 +73,26 @@ class RelayMeetings:
 
     def _ask(self, method: str, path: str, query: Mapping[str, Any], **options: Any) -> Reply:
         return self.relay.connection.ask(method, f"{self.relay.task_path()}/meetings{path}", query=query, **options)
+
+
+class Together(NamedTuple):
+    """A group, as far as it tells how many samples stand behind its totals."""
+
+    members: int
+    required: int
+    """Members that must stay until the end of a sum."""
+    samples: int | None = None
+    """Of all members. Default: as many of each as this client's."""
+
+    def behind(self, own: int) -> float:
+        """Return the samples behind a total less what one member has of it, as if all members had as many.
+
+        Where fewer than all must stay, the difference of two totals may be one member's.
+        """
+        if self.required < self.members:
+            return own
+        everyone = own * self.members if self.samples is None else self.samples
+        return everyone * (self.members - 1) / self.members
 
 
 class SecureExchange:
@@ -124,6 +144,7 @@ class SecureExchange:
         # Other members behind the last total, and behind the one that was collected last; None: not known.
         self._others: int | None = 0
         self._collected: int | None = 0
+        self._samples: int | None = None  # of all members, once a total has told
 
     def keep_in(self, file: Path) -> None:
         """Keep the last total in a file, so that a new process of this member continues from it.
@@ -142,12 +163,7 @@ class SecureExchange:
         self.has_left = False
         own = read_totals(None, self.task)
         own.add(release.means, +1, weighted=self.task.weighted)
-        number = self.meetings.number(tuple(self.members))
-        if number <= self._last:
-            raise Refused(
-                f"this would be meeting {number}, but {self.name} has taken part in meeting {self._last}: if the task "
-                "or its relay's database is a new one, all members must start again"
-            )
+        number = self._number()
         total, present = self._sum_up(self._group(number, read_variance(release)), number, own.numbers.ravel())
         totals = Totals(total.reshape(own.numbers.shape))
         others = Totals(totals.numbers - own.numbers)
@@ -157,8 +173,20 @@ class SecureExchange:
         taught = np.flatnonzero(others.clients > 0).tolist()
         self._teacher = Teacher(totals.means(taught), nothing(self.task.dimension), self.task.space)
         self._others = int(others.clients.max(initial=0))
+        if not is_sums(self.task.space):
+            self._samples = int(totals.samples.max(initial=0))
         if self._total_file is not None:
             write_atomically(self._total_file, wire.encode_teacher(self._teacher), private=True)
+
+    def rehearse(self) -> None:
+        """Add up zeros with the other members: who spoils sums is named before a release is charged, and leaves."""
+        number, zeros = self._number(), read_totals(None, self.task).numbers.ravel()
+        try:
+            total, _ = self._sum_up(self._group(number, rehearsal=True), number, zeros)
+        finally:
+            self.has_left = False
+        if total.any():
+            raise Refused(f"the total of meeting {number}, a rehearsal, is not zero. A member has lied")
 
     def collect(self, wants: Wants) -> bytes:
         """Return the means behind the last total, of classes that others have, too."""
@@ -171,6 +199,10 @@ class SecureExchange:
         """Return the number of other members in the total that was collected last; None, if not known."""
         return self._collected
 
+    def behind(self, own: int) -> float:
+        """Return the samples behind the least difference of totals that anybody sees."""
+        return Together(len(self.members), self.required, self._samples).behind(own)
+
     @property
     def required(self) -> int:
         """The number of members that must stay until the end of a sum."""
@@ -182,6 +214,16 @@ class SecureExchange:
 
     def withdraw(self) -> None:
         """Do nothing: a total cannot be changed afterwards, and none is kept."""
+
+    def _number(self) -> int:
+        """Return the number of the next meeting, which this member has not taken part in."""
+        number = self.meetings.number(tuple(self.members))
+        if number <= self._last:
+            raise Refused(
+                f"this would be meeting {number}, but {self.name} has taken part in meeting {self._last}: if the task "
+                "or its relay's database is a new one, all members must start again"
+            )
+        return number
 
     def _recall(self) -> Teacher:
         """Return the last total of an earlier process, or one without rows."""
@@ -202,13 +244,13 @@ class SecureExchange:
                 ", ".join(map(str, sorted(few))),
             )
 
-    def _group(self, number: int, noise: float = 0.0) -> Group:
+    def _group(self, number: int, noise: float = 0.0, *, rehearsal: bool = False) -> Group:
         """Bind the sum to all that decides what members add up: else a relay could give each another description."""
         task = self.task
         agreed = [task.classes, task.dimension, float(task.norm_bound), task.minimum_count, task.weighted]
         space = [task.space] if task.space else []
         variance = [noise] if noise else []  # the share of each: a total is private only if all add theirs
-        session = json.dumps([self.task_name, number, *agreed, *space, *variance])
+        session = json.dumps([self.task_name, number, *agreed, *space, *variance, *["rehearsal"] * rehearsal])
         return Group(self.members, session, task.classes * (task.dimension + 3), self.threshold)
 
     def _sum_up(self, group: Group, number: int, vector: Vector) -> tuple[Vector, int]:
@@ -217,8 +259,9 @@ class SecureExchange:
         announced = self._meet(number, 0, member.announce())
         self._last = number
         dealt = self._meet(number, 1, member.deal(announced))
+        body = member.mask(dealt, vector)
         self.has_left = True
-        masked = self._meet(number, 2, member.mask(dealt, vector))
+        masked = self._meet(number, 2, body)
         confirmed = self._meet(number, 3, member.confirm(masked))
         opened = self._meet(number, 4, member.open(confirmed))
         return add_up(group, announced, dealt, masked, opened), len(masked)

@@ -19,7 +19,7 @@ from repshare.files import others_may_read
 if TYPE_CHECKING:
     from repshare.client import Client
     from repshare.exchange.relay import Membership, RelayExchange
-    from repshare.secure import SecureExchange
+    from repshare.secure import SecureExchange, Together
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,7 @@ def join(
             say(console, check_shares(client.policy, len(group.members), group.required))
         show_log(console, "repshare.secure")
         check_fit(client, membership)
+        client.check_exposure()
         state = State(folder, client, membership)
         if group is not None:
             group.keep_in(state.total)
@@ -166,7 +167,17 @@ def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, cons
         also = ["the token, the members' names, and keys, sealed shares and signatures in the sum's other steps"]
     if work.report:
         also.append(f"what --report sends: {', '.join(reported(client))}")
-    show_preview(client, console, as_json=work.json, also=also, masked=secure.group is not None)
+    show_preview(client, console, as_json=work.json, also=also, group=_describe_group(secure))
+
+
+def _describe_group(secure: SecureSumOptions) -> "Together | None":
+    from repshare.exchange.keys import Trust
+    from repshare.secure import Together, usual_threshold
+
+    if secure.group is None:
+        return None
+    members = len(dict(Trust(secure.group))) if secure.group.exists() else 1
+    return Together(members, secure.threshold or usual_threshold(members))
 
 
 def _check_shares_sums_only(policy: Policy) -> None:

@@ -30,6 +30,7 @@ from repshare.spaces.algebra import Array, Values
 GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Smaller growth is others' steps
 ABSURD = 100.0  # a gap that honest totals do not make: theirs are below 3, and up to 25 just after another vote
 VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
+ROUNDED = 1e-9  # of a square
 PIECE = 4096  # columns of vectors that are multiplied at a time
 ROWS = 512  # of a matrix times itself, at most, that are multiplied at a time
 
@@ -55,11 +56,15 @@ class Dual:
         *,
         shrinkage: float | None = None,
         alone: bool = False,
+        fewest: int = 1,
     ) -> None:
-        """`shrinkage` is ρ / n; without one it is voted on. `alone`: no other client will share anything."""
+        """`shrinkage` is ρ / n; without one it is voted on. `alone`: no other client will share anything.
+
+        `fewest`: no sample's weight counts for more than one of so many in the squares of a row's.
+        """
         if shrinkage is not None and not 0 < shrinkage < math.inf:
             raise ConfigError(f"shrinkage must be above 0 and finite, not {shrinkage}")
-        self.vectors, self.labels, self.fixed, self.alone = vectors, labels, shrinkage, alone
+        self.vectors, self.labels, self.fixed, self.alone, self.fewest = vectors, labels, shrinkage, alone, fewest
         self.targets = algebra.one_hot(labels, classes)  # (n, C)
         zeros = algebra.zeros(self.targets.shape, self.targets)
         self.published = Variables(zeros, zeros)  # what totals count: every step begins here
@@ -108,6 +113,8 @@ class Dual:
         if view.unit != view.wanted:  # what is shared is to mean the same after another vote
             extrapolated, reached = (each * (view.unit / view.wanted) for each in (extrapolated, reached))
             extrapolated = _within_bounds(extrapolated)
+        if self.fewest > 1:
+            extrapolated = _share_rows(extrapolated, self.fewest)
         if not (algebra.is_finite(extrapolated) and math.isfinite(gap)):
             self.improved = self.published
             return math.inf
@@ -137,7 +144,7 @@ class Dual:
     def by_itself(self) -> Linear:
         """Return the classifier of this client's samples alone, whatever others have shared."""
         alone, zeros = copy(self), algebra.zeros(self.targets.shape, self.targets)  # the Gram matrix is the same
-        alone.alone, alone.total, alone.published = True, None, Variables(zeros, zeros)
+        alone.alone, alone.total, alone.published, alone.fewest = True, None, Variables(zeros, zeros), 1
         alone.improve()
         return alone.linear()
 
@@ -246,6 +253,21 @@ def _multiply(a: Array, b: Array) -> Array:
 def _within_bounds(alpha: Array) -> Array:
     """Bound α: no weight is above the most that may leave."""
     return alpha.clip(-MOST_WEIGHT, MOST_WEIGHT)
+
+
+def _share_rows(alpha: Array, fewest: int) -> Array:
+    """Bound α (n, C) so that no sample has more than 1 / fewest of the squares of its row of a part."""
+    if len(alpha) < fewest:  # of which nothing leaves
+        return alpha
+    squares = np.sort(np.square(algebra.to_numpy(alpha)), axis=0)[::-1]  # (n, C), the largest first
+    above = squares[: fewest - 1]  # that may be cut
+    rest = squares.sum(axis=0) - np.concatenate([np.zeros((1, alpha.shape[1])), above.cumsum(axis=0)])  # (fewest, C)
+    levels = rest / (fewest - np.arange(len(rest)))[:, None]  # of a square, where so many are cut to it
+    fits = squares[: len(levels)] <= levels * (1 + ROUNDED)
+    cut = np.where(fits.any(axis=0), fits.argmax(axis=0), len(levels) - 1)
+    most = np.sqrt(np.take_along_axis(levels.clip(0), cut[None], axis=0)[0])  # (C,)
+    most = algebra.like(most, alpha)
+    return alpha.clip(-most, most)
 
 
 def as_probabilities(scores: Values, loss: str) -> Values:

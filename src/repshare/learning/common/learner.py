@@ -120,12 +120,32 @@ class CommonLearner(Learner):
     def _sees_images(self) -> bool:
         return np.ndim(self.samples.batch(torch.arange(1))[0]) == 4
 
+    def marks(self) -> frozenset[bytes]:
+        """Return a mark of each sample that counts in what is shared: a keyed hash, which tells nothing without it."""
+        known = [""] * len(self.samples)
+        marks = [mark for _, mark in _toss(self.samples, known, self.secret)]
+        return frozenset(marks[row] for row in self.used_rows.tolist())
+
+    @property
+    def shares_any(self) -> bool:
+        """Return whether each class in the sums has enough samples; where none has, all learn, and nothing leaves."""
+        counts = np.bincount(self.dual.labels.cpu().numpy())
+        return bool(counts[counts > 0].min() >= self.policy.fewest)
+
+    def left_out_classes(self) -> dict[int, int]:
+        """Return the classes of which no sample takes part, having too few, and how many these are."""
+        labels, size = self.samples.labels.numpy(), self.network.classes
+        allowed = labels[may_share(labels, self.policy)]
+        found, taken = (np.bincount(each, minlength=size) for each in (allowed, labels[self.used_rows.numpy()]))
+        return {label: int(found[label]) for label in np.flatnonzero((found > 0) & (taken == 0)).tolist()}
+
     def _begin(self, vectors: Tensor, labels: Tensor, *, alone: bool) -> Dual | Discriminant:
         """Return what learns from these samples."""
         classes = self.network.classes
         if self.common.loss == "discriminant":
             return Discriminant(vectors, labels, classes, personal=not self.policy.common_only)
-        return Dual(vectors, labels, classes, shrinkage=self.common.shrinkage, alone=alone)
+        fewest = 1 if alone else self.policy.fewest
+        return Dual(vectors, labels, classes, shrinkage=self.common.shrinkage, alone=alone, fewest=fewest)
 
     @property
     def dimension(self) -> int:
@@ -267,18 +287,25 @@ def _divide(learner: CommonLearner, levels: Sequence[Level] | None) -> tuple[Ten
     held = np.zeros(len(allowed), bool)
     if policy.held_out and (policy.epsilon is not None or count >= FEWEST_HELD):
         known = [*map(repr, zip_longest(allowed.tolist(), levels or ()))]
-        coins = np.array([*_toss(learner.samples, known, learner.secret)])
+        coins = np.array([coin for coin, _ in _toss(learner.samples, known, learner.secret)])
         held = coins < policy.held_out if policy.epsilon is not None else np.argsort(np.argsort(coins)) < count
     used = np.flatnonzero(allowed & ~held)
+    if policy.epsilon is None:  # with a budget, how many there are is nothing to go by
+        labels = learner.samples.labels.numpy()[used]
+        enough = np.bincount(labels, minlength=1)[labels] >= policy.fewest
+        used = used[enough] if enough.any() else used  # of which nothing leaves: see `shares_any`
     if not len(used):
         raise ConfigError(
-            f"{learner.name} has no sample that may be shared: see share_samples, share_classes, held_out"
+            f"{learner.name} has no sample that may be shared: "
+            "see share_samples, share_classes, held_out, minimum_count"
         )
     return torch.from_numpy(used), torch.from_numpy(np.flatnonzero(held))
 
 
-def _toss(samples: Samples, known: Sequence[str], secret: bytes) -> Iterator[float]:
+def _toss(samples: Samples, known: Sequence[str], secret: bytes) -> Iterator[tuple[float, bytes]]:
     """Yield a coin of each sample, from 0 to 1: of its bytes, its label, what else is known of it, and a secret.
+
+    Beside it stands the hash that it is made of.
 
     Copies that are alike in all of that have the coins of the first copy, the second and so on, whichever is which:
     one copy more or less is one coin more or less.
@@ -294,7 +321,7 @@ def _toss(samples: Samples, known: Sequence[str], secret: bytes) -> Iterator[flo
             place, own = place + 1, told.digest()
             copies[own] += 1
             coin = hashlib.blake2b(own + copies[own].to_bytes(8), key=secret, digest_size=8).digest()
-            yield int.from_bytes(coin) / 2**64
+            yield int.from_bytes(coin) / 2**64, coin
 
 
 def _doubt(together: Tensor | None, alone: Tensor | None) -> str | None:
