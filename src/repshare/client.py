@@ -3,7 +3,7 @@
 import io
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from torch import nn
 
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
-from repshare.exchange import Counting, Exchange, count_behind, has_counts
+from repshare.exchange import Exchange
 from repshare.learning import features
 from repshare.learning.common.learner import CommonLearner
 from repshare.learning.measures import Measures, Record, measure
@@ -133,16 +133,16 @@ class Client:
         started = time.perf_counter()
         self.round_number += 1
         self.trouble = None
-        counting: Counting | None = self.exchange if has_counts(self.exchange) else None
-        sent, received = (counting.sent, counting.received) if counting else (0, 0)
+        before_round = None if self.exchange is None else self.exchange.traffic()
         down = self._collect()
         before = self.learner.snapshot()
         self.learner.left_out.clear()
         losses = self.learner.train()
         self._undone = self.learner.take_back(before)
         up = self._publish()
-        if counting is not None:
-            up, down = counting.sent - sent, counting.received - received
+        now = None if self.exchange is None else self.exchange.traffic()
+        if before_round is not None and now is not None:
+            up, down = now.sent - before_round.sent, now.received - before_round.received
         up, down = self.learner.crossed() or (up, down)
         seconds = time.perf_counter() - started + self.learner.preparation
         self.learner.preparation = 0.0
@@ -252,20 +252,19 @@ class Client:
         if body is None and not self._is_due():
             return 0
         shares_noise = self.policy.noise_shares > 1 and not self.policy.seeded_noise
-        masking: Any = getattr(self.exchange, "exchange", self.exchange)
-        if shares_noise and not getattr(masking, "masks", False):
+        if shares_noise and not self.exchange.hides_single_releases:
             raise ConfigError("a share of the noise hides nothing by itself: noise_shares needs a group (--group)")
         if body is None:
             self.check_exposure()
         try:
             if shares_noise:
-                masking.rehearse()  # a member that spoils sums costs nobody's budget then
+                self.exchange.rehearse()  # a member that spoils sums costs nobody's budget then
             if body is None:
                 body = self.method.share(self.learner, self.round_number)
             self.exchange.publish(body)  # what leaves a client leaves here
         except (ExchangeError, BudgetExhausted) as error:
             self.trouble = error
-            if shares_noise and pending is not None and getattr(masking, "has_left", True):
+            if shares_noise and pending is not None and self.exchange.may_have_left():
                 pending.drop()  # with others' new shares of noise, the same bytes would be another release
             return 0
         if pending is not None:
@@ -274,18 +273,21 @@ class Client:
         self.learner.publish()
         return len(body)
 
-    def exposure(self, exchange: object = None) -> Exposure | None:
+    def exposure(self, behind: Callable[[int], float] | None = None) -> Exposure | None:
         """Return what the next release shows; None where no rule is: without a common space, or with a budget.
 
         Args:
-            exchange: What it is to leave through. Default: the client's own.
+            behind: The samples behind what is seen, given this client's. Default: as the exchange counts them.
         """
         learner = self.learner
         if not isinstance(learner, CommonLearner) or self.guard is not None or self.method.share is None:
             return None
         samples = len(learner.used_rows)
-        behind = count_behind(self.exchange if exchange is None else exchange, samples)
-        return Exposure(learner.dimension, learner.network.classes, behind, sums=learner.common.loss == "discriminant")
+        if behind is None:
+            behind = (self.exchange or Exchange()).behind
+        return Exposure(
+            learner.dimension, learner.network.classes, behind(samples), sums=learner.common.loss == "discriminant"
+        )
 
     def check_exposure(self) -> None:
         """Raise ConfigError if a release would show single samples, and the policy does not accept that."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from repshare.board import Board, Wants
-from repshare.board.cache import Cache
+from repshare.board.state import Cache
 from repshare.errors import StoreError
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack

@@ -194,7 +194,7 @@ def test_a_party_that_differs_is_refused_with_both_named_and_nothing_is_publishe
         with pytest.raises(SystemExit):
             main(["join", relay.url, "--party", f"{tmp_path}/party.py:{party}", "--token-file", f"{tmp_path}/token"])
         with RelayExchange(relay.url, token=(tmp_path / "token").read_text()) as exchange:
-            assert exchange.news(0, 0) == 0
+            assert exchange.wait(0, 0) == 0
     assert re.search(words, capsys.readouterr().err)
 
 
@@ -204,14 +204,18 @@ SOMEONE = Party(LeNet5(), (np.zeros((2, 1, 8, 8), np.float32), np.zeros(2, np.in
 @pytest.mark.parametrize(
     ("party", "task", "words"),
     [
-        (SOMEONE, Task(11, 298, space="patches-0"), "the task's space is patches-0, which it does not describe"),
+        (
+            SOMEONE,
+            Task(10, 288, space="patches-0", format="parts"),
+            "the task's space is patches-0, which it does not describe",
+        ),
         (replace(SOMEONE, common=COMMON), Task(10, 84), "the party's space is patches-.*, but the task has no common"),
         (
             replace(SOMEONE, common=COMMON._replace(inputs=(0, 255))),
             COMMON.task(10),
             r"the task's space has inputs \[0.0, 16.0\], this client's \[0, 255\]",
         ),
-        (SOMEONE, replace(COMMON.task(10), dimension=99), "the task has dimension 99, but what it describes has 298"),
+        (SOMEONE, replace(COMMON.task(10), dimension=99), "the task has dimension 99, but what it describes has 288"),
         (SOMEONE, replace(COMMON.task(10), space="other"), "the task has space other, but what it describes has patch"),
     ],
 )
@@ -263,4 +267,4 @@ def test_the_total_of_a_lie_is_refused_by_the_relay(tmp_path):
         assert isinstance(part, Part)
         client.learner.dual.part = lambda: part._replace(weights=part.weights + 5)
         assert "a weight of" in client.round().trouble
-        assert exchange.news(0, 0) == 1
+        assert exchange.wait(0, 0) == 1

@@ -11,6 +11,7 @@ import torch
 from repshare import Board, Client, LeNet5, LocalExchange, Policy
 from repshare.cli.main import main
 from repshare.errors import ConfigError
+from repshare.exchange import Exchange
 from repshare.exchange.relay import Membership
 from repshare.methods import CS
 from repshare.party.estimator import CommonSpaceClassifier
@@ -39,7 +40,7 @@ few, many, told = make(120), make(1400), make(120, accept_exposure=True)
 """
 
 
-class Wire:
+class Wire(Exchange):
     """An exchange that says nothing of itself, and keeps what leaves."""
 
     def __init__(self, board):

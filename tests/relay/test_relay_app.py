@@ -9,7 +9,6 @@ import httpx2
 import numpy as np
 import pytest
 
-from repshare.board import longest_release
 from repshare.relay import limits
 from repshare.relay.app import make_app
 from repshare.relay.options import RelayOptions
@@ -20,7 +19,8 @@ from support.relays import create_task, invite, release, repshare, start_open_re
 
 VALUES = {
     "classes": 10, "dimension": 8, "norm_bound": 4 * 8**0.5, "minimum_count": 2, "weighted": True,
-    "aggregation": "mean", "max_age": None, "space": None, "description": None, "named_peers": 0,
+    "aggregation": "mean", "max_age": None, "space": None, "format": "features",
+    "description": None, "named_peers": 0,
 }  # fmt: skip
 
 
@@ -506,7 +506,7 @@ def test_who_sends_too_much_at_once_is_asked_to_come_again(monkeypatch):
 
 
 def test_a_body_is_no_longer_than_a_release_of_its_task_can_be(open_relay):
-    longest = longest_release(Task(10, 8))
+    longest = Task(10, 8).longest_release
     check_problem(open_relay.publish("alice", bytes(longest + 1)), 413, f"at most {longest:,}")
     check_problem(open_relay.publish("alice", bytes(longest)), 400)
 

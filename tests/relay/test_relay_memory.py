@@ -16,7 +16,7 @@ import pytest
 
 from repshare.board import Board, Wants
 from repshare.errors import Refused
-from repshare.relay import sizes
+from repshare.relay.limits import Load, teacher_load
 from repshare.relay.tasks import Tasks
 from repshare.sharing.representations import Release, Representations
 from repshare.sharing.task import Task
@@ -161,12 +161,14 @@ def test_the_size_of_an_answer_is_known_before_it_is_made():
         board.accept(name, large_release(observations=observations))
     for wants in (Wants(5, 0), Wants(1000, 0), Wants(1000, 0, classes=(1, 2)), Wants(1000, 0, peers=("bob", "carol"))):
         made = len(board.teach("alice", wants))
-        load = sizes.of_teacher(board, wants)
+        load = teacher_load(board, wants)
         assert made < load.bytes < 4 * made
         assert load.rows == 10 * (1 + 5) if wants.observations == 5 else load.rows > 2000
-        assert wants.peers or all(np.less_equal(load, sizes.most_of_teacher(board.task, wants)))
+        assert wants.peers or all(
+            np.less_equal(load, Load.of_rows(board.task, (2 if wants.classes else 10) * (1 + wants.observations)))
+        )
     few = Wants(1, 0, peers=("bob", "carol"))  # little of much: all of it is read
-    assert sizes.of_teacher(board, few).bytes > 1000 * len(board.teach("alice", few))
+    assert teacher_load(board, few).bytes > 1000 * len(board.teach("alice", few))
 
 
 def test_an_answer_that_is_too_large_is_refused_for_good(tmp_path):

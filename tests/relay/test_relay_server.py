@@ -18,7 +18,6 @@ import httpx2
 import pytest
 import trustme
 
-from repshare.board import longest_release
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.relay.monitoring import logs
@@ -230,7 +229,7 @@ def test_a_body_of_2_gb_is_refused_without_being_kept(tmp_path):
         connection.sendall(put_head(2 * 10**9))
         head = read_answer(connection)
         assert head.startswith(b"HTTP/1.1 413 ")
-        assert f"at most {longest_release(Task(10, 8)):,} are accepted".encode() in head
+        assert f"at most {Task(10, 8).longest_release:,} are accepted".encode() in head
         assert peak_megabytes(relay) < 110
 
 

@@ -50,7 +50,7 @@ def test_options_and_schema_have_the_fields_of_a_task_with_their_descriptions():
     assert list(schema) == list(told) == [field.name for field in fields(Task)]
     assert all(schema[name]["description"].startswith(text) for name, text in told.items())
     options = {option.name: option.help for option in options_of(TaskValues)}
-    assert list(options) == [name for name in told if name not in ("space", "description")]
+    assert list(options) == [name for name in told if name not in ("space", "format", "description")]
     assert all(text.startswith(told[name]) for name, text in options.items())
     assert schema["classes"] | {"minimum": 2, "maximum": 10_000} == schema["classes"]
     assert schema["minimum_count"] | {"default": 2, "minimum": 1} == schema["minimum_count"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from repshare.board import Wants
 from repshare.errors import ConfigError, StoreError
 from repshare.relay.tasks import Tasks
 from repshare.sharing.wire import decode_teacher
@@ -58,6 +59,23 @@ def test_a_file_that_an_earlier_version_wrote_keeps_its_tokens_and_totals(tmp_pa
     for one, other in zip(before, now, strict=True):
         np.testing.assert_array_equal(one, other)
     assert repshare("relay", "check", cwd=tmp_path) == ""
+
+
+@pytest.mark.parametrize("format", ["parts", "sums"])
+def test_a_task_that_named_its_format_in_its_space_says_it_from_now_on(tmp_path, format):
+    shutil.copy(WRITTEN / "format-3" / "relay.db", tmp_path)
+    database = open_database(str(tmp_path / "relay.db"))
+    opened = Tasks(database).get(format)
+    task = opened.entry.task
+    assert (task.format, task.classes, task.dimension, task.rows, task.columns) == (format, 3, 4, 4, 14)
+    assert opened.board.find_faults() == {}
+    assert opened.board.teach("alice", Wants(0, 0)) == (WRITTEN / "format-3" / f"{format}.bin").read_bytes()
+    assert not Tasks(database).create(format, task), "the same task, however it was said"
+    assert Tasks(database).import_task(Tasks(database).export(format), "other") == "other"
+    assert Tasks(database).get("other").entry.task == task
+    database.close()
+    listed = json.loads(repshare("relay", "tasks", "list", "--json", cwd=tmp_path))["tasks"]
+    assert {each["name"]: each["classes"] for each in listed} == {"other": 3, "parts": 3, "sums": 3}
 
 
 def test_a_task_that_is_joined_to_another_relay_is_refused_in_one_line_until_it_is_apart(tmp_path):

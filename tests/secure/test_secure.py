@@ -404,7 +404,7 @@ def test_members_in_different_spaces_do_not_meet():
     meet, task = local(None, 60), Common(Patches(shape=(1, 8, 8), sizes=(3, 4))).task(2)
     tasks = {name: task if name == "alice" else replace(task, space="another") for name in KEYS}
     exchanges = {name: join(meet, name, task=tasks[name]) for name in KEYS}
-    none = nothing(task.dimension)
+    none = nothing(task.columns)
     bodies = {name: wire.encode_release(Release(1, none, none, space=tasks[name].space)) for name in KEYS}
     trouble = publish(exchanges, bodies)
     assert set(trouble) == set(KEYS)

@@ -9,7 +9,7 @@ from repshare.errors import Malformed, Refused
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, MOST_WEIGHT, SHRINKAGES, as_release, make_part, read_total
 from repshare.sharing.representations import Teacher, nothing
-from repshare.sharing.task import make_common_task
+from repshare.sharing.task import Task, make_common_task
 from repshare.spaces import Patches
 
 CLASSES = 10
@@ -263,7 +263,7 @@ def test_a_release_in_another_space_is_refused_and_changes_nothing(board, sample
 
 
 def test_a_release_in_a_common_space_is_refused_where_each_client_has_its_own(samples):
-    board = Board(make_common_task(CLASSES, DIMENSION, None))
+    board = Board(Task(CLASSES, DIMENSION))
     with pytest.raises(Refused, match=f"the task's vectors are in each client's own space, this release's in {SPACE}"):
         publish(board, samples, SIZES[:1])
 

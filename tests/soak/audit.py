@@ -6,8 +6,7 @@ from collections import Counter
 import numpy as np
 
 from repshare.board import Board
-from repshare.board.buffers import decode_slots
-from repshare.board.totals import read_totals
+from repshare.board.state import Slots
 from repshare.relay.tasks import Tasks
 from repshare.stores import open_database
 
@@ -42,7 +41,7 @@ def describe(items, task):
             rows[buffer, owner, timeless(row) if buffer == 2 * task.classes else row] += 1
     sizes = head[1:].tolist()
     assert [sum(n for (buffer, *_), n in rows.items() if buffer == b) for b in range(len(sizes))] == sizes
-    return read_totals(items.get("totals"), task).encode(), rows, sizes
+    return items.get("totals", bytes(8 * task.totals_size)), rows, sizes
 
 
 def timeless(row):
@@ -57,7 +56,7 @@ def check_places(items, kept):
         if key.startswith("place/"):
             client = key.removeprefix("place/")
             assert client in kept
-            for buffer, slots in decode_slots(value).owned.items():
+            for buffer, slots in Slots.decode(value).owned.items():
                 for slot in slots:
                     assert items[f"row/{buffer}/{slot}"].startswith(client.encode() + b"\n")
                     owned[f"row/{buffer}/{slot}"] += 1

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from repshare.board import longest_release
 from repshare.sharing.task import Task, usual_norm_bound
 from soak.load import CLASSES, DIMENSION
 
@@ -22,13 +21,9 @@ STRANGE_DTYPES = ["F64", "BF16", "I64", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "C64
 class Body(NamedTuple):
     """What is sent, as whom, and which statuses may answer it."""
 
-    content: bytes | None
+    content: bytes
     statuses: tuple[int, ...]
     client: str = "alice"
-    method: str = "PUT"
-    path: str | None = None  # unless it is for the client's release
-    token: str = "alice"
-    headers: dict[str, str] = {}
 
 
 def tensors(rng, rows=None, dtype="F32", dimension=DIMENSION):
@@ -109,7 +104,7 @@ def huge_header(draw, rng):
     parts, size = tensors(rng), draw(st.integers(200, 20_000))
     entries = describe(parts) | {f"t{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(size)}
     content = pack(parts, meta_of(parts), entries)
-    return Body(content, (413 if len(content) > longest_release(Task(CLASSES, DIMENSION)) else 400,))
+    return Body(content, (413 if len(content) > Task(CLASSES, DIMENSION).longest_release else 400,))
 
 
 def wrong_dtype(draw, rng):

@@ -57,7 +57,7 @@ def test_as_many_names_as_classes():
 
 def test_a_description_that_is_too_long_is_no_task():
     with pytest.raises(ConfigError, match=r"a description of 65,537 characters; at most 65,536"):
-        Task(2, 3, space="x", description="x" * (MOST_DESCRIPTION + 1))
+        Task(2, 3, space="x", format="parts", description="x" * (MOST_DESCRIPTION + 1))
 
 
 HOSTILE = [

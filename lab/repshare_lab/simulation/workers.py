@@ -13,6 +13,7 @@ from torch import nn
 
 from repshare.board import Wants
 from repshare.client import Client, Record
+from repshare.exchange import Exchange
 from repshare.learning.common.learner import CommonLearner
 from repshare.learning.measures import Score, View
 from repshare.learning.models import Network
@@ -42,7 +43,7 @@ class RoundResult(NamedTuple):
 
 
 @dataclass
-class Mailbox:
+class Mailbox(Exchange):
     """An exchange whose other end is a simulator: what to collect is put in, what was published is taken out."""
 
     inbox: bytes
@@ -69,7 +70,7 @@ class Worker:
         self.plan, self.method, self.resident = plan, find_method(plan.run.method, plan.run.setting), resident
         self.train = (as_tensors(plan.train_inputs), torch.from_numpy(plan.train_labels))
         self.test = Samples((plan.test_inputs, plan.test_labels), device=plan.run.setting.device)
-        self.public, self.policy = plan.public, self.method.adapt(plan.run.setting.policy)
+        self.policy = self.method.adapt(plan.run.setting.policy)
         self.common: Common | None = None
         if self.method.in_space:
             memory = None if isinstance(plan.train_inputs, dict) else MEMORY
@@ -171,7 +172,6 @@ class Worker:
             seed=run.seed,
             head=run.setting.head,
             common=self.common,
-            public=self.public,
         )
 
 

@@ -12,6 +12,7 @@ import torch
 from repshare import Board, Client, LeNet5, LocalExchange, Policy
 from repshare.board import Wants
 from repshare.errors import ConfigError, Unreachable
+from repshare.exchange import Exchange
 from repshare.methods import CA, CS
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, MOST_WEIGHT, SHRINKAGES, Part, as_release
@@ -19,7 +20,7 @@ from repshare.sharing.task import make_common_task
 from repshare.spaces import Patches, choose
 from repshare.spaces.agreement import Common
 from repshare_lab.config import Setting
-from repshare_lab.simulation import Checkpoint, Inline, Processes, simulate
+from repshare_lab.simulation import Checkpoint, simulate
 from repshare_lab.simulation.plan import make_run
 
 COMMON = Common(Patches((1, 8, 8), sizes=(3, 4), filters=12))  # d = 432
@@ -31,7 +32,7 @@ def make_board(common=COMMON):
     return Board(make_common_task(10, common.space.dimension, common.name))
 
 
-class Tapped:
+class Tapped(Exchange):
     """A local exchange that keeps what was published."""
 
     def __init__(self, board, name):
@@ -473,26 +474,14 @@ def plain(rounds):
     return [[replace(record, seconds=0.0) for record in records] for records in rounds]
 
 
-@pytest.fixture(scope="module")
-def inline():
-    with Inline() as workers:
-        yield workers
-
-
-@pytest.fixture(scope="module")
-def two():
-    with Processes(2) as workers:
-        yield workers
-
-
 @pytest.mark.parametrize("method", ["CS", "CA"])
 @pytest.mark.parametrize("changes", [{}, FAULTS], ids=["no faults", "faults"])
-def test_any_number_of_workers_gives_the_same_bits(splits, inline, two, method, changes):
+def test_any_number_of_workers_gives_the_same_bits(splits, inline, processes, method, changes):
     run = make_run(method, 0, replace(SETTING, **changes))
     records = plain(simulate(run, splits, inline))
     assert len(records) == (5 if method == "CS" else 1)
     assert records[-1][0].test_accuracy > 0.3
-    assert plain(simulate(run, splits, two)) == records
+    assert plain(simulate(run, splits, processes)) == records
 
 
 @pytest.mark.parametrize("changes", [{}, FAULTS], ids=["no faults", "faults"])

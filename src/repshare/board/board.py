@@ -7,25 +7,21 @@ aggregate is made from all clients' means of a class, or of many drawn at random
 
 import math
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
-from repshare.board import buffers, outliers
-from repshare.board.buffers import read_slots
-from repshare.board.cache import Cache
+from repshare.board import outliers
 from repshare.board.checking import Survey
 from repshare.board.robust import RobustMeans, read_means
-from repshare.board.state import BoardMember, BoardState, members_buffer, release_key
-from repshare.board.teaching import Wants, draw, make_random, make_teacher, make_teacher_of_peers, taught_classes
+from repshare.board.state import BoardMember, BoardState, Cache, row_key
+from repshare.board.teaching import Wants, draw, make_teacher, make_teacher_of_peers
 from repshare.board.upgrade import upgrade
 from repshare.errors import Damaged, Outdated, Refused
 from repshare.sharing import wire
 from repshare.sharing.representations import Floats, Representations, Teacher, stack
-from repshare.sharing.task import MOST_OBSERVATIONS, Task
+from repshare.sharing.task import Task
 from repshare.stores import MemoryStore, Store, Transaction
 
 LOOKED_AT = 500  # clients, for releases that are too old, in one turn
@@ -76,6 +72,8 @@ class Board:
         self.task, self.clock, self.key = task, clock or time.time, key
         self.store = store or MemoryStore()
         self._cache = cache or Cache()
+        self._look = partial(BoardState, task, cache=self._cache, stamped=bool(key))
+        self._open = partial(self._look, totals=True, releases=True)  # to change it
         self._robust = RobustMeans(task, self.store, repeatable=not key)
         self._unseen = 0  # clients that `expire` has not looked at; 0: it begins anew
 
@@ -92,26 +90,25 @@ class Board:
             raise Refused(f"{client!r} is not a client's name: it must be one line and not empty")
         release = wire.decode_release(body)
         self.task.check(release)
-        there = self._open(state, client, changing=True)
-        before = there.release(client)
-        if state.get([release_key(client)]) == [body]:
+        there = self._open(state, [client])
+        if there.bodies[client] == body:
             if self.task.max_age is not None:
                 there.renew(client, self.clock(), SLACK * self.task.max_age)
             return there.version
+        before = there.release(client)
         if before and before.round > release.round:
             raise Outdated(f"{client} published round {before.round} already: {release.round} is older")
-        there.enter(client, before, release, body, self.clock())
-        return there.keep()
+        there.put(client, before, release, body, self.clock())
+        return there.version
 
     def withdraw(self, client: str) -> int:
         """Forget the client's release, and return the board's version."""
 
         def work(state: Transaction) -> int:
-            there = self._open(state, client, changing=True)
-            if (before := there.release(client)) is None:
-                return there.version
-            there.leave(client, before)
-            return there.keep()
+            there = self._open(state, [client])
+            if (before := there.release(client)) is not None:
+                there.remove(client, before)
+            return there.version
 
         return self.store.transact(work)
 
@@ -129,39 +126,26 @@ class Board:
 
     def answer_in(self, state: Transaction, client: str, wants: Wants) -> tuple[int, bytes]:
         """Do the same within a transaction. Robust means over everyone are read in others: ask `answer` for these."""
-        self.task.check_peers(client, wants.peers or ())
-        there = self._open(state, client)
-        rng = make_random(there, client, wants, self.key)
+        there = self._look(state, [client])
         if wants.peers is not None:
-            return there.version, self._encode(make_teacher_of_peers(there, client, wants, rng), wants)
+            self.task.check_peers(client, wants.peers)
+            return there.version, self._encode(make_teacher_of_peers(there, client, wants, self.key), wants)
         if self.task.aggregation != "mean":
             raise ValueError("robust means over everyone are read in transactions of their own")
-        own = read_slots(state, client)
-        if drawn := draw(there, own, wants, rng):
-            return there.version, self._encode(make_teacher(there, own, wants, drawn), wants)
+        if drawn := draw(there, client, wants, self.key):
+            return there.version, self._encode(make_teacher(there, client, wants, drawn), wants)
         # Without observations it is the same for many clients.
-        clients = np.frombuffer(self._once(there, "clients", lambda: there.totals.clients.tobytes()), np.int64)
-        key = tuple(taught_classes(own, wants, clients.tolist())), wants.precision
-        return there.version, self._once(there, key, lambda: self._encode(make_teacher(there, own, wants), wants))
-
-    def _once(self, there: BoardState, key: Hashable, make: Callable[[], bytes]) -> bytes:
-        """Return what was made of this state of the board before, or make it."""
-        stamp = there.stamp if self.key else there.version
-        if not stamp:  # an empty board, or one that an earlier version left
-            return make()
-        return self._cache.get((stamp, key)) or self._cache.put((stamp, key), make())
+        key = tuple(there.slots[client].classes), wants.classes, wants.precision
+        made = there.cached(key) or there.cache(key, self._encode(make_teacher(there, client, wants), wants))
+        return there.version, made
 
     def _teach(self, state: Transaction, client: str, wants: Wants) -> tuple[int, Teacher]:
         """Return the board's version, and a teacher over everyone whose means are not robust yet."""
-        there, own = BoardState(self.task, state, [client]), read_slots(state, client)
-        drawn = draw(there, own, wants, make_random(there, client, wants, self.key))
-        return there.version, make_teacher(there, own, wants, drawn)
+        there = BoardState(self.task, state, [client])
+        return there.version, make_teacher(there, client, wants, draw(there, client, wants, self.key))
 
     def _encode(self, teacher: Teacher, wants: Wants) -> bytes:
         return wire.encode_teacher(teacher._replace(space=self.task.space), wants.precision)
-
-    def _open(self, state: Transaction, client: str, *, changing: bool = False) -> BoardState:
-        return BoardState(self.task, state, [client], changing=changing, cache=self._cache if self.key else None)
 
     def version(self) -> int:
         """Return a number that grows with every change."""
@@ -183,7 +167,7 @@ class Board:
         end = min(self._unseen or there.count, there.count)
         self._unseen = max(0, end - LOOKED_AT)
         numbers = range(self._unseen, end)
-        state.get(buffers.row_keys((members_buffer(self.task), number) for number in numbers))  # at once
+        state.get([row_key(2 * self.task.rows, number) for number in numbers])  # at once
         for number in numbers:
             with suppress(Damaged):
                 old += [member.name for member in there.members([number]) if self._is_old(member)]
@@ -191,12 +175,11 @@ class Board:
 
     def _forget_old(self, client: str, state: Transaction) -> list[str]:
         """Forget a client that is still silent for too long; its name if it was."""
-        there = self._open(state, client, changing=True)
+        there = self._open(state, [client])
         member = there.member(client)
         if not member or not self._is_old(member):
             return []
-        there.leave(client, there.release(client))
-        there.keep()
+        there.remove(client, there.release(client))
         return [client]
 
     def _is_old(self, member: BoardMember) -> bool:
@@ -210,8 +193,8 @@ class Board:
             return there.version, there.count, there.first_members(limit)
 
         version, count, members = self.store.read(work)
-        compared = members[: max(outliers.FEWEST, MOST_COMPARED // self.task.dimension)]
-        classes = max(1, MOST_COMPARED // (self.task.dimension * max(1, len(compared))))
+        compared = members[: max(outliers.FEWEST, MOST_COMPARED // self.task.columns)]
+        classes = max(1, MOST_COMPARED // (self.task.columns * max(1, len(compared))))
         means = read_means(self.store, compared, classes)
         scores = dict(zip(means, outliers.judge(self.task, list(means.values())), strict=True))
         return BoardStatus(version, count, members, [scores.get(member.name) for member in members])
@@ -222,7 +205,7 @@ class Board:
 
     def find(self, client: str) -> BoardMember | None:
         """Return what the board knows of this client; None if it has published nothing."""
-        return self.store.read(lambda state: BoardState(self.task, state).member(client))
+        return self.store.read(lambda state: BoardState(self.task, state, [client]).member(client))
 
     def find_faults(self) -> dict[str, str]:
         """Return what is damaged, or does not fit together: key -> what is wrong with it."""
@@ -239,11 +222,6 @@ class Board:
         upgrade(self.task, self.store)
         self._cache.clear()
         self._robust.forget()
-
-
-def longest_release(task: Task) -> int:
-    """Return the bytes that a release of this task can have."""
-    return wire.LONGEST_HEADER_BYTES + task.classes * (1 + MOST_OBSERVATIONS) * (4 * task.dimension + 12)
 
 
 def _in_place(means: Representations, found: Mapping[int, Floats]) -> Representations:

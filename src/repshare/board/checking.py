@@ -4,20 +4,20 @@ from collections import Counter
 
 import numpy as np
 
-from repshare.board import buffers
-from repshare.board.buffers import row_keys, slots_key
 from repshare.board.state import (
     BoardState,
+    Slots,
     decode_head,
     decode_member,
-    decode_release,
     decode_rows,
-    means_buffer,
-    members_buffer,
+    read_row,
     release_key,
+    row_key,
+    slots_key,
 )
-from repshare.board.totals import read_totals
 from repshare.errors import Damaged, Refused
+from repshare.sharing import wire
+from repshare.sharing.fixed_point import Totals
 from repshare.sharing.representations import Release
 from repshare.sharing.task import Task
 from repshare.stores import Transaction, find_faults
@@ -28,9 +28,9 @@ class Survey:
 
     def __init__(self, task: Task, state: Transaction) -> None:
         self.task = task
-        self.sums = read_totals(None, task)  # of all releases
+        self.sums = Totals.zeros(task.rows, task.columns)  # of all releases
         self.wanted = dict[str, tuple[list[int], Counter[int]]]()  # by client: its classes, and its rows by buffer
-        self.slots = dict[str, buffers.Slots]()
+        self.slots = dict[str, Slots]()
         self.owners = dict[str, str]()  # by row
         self.faults = find_faults(state, self._decode)
         if not self.faults:
@@ -39,20 +39,20 @@ class Survey:
     def _decode(self, key: str, kept: bytes) -> None:
         kind, _, name = key.partition("/")
         if kind == "release":
-            self._add_up(name, decode_release(name, kept))
+            self._add_up(name, wire.decode_release(kept))
         elif kind == "place":
-            self.slots[name] = buffers.decode_slots(kept)
+            self.slots[name] = Slots.decode(kept)
         elif kind == "row":
-            owner, contents = buffers.read_row(key, kept)
+            owner, contents = read_row(key, kept)
             self.owners[key], buffer = owner, int(name.split("/")[0])
-            if buffer == members_buffer(self.task):
-                decode_member(key, owner, contents)
+            if buffer == 2 * self.task.rows:
+                decode_member(owner, contents)
             else:
-                decode_rows([contents], [buffer % self.task.classes], self.task.dimension)
+                decode_rows([contents], [buffer % self.task.rows], self.task.columns)
         elif kind == "head":
             decode_head(self.task, kept)
         elif kind == "totals":
-            read_totals(kept, self.task)
+            Totals.decode(kept, self.task.rows, self.task.columns)
 
     def _add_up(self, client: str, release: Release) -> None:
         try:
@@ -62,18 +62,18 @@ class Survey:
         self.sums.add(release.means, +1, weighted=self.task.counts_samples)
         classes, rows = release.means.labels.tolist(), Counter(release.observations.labels.tolist())
         if self.task.aggregation != "mean":
-            rows.update(means_buffer(self.task, label) for label in classes)
-        rows[members_buffer(self.task)] = 1
+            rows.update(self.task.rows + label for label in classes)
+        rows[2 * self.task.rows] = 1
         self.wanted[client] = classes, rows
 
     def _compare(self, state: Transaction) -> None:
         sizes, owned = Counter[int](), dict[str, str]()
         for client in self.wanted.keys() | self.slots.keys():
-            slots = self.slots.get(client, buffers.decode_slots(None))
+            slots = self.slots.get(client, Slots({}, []))
             rows = {buffer: len(own) for buffer, own in slots.owned.items()}
             if (slots.classes, rows) != self.wanted.get(client):
                 self.faults[slots_key(client)] = "it does not fit the release"
-            owned |= dict.fromkeys(row_keys((at, slot) for at, own in slots.owned.items() for slot in own), client)
+            owned |= {row_key(at, slot): client for at, own in slots.owned.items() for slot in own}
             sizes.update(rows)
         for key in owned.keys() | self.owners.keys():
             if owned.get(key) != self.owners.get(key):

@@ -5,9 +5,7 @@ from statistics import median
 import numpy as np
 
 from repshare.board.aggregation import strangeness
-from repshare.sharing.parts import BESIDE, own_error
 from repshare.sharing.representations import Representations
-from repshare.sharing.sums import is_sums
 from repshare.sharing.task import Task
 
 FEWEST = 4  # clients below which no client is called an outlier
@@ -40,9 +38,7 @@ def _compare_parts(task: Task, parts: list[Representations]) -> list[float | Non
 
     Distances say nothing in a common space: a part is what the total still needs, so that honest parts differ most.
     """
-    if is_sums(task.space):  # which have no votes
-        return [None for _ in parts]
-    errors = [own_error(rows, task.classes - 1, task.dimension - BESIDE) for rows in parts]
+    errors = [task.layout.own_error(rows, task.classes, task.dimension) for rows in parts]
     known = [error for error in errors if error is not None]
     if len(known) < FEWEST_PARTS:
         return [None for _ in parts]

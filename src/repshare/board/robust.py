@@ -12,13 +12,12 @@ from functools import partial
 
 import numpy as np
 
-from repshare.board import buffers
 from repshare.board.aggregation import aggregate
-from repshare.board.state import BoardMember, BoardState, decode_rows, means_buffer, read_releases
+from repshare.board.state import BoardMember, BoardState, Place, decode_rows, read_releases, row_key
 from repshare.errors import Damaged
 from repshare.sharing.representations import Floats, Representations
 from repshare.sharing.task import Task
-from repshare.stores import Store, Transaction
+from repshare.stores import Store, Transaction, decoded
 
 SAMPLED = 512  # where a third of the clients lie, they are half of this many less than once in 10¹⁴ draws
 AT_ONCE_BYTES = 4_000_000  # of releases that are read for their means
@@ -47,7 +46,7 @@ class RobustMeans:
         kept = kept if kept_version == version else {}
         found = {label: kept[label] for label in classes if label in kept}
         missing = [label for label in classes if label not in found]
-        each = max(1, READ_AT_ONCE // (SAMPLED * self.task.dimension))
+        each = max(1, READ_AT_ONCE // (SAMPLED * self.task.columns))
         for start in range(0, len(missing), each):
             now, rows = self.store.read(partial(self._read, missing[start : start + each]))
             for label, (vectors, whole) in rows.items():
@@ -61,19 +60,19 @@ class RobustMeans:
         """Return the board's version; and by class the clients' rows (n, d), and whether they are of all clients."""
         there = BoardState(self.task, state)
         rng = random.Random(there.version if self.repeatable else os.urandom(32))
-        drawn: dict[int, list[tuple[int, int]]] = {}
+        drawn: dict[int, list[Place]] = {}
         for label in classes:
-            buffer = means_buffer(self.task, label)
+            buffer = self.task.rows + label
             among = range(int(there.sizes[buffer]))
             slots = rng.sample(among, SAMPLED) if len(among) > SAMPLED else among
             drawn[label] = [(buffer, slot) for slot in slots]
-        state.get(buffers.row_keys(slot for each in drawn.values() for slot in each))  # at once what each class needs
+        state.get([row_key(*place) for each in drawn.values() for place in each])  # at once what each class needs
         rows: dict[int, tuple[Floats, bool]] = {}
         for label, each in drawn.items():
-            contents = [row for _, row in buffers.read(state, each)]
-            vectors = decode_rows(contents, [label] * len(contents), self.task.dimension).vectors
+            contents = [row for _, row in there.rows(each)]
+            vectors = decoded("row", decode_rows, contents, [label] * len(contents), self.task.columns).vectors
             if contents:
-                rows[label] = vectors, len(contents) == there.sizes[means_buffer(self.task, label)]
+                rows[label] = vectors, len(contents) == there.sizes[self.task.rows + label]
         return there.version, rows
 
 

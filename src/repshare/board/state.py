@@ -1,35 +1,45 @@
-"""The state that a board keeps, and its keys.
+"""The state of a board in a store, for the length of one transaction.
 
 head             version and the sizes of all buffers, as int64; at a relay also a stamp, drawn anew with every change
-totals           sums over clients, see `totals`
+totals           sums over clients, see `fixed_point`
 release/CLIENT   its last release, as it came
-place/CLIENT     its slots, see `buffers`
-row/BUFFER/SLOT  buffers 0 to C−1: observations by class; C to 2C−1: means by class, only where the aggregate
-                 is not a mean; 2C: the clients themselves
+place/CLIENT     its slots
+row/BUFFER/SLOT  rows, each owned by a client. Buffers 0 to C−1: observations by class; C to 2C−1: means by class, only
+                 where the aggregate is not a mean; 2C: the clients themselves
 
-All else is made of the releases: `checking` compares it with them.
+Replacing a client's rows, removing them and drawing some at random cost the same however many there are: every client
+knows the slots it owns, and a slot that becomes free is filled with the buffer's last row. All of it is made of the
+releases: `checking` compares it with them.
 """
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+import random
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import filterfalse, starmap
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from repshare.board import buffers
-from repshare.board.buffers import slots_key
-from repshare.board.cache import Cache
-from repshare.board.totals import Totals, read_totals
-from repshare.errors import Refused
+from repshare.errors import Damaged, Refused
 from repshare.sharing import wire
+from repshare.sharing.fixed_point import Totals
 from repshare.sharing.representations import Release, Representations
 from repshare.sharing.task import Task
-from repshare.stores import Transaction, decoding
+from repshare.stores import Transaction, decoded
 
 STAMP_BYTES = 12  # no multiple of 8, so that no head of this version is as long as one of `upgrade`
 MOST_COUNTS = 200_000  # of samples by class that are read at once, of all members together
+CACHE_BYTES = 20_000_000  # of all boards of a process
+
+Rows = Mapping[int, Sequence[bytes]]
+"""A client's rows: buffer -> the contents of its rows."""
+Place = tuple[int, int]
+"""A buffer, and a slot in it."""
 
 
 class BoardMember(NamedTuple):
@@ -42,8 +52,75 @@ class BoardMember(NamedTuple):
     samples: dict[int, int]  # by class, behind its means
 
 
+class Slots(NamedTuple):
+    """The slots that a client owns, by buffer, and the classes of which it shares means."""
+
+    owned: dict[int, list[int]]
+    classes: list[int]
+
+    def encode(self) -> bytes:
+        """Encode: how many numbers follow; how many classes, which; and for each buffer its number and its slots."""
+        numbers = [len(self.classes), *self.classes]
+        for buffer, slots in self.owned.items():
+            numbers += [buffer, len(slots), *slots]
+        return struct.pack(f"<{1 + len(numbers)}q", len(numbers), *numbers)
+
+    @classmethod
+    def decode(cls, kept: bytes | None) -> "Slots":
+        """Return a client's slots; an unknown client owns none. Raises ValueError or struct.error."""
+        if kept is None:
+            return cls({}, [])
+        length, shared, *numbers = struct.unpack(f"<{len(kept) // 8}q", kept)
+        slots, at, least = dict[int, list[int]](), shared, 0
+        while 0 <= at < len(numbers) - 1:
+            buffer, size = numbers[at : at + 2]
+            slots[buffer] = numbers[at + 2 : at + 2 + size]
+            least = min([least, *slots[buffer]])
+            at += 2 + size
+        if not 0 <= shared <= at == len(numbers) == length - 1 or least < 0:
+            raise ValueError("slots and classes do not fit")
+        return cls(slots, numbers[:shared])
+
+
+class Cache:
+    """Totals and answers of a process's boards, of at most `most_bytes`. The least recently used are dropped.
+
+    What belongs to a state of a board is kept under its stamp, which is drawn at random with every change. So nothing
+    in here is ever out of date, whichever process wrote last, and whatever backup was put in place of what; and what is
+    kept of a change that is not made in the end is never asked for.
+    """
+
+    def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
+        self._most, self._taken = most_bytes, 0
+        self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
+        self._alone = threading.Lock()
+
+    def get(self, key: Hashable) -> bytes | None:
+        """Return what is kept under this key."""
+        with self._alone:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: Hashable, made: bytes) -> bytes:
+        """Keep this and return it."""
+        with self._alone:
+            self._taken += len(made) - len(self._kept.pop(key, b""))
+            self._kept[key] = made
+            while self._taken > self._most:
+                _, oldest = self._kept.popitem(last=False)
+                self._taken -= len(oldest)
+        return made
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._alone:
+            self._kept.clear()
+            self._taken = 0
+
+
 class BoardState:
-    """A board's version, buffers and totals, open for one transaction. `keep` writes what has changed of these."""
+    """A board's version, buffers and totals, and the slots of some clients, open for one transaction."""
 
     def __init__(
         self,
@@ -51,183 +128,264 @@ class BoardState:
         state: Transaction,
         clients: Sequence[str] = (),
         *,
-        changing: bool = False,
+        totals: bool = False,
+        releases: bool = False,
         cache: Cache | None = None,
+        stamped: bool = False,
     ) -> None:
-        """Read the head, and at the same time these clients' slots; if `changing`, also their last releases.
+        """Read the head, and at the same time these clients' slots, the totals if wanted, and these clients' releases.
 
-        `cache`: where totals may be, of a board whose changes have stamps.
+        `cache`: where answers may be, and totals of a board whose changes are `stamped`.
         """
-        self.task, self.state, self._cache = task, state, cache
-        more = [*map(release_key, clients), *([] if cache else ["totals"])] if changing else []
-        (kept, *_) = state.get(["head", *map(slots_key, clients), *more])
-        self._numbers, self.stamp = decode_head(task, kept)
+        self.task, self.state, self._cache, self._stamped = task, state, cache, stamped
+        keys = ["head", *map(slots_key, clients), *(map(release_key, clients) if releases else ())]
+        if totals and not stamped:
+            keys.append("totals")
+        kept = dict(zip(keys, state.get(keys), strict=True))
+        self.numbers, self.stamp = decoded("head", decode_head, task, kept["head"])
+        self.bodies, self.slots = dict[str, bytes | None](), dict[str, Slots]()
+        for client in clients:
+            self.slots[client] = decoded(slots_key(client), Slots.decode, kept[slots_key(client)])
+            if releases:
+                self.bodies[client] = kept[release_key(client)]
+        self.version = int(self.numbers[0])  # grows with every change
+        self._totals: Totals | None = None
+        self._members = 2 * task.rows  # the buffer of clients
 
     @property
-    def version(self) -> int:
-        """Grows with every change."""
-        return int(self._numbers[0])
-
-    @property
-    def sizes(self) -> buffers.Sizes:
+    def sizes(self) -> NDArray[np.int64]:
         """Rows in each buffer."""
-        return self._numbers[1:]
+        return self.numbers[1:]
 
     @property
     def count(self) -> int:
         """The number of clients."""
-        return int(self._numbers[-1])
+        return int(self.numbers[-1])
 
-    @cached_property
+    @property
     def totals(self) -> Totals:
         """The sums over all clients."""
-        known = self._cache.get((self.stamp, "totals")) if self._cache and self.stamp else None
-        return read_totals(known or self.state.get(["totals"])[0], self.task)
+        if self._totals is None:
+            known = (self.stamp and self.cached("totals")) or self.state.get(["totals"])[0]
+            shape = self.task.rows, self.task.columns
+            self._totals = decoded("totals", Totals.decode, known, *shape) if known else Totals.zeros(*shape)
+        return self._totals
 
     def release(self, client: str) -> Release | None:
         """Return a client's last release, if it has any."""
-        return next(iter(read_releases(self.state, [client])), None)
+        body = self.bodies[client]
+        return None if body is None else decoded(release_key(client), wire.decode_release, body)
 
-    def enter(self, client: str, before: Release | None, release: Release, body: bytes, date: float) -> None:
-        """Replace the client's last release by this one."""
-        self._count(before, release)
-        if self.totals.overflow(self.task.norm_bound):
-            raise Refused(f"the task is full: {self.totals.weights.max()} samples of one class")
-        rows: dict[int, list[bytes]] = {}
-        for label, row in _encode_rows(release.observations):
-            rows.setdefault(label, []).append(row)
+    def put(self, client: str, before: Release | None, release: Release, body: bytes, date: float) -> None:
+        """Replace the client's last release by this one, and write what has changed."""
+        totals = self._count(before, release)
+        if totals.overflow(self.task.norm_bound):
+            raise Refused(f"the task is full: {totals.weights.max()} samples of one class")
+        rows = _rows_of(release.observations, 0)
         if self.task.aggregation != "mean":
-            rows |= {means_buffer(self.task, label): [row] for label, row in _encode_rows(release.means)}
+            rows |= _rows_of(release.means, self.task.rows)
         samples = dict(zip(release.means.labels.tolist(), release.means.counts.tolist(), strict=True))
-        rows[members_buffer(self.task)] = [encode_member(BoardMember(client, release.round, date, len(body), samples))]
-        self._own(client, rows, list(samples))
-        self.state.set({release_key(client): body})
+        rows[self._members] = [encode_member(BoardMember(client, release.round, date, len(body), samples))]
+        self._write({**self._replace(client, rows, list(samples)), release_key(client): body})
 
-    def leave(self, client: str, before: Release | None) -> None:
-        """Forget the client and its last release."""
-        buffers.read_ahead(self.state, buffers.read_slots(self.state, client), self.sizes)
+    def remove(self, client: str, before: Release | None) -> None:
+        """Forget the client and its last release, and write what has changed."""
+        self._prefetch(self.slots[client])
         self._count(before, None)
-        self._own(client, {}, [])
+        self._write(self._replace(client, {}, []))
         self.state.delete([release_key(client), slots_key(client)])
 
     def renew(self, client: str, date: float, slack: float) -> None:
         """Let the client's last release count as published on this date, if that is more than `slack` seconds later."""
         member = self.member(client)
         if member and not 0 <= date - member.published <= slack:
-            row = encode_member(member._replace(published=date))
-            (slot,) = buffers.read_slots(self.state, client).owned[members_buffer(self.task)]
-            self.state.set({buffers.row_key(members_buffer(self.task), slot): buffers.encode_row(client, row)})
-
-    def keep(self) -> int:
-        """Write what all clients share, and return the version. Where there is a cache, it gets the totals."""
-        totals = self.totals.encode()
-        stamp = os.urandom(STAMP_BYTES) if self._cache else b""
-        if self._cache:
-            self._cache.put((stamp, "totals"), totals)
-        self.state.set({"head": self._numbers.tobytes() + stamp, "totals": totals})
-        return self.version
+            (slot,) = self.slots[client].owned[self._members]
+            row = _encode_row(client, encode_member(member._replace(published=date)))
+            self.state.set({row_key(self._members, slot): row})
 
     def members(self, numbers: Iterable[int]) -> list[BoardMember]:
         """Return the clients in these slots of the last buffer."""
-        places = [(members_buffer(self.task), number) for number in numbers]
-        found = zip(buffers.row_keys(places), buffers.read(self.state, places), strict=True)
-        return [decode_member(key, name, row) for key, (name, row) in found]
+        places = [(self._members, number) for number in numbers]
+        found = zip(places, self.rows(places), strict=True)
+        return [decoded(row_key(*place), decode_member, name, row) for place, (name, row) in found]
 
     def first_members(self, limit: int) -> list[BoardMember]:
         """Return up to `limit` clients; fewer, where the number of classes makes that too much."""
-        return self.members(range(min(self.count, limit, max(1, MOST_COUNTS // self.task.classes))))
+        return self.members(range(min(self.count, limit, max(1, MOST_COUNTS // self.task.rows))))
 
     def member(self, client: str) -> BoardMember | None:
         """Return this client, if it has published anything."""
-        owned = buffers.read_slots(self.state, client).owned
-        return next(iter(self.members(owned.get(members_buffer(self.task), ()))), None)
+        return next(iter(self.members(self.slots[client].owned.get(self._members, ()))), None)
 
-    def _count(self, old: Release | None, new: Release | None) -> None:
+    def rows(self, places: Sequence[Place]) -> list[tuple[str, bytes]]:
+        """Return the owner's name and the contents of each of these rows."""
+        keys = list(starmap(row_key, places))
+        return list(map(read_row, keys, self.state.get(keys)))
+
+    def draw(self, client: str, buffer: int, wanted: int, rng: random.Random) -> list[int]:
+        """Draw up to `wanted` different slots of a buffer, none of them this client's."""
+        mine, size = self.slots[client].owned.get(buffer, ()), int(self.numbers[1 + buffer])
+        drawn = rng.sample(range(size), min(size, wanted + len(mine)))
+        return list(filterfalse(mine.__contains__, drawn))[:wanted]
+
+    def cached(self, key: Hashable) -> bytes | None:
+        """Return an answer that was made of this state of the board before."""
+        stamp = self.stamp if self._stamped else self.version
+        return self._cache.get((stamp, key)) if self._cache and stamp else None
+
+    def cache(self, key: Hashable, made: bytes) -> bytes:
+        """Keep an answer that was made of this state of the board, and return it."""
+        stamp = self.stamp if self._stamped else self.version
+        return self._cache.put((stamp, key), made) if self._cache and stamp else made
+
+    def _count(self, old: Release | None, new: Release | None) -> Totals:
+        """Count one release out and another one in; return the totals."""
+        totals = self.totals
         for release, sign in ((old, -1), (new, +1)):
             if release:
-                self.totals.add(release.means, sign, weighted=self.task.counts_samples)
+                totals.add(release.means, sign, weighted=self.task.counts_samples)
+        return totals
 
-    def _own(self, client: str, rows: buffers.Rows, classes: list[int]) -> None:
-        """Let the client own these rows, and share means of these classes."""
-        slots = buffers.read_slots(self.state, client)
+    def _replace(self, client: str, rows: Rows, classes: list[int]) -> dict[str, bytes]:
+        """Let the client own these rows, and share means of these classes. Return what is to be written of that."""
+        slots, owners = self.slots[client], dict[str, Slots]()  # others, whose rows move
         before = slots.encode()
-        buffers.replace(self.state, client, slots, rows, self.sizes)
+        for buffer in sorted({*slots.owned, *rows}):
+            own, wanted = slots.owned.setdefault(buffer, []), len(rows.get(buffer, ()))
+            while len(own) > wanted:
+                free, last = own.pop(), int(self.sizes[buffer]) - 1
+                if not 0 <= free <= last:
+                    raise Damaged(slots_key(client), f"slot {free} of a buffer of {last + 1} rows")
+                self.sizes[buffer] = last
+                self._move_last({client: slots}, owners, buffer, last, free)
+            while len(own) < wanted:
+                own.append(int(self.sizes[buffer]))
+                self.sizes[buffer] += 1
+            if not own:
+                del slots.owned[buffer]
+        items = dict[str, bytes]()
+        for owner, other in owners.items():
+            items[slots_key(owner)] = other.encode()
+        for buffer, own in slots.owned.items():
+            for slot, row in zip(own, rows[buffer], strict=True):
+                items[row_key(buffer, slot)] = _encode_row(client, row)
         if (after := slots._replace(classes=classes).encode()) != before:
-            self.state.set({slots_key(client): after})
-        self._numbers[0] += 1
+            items[slots_key(client)] = after
+        return items
+
+    def _move_last(self, client: dict[str, Slots], owners: dict[str, Slots], buffer: int, last: int, free: int) -> None:
+        """Move a buffer's last row to a slot that has become free; the slots of its owner change."""
+        ((owner, contents),) = self.rows([(buffer, last)])
+        self.state.delete([row_key(buffer, last)])
+        if free == last:
+            return
+        self.state.set({row_key(buffer, free): _encode_row(owner, contents)})
+        if owner not in client and owner not in owners:
+            owners[owner] = read_slots(self.state, owner)
+        owned = {**owners, **client}[owner].owned.get(buffer, [])
+        if last not in owned:
+            raise Damaged(slots_key(owner), f"it lacks slot {last} of buffer {buffer}")
+        owned[owned.index(last)] = free
+
+    def _prefetch(self, slots: Slots) -> None:
+        """Read at once what giving up all these slots will need: the last rows, and their owners' slots."""
+        owned = slots.owned.items()
+        last = [(buffer, int(self.sizes[buffer]) - back) for buffer, own in owned for back in range(1, len(own) + 1)]
+        self.state.get([slots_key(owner) for owner, _ in self.rows(last)])
+
+    def _write(self, items: dict[str, bytes]) -> None:
+        """Write these, the head and the totals, with a new version. Where there is a cache, it gets the totals."""
+        self.version += 1
+        self.numbers[0] = self.version
+        totals = self.totals.numbers.tobytes()
+        if self._stamped:
+            self.stamp = os.urandom(STAMP_BYTES)
+            self.cache("totals", totals)
+        self.state.set(
+            {**items, "head": self.numbers.tobytes() + (self.stamp if self._stamped else b""), "totals": totals}
+        )
 
 
-def decode_head(task: Task, kept: bytes | None) -> tuple[buffers.Sizes, bytes]:
-    """Return the head's numbers and its stamp; those of an empty board if there is none."""
-    size = 8 * (1 + count_buffers(task))
+def decode_head(task: Task, kept: bytes | None) -> tuple[NDArray[np.int64], bytes]:
+    """Return the head's numbers and its stamp; those of an empty board if there is none. Raises ValueError."""
+    size = 8 * (2 + 2 * task.rows)
     kept = bytes(size) if kept is None else kept
-    with decoding("head"):
-        if len(kept) not in (size, size + STAMP_BYTES):
-            raise ValueError(f"{len(kept)} bytes that make no sense")
-        numbers = np.frombuffer(kept[:size], np.int64).copy()
-        if numbers.min() < 0:
-            raise ValueError("a negative size")
-        return numbers, kept[size:]
+    if len(kept) not in (size, size + STAMP_BYTES):
+        raise ValueError(f"{len(kept)} bytes that make no sense")
+    numbers = np.frombuffer(kept[:size], np.int64).copy()
+    if numbers.min() < 0:
+        raise ValueError("a negative size")
+    return numbers, kept[size:]
 
 
-def encode_member(member: BoardMember) -> bytes:
-    """Encode a client's row as JSON."""
-    samples = [list(each) for each in member.samples.items()]
-    return f"[{member.round}, {member.published!r}, {member.bytes}, {samples}]".encode()
-
-
-def decode_member(key: str, name: str, row: bytes) -> BoardMember:
-    """Return what a board knows of a client, from the client's row."""
-    with decoding(key):
-        round, published, size, samples = json.loads(row)
-        return BoardMember(name, int(round), float(published), int(size), dict(samples))
-
-
-def means_buffer(task: Task, label: int) -> int:
-    """Return the buffer of a class's means."""
-    return task.classes + label
-
-
-def members_buffer(task: Task) -> int:
-    """Return the buffer of the clients themselves: the last one."""
-    return 2 * task.classes
-
-
-def count_buffers(task: Task) -> int:
-    """Return the number of buffers."""
-    return members_buffer(task) + 1
+def read_slots(state: Transaction, client: str) -> Slots:
+    """Return a client's slots."""
+    return decoded(slots_key(client), Slots.decode, state.get([slots_key(client)])[0])
 
 
 def read_releases(state: Transaction, clients: Sequence[str]) -> list[Release]:
     """Return the last releases of these clients, where they have any."""
-    bodies = state.get([release_key(client) for client in clients])
-    return [decode_release(client, body) for client, body in zip(clients, bodies, strict=True) if body is not None]
+    keys = [release_key(client) for client in clients]
+    found = zip(keys, state.get(keys), strict=True)
+    return [decoded(key, wire.decode_release, body) for key, body in found if body is not None]
 
 
-def decode_release(client: str, body: bytes) -> Release:
-    """Return a client's release, as it was kept."""
-    with decoding(release_key(client)):
-        return wire.decode_release(body)
+def read_row(key: str, row: bytes | None) -> tuple[str, bytes]:
+    """Return a row's owner and contents."""
+    owner, mark, contents = (row or b"").partition(b"\n")
+    if not mark:
+        raise Damaged(key, "the row is missing" if row is None else "it names no owner")
+    try:
+        return owner.decode(), contents
+    except UnicodeDecodeError as error:
+        raise Damaged(key, f"its owner is no text: {error}") from error
 
 
-def decode_rows(rows: Iterable[bytes], labels: Sequence[int], dimension: int) -> Representations:
-    """Return rows of these classes' buffers."""
-    counts, vectors = [], []
-    with decoding("row"):
-        for row in rows:
-            count, _, vector = row.partition(b"\n")
-            counts.append(int(count))
-            vectors.append(vector)
-        numbers = np.frombuffer(b"".join(vectors), np.float32).reshape(len(counts), dimension)
+def decode_rows(rows: Iterable[bytes], labels: Sequence[int], columns: int) -> Representations:
+    """Return rows of these classes' buffers. Raises ValueError."""
+    counts, vectors = list[int](), list[bytes]()
+    for row in rows:
+        count, _, vector = row.partition(b"\n")
+        counts.append(int(count))
+        vectors.append(vector)
+    numbers = np.frombuffer(b"".join(vectors), np.float32).reshape(len(counts), columns)
     return Representations(numbers, np.array(labels, np.int64), np.array(counts, np.int64))
 
 
-def _encode_rows(given: Representations) -> Iterator[tuple[int, bytes]]:
-    """Yield each row's class, and what is kept of it."""
-    for label, count, vector in zip(given.labels.tolist(), given.counts.tolist(), given.vectors, strict=True):
-        yield label, b"%d\n%s" % (count, vector.tobytes())
+def encode_member(member: BoardMember) -> bytes:
+    """Encode a client's row as JSON."""
+    samples = [*map(list, member.samples.items())]
+    return f"[{member.round}, {member.published!r}, {member.bytes}, {samples}]".encode()
+
+
+def decode_member(name: str, row: bytes) -> BoardMember:
+    """Return what a board knows of a client, from the client's row. Raises ValueError or TypeError."""
+    round, published, size, samples = json.loads(row)
+    return BoardMember(name, int(round), float(published), int(size), dict(samples))
 
 
 def release_key(client: str) -> str:
     """Return the key of a client's release."""
     return f"release/{client}"
+
+
+def slots_key(client: str) -> str:
+    """Return the key of a client's slots."""
+    return f"place/{client}"
+
+
+def row_key(buffer: int, slot: int) -> str:
+    """Return the key of a row."""
+    return f"row/{buffer}/{slot}"
+
+
+def _rows_of(given: Representations, first: int) -> dict[int, list[bytes]]:
+    """Return what is kept of these rows, by buffer; that of class 0 is `first`."""
+    rows = dict[int, list[bytes]]()
+    for label, count, vector in zip(given.labels.tolist(), given.counts.tolist(), given.vectors, strict=True):
+        rows.setdefault(first + label, []).append(b"%d\n%s" % (count, vector.tobytes()))
+    return rows
+
+
+def _encode_row(owner: str, contents: bytes) -> bytes:
+    return b"%s\n%s" % (owner.encode(), contents)

@@ -1,4 +1,4 @@
-"""One client's teacher, made from a state of the board. Its observations are drawn first, to be read at once."""
+"""One client's teacher, made from a state of the board."""
 
 import hashlib
 import random
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from repshare.board import buffers
 from repshare.board.aggregation import aggregate
-from repshare.board.buffers import Slots
-from repshare.board.state import BoardState, decode_rows, read_releases
-from repshare.board.totals import read_totals
+from repshare.board.state import BoardState, Place, decode_rows, read_releases, row_key
+from repshare.sharing.fixed_point import Totals
 from repshare.sharing.representations import Teacher, stack
+from repshare.stores import decoded
 
 
 class Wants(NamedTuple):
@@ -30,42 +30,39 @@ class Wants(NamedTuple):
     """Number format of the answer."""
 
 
-def draw(there: BoardState, own: Slots, wants: Wants, rng: random.Random) -> list[tuple[int, int]]:
+def draw(there: BoardState, client: str, wants: Wants, key: bytes) -> list[Place]:
     """Return the observations that a client will see: their classes, and their slots in the classes' buffers."""
-    sizes = there.sizes[: there.task.classes].tolist()
-    if not any(sizes):  # in a common space, nobody shares observations
+    shared = np.flatnonzero(there.numbers[1 : 1 + there.task.rows]).tolist()
+    if not shared:  # in a common space, nobody shares observations
         return []
-    return [
-        (label, slot)
-        for label in _chosen(range(there.task.classes), wants)
-        for slot in buffers.draw(own, label, sizes[label], wants.observations, rng)
-    ]
+    rng, drawn = make_random(there, client, wants, key), list[Place]()
+    for label in _among(shared, wants):
+        drawn += zip([label] * wants.observations, there.draw(client, label, wants.observations, rng), strict=False)
+    return drawn
 
 
-def taught_classes(own: Slots, wants: Wants, clients: Sequence[int]) -> list[int]:
-    """Return the classes that a client asks for and that others have shared, by how many clients share each class."""
-    mine = set(own.classes)
-    return _chosen((label for label, number in enumerate(clients) if number > (label in mine)), wants)
-
-
-def make_teacher(there: BoardState, own: Slots, wants: Wants, drawn: Sequence[tuple[int, int]] = ()) -> Teacher:
+def make_teacher(there: BoardState, client: str, wants: Wants, drawn: Sequence[Place] = ()) -> Teacher:
     """Return the teacher of a client that learns from everyone, and sees these observations."""
-    there.state.get(["totals", *buffers.row_keys(drawn)])  # at once
-    taught = taught_classes(own, wants, there.totals.clients.tolist())
-    contents = [row for _, row in buffers.read(there.state, drawn)]
-    rows = decode_rows(contents, [label for label, _ in drawn], there.task.dimension)
-    return Teacher(there.totals.means(taught), rows)
+    there.state.get(["totals", *map(row_key, *zip(*drawn, strict=True))] if drawn else ["totals"])  # at once
+    left: NDArray[np.int64] = there.totals.numbers[:, -1].copy()  # (C,)  other clients that share a class
+    left[there.slots[client].classes] -= 1
+    contents, labels = list[bytes](), list[int]()
+    for (label, _), (_, row) in zip(drawn, there.rows(drawn), strict=True):
+        contents.append(row)
+        labels.append(label)
+    rows = decoded("row", decode_rows, contents, labels, there.task.columns)
+    return Teacher(there.totals.means(_among(np.flatnonzero(left > 0).tolist(), wants)), rows)
 
 
-def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, rng: random.Random) -> Teacher:
+def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, key: bytes) -> Teacher:
     """Return the teacher of a client that named those that it learns from."""
-    task = there.task
+    task, rng = there.task, make_random(there, client, wants, key)
     releases = read_releases(there.state, sorted(set(wants.peers or ()) - {client}))
-    totals, least = read_totals(None, task), max(1, task.named_peers)
+    totals, least = Totals.zeros(task.rows, task.columns), max(1, task.named_peers)
     for release in releases:
         totals.add(release.means, +1, weighted=task.counts_samples)
-    taught, drawn = _chosen(np.flatnonzero(totals.clients >= least).tolist(), wants), []
-    for label in _chosen(range(task.classes), wants):
+    taught, drawn = _among(np.flatnonzero(totals.clients >= least).tolist(), wants), []
+    for label in _among(range(task.rows), wants):
         observed = [list(zip(*r.observations.of(label), strict=True)) for r in releases]
         rows = [row for each in observed for row in each]
         if sum(map(bool, observed)) >= least:
@@ -74,8 +71,8 @@ def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, rng: ran
     if task.aggregation != "mean":
         each = [np.concatenate([r.means.of(label).vectors for r in releases]) for label in taught]
         centres = [aggregate(vectors, task.aggregation) for vectors in each]
-        means = stack(list(zip(centres, taught, means.counts.tolist(), strict=True)), task.dimension)
-    return Teacher(means, stack(drawn, task.dimension))
+        means = stack(list(zip(centres, taught, means.counts.tolist(), strict=True)), task.columns)
+    return Teacher(means, stack(drawn, task.columns))
 
 
 def make_random(there: BoardState, client: str, wants: Wants, key: bytes) -> random.Random:
@@ -86,8 +83,9 @@ def make_random(there: BoardState, client: str, wants: Wants, key: bytes) -> ran
     return random.Random(hashlib.blake2b(asked, key=key, digest_size=32).digest())
 
 
-def _chosen(classes: Iterable[int], wants: Wants) -> list[int]:
+def _among(labels: Iterable[int], wants: Wants) -> list[int]:
+    """Return those of these classes that the client asks for."""
     if wants.classes is None:
-        return list(classes)
-    wanted = set(wants.classes)
-    return [label for label in classes if label in wanted]
+        return list(labels)
+    chosen = set(wants.classes)
+    return [label for label in labels if label in chosen]

@@ -8,7 +8,6 @@ queue/NUMBER    a client, and when it joined the queue
 
 import struct
 
-from repshare.board.state import count_buffers
 from repshare.sharing.task import Task
 from repshare.stores import Store, Transaction
 
@@ -38,7 +37,7 @@ def _upgrade(task: Task, state: Transaction) -> None:
 
 
 def _head_size(task: Task) -> int:
-    return 8 * (3 + count_buffers(task))
+    return 8 * (4 + 2 * task.rows)
 
 
 def _without_queue(place: bytes) -> bytes:

@@ -35,7 +35,7 @@ LAYOUTS: dict[str, Layout] = {
         COMMON: "host port db certificate key insecure task classes dimension minimum-count max-age",
         "access": "client-ca behind-proxy public-page public-metrics",
         "limits": "rate max-bytes connections body-seconds head-seconds read-seconds away-seconds",
-        "logs": "audit-log",
+        "logs": "audit-log log-level",
     },
 }
 REMOVED = {
@@ -46,7 +46,6 @@ REMOVED = {
     "redis": "give its address to --db, as in --db redis://host:port/0",
     "audit-log": "set the environment variable REPSHARE_AUDIT_LOG",
     "plain-http": "use TLS, or repshare relay on the relay's machine",
-    "log-level": "filter the JSON lines instead",
     "keep": "the demo leaves no files; repshare join keeps its state, compare --keep-models its models",
     "json": "read what is printed, and the exit code",
     "timeout": "--patience says for how long a client tries again",

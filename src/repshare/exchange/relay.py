@@ -9,13 +9,14 @@ from urllib.parse import quote
 
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed
+from repshare.exchange.exchange import Exchange
 from repshare.exchange.http import PATIENCE_SECONDS, REPLY_LIMIT, TIMEOUT_SECONDS, Connection, Reply
-from repshare.sharing.task import Task
+from repshare.sharing import wire
+from repshare.sharing.task import Task, read_task
 
 LONGEST_NAME = 64  # characters, all printable: it becomes part of a path and goes to the terminal
 BYTES = "application/octet-stream"
-OVERHEAD, BESIDE = 64 * 1024, 32  # bytes of a teacher around its rows, and of a row next to its vector
-EXAMPLE = asdict(Task(2, 1, max_age=1.0, space="", description=""))  # a value of each field's type
+EXAMPLE = asdict(Task(2, 1, max_age=1.0, space="", description="", format="parts"))  # a value of each field's type
 
 
 class Membership(NamedTuple):
@@ -29,7 +30,7 @@ class Membership(NamedTuple):
 MOST_SHOWN = 1000  # clients in a status: of more, a relay without tokens may leave this one out
 
 
-class RelayExchange:
+class RelayExchange(Exchange):
     """A client's connection to a relay: see `Exchange`.
 
     The token tells the relay who the client is, and its task. Only an open relay, without tokens, needs both names.
@@ -121,15 +122,16 @@ class RelayExchange:
         self._last = (query, reply.headers["ETag"], reply.body) if "ETag" in reply.headers else None
         return reply.body
 
-    def news(self, since: int, wait: float) -> int:
-        """Return the task's version, once it is not `since` any more or `wait` seconds have passed.
+    def wait(self, since: int, seconds: float) -> int:
+        """Return the task's version, once it is not `since` any more or the seconds have passed.
 
         Args:
             since: The version that is known already.
-            wait: Seconds to wait for another one.
+            seconds: Seconds to wait for another one.
         """
-        query = {"since": since, "wait": wait, **self.identity}
-        return int(self.connection.ask("GET", f"{self.task_path()}/news", query=query, wait=wait).value("version", int))
+        query = {"since": since, "wait": seconds, **self.identity}
+        reply = self.connection.ask("GET", f"{self.task_path()}/news", query=query, wait=seconds)
+        return int(reply.value("version", int))
 
     def others(self) -> int:
         """Return the number of other clients that have a release at the relay."""
@@ -164,8 +166,8 @@ class RelayExchange:
         """Return the bytes that a teacher takes at most, once the task is known."""
         if self._membership is None:
             return REPLY_LIMIT
-        rows = self._membership.agreed.classes * (1 + wants.observations)
-        return min(REPLY_LIMIT, OVERHEAD + rows * (4 * self._membership.agreed.dimension + BESIDE))
+        task = self._membership.agreed
+        return min(REPLY_LIMIT, wire.longest_message(task.rows * (1 + wants.observations), task.columns))
 
     def _query(self, wants: Wants) -> dict[str, Any]:
         chosen: dict[str, Any] = {"peers": wants.peers, "classes": wants.classes}
@@ -196,6 +198,6 @@ def _agreed(reply: Reply) -> Task:
         if not missing and not (field.default is None and said.get(field.name) is None):
             values[field.name] = reply.value(field.name, type(EXAMPLE[field.name]))
     try:
-        return Task(**values)
+        return read_task(values)
     except ConfigError as error:
         raise Malformed(f"the relay's task is not valid: {error}") from error

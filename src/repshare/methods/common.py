@@ -16,7 +16,8 @@ from repshare.learning.training import Learner
 from repshare.methods.method import Method
 from repshare.methods.sharing import serve
 from repshare.sharing import sums, wire
-from repshare.sharing.parts import BESIDE, as_release, read_total
+from repshare.sharing.formats import FORMATS, FormatName
+from repshare.sharing.parts import BESIDE, as_release
 from repshare.sharing.representations import Release, nothing
 
 
@@ -39,14 +40,13 @@ def share(learner: Learner, round: int) -> bytes:
 def absorb(learner: Learner, body: bytes) -> None:
     """Continue from this total."""
     own = _common(learner)
-    own.dual.absorb(_read(body, own.network.classes, own.dimension, own.space_name))
+    own.dual.absorb(_read(body, own.common.format, own.network.classes, own.dimension, own.space_name))
 
 
 @lru_cache(maxsize=1)
-def _read(body: bytes, classes: int, dimension: int, space: str) -> Any:
+def _read(body: bytes, format: FormatName, classes: int, dimension: int, space: str) -> Any:
     """Return the total, which clients of one process share."""
-    read = sums.read_sums if sums.is_sums(space) else read_total
-    return read(wire.decode_teacher(body), classes, dimension, space)
+    return FORMATS[format].read(wire.decode_teacher(body), classes, dimension, space)
 
 
 def adapt(policy: Policy) -> Policy:

@@ -87,7 +87,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         common = self._agree(rows.shape[1])
         common.check_range(float(rows.min()), float(rows.max()), "this party")
         self.classes_, labels = self._number(given, common)
-        self.task_ = self.task or common.task(len(self.classes_))
+        self.task_ = self.task or common.task(max(2, len(self.classes_)))  # a single class makes no task
         self._common = common
         fewest = 1 if self.accept_exposure else FEWEST
         self._dual: Dual = Dual(
@@ -190,13 +190,13 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         classes = self.classes
         if classes is None and self.task is not None:
             words = labels.dtype.kind in "OUS" and common.class_names
-            classes = common.class_names if words else range(self.task.classes - 1)
+            classes = common.class_names if words else range(self.task.classes)
         if classes is None:
             found, places = np.unique(labels, return_inverse=True)
             return found, places
         listed = np.asarray(classes)
-        if self.task is not None and len(listed) != self.task.classes - 1:
-            raise ConfigError(f"there are {len(listed)} classes here, and {self.task.classes - 1} in the task")
+        if self.task is not None and len(listed) != self.task.classes:
+            raise ConfigError(f"there are {len(listed)} classes here, and {self.task.classes} in the task")
         place = {label: number for number, label in enumerate(listed.tolist())}
         if strange := [label for label in labels.tolist() if label not in place]:
             raise ConfigError(f"the label {strange[0]!r} is none of the classes {', '.join(map(str, place))}")

@@ -82,8 +82,8 @@ def agree(party: Party, task: Task) -> Common | None:
     if party.class_names and common.class_names and tuple(party.class_names) != common.class_names:
         there, here = (", ".join(names)[:200] for names in (common.class_names, party.class_names))
         raise ConfigError(f"the task's classes are {there}; the party's are {here}")
-    made = make_common_task(task.classes - 1, common.space.dimension, common.name)
-    for name in ("classes", "dimension", "space"):
+    made = make_common_task(task.classes, common.space.dimension, common.name, format=common.format)
+    for name in ("dimension", "space", "format"):
         stated, described = getattr(task, name), getattr(made, name)
         if stated != described:
             raise ConfigError(f"the task has {name} {stated}, but what it describes has {described}: ask its operator")
@@ -93,8 +93,8 @@ def agree(party: Party, task: Task) -> Common | None:
 def check_fit(client: Client, membership: Membership) -> None:
     """Refuse a model that cannot take part in the task, before it is trained, and peers that the task does not name."""
     network, task = client.learner.network, membership.agreed
-    if task.description is not None and network.classes != task.classes - 1:
-        raise ConfigError(f"the model has {network.classes} classes, the task {membership.task} {task.classes - 1}")
+    if task.description is not None and network.classes != task.classes:
+        raise ConfigError(f"the model has {network.classes} classes, the task {membership.task} {task.classes}")
     if task.description is None and (network.classes, network.dimension) != (task.classes, task.dimension):
         raise ConfigError(
             f"the model has {network.classes} classes and d' = {network.dimension}, but the task {membership.task} "

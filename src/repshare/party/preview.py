@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from repshare.board.totals import read_totals
 from repshare.client import Client
 from repshare.learning.common.learner import CommonLearner
 from repshare.sharing import wire
@@ -82,5 +81,4 @@ def single_samples(client: Client) -> list[int]:
 def _masked(task: Task) -> dict[str, Any]:
     from repshare.secure import masked_bytes
 
-    numbers = read_totals(None, task).numbers.size
-    return {"bytes": masked_bytes(numbers), "masked": numbers}
+    return {"bytes": masked_bytes(task.totals_size), "masked": task.totals_size}

@@ -149,7 +149,8 @@ class RelayApp:
             # Methods and paths from the outside are not made labels: anyone could invent a million of them.
             route = scope["route"].path if "route" in scope else "none"
             method = scope["method"] if route != "none" else "none"
-            self._service.metrics.answered(method, route, status or 500, time.perf_counter() - begun)
+            seconds = time.perf_counter() - begun
+            self._service.metrics.seconds.labels(method, route, str(status or 500)).observe(seconds)
 
     def _refuse(self, error: Exception, request: Request) -> Response:
         if isinstance(error, HTTPException) and error.status_code == 405:

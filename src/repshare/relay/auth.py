@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Literal, NamedTuple, get_args
 
 from repshare.errors import ConfigError, Damaged, Refused
-from repshare.stores import Database, Transaction, decoding, find_faults
+from repshare.stores import Database, Transaction, decoded, find_faults
 
 PATTERN = r"^[\w .\-]{1,64}$"
 _ALLOWED = re.compile(PATTERN.replace("$", r"\Z"))  # Python's $ would let a newline through
@@ -253,7 +253,9 @@ def _encode(entry: TokenEntry) -> bytes:
 
 
 def _decode(token_id: str, kept: bytes | None) -> TokenEntry:
-    with decoding(f"token/{token_id}"):
+    def read() -> TokenEntry:
         values = json.loads(kept or b"")
         grant = Grant(values["role"], values["name"], values["task"])
         return TokenEntry(token_id, grant, bytes.fromhex(values["sha256"]), values["created"], values.get("expires"))
+
+    return decoded(f"token/{token_id}", read)

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from repshare.errors import Damaged, RepshareError, StoreError
-from repshare.stores import Transaction
-from repshare.stores.memory import Changes
+from repshare.stores import Changes, Transaction
 
 MOST_AT_ONCE = 128  # works in a batch
 BATCH_BYTES = 16_000_000  # that the works of a batch take, or one
@@ -40,39 +40,38 @@ class Batcher:
             work: one of a transaction
             size: bytes of memory that it takes
         """
-        outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Result] = loop.create_future()
         self._waiting.append(_Waiting(run, work, size, outcome))
         if not self._busy:
             self._busy = True
-            asyncio.get_running_loop().call_soon(self._begin)  # with what else comes in this turn
+            loop.call_soon(self._begin, loop)  # with what else comes in this turn
         return await outcome
 
-    def _begin(self) -> None:
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin the next batch: works for one store, as many as fit, always one."""
         self._busy = bool(self._waiting)
-        if self._busy:
-            self._thread.submit(self._work, self._take_batch(), asyncio.get_running_loop())
-
-    def _work(self, batch: list[_Waiting], loop: asyncio.AbstractEventLoop) -> None:
-        """Tell the loop without a future in between, which would take as long as waking the thread."""
-        outcomes: Sequence[Any]
-        try:
-            outcomes = batch[0].run(lambda state: [_attempt(each.work, state) for each in batch])
-        except BaseException as error:  # whatever it is, everyone who waits for the batch must hear of it
-            outcomes = [error] * len(batch)
-        loop.call_soon_threadsafe(self._end, batch, outcomes)
-
-    def _take_batch(self) -> list[_Waiting]:
-        """Remove and return the next works for one store: as many as fit into a batch, always one."""
+        if not self._busy:
+            return
         first, batch, left, total = self._waiting[0], list[_Waiting](), list[_Waiting](), 0
         for each in self._waiting:
             fits = each.run == first.run and len(batch) < MOST_AT_ONCE
             total += each.size if fits else 0
             (batch if fits and (not batch or total <= BATCH_BYTES) else left).append(each)
         self._waiting = left
-        return batch
+        self._thread.submit(self._work, batch, loop)
 
-    def _end(self, batch: list[_Waiting], outcomes: Sequence[Any]) -> None:
-        self._begin()
+    def _work(self, batch: list[_Waiting], loop: asyncio.AbstractEventLoop) -> None:
+        """Tell the loop without a future in between, which would take as long as waking the thread."""
+        outcomes: Sequence[Any]
+        try:
+            outcomes = batch[0].run(partial(_attempt, batch))
+        except BaseException as error:  # whatever it is, everyone who waits for the batch must hear of it
+            outcomes = [error] * len(batch)
+        loop.call_soon_threadsafe(self._end, batch, outcomes, loop)
+
+    def _end(self, batch: list[_Waiting], outcomes: Sequence[Any], loop: asyncio.AbstractEventLoop) -> None:
+        self._begin(loop)
         for each, outcome in zip(batch, outcomes, strict=True):
             if each.outcome.done():  # the client that asked is gone
                 continue
@@ -82,15 +81,17 @@ class Batcher:
                 each.outcome.set_result(outcome)
 
 
-def _attempt(work: Work[Result], state: Transaction) -> Result | RepshareError:
-    """Return what one work of a transaction gives, or its error: then none of its changes are made."""
-    changes = Changes(state.get, state.scan)
-    try:
-        result = work(changes)
-    except RepshareError as error:
-        if isinstance(error, StoreError) and not isinstance(error, Damaged):
-            raise  # the transaction itself has failed
-        return error
-    state.set(dict(changes.written()))
-    state.delete(changes.deleted())
-    return result
+def _attempt(batch: Sequence[_Waiting], state: Transaction) -> list[Any]:
+    """Return what each work of a batch gives, or its error: then none of its changes are made."""
+    outcomes = list[Any]()
+    for each in batch:
+        changes = Changes(state.get, state.scan)
+        try:
+            outcomes.append(each.work(changes))
+        except RepshareError as error:
+            if isinstance(error, StoreError) and not isinstance(error, Damaged):
+                raise  # the transaction itself has failed
+            outcomes.append(error)
+            continue
+        changes.apply(state)
+    return outcomes

@@ -45,6 +45,7 @@ class GuardedConnection(asyncio.Protocol):
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # which uvicorn's parser leaves unread
         self._timers: dict[str, TimerHandle] = {}  # of a head that is awaited, and of an answer that is not read
         self._in_head, self._head_bytes, self._counted, self._headers = False, 0, 0, 0
+        self._is_counted = False  # whether a head has arrived in part
         self._under_way = 0  # requests that are not answered yet
         self.sending = 0  # bytes at once, as the application says: kept whole until the last of them is sent
 
@@ -55,7 +56,8 @@ class GuardedConnection(asyncio.Protocol):
         self._http.connection_made(self._transport)
         self._transport.set_write_buffer_limits(high=MOST_UNREAD_BYTES)
         self._start("head", self._service.options.head_seconds, self._transport.close)
-        self._drop(self._service.connections.add(self, self._address, 1), "too many connections")
+        if gone := self._service.connections.add(self, self._address, 1):
+            self._drop(gone, "too many connections")
 
     def data_received(self, data: bytes) -> None:
         """Count what came, and pass it on."""
@@ -68,9 +70,13 @@ class GuardedConnection(asyncio.Protocol):
             self._refuse(data)
             return
         if self._in_head:
+            self._is_counted = True
             self._drop(self._service.heads.add(self, self._address, self._head_bytes), "too long heads")
         else:
             self._head_bytes = 0
+            if self._is_counted:
+                self._is_counted = False
+                self._service.heads.remove(self)
         if self._head_bytes > LONGEST_HEAD_BYTES:
             self._refuse(data)
             return
@@ -86,18 +92,19 @@ class GuardedConnection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         """Count a part of the request's line."""
-        self._count(len(url))
+        self._counted += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Count a header."""
         self._headers += 1
-        self._count(len(name) + len(value) + 4)  # with what is between them
+        self._counted += len(name) + len(value) + 4  # with what is between them
+        if self._counted > LONGEST_HEAD_BYTES or self._headers > MOST_HEADERS:
+            raise ValueError("the head is too long")
 
     def on_headers_complete(self) -> None:
         """Note that a head is complete."""
         self._in_head = False
         self._under_way += 1
-        self._service.heads.remove(self)
         self._stop("head")
 
     def answered(self) -> None:
@@ -124,17 +131,12 @@ class GuardedConnection(asyncio.Protocol):
             quota.remove(self)
         self._http.connection_lost(exc)
 
-    def _count(self, size: int) -> None:
-        self._counted += size
-        if self._counted > LONGEST_HEAD_BYTES or self._headers > MOST_HEADERS:
-            raise ValueError("the head is too long")
-
     def _refuse(self, data: bytes) -> None:
         """End the connection; with an answer, unless one to another request is under way."""
         reason = "not HTTP, or too long or too many heads"
         if data.startswith(TLS_HELLO):
             reason = "TLS on a port without TLS: the client should use http, or this relay --certificate and --key"
-        self._service.log("invalid request", address=self._address, reason=reason)
+        self._service.log_stranger("invalid request", address=self._address, reason=reason)
         if self._under_way:
             self._transport.abort()
         else:
@@ -143,7 +145,7 @@ class GuardedConnection(asyncio.Protocol):
 
     def _drop(self, those: list["GuardedConnection"], reason: str) -> None:
         for one in those:
-            self._service.log("connection closed", address=one._address, reason=reason)
+            self._service.log_stranger("connection closed", address=one._address, reason=reason)
             self._loop.call_soon(one._transport.abort)  # not in the midst of a write
             if reason == UNREAD:
                 one._stop("read")

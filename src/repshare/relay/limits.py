@@ -5,15 +5,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
+from repshare.board import Board, Wants
+from repshare.board.robust import READ_AT_ONCE, SAMPLED
+from repshare.board.state import BoardState, read_slots
 from repshare.relay.problems import Problem
+from repshare.sharing.task import Task
+from repshare.stores import Transaction
 
 MOST_BUCKETS = 100_000
 MEMORY_BYTES = 128_000_000
 PART_BYTES = 65_536  # of memory that a request takes, for which it costs one more of its rate
+ROW_BYTES = 512  # that a row takes besides its numbers while it is read or written
 PART_ROWS = 100  # likewise, that are read or written for it
 LONGEST_DEBT = 5  # bursts: with the burst of a relay, ten seconds
 _LATER = {"Retry-After": "1"}
@@ -99,8 +105,9 @@ class ConnectionQuota(Generic[One]):
         self._sizes: Counter[str] = Counter()  # by address
 
     def add(self, one: One, address: str, size: int) -> list[One]:
-        """Note how much this one takes from now on; return who must go instead. One alone may take any size."""
-        self.remove(one)
+        """Set what this connection takes from now on; return those to be closed. One alone may take any size."""
+        if one in self._taking:
+            self.remove(one)
         self._taking[one] = address, size
         self._sizes[address] += size
         gone = []
@@ -111,11 +118,48 @@ class ConnectionQuota(Generic[One]):
         return gone
 
     def remove(self, one: One) -> None:
-        """Note that this one takes nothing any more, if it did."""
-        address, size = self._taking.pop(one, ("", 0))
+        """Release this connection's share."""
+        if one not in self._taking:
+            return
+        address, size = self._taking.pop(one)
         self._sizes[address] -= size
         if not self._sizes[address]:
             del self._sizes[address]
+
+
+class Load(NamedTuple):
+    """What a request takes while it is worked on, known before it is begun."""
+
+    bytes: int  # of memory
+    rows: int = 0  # that are read or written, one by one
+
+    @classmethod
+    def of_rows(cls, task: Task, rows: int, *, totals: bool = True) -> Self:
+        """Return the load of these rows, and of the sums over clients, or the means of which a robust mean is made."""
+        row = 4 * task.columns + ROW_BYTES
+        size = rows * row
+        if totals:
+            size += 8 * task.totals_size
+        if totals and task.aggregation != "mean":
+            classes = min(task.rows, max(1, READ_AT_ONCE // (SAMPLED * task.columns)))  # that are read at once
+            size += 2 * SAMPLED * classes * row  # as they are, and in order
+        return cls(size, rows)
+
+
+def teacher_load(board: Board, wants: Wants) -> Load:
+    """Return what this question's answer will take, by what the board holds now."""
+
+    def work(state: Transaction) -> Load:
+        task = board.task
+        if wants.peers is not None:  # all that they published is read
+            found = [read_slots(state, peer) for peer in wants.peers]
+            rows = sum(len(slots.classes) + sum(map(len, slots.owned.values())) for slots in found)
+            return Load.of_rows(task, rows, totals=False)
+        sizes = BoardState(task, state).sizes[: task.rows].tolist()
+        chosen = sizes if wants.classes is None else [sizes[label] for label in wants.classes]
+        return Load.of_rows(task, sum(1 + min(wants.observations, size) for size in chosen))
+
+    return board.store.read(work)
 
 
 async def read_body(request: Request, most_bytes: int, seconds: float, take: Take = lambda size: None) -> bytes:

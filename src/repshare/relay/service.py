@@ -5,9 +5,10 @@ import logging
 import math
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import Any, ParamSpec, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import anyio.to_thread
 from starlette.requests import Request
@@ -20,6 +21,7 @@ from repshare.relay.limits import (
     PART_BYTES,
     PART_ROWS,
     ConnectionQuota,
+    Load,
     MemoryBudget,
     RateLimiter,
     read_body,
@@ -32,7 +34,6 @@ from repshare.relay.page.document import SharedDocuments
 from repshare.relay.page.presence import PresenceRecorder
 from repshare.relay.page.snapshots import Floats
 from repshare.relay.problems import Problem
-from repshare.relay.sizes import Load
 from repshare.relay.tasks import OpenTask, Tasks
 from repshare.relay.watch import VersionWatch
 from repshare.stores import Database, Store
@@ -45,11 +46,18 @@ LINES_A_SECOND = 20  # of the log for each token, and for all strangers together
 STRANGERS = "strangers"
 ANYONE = Grant("admin", "anyone", None)  # what an insecure relay allows everyone
 LARGE_BYTES = 262_144  # of an answer: those that take more are made apart, so that the others need not wait for them
-VISITOR = Grant("viewer", "visitor", None)  # who looks at a public page
+VISITOR = Grant("viewer", "visitor", None)  # an anonymous viewer of a public page
 FRESH_SECONDS = 0.5  # for which any document of the page, or a check of the store, is served
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+
+class Entry(NamedTuple):
+    """An authenticated request about a task."""
+
+    grant: Grant
+    opened: OpenTask
 
 
 class Service:
@@ -94,7 +102,7 @@ class Service:
     async def teach(self, board: Board, client: str, wants: Wants, size: int) -> tuple[int, bytes]:
         """Return a client's teacher, and the version that it is of."""
         if board.task.aggregation == "mean":
-            return await self.read(board.store, lambda state: board.answer_in(state, client, wants), size)
+            return await self.read(board.store, partial(board.answer_in, client=client, wants=wants), size)
         return await self.run_alone(board.answer, client, wants)
 
     async def write(self, store: Store, work: Work[Result], size: int = 0) -> Result:
@@ -108,13 +116,13 @@ class Service:
         async with self._alone:
             return await self.run(function, *args, **kwargs)
 
-    def hold(self, request: Request, load: Load) -> None:
-        """Count this load's bytes as taken by the request until it is answered, and let it cost.
+    def reserve(self, request: Request, load: Load) -> None:
+        """Reserve this load's memory until the request is answered, and charge it to the token's rate.
 
         Raises a Problem where there is no room for them now, or never. For a few bytes there always is.
         """
         self.check_size(load.bytes, "ask for fewer observations, classes or peers at once")
-        self.spend(request, load)
+        self.charge(request, load)
         if load.bytes >= PART_BYTES:
             held: ExitStack = request.scope["held"]
             held.enter_context(self._memory.hold(request.scope["who"]))(load.bytes)
@@ -126,41 +134,65 @@ class Service:
                 "refused", f"the answer would take {size:,} bytes; at most {self._memory.each:,} may: {instead}"
             )
 
-    def spend(self, request: Request, load: Load) -> None:
-        """Charge a request to its token's rate: the more it takes, the more it costs."""
-        if cost := load.bytes // PART_BYTES + load.rows // PART_ROWS:
-            self._slow_down(request.scope["who"], cost)
+    def charge(self, request: Request, load: Load | None = None) -> None:
+        """Charge a request to its token's rate: 1, and for a load the more it takes, the more. Or raise a Problem."""
+        cost = 1 if load is None else load.bytes // PART_BYTES + load.rows // PART_ROWS
+        if cost and (wait := self._rates.take(request.scope["who"], cost)):
+            seconds = max(1, math.ceil(wait))
+            raise Problem("too-fast", f"try again in {seconds} s", {"Retry-After": str(seconds)})
 
     async def enter(self, request: Request, *roles: Role, public: bool = False) -> Grant:
-        """Authenticate the request: return its grant, if it has such a role for this task and is not too fast.
+        """Authenticate a request that is about no task, or about one that need not exist: return its grant.
 
         What is `public` anyone may see who sends no token.
         """
         if public and "authorization" not in request.headers:
             request.scope["who"] = ("visitor", request.client.host if request.client else "")
-            self._slow_down(request.scope["who"])
+            self.charge(request)
             return VISITOR
-        task = request.path_params.get("task")
-        request.scope["grant"] = grant = await self._identify(request)
+        return (await self._look_up(request, roles))[0]
+
+    async def enter_task(self, request: Request, *roles: Role, public: bool = False, own: bool = False) -> Entry:
+        """Authenticate a request about the task in its path. `own`: only the client in its path may send it."""
+        if public and "authorization" not in request.headers:
+            grant = await self.enter(request, public=True)
+            return Entry(grant, await self.open(request.path_params["task"]))
+        grant, opened = await self._look_up(request, roles, opening=True)
+        if own:
+            self.check_client(grant, request.path_params["client"])
+        return Entry(grant, opened)
+
+    async def _look_up(
+        self, request: Request, roles: Sequence[Role], *, opening: bool = False, again: bool = False
+    ) -> tuple[Grant, Any]:
+        """Return the grant of a request's token, if it has such a role and is not too fast; and the task in its path.
+
+        A request with a body is looked up twice: before it, as strangers may not send one; and after it, as it may have
+        taken `body_seconds`, in which the token may have ended, and the task been deleted or created anew.
+        """
+        if self.options.insecure:
+            grant: Grant | None = ANYONE
+        else:
+            scheme, _, token = request.headers.get("authorization", "").partition(" ")
+            if scheme.lower() != "bearer":
+                raise _unauthorised("no token was sent: Authorization: Bearer <token>")
+            grant = self.access.recall(token)
+            if grant is None:
+                grant = await self.read(self.access.store, lambda state: self.access.find_in(state, token))
+        if grant is None:
+            raise _unauthorised("the token is unknown, revoked or expired")
+        request.scope["grant"] = grant
         request.scope["who"] = request.path_params.get("client") if self.options.insecure else grant
         if request.scope["query_string"].count(b"&") > MOST_FIELDS:
             raise Problem("invalid", f"more than {MOST_FIELDS} fields in a query")
-        self._slow_down(request.scope["who"])
-        if grant.role not in roles and not self.options.insecure:
+        if not again:
+            self.charge(request)
+        if roles and grant.role not in roles and not self.options.insecure:
             raise Problem("forbidden", f"this is for {' and '.join(roles)}; the token's role is {grant.role}")
+        task = request.path_params.get("task")
         if grant.task is not None and task is not None and grant.task != task:
             raise Problem("forbidden", f"the token is for the task {grant.task}, not for {task[:80]}")
-        return grant
-
-    async def enter_task(self, request: Request, *roles: Role, public: bool = False) -> tuple[Grant, OpenTask]:
-        """Authenticate the request: return its grant, and the task in its path."""
-        return await self.enter(request, *roles, public=public), await self.open(request.path_params["task"])
-
-    async def enter_own(self, request: Request) -> tuple[OpenTask, str]:
-        """Authenticate a client that acts for itself: return the task in its path, and the client's name."""
-        grant, opened = await self.enter_task(request, "client")
-        self.check_client(grant, request.path_params["client"])
-        return opened, request.path_params["client"]
+        return grant, await self.open(request.path_params["task"]) if opening else None
 
     def check_client(self, grant: Grant, client: str) -> None:
         """Raise a Problem if the request is not this client's, or cannot be."""
@@ -185,15 +217,11 @@ class Service:
 
     @asynccontextmanager
     async def receive(self, request: Request, opened: OpenTask, most_bytes: int) -> AsyncIterator[bytes]:
-        """Yield a body for this task, held until the end of the block.
-
-        Token and task were looked up before, as strangers may not send a body, and are looked up again after it: it may
-        have taken `body_seconds`, in which the token may have ended, and the task been deleted or created anew.
-        """
+        """Yield a body for this task, counted as taken memory until the end of the block: see `_look_up`."""
         with self._memory.hold(request.scope["who"]) as take:
             body = await read_body(request, min(most_bytes, self.options.max_bytes), self.options.body_seconds, take)
-            await self._identify(request)
-            if (await self.open(opened.entry.name)).entry.identity != opened.entry.identity:
+            _, now = await self._look_up(request, (), opening=True, again=True)
+            if now.entry.identity != opened.entry.identity:
                 raise Problem("unknown", f"the task {opened.entry.name} was deleted in the meantime")
             yield body
 
@@ -237,27 +265,9 @@ class Service:
             if not self._waits[who]:
                 del self._waits[who]
 
-    def log(self, event: str, **fields: Any) -> None:
+    def log_stranger(self, event: str, **fields: Any) -> None:
         """Log something that clients without a token can cause."""
         self.lines.write("", STRANGERS, event, **fields)
-
-    def _slow_down(self, who: Hashable, cost: float = 1.0) -> None:
-        if wait := self._rates.take(who, cost):
-            seconds = max(1, math.ceil(wait))
-            raise Problem("too-fast", f"try again in {seconds} s", {"Retry-After": str(seconds)})
-
-    async def _identify(self, request: Request) -> Grant:
-        if self.options.insecure:
-            return ANYONE
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            raise _unauthorised("no token was sent: Authorization: Bearer <token>")
-        grant = self.access.recall(token)
-        if grant is None:
-            grant = await self.read(self.access.store, lambda state: self.access.find_in(state, token))
-        if grant is None:
-            raise _unauthorised("the token is unknown, revoked or expired")
-        return grant
 
 
 def _unauthorised(detail: str) -> Problem:

@@ -14,17 +14,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from repshare.board import Board
-from repshare.board.buffers import slots_key
-from repshare.board.cache import Cache
 from repshare.board.robust import LONGEST
-from repshare.board.state import release_key
+from repshare.board.state import Cache, release_key, slots_key
 from repshare.board.upgrade import upgrade
 from repshare.errors import ConfigError, Damaged, Malformed, Refused
 from repshare.relay.auth import Access, check_client_name, check_name
 from repshare.secure import Meetings
 from repshare.sharing import wire
-from repshare.sharing.task import Task, check_class_names, usual_norm_bound
-from repshare.stores import Database, MemoryStore, Store, Transaction, decoding, find_faults
+from repshare.sharing.task import Task, check_class_names, read_task, usual_norm_bound
+from repshare.stores import Database, MemoryStore, Store, Transaction, decoded, find_faults
 
 COPY = "copy/"  # how keys begin that earlier versions wrote, too
 REMEMBERED_SECONDS = 1.0  # how long a task that another process deleted may still be served
@@ -187,7 +185,7 @@ class Tasks:
 
 def make_task(fields: Mapping[str, Any]) -> Task:
     """Return a task with these fields; without a norm bound, with the usual one."""
-    bound = fields["norm_bound"] or usual_norm_bound(fields["dimension"], fields.get("space"))
+    bound = fields["norm_bound"] or usual_norm_bound(fields["dimension"], fields.get("format", "features"))
     return Task(**{**fields, "norm_bound": bound})
 
 
@@ -198,13 +196,13 @@ def differences(there: Task, wanted: Task) -> str:
 
 
 def _check_new(task: Task) -> None:
-    if task.classes > MOST_CLASSES or task.classes * task.dimension > MOST_NUMBERS:
+    if task.classes > MOST_CLASSES or task.rows * task.columns > MOST_NUMBERS:
         numbers = f"{task.classes} classes of {task.dimension} numbers"
         most = f"at most {MOST_CLASSES:,} classes, and {MOST_NUMBERS:,} numbers in all"
         raise ConfigError(f"{numbers} are too much for a relay: {most}")
     if task.max_age is not None and task.max_age > LONGEST_AGE_SECONDS:
         raise ConfigError(f"max_age must be at most {LONGEST_AGE_SECONDS:g} seconds, not {task.max_age:g}")
-    if task.aggregation != "mean" and task.dimension > LONGEST:
+    if task.aggregation != "mean" and task.columns > LONGEST:
         most = f"at most {LONGEST:,} for {task.aggregation}"
         raise ConfigError(f"representations of {task.dimension} numbers are too long: {most}")
     if 0 < task.named_peers < FEWEST_NAMED:
@@ -230,7 +228,7 @@ def _read_exported(exported: bytes) -> tuple[str, Task, dict[str, bytes]]:
     try:
         described = json.loads(items["task"])
         name, saved = described.pop("name"), items["board"]
-        task = Task(**described)
+        task = read_task(described)
     except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
         raise Malformed(f"not an exported task: {type(error).__name__}: {error}") from error
     _check_new(task)
@@ -267,11 +265,13 @@ def _find(name: str, kept: bytes) -> TaskEntry | None:
 
 
 def _decode(name: str, kept: bytes) -> TaskEntry:
-    with decoding(name):
+    def read() -> tuple[dict[str, Any], str, float, str]:
         values = json.loads(kept)
-        described, identity, created = values["task"], str(values["identity"]), float(values["created"])
-        secret = str(values.get("secret", identity))
+        identity = str(values["identity"])
+        return dict(values["task"]), identity, float(values["created"]), str(values.get("secret", identity))
+
+    described, identity, created, secret = decoded(name, read)
     try:
-        return TaskEntry(name, Task(**described), identity, created, secret)
+        return TaskEntry(name, read_task(described), identity, created, secret)
     except TypeError as error:  # a field that this version does not know
         raise ConfigError(f"task {name} was created by another version of repshare: {error}") from error

@@ -14,8 +14,8 @@ from urllib.parse import quote
 import numpy as np
 
 from repshare.board import Wants
-from repshare.board.totals import Totals, read_totals
 from repshare.errors import ConfigError, Refused, Unreachable
+from repshare.exchange import Exchange, Traffic
 from repshare.exchange.http import REPLY_LIMIT, Reply
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import BYTES, RelayExchange
@@ -23,8 +23,8 @@ from repshare.files import write_atomically
 from repshare.secure.masking import Group, Member, Vector, add_up
 from repshare.secure.meetings import STEPS, Meetings
 from repshare.sharing import fixed_point, wire
+from repshare.sharing.fixed_point import Totals
 from repshare.sharing.representations import Teacher, nothing
-from repshare.sharing.sums import is_sums, read_variance
 from repshare.sharing.task import Task
 
 log = logging.getLogger("repshare.secure")
@@ -95,13 +95,13 @@ class Together(NamedTuple):
         return everyone * (self.members - 1) / self.members
 
 
-class SecureExchange:
+class SecureExchange(Exchange):
     """A client's connection to a group that learns only the total of its class means. Publishing waits for the group.
 
     Observations are averages of one client's samples, which no sum can hide: a release must have none (M↑ = 0).
     """
 
-    masks = True  # what a client adds is seen by nobody, so that a share of the noise is enough
+    hides_single_releases = True
 
     def __init__(
         self,
@@ -135,10 +135,10 @@ class SecureExchange:
                 "without a group, or in a task with --aggregation mean"
             )
         Member(self._group(0), name, key)  # so that a mistake is found before the first round
-        self.has_left = False  # whether the vector of the last release was sent, masked
+        self._has_left = False  # whether the vector of the last release was sent, masked
         self._last = 0  # the last meeting in which shares were dealt: in none this is done twice
         self._warned: set[int] = set()
-        self.sent = self.received = 0  # bytes of messages in meetings
+        self._sent = self._received = 0  # bytes of messages in meetings
         self._teacher: Teacher | None = None  # none: the group has not met since this process began
         self._total_file: Path | None = None
         # Other members behind the last total, and behind the one that was collected last; None: not known.
@@ -160,37 +160,38 @@ class SecureExchange:
         self.task.check(release)
         if len(release.observations.labels):
             raise Refused("observations are one client's own and cannot be summed up: share none (m_up = 0)")
-        self.has_left = False
-        own = read_totals(None, self.task)
+        self._has_left = False
+        own = Totals.zeros(self.task.rows, self.task.columns)
         own.add(release.means, +1, weighted=self.task.weighted)
         number = self._number()
-        total, present = self._sum_up(self._group(number, read_variance(release)), number, own.numbers.ravel())
+        group = self._group(number, self.task.layout.variance(release))
+        total, present = self._sum_up(group, number, own.numbers.ravel())
         totals = Totals(total.reshape(own.numbers.shape))
         others = Totals(totals.numbers - own.numbers)
         if fault := find_fault(others, present - 1, self.task):
             raise Refused(f"the total of meeting {number} is not used: the others have {fault}. A member has lied")
         self._warn_of_few(own, totals)
         taught = np.flatnonzero(others.clients > 0).tolist()
-        self._teacher = Teacher(totals.means(taught), nothing(self.task.dimension), self.task.space)
+        self._teacher = Teacher(totals.means(taught), nothing(self.task.columns), self.task.space)
         self._others = int(others.clients.max(initial=0))
-        if not is_sums(self.task.space):
+        if self.task.format != "sums":
             self._samples = int(totals.samples.max(initial=0))
         if self._total_file is not None:
             write_atomically(self._total_file, wire.encode_teacher(self._teacher), private=True)
 
     def rehearse(self) -> None:
         """Add up zeros with the other members: who spoils sums is named before a release is charged, and leaves."""
-        number, zeros = self._number(), read_totals(None, self.task).numbers.ravel()
+        number, zeros = self._number(), Totals.zeros(self.task.rows, self.task.columns).numbers.ravel()
         try:
             total, _ = self._sum_up(self._group(number, rehearsal=True), number, zeros)
         finally:
-            self.has_left = False
+            self._has_left = False
         if total.any():
             raise Refused(f"the total of meeting {number}, a rehearsal, is not zero. A member has lied")
 
     def collect(self, wants: Wants) -> bytes:
         """Return the means behind the last total, of classes that others have, too."""
-        chosen = wants.classes if wants.classes is not None else range(self.task.classes)
+        chosen = wants.classes if wants.classes is not None else range(self.task.rows)
         teacher, self._collected = self._teacher or self._recall(), self._others
         means = teacher.means.part(np.isin(teacher.means.labels, list(chosen)))
         return wire.encode_teacher(teacher._replace(means=means), wants.precision)
@@ -208,9 +209,17 @@ class SecureExchange:
         """The number of members that must stay until the end of a sum."""
         return self._group(0).threshold
 
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Return whether another member has begun a meeting, and waits."""
         return self.meetings.begun(tuple(self.members))
+
+    def may_have_left(self) -> bool:
+        """Return whether the vector of the last release was sent, masked."""
+        return self._has_left
+
+    def traffic(self) -> Traffic:
+        """Return the bytes of messages in meetings."""
+        return Traffic(self._sent, self._received)
 
     def withdraw(self) -> None:
         """Do nothing: a total cannot be changed afterwards, and none is kept."""
@@ -230,7 +239,7 @@ class SecureExchange:
         if self._total_file is not None and self._total_file.exists():
             self._others = None
             return wire.decode_teacher(self._total_file.read_bytes())
-        return Teacher(nothing(self.task.dimension), nothing(self.task.dimension), self.task.space)
+        return Teacher(nothing(self.task.columns), nothing(self.task.columns), self.task.space)
 
     def _warn_of_few(self, own: Totals, totals: Totals) -> None:
         """Warn of this client's classes that a total does not hide. That is known only once there is a total."""
@@ -247,11 +256,11 @@ class SecureExchange:
     def _group(self, number: int, noise: float = 0.0, *, rehearsal: bool = False) -> Group:
         """Bind the sum to all that decides what members add up: else a relay could give each another description."""
         task = self.task
-        agreed = [task.classes, task.dimension, float(task.norm_bound), task.minimum_count, task.weighted]
+        agreed = [task.rows, task.columns, float(task.norm_bound), task.minimum_count, task.weighted]
         space = [task.space] if task.space else []
         variance = [noise] if noise else []  # the share of each: a total is private only if all add theirs
         session = json.dumps([self.task_name, number, *agreed, *space, *variance, *["rehearsal"] * rehearsal])
-        return Group(self.members, session, task.classes * (task.dimension + 3), self.threshold)
+        return Group(self.members, session, self.task.totals_size, self.threshold)
 
     def _sum_up(self, group: Group, number: int, vector: Vector) -> tuple[Vector, int]:
         """Return the total, and the number of members whose vectors are in it."""
@@ -260,7 +269,7 @@ class SecureExchange:
         self._last = number
         dealt = self._meet(number, 1, member.deal(announced))
         body = member.mask(dealt, vector)
-        self.has_left = True
+        self._has_left = True
         masked = self._meet(number, 2, body)
         confirmed = self._meet(number, 3, member.confirm(masked))
         opened = self._meet(number, 4, member.open(confirmed))
@@ -270,14 +279,14 @@ class SecureExchange:
         """Send a message, and wait for those of the others."""
         members = tuple(self.members)
         self.meetings.put(members, number, step, self.name, body, self.patience)
-        self.sent += len(body)
+        self._sent += len(body)
         until, pause = time.monotonic() + self.patience + STEPS, PAUSE_SECONDS
         while (said := self.meetings.get(members, number, step)) is None:
             if time.monotonic() > until:
                 raise Unreachable(f"step {step} of meeting {number} does not end")
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        self.received += sum(map(len, said.values()))
+        self._received += sum(map(len, said.values()))
         return said
 
 
@@ -288,7 +297,7 @@ def find_fault(others: Totals, members: int, task: Task) -> str | None:
     """
     clients, samples, weights = others.clients, others.samples, others.weights  # (C,) each
     lengths = np.linalg.norm(others.vectors.astype(np.float64), axis=1) * fixed_point.STEP  # (C,)
-    longest = (task.norm_bound + fixed_point.STEP * task.dimension) * (1 + 1e-9)  # each number is rounded to a step
+    longest = (task.norm_bound + fixed_point.STEP * task.columns) * (1 + 1e-9)  # each number is rounded to a step
     faults = {
         f"{{clients}} clients, of {members},": (clients < 0) | (clients > members),
         "{samples} samples of {clients} clients": (samples < clients * task.fewest)

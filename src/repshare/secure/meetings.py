@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from repshare.errors import Refused
-from repshare.stores import MemoryStore, Store, Transaction, decoding, find_faults
+from repshare.stores import MemoryStore, Store, Transaction, decoded, find_faults
 
 STEPS = 5
 MOST_MEMBERS = 100
@@ -171,8 +171,7 @@ def _write(state: Transaction, values: Mapping[str, object]) -> None:
 
 def _read(state: Transaction, key: str) -> Any:
     (kept,) = state.get([key])
-    with decoding(key):
-        return None if kept is None else json.loads(kept)
+    return None if kept is None else decoded(key, json.loads, kept)
 
 
 def _decode(key: str, kept: bytes) -> None:

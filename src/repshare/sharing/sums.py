@@ -46,11 +46,6 @@ class Sums(NamedTuple):
         return float(self.counts.sum())
 
 
-def is_sums(space: str | None) -> bool:
-    """Return whether clients in a space of this name share sums of their samples, not parts of a classifier."""
-    return space is not None and LOSS in space.split("-")
-
-
 def scales(dimension: int) -> tuple[float, float]:
     """Return the factor by which ψ is shortened in sums, and the number beside it that counts a sample."""
     room = 1 - STEP * math.sqrt(dimension + 1) / 2
@@ -106,9 +101,9 @@ def count_classes(rows: Representations, classes: int, dimension: int) -> list[i
 
 
 def read_variance(release: Release) -> float:
-    """Return the variance of the noise in a release; 0, if it has none or is none of sums."""
+    """Return the variance of the noise in a release of sums; 0 if it has none."""
     rows = release.means
-    if not is_sums(release.space) or not len(rows.labels):
+    if not len(rows.labels):
         return 0.0
     return float(rows.vectors[rows.labels.argmax(), rows.vectors.shape[1] - BESIDE])
 

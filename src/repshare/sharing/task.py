@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 import numpy as np
@@ -12,12 +13,11 @@ import numpy as np
 from repshare.config import Aggregation
 from repshare.errors import ConfigError, Refused
 from repshare.fields import check_least, check_positive, field_helps
-from repshare.sharing import fixed_point, parts, sums
-from repshare.sharing.parts import BESIDE, longest_row
+from repshare.sharing import fixed_point, wire
+from repshare.sharing.formats import FORMATS, USUAL_LENGTHS, FeatureFormat, FormatName
 from repshare.sharing.representations import Release, Representations
 
 MOST_ROUNDS = 2**31 - 1
-USUAL_LENGTHS = 4.0  # times √d': the norm bound of a task whose creator does not choose one
 MOST_OBSERVATIONS = 1000  # of a class in one release: each is a row in the store, and others wait while it is written
 MOST_DESCRIPTION = 1 << 16  # characters
 STEERING = re.compile(
@@ -33,7 +33,7 @@ class Task:
     classes: int = field(metadata={"ge": 2})
     """Number of classes, C."""
     dimension: int = field(metadata={"ge": 1})
-    """Length of a representation, d'."""
+    """Length of a representation, d', or of a vector of the common space."""
     norm_bound: float = field(default=1000.0, metadata={"gt": 0})
     """Representations longer than this are refused. Tanh features are never longer than √d'."""
     minimum_count: int = field(default=1, metadata={"ge": 1})
@@ -47,6 +47,9 @@ class Task:
     """Seconds after which a release is deleted if none came again, counted while a relay runs. Default: never."""
     space: str | None = None
     """The common space that vectors are in, by its fingerprint. Default: each client's own."""
+    format: FormatName = "features"
+    """What a release consists of. features: of each client's own network.
+    parts, sums: of a classifier in a common space, or of the samples there."""
     description: str | None = None
     """The common space, the names of the classes and the range of the inputs, as JSON. Default: not stated."""
     named_peers: int = field(default=0, metadata={"ge": 0})
@@ -63,15 +66,51 @@ class Task:
                 f"a description of {len(self.description or ''):,} characters; at most {MOST_DESCRIPTION:,}"
             )
 
-    @property
+        if (self.space is None) != (self.format == "features"):
+            where = "each client's own space" if self.space is None else "a common space"
+            raise ConfigError(
+                f"in {where}, format cannot be {self.format}: parts and sums need a space, and a space needs them"
+            )
+
+    @cached_property
+    def layout(self) -> FeatureFormat:
+        """The format of the task's releases."""
+        return FORMATS[self.format]
+
+    @cached_property
+    def rows(self) -> int:
+        """The number of class means in a release."""
+        return self.layout.rows(self.classes)
+
+    @cached_property
+    def columns(self) -> int:
+        """The number of numbers in a row of a release."""
+        return self.layout.columns(self.dimension)
+
+    @cached_property
+    def longest_release(self) -> int:
+        """The most bytes that a release can have."""
+        return wire.longest_message(self.rows * (1 + MOST_OBSERVATIONS), self.columns)
+
+    @cached_property
+    def shortest_row(self) -> int:
+        """The fewest bytes that a row of a release can have."""
+        return self.columns + wire.BESIDE_BYTES
+
+    @cached_property
+    def totals_size(self) -> int:
+        """The number of numbers in the totals over all clients."""
+        return self.rows * (self.columns + fixed_point.BESIDE)
+
+    @cached_property
     def counts_samples(self) -> bool:
         """Return whether a client's number of samples matters. A robust aggregate does not believe it."""
         return self.weighted and self.aggregation == "mean"
 
-    @property
+    @cached_property
     def fewest(self) -> int:
         """The least count of a row. Rows of sums count clients, not samples."""
-        return 1 if sums.is_sums(self.space) else self.minimum_count
+        return self.minimum_count if self.layout.counts_samples else 1
 
     def check(self, release: Release) -> None:
         """Raise Refused if this release does not belong to the task.
@@ -84,14 +123,14 @@ class Task:
         if release.space != self.space:
             there, here = (name or "each client's own space" for name in (self.space, release.space))
             raise Refused(f"the task's vectors are in {there}, this release's in {here}")
-        if self.space:
-            find_fault = sums.find_fault if sums.is_sums(self.space) else parts.find_fault
-            if fault := find_fault(release.means, self.classes - 1, self.dimension - BESIDE):
-                raise Refused(f"the release has {fault}")
+        if fault := self.layout.find_fault(release.means, self.classes, self.dimension):
+            raise Refused(f"the release has {fault}")
         if (rows := len(release.means.labels) + len(release.observations.labels)) > MOST_ROWS:
             raise Refused(f"{rows:,} means and observations; at most {MOST_ROWS:,} are taken at once")
-        for each in (release.means, release.observations):
-            self._check(each)
+        self._check(release.observations)
+        longest, most = self._check(release.means), int(release.means.counts.max(initial=0))
+        if not fixed_point.fits(longest, most) and not fixed_point.fits(_longest(release.means), most):
+            raise Refused(f"an average of {most} samples is more than can be summed up")
         if len(set(release.means.labels.tolist())) < len(release.means.labels):
             raise Refused("two means of one class")
         observed = release.observations.labels.tolist()
@@ -111,26 +150,28 @@ class Task:
                 "its clients agree to that"
             )
 
-    def _check(self, rows: Representations) -> None:
-        if rows.vectors.shape[1] != self.dimension:
-            raise Refused(f"representations of {rows.vectors.shape[1]} numbers; the task's have {self.dimension}")
+    def _check(self, rows: Representations) -> float:
+        """Raise Refused if these rows do not belong to the task; return a length that none of them exceeds."""
+        if rows.vectors.shape[1] != self.columns:
+            raise Refused(f"representations of {rows.vectors.shape[1]} numbers; the task's have {self.columns}")
         if not len(rows.labels):
-            return
+            return 0.0
         labels, counts = rows.labels.tolist(), rows.counts.tolist()
         for label in (min(labels), max(labels)):
-            if not 0 <= label < self.classes:
-                raise Refused(f"class {label} is unknown; the task's are 0 to {self.classes - 1}")
+            if not 0 <= label < self.rows:
+                raise Refused(f"class {label} is unknown; the task's are 0 to {self.rows - 1}")
         if (fewest := min(counts)) < self.fewest:
             raise Refused(f"an average of {fewest} samples; the task wants {self.fewest}")
-        longest = float(np.abs(rows.vectors).max()) * math.sqrt(self.dimension)  # no vector is longer
+        longest = float(np.abs(rows.vectors).max()) * math.sqrt(self.columns)  # no vector is longer
         if not math.isfinite(longest):
             raise Refused("a vector is not finite")
-        if longest > self.norm_bound or not fixed_point.fits(longest, max(counts)):  # look closer
-            longest = float(np.linalg.norm(rows.vectors.astype(np.float64), axis=1).max())
-        if longest > self.norm_bound:
+        if longest > self.norm_bound and (longest := _longest(rows)) > self.norm_bound:
             raise Refused(f"a vector of length {longest:.4g}; the task's norm_bound is {self.norm_bound:.4g}")
-        if not fixed_point.fits(longest, max(counts)):
-            raise Refused(f"an average of {max(counts)} samples is more than can be summed up")
+        return longest
+
+
+def _longest(rows: Representations) -> float:
+    return float(np.linalg.norm(rows.vectors.astype(np.float64), axis=1).max(initial=0))
 
 
 def check_class_names(names: Iterable[str]) -> None:
@@ -168,14 +209,29 @@ def describe_fields() -> Iterator[TaskField]:
         yield TaskField(each.name, kind, default, help, each.metadata)
 
 
-def usual_norm_bound(dimension: int, space: str | None = None) -> float:
-    """Return a norm bound with room for honest features, and little for others. Tanh features are at most √d' long."""
-    if space is None:
-        return USUAL_LENGTHS * math.sqrt(dimension)
-    return sums.MOST_SAMPLES if sums.is_sums(space) else longest_row(max(dimension - BESIDE, 1))
+def usual_norm_bound(dimension: int, format: FormatName = "features") -> float:
+    """Return the norm bound of a task whose creator does not choose one."""
+    return FORMATS[format].norm_bound(dimension)
 
 
-def make_common_task(classes: int, dimension: int, space: str, description: str | None = None) -> Task:
+def make_common_task(
+    classes: int, dimension: int, space: str, description: str | None = None, format: FormatName = "parts"
+) -> Task:
     """Return the task of a common classifier with this many classes, in a space of this dimension."""
-    bound = usual_norm_bound(dimension + BESIDE, space)
-    return Task(classes + 1, dimension + BESIDE, norm_bound=bound, space=space, description=description)
+    bound = usual_norm_bound(dimension, format)
+    return Task(classes, dimension, norm_bound=bound, space=space, format=format, description=description)
+
+
+def read_task(described: Mapping[str, Any]) -> Task:
+    """Return a task from its fields, as they are stored or sent.
+
+    Up to commit 8faeaca, a task in a common space told its rows and columns instead of classes and dimension, and its
+    format by the name of the space.
+    """
+    values = dict(described)
+    if values.get("space") is not None and "format" not in values:
+        values["format"] = "sums" if "discriminant" in str(values["space"]).split("-") else "parts"
+        layout = FORMATS[values["format"]]
+        values["classes"] -= layout.rows(0)
+        values["dimension"] -= layout.columns(0)
+    return Task(**values)

@@ -19,9 +19,8 @@ code. What it means is one JSON object in the header's metadata:
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +36,8 @@ NOISES = ("os", "seeded")
 VERSION = 1
 NEWER_VERSIONS = {"signed": 2}  # of kinds that have changed since; version 1 could be replayed
 LONGEST_HEADER_BYTES = 10_000  # of a release or a teacher, which have few tensors: a longer one is not even parsed
+BESIDE_BYTES = 12  # of a row besides its vector: label, count and scale
+ENVELOPE_BYTES = LONGEST_HEADER_BYTES + 96  # around a release in a signed answer: header, key and signature
 MOST_COUNTED = 2**31 - 1  # samples behind an average; what many clients have together may be more
 _SIGNED, _ROWS = ("release", "key", "signature"), ("vectors", "labels", "counts")
 
@@ -55,31 +56,40 @@ class Signed(NamedTuple):
     signature: bytes
 
 
+def longest_message(rows: int, columns: int) -> int:
+    """Return the most bytes that a release or a teacher with this many rows can have."""
+    return LONGEST_HEADER_BYTES + rows * (4 * columns + BESIDE_BYTES)
+
+
 def encode_release(release: Release, precision: str = "fp32") -> bytes:
     """Encode a release, its vectors in fp32, fp16 or int8."""
-    meta = {"round": release.round, "noise": release.noise, "space": release.space}
+    meta: dict[str, Any] = {"round": release.round}
+    if release.noise is not None:
+        meta["noise"] = release.noise
+    if release.space is not None:
+        meta["space"] = release.space
     return _encode("release", release.means, release.observations, precision, meta)
 
 
 def decode_release(body: bytes) -> Release:
     """Decode a release. Raises Malformed."""
-    _bound_header("release", body)
     means, observations, meta = _decode("release", body)
     noise = meta.get("noise")
     if noise is not None and noise not in NOISES:
         raise Malformed(f"noise must be from {' or '.join(NOISES)}, not {str(noise)[:30]!r}")
-    return Release(_whole(meta, "round"), means, observations, noise, _space(meta))
+    return Release(_whole(meta, "round"), means, observations, noise, meta.get("space"))
 
 
 def encode_teacher(teacher: Teacher, precision: str = "fp32") -> bytes:
     """Encode a teacher, its vectors in fp32, fp16 or int8."""
-    return _encode("teacher", teacher.means, teacher.observations, precision, {"space": teacher.space})
+    meta = {} if teacher.space is None else {"space": teacher.space}
+    return _encode("teacher", teacher.means, teacher.observations, precision, meta)
 
 
 def decode_teacher(body: bytes) -> Teacher:
     """Decode a teacher. Raises Malformed."""
     means, observations, meta = _decode("teacher", body)
-    return Teacher(means, observations, _space(meta))
+    return Teacher(means, observations, meta.get("space"))
 
 
 def encode_weights(weights: Arrays, *, round: int, samples: int) -> bytes:
@@ -184,25 +194,28 @@ def _encode(
         arrays["vectors"] = np.rint(vectors / np.maximum(arrays["scales"], 1e-30)[:, None]).astype(np.int8)
     else:
         arrays["vectors"] = encode_halves(vectors) if precision == "fp16" else vectors
-    described = tuple((name, array.dtype.str, array.shape) for name, array in arrays.items())
-    said = [(name, value) for name, value in meta.items() if value is not None]
-    head, order = _head(described, (("kind", kind), ("means", len(means.labels)), *said))
-    return b"".join([head, *(np.ascontiguousarray(arrays[name]).data for name in order)])
+    return _pack(arrays, {"kind": kind, "means": len(means.labels), **meta})
 
 
 def _decode(kind: str, body: bytes) -> tuple[Representations, Representations, dict[str, Any]]:
     _bound_header(kind, body)
-    arrays, meta = _view(body, kind)
+    arrays, meta = _unpack(body, kind, (*_ROWS, "scales"))
     vectors = _array(arrays, "vectors", (None, None), np.float32, np.float16, np.int8)
-    labels, counts = (_array(arrays, name, (len(vectors),), np.int32) for name in ("labels", "counts"))
-    _refuse_others(arrays, (*_ROWS, "scales") if vectors.dtype == np.int8 else _ROWS)
+    labels = _array(arrays, "labels", (len(vectors),), np.int32).astype(np.int64)
+    counts = _array(arrays, "counts", (len(vectors),), np.int32).astype(np.int64)
     if vectors.dtype == np.int8:
         vectors = vectors * _array(arrays, "scales", (len(vectors),), np.float32)[:, None]
-    rows = Representations(widen(vectors), labels.astype(np.int64), counts.astype(np.int64))
-    cut = _whole(meta, "means")
+    elif "scales" in arrays:
+        raise Malformed("'scales' belong to vectors of int8 only")
+    if vectors.dtype == np.float16:
+        vectors = widen(vectors)
+    space, cut = meta.get("space"), _whole(meta, "means")
+    if space is not None and not isinstance(space, str):
+        raise Malformed(f"'space' must be a text, not {str(space)[:30]}")
     if cut > len(vectors):
         raise Malformed(f"{cut} class means announced in {len(vectors)} rows")
-    return rows.part(slice(cut)), rows.part(slice(cut, None)), meta
+    means = Representations(vectors[:cut], labels[:cut], counts[:cut])
+    return means, Representations(vectors[cut:], labels[cut:], counts[cut:]), meta
 
 
 def _cut(joined: bytes, sizes: NDArray[np.int64]) -> list[bytes]:
@@ -217,81 +230,27 @@ def _bound_header(kind: str, body: bytes) -> None:
 
 def _pack(arrays: Arrays, meta: Mapping[str, Any]) -> bytes:
     # One metadata entry only: safetensors does not promise an order among several.
-    header = json.dumps({"version": _version(meta["kind"]), **meta}, separators=(",", ":"))
-    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    header = json.dumps({"version": NEWER_VERSIONS.get(meta["kind"], VERSION), **meta}, separators=(",", ":"))
+    contiguous = dict(zip(arrays, map(partial(np.asarray, order="C"), arrays.values()), strict=True))
     return safetensors.numpy.save(contiguous, {"repshare": header})
-
-
-@lru_cache(256)
-def _head(
-    described: tuple[tuple[str, str, tuple[int, ...]], ...], meta: tuple[tuple[str, Any], ...]
-) -> tuple[bytes, tuple[str, ...]]:
-    """Return the bytes before the numbers of such arrays, and the arrays' order: as safetensors writes zeros."""
-    zeros = _pack({name: np.zeros(shape, dtype) for name, dtype, shape in described}, dict(meta))
-    size = sum(np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in described)
-    head = zeros[: len(zeros) - size]
-    layout, _ = _layout(head, size)
-    return head, tuple(sorted(layout, key=lambda name: layout[name][2]))
-
-
-@lru_cache(256)
-def _layout(head: bytes, size: int) -> tuple[dict[str, tuple[np.dtype[Any], tuple[int, ...], int]], Any]:
-    """Return type, shape and start of each array in messages with this head and this many bytes of numbers; their meta.
-
-    Clients in the same round send the same head, so it is checked once: by safetensors, before zeros.
-    """
-    zeros = head + bytes(size)
-    arrays, meta, header = _read(zeros)
-    layout = {name: (a.dtype, a.shape, len(head) + header[name]["data_offsets"][0]) for name, a in arrays.items()}
-    try:
-        for dtype, shape, start in layout.values():
-            np.ndarray(shape, dtype, zeros, start)
-    except (TypeError, ValueError) as error:  # a name that stands there twice
-        raise Malformed(f"not a message of repshare's: {error}") from error
-    return layout, meta
-
-
-def _view(body: bytes, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    length = 8 + int.from_bytes(body[:8], "little")
-    layout, meta = _layout(body[:length], max(0, len(body) - length))
-    _expect(kind, meta)
-    return {name: np.ndarray(shape, dtype, body, start) for name, (dtype, shape, start) in layout.items()}, meta
 
 
 def _unpack(
     body: bytes, kind: str, among: Sequence[str] | None = None
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Return the arrays in a message and its meta. `among`: the names that arrays may have."""
-    arrays, meta, _ = _read(body)
-    _expect(kind, meta)
-    if among is not None:
-        _refuse_others(arrays, among)
-    return arrays, meta
-
-
-def _read(body: bytes) -> tuple[dict[str, NDArray[Any]], Any, dict[str, Any]]:
-    """Return the arrays in a message, its meta, and its whole header."""
     try:
         arrays = safetensors.numpy.load(body)
-        size = int.from_bytes(body[:8], "little")
-        header = json.loads(body[8 : 8 + size])
-        return arrays, json.loads(header["__metadata__"]["repshare"]), header
+        header = json.loads(body[8 : 8 + int.from_bytes(body[:8], "little")])
+        meta = json.loads(header["__metadata__"]["repshare"])
     except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise Malformed(f"not a message of repshare's: {type(error).__name__}: {error}") from error
-
-
-def _expect(kind: str, meta: Any) -> None:
-    if not isinstance(meta, dict) or meta.get("kind") != kind or meta.get("version") != _version(kind):
-        raise Malformed(f"expected a {kind} of version {_version(kind)}, not {str(meta)[:100]}")
-
-
-def _version(kind: str) -> int:
-    return NEWER_VERSIONS.get(kind, VERSION)
-
-
-def _refuse_others(arrays: Arrays, among: Sequence[str]) -> None:
-    if strange := sorted(set(arrays) - set(among)):
+    version = NEWER_VERSIONS.get(kind, VERSION)
+    if not isinstance(meta, dict) or meta.get("kind") != kind or meta.get("version") != version:
+        raise Malformed(f"expected a {kind} of version {version}, not {str(meta)[:100]}")
+    if among is not None and (strange := sorted(set(arrays) - set(among))):
         raise Malformed(f"{strange[0][:30]!r} does not belong here; there may be {', '.join(among)}")
+    return arrays, meta
 
 
 def _array(arrays: Arrays, name: str, shape: tuple[int | None, ...], *types: type[Any]) -> NDArray[Any]:
@@ -299,19 +258,14 @@ def _array(arrays: Arrays, name: str, shape: tuple[int | None, ...], *types: typ
     if name not in arrays:
         raise Malformed(f"{name!r} is missing; there is {', '.join(sorted(arrays)) or 'nothing'}")
     array = arrays[name]
-    fits = len(array.shape) == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
+    fits = len(array.shape) == len(shape)
+    for wanted_length, length in zip(shape, array.shape, strict=False):
+        fits = fits and wanted_length in (None, length)
     if not fits or array.dtype.type not in types:
         wanted = " or ".join(each.__name__ for each in types)
         lengths = " × ".join("any" if length is None else str(length) for length in shape)
         raise Malformed(f"{name!r} is {array.dtype} of shape {array.shape}; it must be {wanted}, {lengths} numbers")
     return array
-
-
-def _space(meta: Mapping[str, Any]) -> str | None:
-    space = meta.get("space")
-    if space is not None and not isinstance(space, str):
-        raise Malformed(f"'space' must be a text, not {str(space)[:30]}")
-    return space
 
 
 def _whole(meta: Mapping[str, Any], name: str) -> int:

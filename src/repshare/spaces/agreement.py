@@ -15,6 +15,7 @@ import numpy as np
 
 from repshare.config import CommonLoss, Policy
 from repshare.errors import ConfigError, DataError
+from repshare.sharing.formats import FormatName
 from repshare.sharing.task import Task, check_class_names, make_common_task
 from repshare.spaces import choose, read
 from repshare.spaces.space import Space, describe, fingerprint
@@ -83,7 +84,12 @@ class Common(NamedTuple):
         """
         if self.class_names and len(self.class_names) != classes:
             raise ConfigError(f"there are {len(self.class_names)} names for {classes} classes")
-        return make_common_task(classes, self.space.dimension, self.name, json.dumps(self.describe()))
+        return make_common_task(classes, self.space.dimension, self.name, json.dumps(self.describe()), self.format)
+
+    @property
+    def format(self) -> FormatName:
+        """The format of the clients' releases."""
+        return "sums" if self.loss == "discriminant" else "parts"
 
     def describe(self) -> dict[str, Any]:
         """Return what a task says of the agreement, in JSON's types."""

@@ -5,17 +5,18 @@ from pathlib import Path
 from repshare.imports import missing
 from repshare.stores.memory import MemoryDatabase, MemoryStore
 from repshare.stores.sqlite import SqliteDatabase
-from repshare.stores.store import Database, Store, Transaction, decoding, find_faults
+from repshare.stores.store import Changes, Database, Store, Transaction, decoded, find_faults
 
 __all__ = [
     "REDIS",
+    "Changes",
     "Database",
     "MemoryDatabase",
     "MemoryStore",
     "SqliteDatabase",
     "Store",
     "Transaction",
-    "decoding",
+    "decoded",
     "find_faults",
     "open_database",
 ]

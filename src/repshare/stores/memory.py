@@ -1,11 +1,9 @@
 """Stores that live as long as the process."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from repshare.stores.store import Database, Result, Store, Transaction
-
-Scan = Callable[[str], Iterable[tuple[str, bytes]]]
+from repshare.stores.store import Changes, Database, Result, Store, Transaction, only_read
 
 
 class MemoryStore(Store):
@@ -26,9 +24,11 @@ class MemoryStore(Store):
         with self._alone:
             changes = Changes(self._read, self._scan)
             result = work(changes)
-            self._kept.update(changes.written())
-            for key in changes.deleted():
-                self._kept.pop(key, None)
+            for key, value in changes.made.items():
+                if value is None:
+                    self._kept.pop(key, None)
+                else:
+                    self._kept[key] = value
             return result
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
@@ -62,55 +62,3 @@ class MemoryDatabase(Database):
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
-
-
-class Changes:
-    """A transaction that collects what is to be written, and reads nothing twice."""
-
-    def __init__(self, read: Callable[[Sequence[str]], Sequence[bytes | None]], scan: Scan = lambda prefix: ()) -> None:
-        self._read, self._scan = read, scan
-        self._known: dict[str, bytes | None] = {}  # None: nothing there
-        self.made: dict[str, bytes | None] = {}  # None: deleted
-
-    def get(self, keys: Sequence[str]) -> list[bytes | None]:
-        """Return the values of these keys."""
-        known = self._known
-        if unknown := [key for key in dict.fromkeys(keys) if key not in known]:
-            known.update(zip(unknown, self._read(unknown), strict=True))
-        return [known[key] for key in keys]
-
-    def set(self, items: Mapping[str, bytes]) -> None:
-        """Put each of these under its key."""
-        self._known.update(items)
-        self.made.update(items)
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Remove these keys and their values."""
-        gone = dict.fromkeys(keys)
-        self._known.update(gone)
-        self.made.update(gone)
-
-    def written(self) -> list[tuple[str, bytes]]:
-        """Return each key that was set, and its value."""
-        return [(key, value) for key, value in self.made.items() if value is not None]
-
-    def deleted(self) -> list[str]:
-        """Return the keys that were deleted."""
-        return [key for key, value in self.made.items() if value is None]
-
-    def scan(self, prefix: str) -> Iterator[tuple[str, bytes]]:
-        """Yield everything whose key begins with this."""
-        for key, kept in self._scan(prefix):
-            if key not in self.made:
-                yield key, kept
-        for key, value in self.made.items():
-            if value is not None and key.startswith(prefix):
-                yield key, value
-
-
-def only_read(work: Callable[[Transaction], Result], changes: Changes) -> Result:
-    """Do work that must not write."""
-    result = work(changes)
-    if changes.made:
-        raise TypeError("this transaction only reads")
-    return result

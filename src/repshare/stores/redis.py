@@ -27,8 +27,7 @@ from redis.lock import Lock
 from redis.retry import Retry
 
 from repshare.errors import ConfigError, StoreError
-from repshare.stores.memory import Changes
-from repshare.stores.store import Database, Result, Store, Transaction
+from repshare.stores.store import Changes, Database, Result, Store, Transaction
 
 SECONDS = 5.0  # to connect, to wait for an answer, and to keep trying while others change the same store
 TRIES_BEFORE_LOCK = 10
@@ -221,9 +220,13 @@ class RedisStore(Store):
         result = work(changes)
         # What work found made already must be at the replicas, too: a try before this one may have failed at that.
         if changes.made or (writing and self.database.replicas):
-            kept = changes.written()
-            parts = [part for each in kept for part in each]
-            args = [reading.version(), _letters(), lock.local.token or b"", len(kept), *parts, *changes.deleted()]
+            parts, gone = list[str | bytes](), list[str]()
+            for key, value in changes.made.items():
+                if value is None:
+                    gone.append(key)
+                else:
+                    parts += key, value
+            args = [reading.version(), _letters(), lock.local.token or b"", len(parts) // 2, *parts, *gone]
             if not self.database.run(CHANGE, [self.hash, str(lock.name)], args):
                 raise _Conflict
         return result

@@ -2,15 +2,15 @@
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal
 
 from repshare.errors import StoreError
-from repshare.stores.memory import Changes, only_read
-from repshare.stores.store import Database, Result, Store, Transaction
+from repshare.stores.store import Changes, Database, Result, Store, Transaction, only_read
 
 BUSY_SECONDS = 10.0
 AT_ONCE = 500  # keys in one query
@@ -150,7 +150,7 @@ class SqliteStore(Store):
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Do work that only reads, while another may write."""
         with self.database.begin("DEFERRED", "read") as connection:
-            return only_read(work, self._changes(connection))
+            return only_read(work, Changes(partial(self._read, connection), partial(self._scan, connection)))
 
     def clear(self) -> None:
         """Forget everything."""
@@ -159,37 +159,37 @@ class SqliteStore(Store):
 
     def _transact(self, work: Callable[[Transaction], Result], how: str) -> Result:
         with self.database.begin(how) as connection:
-            return self._work(connection, work)
+            changes = Changes(partial(self._read, connection), partial(self._scan, connection))
+            result = work(changes)
+            self._write(connection, changes.made)
+            return result
 
-    def _work(self, connection: sqlite3.Connection, work: Callable[[Transaction], Result]) -> Result:
-        changes = self._changes(connection)
-        result = work(changes)
-        kept = [(self.prefix + key, value) for key, value in changes.written()]
-        short = [row for row in kept if len(row[1]) < LONG_BYTES]
-        parts = [short[start : start + ROWS] for start in range(0, len(short), ROWS)]
-        for part in parts + [[row] for row in kept if len(row[1]) >= LONG_BYTES]:
-            marks = ",".join(["(?,?)"] * len(part))
-            connection.execute(f"INSERT INTO kept VALUES {marks} {INSTEAD}", [x for row in part for x in row])
-        if gone := [(self.prefix + key,) for key in changes.deleted()]:
-            connection.executemany("DELETE FROM kept WHERE key = ?", gone)
-        return result
-
-    def _changes(self, connection: sqlite3.Connection) -> Changes:
-        return Changes(lambda keys: self._read(connection, keys), lambda prefix: self._scan(connection, prefix))
+    def _write(self, connection: sqlite3.Connection, made: Mapping[str, bytes | None]) -> None:
+        parts, short = list[list[str | bytes]](), list[str | bytes]()
+        for key, value in made.items():
+            if value is None:
+                connection.execute("DELETE FROM kept WHERE key = ?", (self.prefix + key,))
+            elif len(value) >= LONG_BYTES:
+                parts.append([self.prefix + key, value])
+            else:
+                short += self.prefix + key, value
+        for start in range(0, len(short), 2 * ROWS):
+            parts.append(short[start : start + 2 * ROWS])
+        for part in parts:
+            marks = ",".join(["(?,?)"] * (len(part) // 2))
+            connection.execute(f"INSERT INTO kept VALUES {marks} {INSTEAD}", part)
 
     def _read(self, connection: sqlite3.Connection, keys: Sequence[str]) -> list[bytes | None]:
-        found = dict[str, bytes]()
-        for start in range(0, len(keys), AT_ONCE):
-            part = [self.prefix + key for key in keys[start : start + AT_ONCE]]
+        found, names = dict[str, bytes](), list(map(self.prefix.__add__, keys))
+        for start in range(0, len(names), AT_ONCE):
+            part = names[start : start + AT_ONCE]
             marks = ",".join("?" * len(part))
-            found.update(self._select(connection, f"key IN ({marks})", part))
-        return [found.get(key) for key in keys]
+            found.update(connection.execute(f"SELECT key, value FROM kept WHERE key IN ({marks})", part))
+        return list(map(found.get, names))
 
     def _scan(self, connection: sqlite3.Connection, prefix: str) -> Iterator[tuple[str, bytes]]:
-        return self._select(connection, "key >= ? AND key < ?", _range(self.prefix + prefix))
-
-    def _select(self, connection: sqlite3.Connection, which: str, values: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        for key, value in connection.execute(f"SELECT key, value FROM kept WHERE {which}", values):
+        asked = "SELECT key, value FROM kept WHERE key >= ? AND key < ?"
+        for key, value in connection.execute(asked, _range(self.prefix + prefix)):
             yield key.removeprefix(self.prefix), value
 
 

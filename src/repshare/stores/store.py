@@ -3,12 +3,12 @@
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from repshare.errors import Damaged, Malformed, StoreError
 
 Result = TypeVar("Result")
+Given = ParamSpec("Given")
 
 ABOUT_FORM = (Malformed, ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error)
 
@@ -80,21 +80,72 @@ class Database(Protocol):
         """Close files and connections."""
 
 
-class decoding:  # noqa: N801  (used like a function; as one it would take four times as long)
-    """Turn any error about the form of a stored value into Damaged: it is never the fault of the caller."""
+class Changes:
+    """A transaction that collects what is to be written, and reads nothing twice."""
 
-    __slots__ = ("_key",)
+    def __init__(
+        self,
+        read: Callable[[Sequence[str]], Sequence[bytes | None]],
+        scan: Callable[[str], Iterable[tuple[str, bytes]]] = lambda prefix: (),
+    ) -> None:
+        self._read, self._scan = read, scan
+        self._known: dict[str, bytes | None] = {}  # None: nothing there
+        self.made: dict[str, bytes | None] = {}  # None: deleted
 
-    def __init__(self, key: str) -> None:
-        self._key = key
+    def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return the values of these keys."""
+        known = self._known
+        if unknown := list(set(keys) - known.keys()):
+            known.update(zip(unknown, self._read(unknown), strict=True))
+        return list(map(known.__getitem__, keys))
 
-    def __enter__(self) -> None:
-        """Begin."""
+    def set(self, items: Mapping[str, bytes]) -> None:
+        """Put each of these under its key."""
+        self._known.update(items)
+        self.made.update(items)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Raise Damaged, if anything is."""
-        if isinstance(error, ABOUT_FORM):
-            raise Damaged(self._key, f"{type(error).__name__}: {error}"[:200]) from error
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove these keys and their values."""
+        gone = dict.fromkeys(keys)
+        self._known.update(gone)
+        self.made.update(gone)
+
+    def apply(self, state: Transaction) -> None:
+        """Make these changes in another transaction."""
+        kept, gone = dict[str, bytes](), list[str]()
+        for key, value in self.made.items():
+            if value is None:
+                gone.append(key)
+            else:
+                kept[key] = value
+        state.set(kept)
+        if gone:
+            state.delete(gone)
+
+    def scan(self, prefix: str) -> Iterator[tuple[str, bytes]]:
+        """Yield everything whose key begins with this."""
+        for key, kept in self._scan(prefix):
+            if key not in self.made:
+                yield key, kept
+        for key, value in self.made.items():
+            if value is not None and key.startswith(prefix):
+                yield key, value
+
+
+def only_read(work: Callable[[Transaction], Result], changes: Changes) -> Result:
+    """Do work that must not write."""
+    result = work(changes)
+    if changes.made:
+        raise TypeError("this transaction only reads")
+    return result
+
+
+def decoded(key: str, read: Callable[Given, Result], *given: Given.args, **more: Given.kwargs) -> Result:
+    """Return what `read` makes of a stored value. An error about its form is Damaged, never the fault of the caller."""
+    try:
+        return read(*given, **more)
+    except ABOUT_FORM as error:
+        raise Damaged(key, f"{type(error).__name__}: {error}"[:200]) from error
 
 
 def find_faults(state: Transaction, decode: Callable[[str, bytes], object]) -> dict[str, str]:
@@ -102,8 +153,7 @@ def find_faults(state: Transaction, decode: Callable[[str, bytes], object]) -> d
     faults = dict[str, str]()
     for key, kept in state.scan(""):
         try:
-            with decoding(key):
-                decode(key, kept)
+            decoded(key, decode, key, kept)
         except Damaged as fault:
             faults[key] = fault.reason
     return faults

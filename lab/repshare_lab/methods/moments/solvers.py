@@ -13,7 +13,6 @@ from repshare.errors import ConfigError, Malformed
 from repshare.learning.models import Network
 from repshare.learning.threads import one_thread
 from repshare.sharing import wire
-from repshare.sharing.parts import BESIDE
 from repshare.sharing.task import Task
 from repshare_lab.methods import averaging
 from repshare_lab.methods.moments.closed_form import ONCE
@@ -24,7 +23,7 @@ class Solver(averaging.ArrayAverage):
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
         super().__init__(task)
-        self.classes, self.dimension, self.options = task.classes - 1, task.dimension - BESIDE, options
+        self.classes, self.dimension, self.options = task.classes, task.dimension, options
 
     @staticmethod
     def add_up(bodies: Mapping[str, bytes]) -> averaging.Sum:
@@ -51,7 +50,7 @@ class Collector:
     """All that clients have shared, one after the other by name, and the classifier that `solve` makes of it."""
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
-        self.classes, self.options = task.classes - 1, options
+        self.classes, self.options = task.classes, options
         self._shared: dict[str, bytes] = {}
         self._body: bytes | None = None
 

@@ -22,7 +22,7 @@ def show_preview(
     """Show what would leave in a round, and what `also` would; `group`, if it enters a secure sum of one."""
     from repshare.party.preview import preview
 
-    masked, exposure = group is not None, client.exposure(group)
+    masked, exposure = group is not None, client.exposure(None if group is None else group.behind)
     shown = {**preview(client, masked=masked), "also": list(also)}
     if exposure is not None:
         shown["exposure"] = {**exposure._asdict(), "allowed": exposure.allowed, "auc": exposure.measured.auc}

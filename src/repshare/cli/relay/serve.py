@@ -1,6 +1,7 @@
 """`repshare relay serve`: run a relay, through which clients anywhere learn together."""
 
 import logging
+from typing import Literal
 
 from repshare.cli.relay.database import DatabaseOptions
 from repshare.cli.relay.tasks import TaskValues, create_task
@@ -14,6 +15,7 @@ def serve(
     values: TaskValues,
     task: str | None = None,
     audit_log: str | None = None,
+    log_level: Literal["debug", "info", "warning", "error"] = "info",
 ) -> None:
     """Start a relay. Ctrl-C or SIGTERM stops it without losing data.
 
@@ -32,12 +34,13 @@ def serve(
         audit_log: Write accepted actions (created, invited, published …) to this file as JSON lines; `-` for standard
             output. Default: the environment variable REPSHARE_AUDIT_LOG, which all `repshare relay` commands read, else
             no log.
+        log_level: Least important lines in the log on standard error.
     """
     from repshare.relay import server
     from repshare.relay.monitoring import logs
 
     address.check(insecure=options.insecure)
-    logs.set_up("info")
+    logs.set_up(log_level)
     with storage.open(create=True, audit_log=audit_log) as relay:
         for warning in relay.database.inspect():
             logs.log_event(warning, logging.WARNING)

@@ -23,7 +23,7 @@ def _options() -> Iterator[tuple[str, Any, Any]]:
     for name, kind, default, help, _ in describe_fields():
         if default is ...:
             kind, default, help = kind | None, None, f"{help} A new task needs it."
-        if name not in ("space", "description"):
+        if name not in ("space", "format", "description"):
             yield name, Annotated[kind, help], field(default=default)
 
 
@@ -122,7 +122,9 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         least = exposure.fewest_samples(space.dimension, classes)
         told = f"with vectors of {space.dimension:,} numbers, clients share from {least:,} samples on"
         print(f"{told}; --samples-expected and --members choose other ways", file=sys.stderr)
-    return {name: getattr(task, name) for name in ("classes", "dimension", "norm_bound", "space", "description")}
+    return {
+        name: getattr(task, name) for name in ("classes", "dimension", "norm_bound", "space", "format", "description")
+    }
 
 
 def describe(name: str, /, storage: DatabaseOptions) -> None:
@@ -177,7 +179,7 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
         invited = ", ".join(f"{who} (until {ends[who]})" if who in ends else who for who in row["tokens"]) or "none"
         size = f"{row['classes']} classes of {row['dimension']} numbers, {row['aggregation']}"
         if row["space"] is not None:
-            size = f"{row['classes'] - 1} classes in the common space {row['space']}"
+            size = f"{row['classes']} classes in the common space {row['space']}"
         print(f"{row['name']}: {size}; {row['published']} published; invited: {invited}")
     if everywhere:
         print("for all tasks:", ", ".join(map(_show_token, everywhere)))

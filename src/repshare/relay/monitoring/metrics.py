@@ -13,7 +13,7 @@ class Metrics:
     def __init__(self, waiting: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        self._seconds = Histogram(
+        self.seconds = Histogram(
             "repshare_request_seconds",
             "Time from a request's head to the end of its answer",
             ["method", "route", "status"],
@@ -27,10 +27,6 @@ class Metrics:
         self.abandoned = Counter("repshare_abandoned_answers", "Answers that were not read", registry=self._registry)
         gauge = Gauge("repshare_waiting_requests", "Requests that wait for changes", registry=self._registry)
         gauge.set_function(waiting)
-
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request."""
-        self._seconds.labels(method, route, str(status)).observe(seconds)
 
     def show(self) -> bytes:
         """Return all counters, as Prometheus reads them."""

@@ -1,16 +1,12 @@
 """A task with a common classifier as the page shows it: its space and classes, and what the total is made of."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from repshare.board.state import BoardMember, read_releases
-from repshare.board.totals import read_totals
+from repshare.board.state import BoardMember, BoardState, read_releases
 from repshare.errors import Damaged
-from repshare.sharing import parts, sums
-from repshare.sharing.parts import BESIDE
-from repshare.sharing.representations import Representations
 from repshare.sharing.task import Task
 from repshare.stores import Store, Transaction
 
@@ -18,13 +14,6 @@ MOST_CLASSES = 100  # whose samples are counted one by one
 LONGEST = 200  # characters of a name
 LARGEST = 1e300
 AT_ONCE_BYTES = 4_000_000  # of releases that are read in one transaction, so that no request waits long for the store
-
-
-def measure(task: Task) -> tuple[int, int]:
-    """Return the number of classes, and the length of a class's vector. A part has a row and columns beside them."""
-    if task.space is None:
-        return task.classes, task.dimension
-    return task.classes - 1, max(task.dimension - BESIDE, 1)  # what an admin states need not make sense
 
 
 def describe_common(task: Task) -> dict[str, Any] | None:
@@ -39,14 +28,14 @@ def describe_common(task: Task) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         told = None
     told = told if isinstance(told, dict) else {}
-    (classes, dimension), seed = measure(task), told.get("seed")
+    classes, seed = task.classes, told.get("seed")
     inputs, low, high = (_numbers(told.get(name)) for name in ("inputs", "low", "high"))  # the last two by column
     names = told.get("class_names")
     if not isinstance(names, list) or len(names) != classes or not all(isinstance(name, str) for name in names):
         names = []
     return {
         "fingerprint": task.space,
-        "dimension": dimension,
+        "dimension": task.dimension,
         "space": _text(told.get("space")),
         "seed": str(seed) if type(seed) is int else None,  # as text: it may be above 2⁵³
         "sha256": _text(told.get("sha256")),
@@ -69,13 +58,13 @@ def _numbers(value: Any) -> list[float]:
 def read_parts(store: Store, task: Task, members: Sequence[BoardMember]) -> dict[str, list[int]]:
     """Return how many samples of each class are in each member's part; of none, where there are many classes."""
     found, part, size = dict[str, list[int]](), list[str](), 0
-    classes, dimension = measure(task)
+    classes = task.classes
 
     def work(state: Transaction) -> None:
         for name in part:
             with suppress(Damaged):  # which its owner is told of, and `relay check` names
                 for release in read_releases(state, [name]):  # none, if it has left meanwhile
-                    found[name] = _count(task)(release.means, classes, dimension)
+                    found[name] = task.layout.count_classes(release.means, classes, task.dimension)
 
     for number, member in enumerate(members if classes <= MOST_CLASSES else (), start=1):
         part.append(member.name)
@@ -88,12 +77,9 @@ def read_parts(store: Store, task: Task, members: Sequence[BoardMember]) -> dict
 
 def read_total(store: Store, task: Task) -> dict[str, Any]:
     """Return how many samples are in the total, and how many of each class."""
-    classes, dimension = measure(task)
-    totals = store.read(lambda state: read_totals(state.get(["totals"])[0], task))
-    counts = _count(task)(totals.means(range(task.classes)), classes, dimension) if totals.clients.all() else []
-    samples = sum(counts) if sums.is_sums(task.space) else int(totals.samples[0])
+    classes = task.classes
+    totals = store.read(lambda state: BoardState(task, state).totals)
+    means = totals.means(range(task.rows)) if totals.clients.all() else None
+    counts = task.layout.count_classes(means, classes, task.dimension) if means else []
+    samples = int(totals.samples[0]) if task.layout.counts_samples else sum(counts)
     return {"samples": samples, "classes": counts if classes <= MOST_CLASSES else []}
-
-
-def _count(task: Task) -> Callable[[Representations, int, int], list[int]]:
-    return sums.count_classes if sums.is_sums(task.space) else parts.count_classes

@@ -13,7 +13,7 @@ import anyio.to_thread
 from repshare.board import Board
 from repshare.board.board import BoardStatus
 from repshare.board.state import BoardMember
-from repshare.relay.page.common import MOST_CLASSES, describe_common, measure, read_parts, read_total
+from repshare.relay.page.common import MOST_CLASSES, describe_common, read_parts, read_total
 from repshare.relay.page.histories import CURVES, FIELDS, History, make_curves, read_histories
 from repshare.relay.page.presence import Presence, read_presence, read_traffic
 from repshare.relay.page.snapshots import (
@@ -95,7 +95,7 @@ def make_view(
         "name": name,
         "own": own,
         "task": {field: value for field, value in asdict(task).items() if field != "description"},  # which may be long
-        "classes": measure(task)[0],
+        "classes": task.classes,
         "common": common,
         "total": common and read_total(board.store, task),
         "now": now,
@@ -124,7 +124,7 @@ def make_map(task: Task, notes: Store, before: Floats | None) -> tuple[bytes, Fl
     """Return the document of the map, and its plane; `before` is that of the last map."""
     index, frames = read_frames(notes, task)
     drawn, plane = draw_map(index, frames, before, by_total=task.space is not None)
-    more = {"changes": index.changes, "room": places(task), "classes": min(measure(task)[0], CLASSES)}
+    more = {"changes": index.changes, "room": places(task), "classes": min(task.classes, CLASSES)}
     return json.dumps(drawn | more, separators=(",", ":")).encode(), plane
 
 

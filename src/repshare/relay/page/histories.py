@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.stores import Store, Transaction, decoding
+from repshare.stores import Store, Transaction, decoded
 
 FIELDS = (  # new ones at the end: histories that were kept without them stay readable
     *("train_accuracy", "test_accuracy", "ce", "kd", "disc", "bound", "bytes_up", "bytes_down"),
@@ -94,12 +94,7 @@ def decode(key: str, kept: bytes | None) -> History:
     """Return a client's history; an empty one if there is none."""
     if kept is None:
         return History({}, np.zeros((0, 1 + len(FIELDS)), np.float32))
-    with decoding(key):
-        head, _, numbers = kept.partition(b"\n")
-        said = json.loads(head)
-        points = np.frombuffer(numbers, np.float32).reshape(-1, said.pop("columns", FIRST_COLUMNS))
-        missing = 1 + len(FIELDS) - points.shape[1]
-        return History(said, np.pad(points, ((0, 0), (0, missing)), constant_values=np.nan))
+    return decoded(key, _decode, kept)
 
 
 def make_curves(histories: Mapping[str, History]) -> dict[str, Any]:
@@ -174,3 +169,11 @@ def _list(values: NDArray[np.floating], said: NDArray[Any], column: int) -> list
         float(f"{number:.4g}") if there else None
         for number, there in zip(numbers, said[:, column].tolist(), strict=True)
     ]
+
+
+def _decode(kept: bytes) -> History:
+    head, _, numbers = kept.partition(b"\n")
+    said = json.loads(head)
+    points = np.frombuffer(numbers, np.float32).reshape(-1, said.pop("columns", FIRST_COLUMNS))
+    missing = 1 + len(FIELDS) - points.shape[1]
+    return History(said, np.pad(points, ((0, 0), (0, missing)), constant_values=np.nan))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
 
 from repshare.relay.page.histories import read_many
-from repshare.stores import Store, Transaction, decoding
+from repshare.stores import Store, Transaction, decoded
 
 WEIGHT = 0.3  # of the newest interval in the usual one
 PRESENCE, TRAFFIC = struct.Struct("<dqqdd"), struct.Struct("<qq")  # many are written every second
@@ -98,12 +98,10 @@ def read_traffic(notes: Store) -> tuple[int, int]:
 
 def decode(key: str, kept: bytes | None) -> Presence:
     """Return a client's presence; that of one who was never there if there is none."""
-    with decoding(key):
-        return Presence(*PRESENCE.unpack(kept)) if kept else Presence()
+    return Presence(*decoded(key, PRESENCE.unpack, kept)) if kept else Presence()
 
 
 def decode_traffic(kept: bytes | None) -> tuple[int, int]:
     """Return the bytes up and down."""
-    with decoding("traffic"):
-        up, down = TRAFFIC.unpack(kept) if kept else (0, 0)
-        return up, down
+    up, down = decoded("traffic", TRAFFIC.unpack, kept) if kept else (0, 0)
+    return up, down

@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from repshare.board import Board
 from repshare.board.robust import read_means
 from repshare.board.state import BoardMember, BoardState
-from repshare.relay.page.common import measure
 from repshare.relay.page.histories import most_crowded, read_many
 from repshare.sharing.representations import Representations
 from repshare.sharing.task import Task
-from repshare.stores import Store, Transaction, decoding
+from repshare.stores import Store, Transaction, decoded
 
 FRAMES = 100  # of a task
 CLIENTS = 32  # the first ones, in a frame
@@ -98,13 +97,13 @@ def usual_round(members: Sequence[BoardMember]) -> int:
 def places(task: Task) -> int:
     """Return for how many clients a snapshot has room; −1 if not even for the global means."""
     if task.space is not None:
-        return min(CLIENTS, READ // (task.classes * task.dimension) - 1)
+        return min(CLIENTS, READ // (task.rows * task.columns) - 1)
     return min(CLIENTS, NUMBERS // (min(task.classes, CLASSES) * task.dimension) - 1)
 
 
 def grid_of(task: Task) -> tuple[int, int]:
     """Return how many classes a frame has, and how many numbers for each."""
-    classes, dimension = measure(task)
+    classes, dimension = task.classes, task.dimension
     shown = min(classes, CLASSES)
     return shown, dimension if task.space is None else min(dimension, NUMBERS // ((1 + CLIENTS) * shown))
 
@@ -117,8 +116,7 @@ def read_index(state: Transaction) -> SnapshotIndex:
 
 def decode_index(kept: bytes) -> SnapshotIndex:
     """Return the list of snapshots from bytes."""
-    with decoding("frames"):
-        return SnapshotIndex(*json.loads(kept))
+    return decoded("frames", lambda: SnapshotIndex(*json.loads(kept)))
 
 
 def read_frames(notes: Store, task: Task) -> tuple[SnapshotIndex, Halves]:
@@ -136,8 +134,7 @@ def read_frames(notes: Store, task: Task) -> tuple[SnapshotIndex, Halves]:
 
 def decode_frame(key: str, kept: bytes, grid: tuple[int, int]) -> Halves:
     """Return a frame, (1 + clients, classes, d)."""
-    with decoding(key):
-        return np.frombuffer(kept, np.float16).reshape(-1, *grid)
+    return decoded(key, lambda: np.frombuffer(kept, np.float16).reshape(-1, *grid))
 
 
 def forget(board: Board, notes: Store, clients: Collection[str]) -> None:
@@ -153,7 +150,7 @@ def forget(board: Board, notes: Store, clients: Collection[str]) -> None:
 
 
 def _read_means(board: Board, room: int) -> SnapshotMeans | None:
-    classes, dimension = measure(board.task)
+    classes, dimension = board.task.classes, board.task.dimension
     shown = min(classes, CLASSES)
 
     def work(state: Transaction) -> tuple[list[BoardMember], Representations, Floats | None]:

@@ -1,15 +1,16 @@
 """A client's endpoints: publish a release, withdraw it, fetch a teacher, wait for a change."""
 
 import hashlib
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from repshare.board import Wants, longest_release
+from repshare.board import Wants
 from repshare.errors import Refused
-from repshare.relay import sizes
 from repshare.relay.auth import Grant, is_client_name
 from repshare.relay.background import forget
+from repshare.relay.limits import Load, teacher_load
 from repshare.relay.problems import Problem
 from repshare.relay.routes.schemas import NewsQuery, TeacherQuery, parse_query
 from repshare.relay.service import LARGE_BYTES, Service
@@ -22,13 +23,13 @@ async def publish(service: Service, request: Request) -> Response:
     Safetensors bytes, as `repshare.sharing.wire.encode_release` writes them, in place of the client's last release.
     The same bytes again only renew its age; an older round is refused.
     """
-    opened, client = await service.enter_own(request)
+    opened, client = (await service.enter_task(request, "client", own=True)).opened, request.path_params["client"]
     name, task = opened.entry.name, opened.entry.task
-    async with service.receive(request, opened, longest_release(task)) as body:
-        load = sizes.of_release(task, body)
-        service.spend(request, load)
+    async with service.receive(request, opened, task.longest_release) as body:
+        load = Load.of_rows(task, len(body) // task.shortest_row)
+        service.charge(request, load)
         board = opened.board
-        version = await service.write(board.store, lambda state: board.accept_in(state, client, body), load.bytes)
+        version = await service.write(board.store, partial(board.accept_in, client=client, body=body), load.bytes)
     if service.audited:
         digest = hashlib.sha256(body).hexdigest()
         service.accepted(request, "publish", task=name, client=client, sha256=digest, bytes=len(body))
@@ -69,8 +70,12 @@ async def teacher(service: Service, request: Request) -> Response:
         if tag in known:
             service.presence.note(name, client)
             return Response(status_code=304, headers={"ETag": tag})
-    load = await _expect(service, opened, wants)
-    service.hold(request, load)
+    task = opened.entry.task
+    classes = task.rows if wants.classes is None else len(wants.classes)
+    load = Load.of_rows(task, classes * (1 + wants.observations))  # the most that it can be
+    if wants.peers is not None or load.bytes >= LARGE_BYTES:  # more is known by one more read
+        load = await service.run(teacher_load, opened.board, wants)
+    service.reserve(request, load)
     version, body = await service.teach(opened.board, client, wants, load.bytes)
     service.metrics.bytes_out.inc(len(body))
     service.presence.note(name, client, down=len(body))
@@ -104,25 +109,15 @@ def _caller(service: Service, client: str, grant: Grant) -> str:
 def _question(service: Service, request: Request, grant: Grant, opened: OpenTask) -> tuple[str, Wants]:
     asked, task = parse_query(TeacherQuery, request), opened.entry.task
     client = _caller(service, asked.client, grant)
-    try:
-        task.check_peers(client, asked.peers)
-    except Refused as error:
-        raise Problem("forbidden", str(error)) from error
-    if any(label >= task.classes for label in asked.classes):
-        raise Problem("invalid", f"classes must be from 0 to {task.classes - 1}")
+    if asked.peers:
+        try:
+            task.check_peers(client, asked.peers)
+        except Refused as error:
+            raise Problem("forbidden", str(error)) from error
+    if max(asked.classes, default=0) >= task.rows:
+        raise Problem("invalid", f"classes must be from 0 to {task.rows - 1}")
     classes = tuple(sorted(set(asked.classes)))
     return client, Wants(asked.observations, asked.seed, asked.peers or None, classes or None, asked.precision)
-
-
-async def _expect(service: Service, opened: OpenTask, wants: Wants) -> sizes.Load:
-    """Return the bytes that making this teacher will take; where it cannot be much, the most that it can.
-
-    To find out more is one more read, by another thread: for an answer of this size, as long as making it.
-    """
-    most = sizes.most_of_teacher(opened.entry.task, wants)
-    if wants.peers is None and most.bytes < LARGE_BYTES:
-        return most
-    return await service.run(sizes.of_teacher, opened.board, wants)
 
 
 def _tag(opened: OpenTask, version: int, client: str, wants: Wants) -> str:

@@ -9,12 +9,12 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from repshare.errors import RepshareError
 from repshare.relay.auth import ROLES
+from repshare.relay.limits import Load
 from repshare.relay.page import histories, site
 from repshare.relay.page.document import make_map, make_view
 from repshare.relay.problems import Problem
 from repshare.relay.routes.schemas import RoundReport, parse
 from repshare.relay.service import Service
-from repshare.relay.sizes import Load
 
 MOST_REPORT_BYTES = 4096
 EVENT_SECONDS = 0.5  # between events to one viewer, at least
@@ -40,7 +40,7 @@ async def report(service: Service, request: Request) -> Response:
     For the client itself, if it chooses: shown on the page next to what its releases tell. Every field but `round`
     may be left out.
     """
-    opened, client = await service.enter_own(request)
+    opened, client = (await service.enter_task(request, "client", own=True)).opened, request.path_params["client"]
     async with service.receive(request, opened, MOST_REPORT_BYTES) as body:
         reported = parse(RoundReport, body).model_dump(exclude_none=True)
         await service.run(histories.record, opened.notes, client, reported)
@@ -83,7 +83,7 @@ async def show_map(service: Service, request: Request) -> Response:
 
 
 def _document(service: Service, request: Request, made: bytes) -> Response:
-    service.spend(request, Load(len(made)))
+    service.charge(request, Load(len(made)))
     return site.ChunkedResponse(made, media_type="application/json", headers={"Cache-Control": "no-store"})
 
 

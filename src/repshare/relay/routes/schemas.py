@@ -1,6 +1,5 @@
 """The shapes of the API's JSON, and the checks of values in requests."""
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
@@ -289,7 +288,10 @@ class MessageQuery(StepQuery):
 
 def parse(model: type[Model], body: bytes) -> Model:
     """Return the JSON in a body as this model, or raise a Problem that says where it does not fit."""
-    return _check(lambda: model.model_validate_json(body))
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise _explain(error) from None
 
 
 def parse_query(model: type[Model], request: Request) -> Model:
@@ -298,14 +300,14 @@ def parse_query(model: type[Model], request: Request) -> Model:
     for name, field in model.model_fields.items():
         if name in given:
             values[name] = given.getlist(name) if get_origin(field.annotation) is tuple else given[name]
-    return _check(lambda: model.model_validate(values))
-
-
-def _check(validate: Callable[[], Model]) -> Model:
     try:
-        return validate()
+        return model.model_validate(values)
     except ValidationError as error:
-        told = [(each["type"], ".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()]
-        if told[0][0] == "json_invalid":
-            raise Problem("malformed", told[0][2][:500]) from None
-        raise Problem("invalid", "; ".join(f"{where}: {what}" for _, where, what in told)[:1000]) from None
+        raise _explain(error) from None
+
+
+def _explain(error: ValidationError) -> Problem:
+    told = [(each["type"], ".".join(map(str, each["loc"])), each["msg"]) for each in error.errors()]
+    if told[0][0] == "json_invalid":
+        return Problem("malformed", told[0][2][:500])
+    return Problem("invalid", "; ".join(f"{where}: {what}" for _, where, what in told)[:1000])

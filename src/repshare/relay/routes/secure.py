@@ -4,10 +4,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from repshare.relay.auth import Grant, is_client_name
+from repshare.relay.limits import Load
 from repshare.relay.problems import Problem
 from repshare.relay.routes.schemas import GroupQuery, MessageQuery, StepQuery, parse_query
 from repshare.relay.service import Service
-from repshare.relay.sizes import Load
 from repshare.secure import MOST_MEMBERS
 from repshare.sharing import wire
 from repshare.sharing.task import Task
@@ -31,7 +31,7 @@ async def put(service: Service, request: Request) -> Response:
     Bytes that the relay does not read. A step ends when all members of the step before it have sent a message, or
     `patience` seconds after the first did.
     """
-    opened, client = await service.enter_own(request)
+    opened, client = (await service.enter_task(request, "client", own=True)).opened, request.path_params["client"]
     task = opened.entry.task
     place = parse_query(MessageQuery, request)
     members = _members(service, place, request.scope["grant"])
@@ -58,7 +58,7 @@ async def get(service: Service, request: Request) -> Response:
     body = await service.run_alone(read)
     if body is None:
         return Response(status_code=204)
-    service.hold(request, Load(len(body)))
+    service.reserve(request, Load(len(body)))
     return Response(body, media_type="application/octet-stream")
 
 
@@ -73,4 +73,4 @@ def _members(service: Service, asked: GroupQuery, grant: Grant) -> list[str]:
 
 def _vector(task: Task) -> int:
     """Return the bytes of a masked total."""
-    return 8 * task.classes * (task.dimension + 3)
+    return 8 * task.totals_size

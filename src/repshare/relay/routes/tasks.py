@@ -10,11 +10,10 @@ from starlette.responses import Response
 from repshare.board.state import BoardMember
 from repshare.errors import Refused
 from repshare.relay.auth import ROLES
-from repshare.relay.limits import read_body
+from repshare.relay.limits import Load, read_body
 from repshare.relay.problems import Problem
 from repshare.relay.routes.schemas import MOST_SHOWN, USUALLY_SHOWN, StatusQuery, TaskFields, parse, parse_query
 from repshare.relay.service import Service
-from repshare.relay.sizes import Load
 from repshare.relay.tasks import OpenTask, make_task
 
 MOST_DESCRIPTION_BYTES = 200_000
@@ -80,7 +79,7 @@ async def status(service: Service, request: Request) -> Response:
     if grant.role != "client":
         document["refusals"] = service.list_refusals(opened.entry.name)
     answer = _json(document)
-    service.spend(request, Load(len(answer.body)))
+    service.charge(request, Load(len(answer.body)))
     return answer
 
 
