@@ -113,10 +113,12 @@ def test_the_example_of_two_parties_runs(tmp_path):
     assert float(re.search(r"([\d.]+)%", last).group(1)) > 60, last
 
 
-def test_the_readmes_python_is_the_example_of_a_space():
-    _, code = opening("README.md")
-    example = (ROOT / "examples/common_space.py").read_text()
-    assert [line for line in code.splitlines() if line not in example] == []
+def test_in_the_readmes_block_parties_learn_classes_they_have_never_seen(tmp_path):
+    done = run(opening("README.md")[1], tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, *_, last = done.stdout.splitlines()
+    assert [share for share in re.findall(r"([\d.]+)%", first) if float(share) > 60] == []
+    assert [share for share in re.findall(r"([\d.]+)%", last) if float(share) < 90] == []
 
 
 def test_in_the_example_of_a_common_space_parties_learn_classes_they_have_never_seen(tmp_path):
