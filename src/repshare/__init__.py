@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from repshare.spaces.agreement import Common
     from repshare.stores import MemoryStore
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Board",
     "Client",
