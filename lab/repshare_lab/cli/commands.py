@@ -33,7 +33,6 @@ COMMANDS: Commands = {
         LAYOUTS["compare"],
     ),
     "methods": Command("List the methods, with the publication of each.", f"{HOME}.methods:methods"),
-    "new": Command("Make a small project to start from.", f"{HOME}.new.command:new"),
     "report": Command("Write one HTML file about recorded runs.", f"{HOME}.report:report"),
     "reproduce": Command(
         "Reproduce the paper's tables and figures, and further studies.", f"{HOME}.reproduce:reproduce"
