@@ -38,16 +38,14 @@ class Setting:
     Several are assigned to clients in turn. Default: what suits the dataset."""
     dimension: int | None = None
     """d', the length of a representation. It must be the same for all models. Default: the model's own."""
-    partition: Literal["uniform", "dirichlet", "shards", "unequal", "drawn"] = "uniform"
+    partition: Literal["uniform", "dirichlet", "shards", "drawn"] = "uniform"
     """How samples are divided among clients. uniform: at random, in equal parts (the paper).
-    unequal: at random, in parts of unequal size. dirichlet: each class in Dirichlet(alpha) proportions.
+    dirichlet: each class in Dirichlet(alpha) proportions, so that sizes differ, too.
     shards: a few classes for each client. drawn: samples may repeat among clients."""
     alpha: float = 0.5
     """dirichlet: smaller values make clients' classes more unequal."""
     classes_per_client: int = 2
     """shards: number of classes that each client has."""
-    ratio: float = 10.0
-    """unequal: size of the largest part divided by the smallest."""
     samples_per_client: int = 6
     """drawn: number of samples that each client has. So there can be more clients than samples."""
     head: str | None = None

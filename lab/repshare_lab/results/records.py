@@ -151,6 +151,7 @@ GONE = {  # options that are no more: the value that changes nothing, and the la
     "late_joiners": (0.0, "befa941"),
     "leavers": (0.0, "befa941"),
     "stragglers": (0.0, "befa941"),
+    "ratio": (10.0, "befa941"),
     "degree": (4, "befa941"),
     "link_chance": (0.3, "befa941"),
 }

@@ -19,7 +19,7 @@ from repshare_lab.simulation.shared_space import SharedAgreement
 
 CROWD = Setting(
     dataset="digits", samples=90, clients=24, rounds=4, eval_every=2, model=("mlp",), space=("patches", "filters=4"),
-    partition="unequal", ratio=6.0, dropout=0.3,
+    partition="dirichlet", dropout=0.3,
 )  # fmt: skip
 
 
