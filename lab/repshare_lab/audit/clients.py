@@ -46,19 +46,14 @@ COMMON = Agreement(Fourier((-EDGE,) * COLUMNS, (EDGE,) * COLUMNS, features=4), "
 Data = tuple[torch.Tensor, torch.Tensor]
 
 
-def infer_membership(grid: Grid, kind: Kind, *, share: float) -> Generator[dict[str, Any]]:
-    """Attack one release that takes the whole budget, in each case of a kind."""
+def infer_membership(grid: Grid, *, share: float) -> Generator[dict[str, Any]]:
+    """Attack one release that takes the whole budget, in each case."""
     trials = min(grid.trials, MOST_TRIALS)
     for epsilon in grid.epsilons:
-        for name in cases_of(kind):
+        for name in CASES:
             worlds, accounted = attack_clients(name, epsilon, trials, delta=grid.delta, share=share)
             setting = {"case": name, "epsilon": epsilon, "releases": 1, "trials": trials}
             yield {**setting, "accounted": accounted, **judge(worlds, grid.delta)._asdict()}
-
-
-def cases_of(kind: Kind) -> list[str]:
-    """Return the names of the cases of a kind."""
-    return [name for name, (own, _) in CASES.items() if own == kind]
 
 
 def attack_clients(

@@ -1,6 +1,6 @@
 """Class means through secure sums: a fixed group meets once a round, and only the total can be read by anyone.
 
-A total still tells of a class that one or two members share: see docs/secure-sums.md, and the warning here.
+A total still tells of a class that one or two members share: see lab/notebook/secure-sums.md, and the warning here.
 """
 
 import json
