@@ -15,8 +15,7 @@ from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Exchange, Traffic
 from repshare.measures import Losses, Measures, Record, measure
-from repshare.methods import CS, RS, Method
-from repshare.methods.method import make_wants
+from repshare.methods import CS, RS, Method, make_wants
 from repshare.network import features
 from repshare.network.models import Network
 from repshare.privacy import make_guard
@@ -54,7 +53,6 @@ class Client:
         space: Agreement | Space | None = None,
         classes: int | None = None,
         norm_bound: float = math.inf,
-        public: Labelled | Samples | None = None,
         secret: bytes | None = None,
     ) -> None:
         """Create a client.
@@ -78,7 +76,6 @@ class Client:
             classes: In a space, the number of all clients' classes. Default: as many as the agreement names, else
                 one more than the largest label.
             norm_bound: The longest vector that clients agreed on. A longer one that comes back is refused.
-            public: Samples that all clients have, in the same form as `data`, for a method that learns from them.
             secret: CS: what decides, with each sample's own bytes, which samples are held out. Default: from the seed.
         """
         if data is None:
@@ -86,7 +83,7 @@ class Client:
         self.name, self.exchange, self.seed = name, exchange, seed
         self.method = method = (RS if space is None else CS) if method is None else method
         policy, device = method.adapt(policy or Policy()), choose_device(device)
-        samples, test, public = as_samples(data, device), as_samples(test, device), as_samples(public, device)
+        samples, test = as_samples(data, device), as_samples(test, device)
         agreement = None
         if method.in_space:
             space = space or choose((), samples.batch(torch.arange(1))[0], 0)
@@ -96,8 +93,8 @@ class Client:
         self.other_model = model if method.in_space else None  # which `Twins` compare with
         self.learner = method.learner(
             Setup(
-                samples, policy, name, seed, model, head, agreement, classes, alone, norm_bound, public, secret,
-                levels, method.options,
+                samples, policy, name, seed, model, head, agreement, classes, alone, norm_bound, secret, levels,
+                method.options,
             )
         )  # fmt: skip
         described = self.learner.describe()

@@ -122,7 +122,6 @@ class Setup(NamedTuple):
     alone: bool = False
     """Whether nothing will ever be shared."""
     norm_bound: float = math.inf
-    public: Samples | None = None
     secret: bytes | None = None
     levels: Sequence[Level] | None = None
     options: Any = None

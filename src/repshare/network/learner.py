@@ -49,17 +49,16 @@ class NetworkLearner:
         seed: int,
         head: str | None = None,
         norm_bound: float = math.inf,
-        public: Samples | None = None,
         options: Any = None,
     ) -> None:
-        """`public` and `options` are for a method's own learner. A network that was split already is taken as it is."""
+        """`options` are for a method's own learner. A network that was split already is taken as it is."""
         self.network: Network = model if isinstance(model, Network) else _open(model, samples, head)
         self.space: None = None
         self.classes = self.network.classes
         self.representation = features.examine(self.network, _example(samples))
         samples.check_labels(self.classes)
         policy.check_chosen(len(samples), self.classes)
-        self.samples, self.policy, self.name, self.options, self.public = samples, policy, name, options, public
+        self.samples, self.policy, self.name, self.options = samples, policy, name, options
         large, place = is_large(self.network.model), samples.device.type
         self.compute = choose_compute(policy, place, large=large)
         self.evaluation_batch = LARGE_EVALUATION_BATCH if large and place == "cpu" else EVALUATION_BATCH  # samples
@@ -78,7 +77,7 @@ class NetworkLearner:
             raise ConfigError(f"{given.name} trains a network: give it as model")
         return cls(
             given.model, given.samples, given.policy, name=given.name, seed=given.seed, head=given.head,
-            norm_bound=given.norm_bound, public=given.public, options=given.options,
+            norm_bound=given.norm_bound, options=given.options,
         )  # fmt: skip
 
     def _equip(self, seed: int) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from repshare.board import Wants
 from repshare.client import Client, Record, make_wants
 from repshare.errors import CheckpointError, ConfigError, ExchangeError, Outdated, RepshareError
 from repshare.exchange import Exchange, Traffic
@@ -25,6 +24,7 @@ from repshare.measures import Measures
 from repshare.party import classifier
 from repshare.privacy.ledger import read_ledger
 from repshare.records import Folder
+from repshare.sharing.representations import Wants
 from repshare.space.exposure import Exposure
 from repshare.space.learner import SpaceLearner
 from repshare.space.model import SpaceModel
