@@ -20,7 +20,7 @@ from repshare.network import features
 from repshare.network.models import Network
 from repshare.privacy import make_guard
 from repshare.samples import Labelled, Samples, Setup, as_samples, choose_device, without_labels
-from repshare.space import Space, choose
+from repshare.space import Space
 from repshare.space.agreement import Agreement
 from repshare.space.exposure import Exposure
 
@@ -84,19 +84,15 @@ class Client:
         self.method = method = (RS if space is None else CS) if method is None else method
         policy, device = method.adapt(policy or Policy()), choose_device(device)
         samples, test = as_samples(data, device), as_samples(test, device)
-        agreement = None
-        if method.in_space:
-            space = space or choose((), samples.batch(torch.arange(1))[0], 0)
-            agreement = space if isinstance(space, Agreement) else Agreement(space)
-            policy = agreement.adapt(policy)
-        self.policy, self.samples, self.test, alone = policy, samples, test, method.serve is None
-        self.other_model = model if method.in_space else None  # which `Twins` compare with
+        self.samples, self.test, alone = samples, test, method.serve is None
+        self.given_model = model
         self.learner = method.learner(
             Setup(
-                samples, policy, name, seed, model, head, agreement, classes, alone, norm_bound, secret, levels,
+                samples, policy, name, seed, model, head, space, classes, alone, norm_bound, secret, levels,
                 method.options,
             )
         )  # fmt: skip
+        self.policy = policy = self.learner.policy
         described = self.learner.describe()
         if not (policy.share_inputs or alone or method.shares_weights):
             features.check(described.representation, described.name)
@@ -217,7 +213,8 @@ class Client:
         """The model, as it was given to this client, in evaluation mode."""
         if self.learner.network is None:
             raise ConfigError(f"{self.name} has no model: it learns the classifier of a space")
-        return self.learner.network.model.eval()
+        model: nn.Module = self.learner.network.model.eval()
+        return model
 
     def predict(self, inputs: Any) -> torch.Tensor:
         """The class of each input (n,), by whatever this client is tested by: its model, or a space's classifier.
@@ -271,13 +268,10 @@ class Client:
         Args:
             behind: The samples behind what is seen, given this client's. Default: as the exchange counts them.
         """
-        space = self.learner.space
-        if space is None or self.guard is not None or self.method.serve is None:
+        if self.method.serve is None:
             return None
-        if behind is None:
-            behind = (self.exchange or Exchange()).behind
-        seen = behind(len(space.used_rows))
-        return Exposure(space.dimension, space.classes, seen, sums=space.agreement.loss == "discriminant")
+        shown: Exposure | None = self.learner.exposure(behind or (self.exchange or Exchange()).behind)
+        return shown
 
     def check_exposure(self) -> None:
         """Raise ConfigError if a release would show single samples, and the policy does not accept that."""

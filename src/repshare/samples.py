@@ -117,7 +117,7 @@ class Setup(NamedTuple):
     seed: int
     model: Any = None  # a `nn.Module` or `Network`
     head: str | None = None
-    agreement: Any = None  # a `space.Agreement`
+    space: Any = None  # a `Space`, or an `Agreement` about one
     classes: int | None = None
     alone: bool = False
     """Whether nothing will ever be shared."""
