@@ -376,8 +376,9 @@ def test_answers_that_nobody_reads_are_given_up(tmp_path):
         size = len(relay.teacher(task="large", client="alice").content)
         before, silent = peak_megabytes(relay), 25
         for _ in range(silent):
-            stack.enter_context(closing(ask_slowly(relay, path)))
-            assert relay.ask("GET", "/healthz").status_code == 200  # there has been time to answer
+            asked = stack.enter_context(closing(ask_slowly(relay, path)))
+            assert asked.recv(12) == b"HTTP/1.1 200", "made before the next is asked for: one token has room for one"
+            assert relay.ask("GET", "/healthz").status_code == 200
         assert peak_megabytes(relay) - before < 128 + 5 * size / 1e6 < silent * size / 1e6 / 1.5
         assert len(relay.teacher(task="large", client="alice").content) == size
         eventually(lambda: abandoned(relay) == silent, "all of them are given up", 10)
