@@ -244,7 +244,7 @@ def test_the_mean_of_a_class_that_one_client_alone_shares_is_that_clients(tmp_pa
         relay.tokens = tokens
         publish(relay, share(NORTH, classes=2))
         publish(relay, share(SOUTH))
-        taught = teach(relay, classes=[2]).means
+        taught = teach(relay).means.of(2)
     assert np.allclose(taught.vectors, share(SOUTH).means.of(2).vectors, atol=1e-6)
 
 
