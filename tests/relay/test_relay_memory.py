@@ -134,27 +134,6 @@ def test_how_a_task_stands_and_its_map_are_made_without_all_releases_in_memory(t
         assert megabytes(relay) - before < 100 < len(names) * len(body) / 1e6
 
 
-def test_many_large_releases_at_once_stay_within_the_bound(tmp_path):
-    create_task(tmp_path, "t", *LARGE)
-    names = [f"client{number}" for number in range(36)]
-    tokens = {name: invite(tmp_path, name, "--task", "t") for name in names}
-    with start_relay(tmp_path, "--rate", 0, cold=True) as relay:
-        for round in (1, 2):  # the second ones replace the first, which are read, too
-            body, statuses = large_release(round=round), []
-
-            def publish(name, body=body, statuses=statuses):
-                statuses.append(relay.publish(name, body, tokens[name], "t").status_code)
-
-            publishing = [threading.Thread(target=publish, args=(name,)) for name in names]
-            for each in publishing:
-                each.start()
-            for each in publishing:
-                each.join()
-            assert set(statuses) <= {200, 503}
-        print(megabytes(relay))
-        assert megabytes(relay) < MOST_MEGABYTES
-
-
 def test_the_size_of_an_answer_is_known_before_it_is_made():
     board = Board(Task(10, 84, named_peers=1))
     for name, observations in (("bob", 3), ("carol", 1000)):
