@@ -130,6 +130,7 @@ def test_each_command_leaves_one_line_and_one_that_fails_none(tmp_path, monkeypa
     run("revoke", "alice", "--task", "digits", expect={"action": "revoke", **granted})
     run("revoke", "alice", "--task", "digits")
     run("tasks", "list")
+    run("tasks", "create", "copy", *DIGITS, expect={"action": "create", "task": "copy"})
     run("tasks", "delete", "copy")
     run("tasks", "delete", "copy", "--yes", expect={"action": "delete", "task": "copy"})
     run("tasks", "delete", "copy")

@@ -170,7 +170,7 @@ def test_on_an_open_relay_a_client_that_waits_for_news_says_who_it_is(tmp_path):
         for name in ("watching", "gone"):
             relay.publish(name, release())
         with RelayExchange(relay.url, client="watching", task="digits") as exchange:
-            assert wait_for_one_to_be_away(relay, partial(exchange.news, 2, 0.3)) == {"watching"}
+            assert wait_for_one_to_be_away(relay, partial(exchange.wait, 2, 0.3)) == {"watching"}
 
 
 def test_a_refused_release_is_on_the_page_with_its_reason(open_relay):
