@@ -5,7 +5,7 @@ FLOWER := build/flower/.installed
 
 PAGES := build/pages
 # Tests of whole stories, minutes long together: a target of their own.
-WALKS := tests/test_walks.py tests/test_alone.py tests/test_tutorials.py lab/tests/cli/test_demo.py lab/tests/cli/test_new.py tests/party/test_ten_parties.py \
+WALKS := tests/test_walks.py tests/test_alone.py tests/test_tutorials.py lab/tests/cli/test_demo.py tests/party/test_ten_parties.py \
 	lab/tests/simulation/test_cluster.py tests/relay/test_relay_failover.py \
 	tests/relay/test_relay_cluster.py tests/cli/test_peering.py tests/party/test_common_party.py tests/party/test_common_group.py tests/party/test_join_page.py
 
