@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
-from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed
 from repshare.exchange.exchange import Exchange
 from repshare.exchange.http import PATIENCE_SECONDS, REPLY_LIMIT, TIMEOUT_SECONDS, Connection, Reply
 from repshare.sharing import wire
+from repshare.sharing.representations import Wants
 from repshare.sharing.task import Task, read_task
 
 LONGEST_NAME = 64  # characters, all printable: it becomes part of a path and goes to the terminal
@@ -170,10 +170,9 @@ class RelayExchange(Exchange):
         return min(REPLY_LIMIT, wire.longest_message(task.rows * (1 + wants.observations), task.columns))
 
     def _query(self, wants: Wants) -> dict[str, Any]:
-        chosen: dict[str, Any] = {"peers": wants.peers, "classes": wants.classes}
-        if () in chosen.values():  # a query cannot say "none", but no client is taught by itself
-            chosen = {"peers": (self._own_name(),)}
-        chosen = {name: values for name, values in chosen.items() if values is not None}
+        chosen: dict[str, Any] = {}
+        if wants.peers is not None:  # a query cannot say "none", but no client is taught by itself
+            chosen["peers"] = wants.peers or (self._own_name(),)
         if wants.precision != "fp32":
             chosen["precision"] = wants.precision
         return {"observations": wants.observations, "seed": wants.seed, **chosen, **self.identity}

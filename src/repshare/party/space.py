@@ -93,8 +93,7 @@ class _Progress:
     @property
     def is_settled(self) -> bool:
         """Whether more rounds would change little."""
-        space = self.state.client.learner.space
-        if space is not None and space.model.settles_at_once:
+        if self.state.client.learner.settles_at_once:
             return self.improved >= ROUNDS_OF_SUMS
         return self.improved >= (FEWEST_ROUNDS if self.gap <= SMALL_GAP else MOST_ROUNDS)
 
@@ -164,5 +163,4 @@ def _has_begun(group: Exchange) -> bool:
 
 
 def _samples(state: State) -> float | None:
-    space = state.client.learner.space
-    return None if space is None or space.model.total is None else float(space.model.total.samples)
+    return state.client.learner.behind

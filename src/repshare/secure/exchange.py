@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 import numpy as np
 
-from repshare.board import Wants
 from repshare.errors import ConfigError, Refused, Unreachable
 from repshare.exchange import Exchange, Traffic
 from repshare.exchange.http import REPLY_LIMIT, Reply
@@ -24,7 +23,7 @@ from repshare.secure.masking import Group, Member, Vector, add_up
 from repshare.secure.meetings import STEPS, Meetings
 from repshare.sharing import fixed_point, wire
 from repshare.sharing.fixed_point import Totals
-from repshare.sharing.representations import Teacher, nothing
+from repshare.sharing.representations import Teacher, Wants, nothing
 from repshare.sharing.task import Task
 
 log = logging.getLogger("repshare.secure")
@@ -191,10 +190,8 @@ class SecureExchange(Exchange):
 
     def collect(self, wants: Wants) -> bytes:
         """Return the means behind the last total, of classes that others have, too."""
-        chosen = wants.classes if wants.classes is not None else range(self.task.rows)
         teacher, self._collected = self._teacher or self._recall(), self._others
-        means = teacher.means.part(np.isin(teacher.means.labels, list(chosen)))
-        return wire.encode_teacher(teacher._replace(means=means), wants.precision)
+        return wire.encode_teacher(teacher, wants.precision)
 
     def others(self) -> int | None:
         """Return the number of other members in the total that was collected last; None, if not known."""
