@@ -1,4 +1,4 @@
-"""`make soak`: the long runs, and docs/results/soak.md from what they found."""
+"""`make soak`: the long runs, and lab/notebook/soak.md from what they found."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from soak.fuzz import fuzz
 from soak.schema import explore
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/results/soak.md"
+PAGE = ROOT / "lab/notebook/soak.md"
 KEPT = ROOT / "build/soak"  # what each run found: a soak that was cut off goes on with those that are missing
 SEED = 0
 COUNTED = ("kills", "killed meanwhile", "bodies")

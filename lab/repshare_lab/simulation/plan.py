@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from repshare.board import Server
 from repshare.errors import ConfigError
-from repshare.exchange.local import Server
 from repshare.network.models import Network, build, split
 from repshare.network.precision import choose_compute
 from repshare.network.threads import one_thread
