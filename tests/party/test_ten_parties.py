@@ -6,6 +6,8 @@ import threading
 from contextlib import closing, suppress
 from itertools import pairwise
 
+import numpy as np
+
 from repshare import Board, load_classifier
 from repshare.board.state import release_key
 from repshare.relay.tasks import Tasks
