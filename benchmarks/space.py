@@ -75,7 +75,7 @@ def main() -> None:
     wide = torch.randn(8, CHANNELS, 32, 32).contiguous(memory_format=last)
     filters = torch.randn(CHANNELS, CHANNELS, 3, 3).contiguous(memory_format=last)
     spaces = {dataset: prepare(dataset) for dataset in ("mnist", "fashion_mnist", "cifar10")}
-    bank, grey = spaces["mnist"][0]._banks[1], spaces["mnist"][1][:40]  # type: ignore[attr-defined]
+    bank, grey = spaces["mnist"][0].map.banks[1], spaces["mnist"][1][:40]  # type: ignore[attr-defined]
     with torch.inference_mode():
         variants: dict[str, Callable[[], object]] = {
             "product": lambda: square @ square,
@@ -100,7 +100,7 @@ def main() -> None:
     text += (
         f"\nFilters of 7 × 7 over grey images, pooled: {best['last'] / 40 * 1e6:.0f} µs an image with the channels "
         f"last, as they are;\n{best['first'] / 40 * 1e6:.0f} µs with the channels first "
-        f"(× {best['first'] / best['last']:.1f}). [What was tried](notes.md#the-feature-map).\n"
+        f"(× {best['first'] / best['last']:.1f}). [What was tried](../lab/notebook/tries.md#the-feature-map).\n"
     )
     print(text)
     (Path(__file__).parent / "space.md").write_text(text)

@@ -240,8 +240,6 @@ def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) 
             return partition.dirichlet(labels, setting.clients, rng, setting.alpha)
         case "shards":
             return partition.shards(labels, setting.clients, rng, setting.classes_per_client)
-        case "unequal":
-            return partition.unequal(labels, setting.clients, rng, setting.ratio)
         case "drawn":
             return partition.drawn(labels, setting.clients, rng, setting.samples_per_client)
 

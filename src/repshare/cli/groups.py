@@ -49,7 +49,7 @@ REMOVED = {
     "keep": "the demo leaves no files; repshare join keeps its state, compare --keep-models its models",
     "json": "read what is printed, and the exit code",
     "timeout": "--patience says for how long a client tries again",
-    "memory": "set it in Python, in PeerExchange(memory=…)",
+    "memory": "befa941 is the last commit whose peers remember others' class means",
     "linger": "start the peer again, and it answers the others",
     "resident": "set it in Python, in repshare_lab.simulation.pools.choose_workers",
     "url": "write the address into the printed line yourself",
@@ -60,6 +60,8 @@ REMOVED = {
     "what": "what is in the folder is written",
     "share-samples": "give Party the samples that may be shared, or set Policy(share_samples=…)",
     "min-count": "use --minimum-count",
+    "method": "privacy audit attacks both guards, and compare shows what a budget costs (befa941 is the last with it)",
+    "degree": "befa941 is the last commit with graphs of other degrees than a ring and all",
     "help-all": "--help describes all options",
 }
 

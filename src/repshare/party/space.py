@@ -10,7 +10,7 @@ from repshare.party.state import OwnRecord, State
 
 FEWEST_ROUNDS = 20  # after a change of who takes part
 MOST_ROUNDS = 100  # the same, where the gap does not become small
-SMALL_GAP = 0.01  # with which the classifier is as good as the last one: docs/method.md, "when clients stop"
+SMALL_GAP = 0.01  # with which the classifier is as good as the last one: docs/method.md, "when to stop"
 ROUNDS_OF_SUMS = 2  # the same for class sums, which do not depend on what others share: publish, and read the total
 SLICE_SECONDS = 2.0  # of waiting, so that an interrupt is noticed
 LATE_SECONDS = 6.0  # after which a round begins without the clients that have not published since the last one
