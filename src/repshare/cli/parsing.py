@@ -172,7 +172,7 @@ def suggest(word: str, known: Sequence[str]) -> str:
 
 
 def width() -> int:
-    """Return how wide a help is."""
+    """The width of a help, in columns."""
     return min(100, shutil.get_terminal_size().columns)
 
 

@@ -115,7 +115,7 @@ def read(description: dict[str, Any], *, module: str = "") -> Space:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Return whether a value from JSON is of a field's kind. A whole number is a float, too; a bool is no number."""
+    """Whether a value from JSON is of a field's kind. A whole number is a float, too; a bool is no number."""
     if get_origin(kind) is tuple:
         return isinstance(value, list) and all(_fits(each, get_args(kind)[0]) for each in value)
     if get_origin(kind) is Literal:
@@ -136,7 +136,7 @@ def _usual(channels: int, height: int, width: int) -> dict[str, Any]:
 
 
 def _shorten(channels: int, height: int, width: int, *, plain: bool) -> dict[str, Any]:
-    """Return what differs where few components are asked for. Plain: the task says how many filters there are."""
+    """The fields that differ where few components are asked for. Plain: the task says how many filters there are."""
     is_small = min(height, width) < SMALL
     if channels == 1:
         return {"components_of": "glyphs", "deep": 0 if plain or is_small else 128}

@@ -124,7 +124,7 @@ class Proposal(NamedTuple):
 
 
 def propose(samples: int, members: int, classes: int) -> Proposal:
-    """Return what to agree on. Rows without noise are proposed where they may be long enough.
+    """Propose an agreement. Rows without noise are proposed where they may be long enough.
 
     Args:
         samples: The samples of all clients together.
@@ -152,7 +152,7 @@ class Exposure(NamedTuple):
 
     @property
     def allowed(self) -> bool:
-        """Return whether the rule allows it."""
+        """Whether the rule allows it."""
         return self.numbers <= self.most
 
     @property

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from repshare.config import Level, Policy
 from repshare.errors import ConfigError, DataError
 from repshare.learner import Learner
-from repshare.measures import Description, Doubles, Losses, Score, View, count_hits
+from repshare.measures import Description, Doubles, Record, Score, View, count_hits
 from repshare.randomness import derive
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE
@@ -118,7 +118,7 @@ class SpaceLearner(Learner):
         fewest = 1 if alone else self.policy.fewest
         return Dual(vectors, labels, self.classes, shrinkage=self.agreement.shrinkage, alone=alone, fewest=fewest)
 
-    def train(self) -> Losses:
+    def train(self) -> Record:
         """Improve this client's part against the total that was collected last."""
         linear, labels = self.model.linear(), self.model.labels
         scores = self.model.own_scores(linear).astype(np.float64)
@@ -126,7 +126,7 @@ class SpaceLearner(Learner):
         together, alone = self._on_held_out(linear)
         seconds, self._earlier_seconds = self._earlier_seconds, 0.0
         is_stuck = gap is not None and not math.isfinite(gap)
-        return Losses(
+        return Record(
             ce=_cross_entropy(scores, labels),
             train_accuracy=float((scores.argmax(axis=1) == labels).mean()),
             gap=gap,
@@ -134,7 +134,7 @@ class SpaceLearner(Learner):
             held_out_alone=None if alone is None else float(alone.mean()),
             doubt=_doubt(together, alone),
             trouble="1 steps were not finite and left out" if is_stuck else None,
-            earlier_seconds=seconds,
+            seconds=seconds,
         )
 
     def release(self, round: int) -> bytes:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def first_line(state: "State") -> str:
-    """Return who learns what with what, and where that is kept."""
+    """The first line: the client, its task, its model and the folder of its state."""
     client, membership, folder = state.client, state.membership, state.folder.path
     learner, task = client.learner, membership.agreed
     resuming = f", resuming after round {client.round_number}" if client.round_number else ""
