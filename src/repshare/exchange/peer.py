@@ -13,13 +13,13 @@ from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple, Self
 
-from repshare.board import Board, Wants
+from repshare.board import Board
 from repshare.errors import ConfigError, ExchangeError, Outdated, StoreError, Unreachable
 from repshare.exchange.exchange import Exchange, Traffic
 from repshare.exchange.keys import AHEAD_SECONDS, Key, NewestReleases, Trust, seal, unseal
 from repshare.exchange.network import PeerNetwork, Question, Tls, check_name
 from repshare.sharing import wire
-from repshare.sharing.representations import Teacher, nothing
+from repshare.sharing.representations import Teacher, Wants, nothing
 from repshare.sharing.task import Task
 from repshare.sharing.wire import Signed
 from repshare.stores import MemoryStore, Store

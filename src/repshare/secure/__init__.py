@@ -1,4 +1,4 @@
-"""Secure sums: a group learns the total of its members' vectors, and nothing else. See docs/secure-sums.md.
+"""Secure sums: a group learns the total of its members' vectors, and nothing else. See lab/notebook/secure-sums.md.
 
 SecureExchange      a client's side: an exchange that shares class means through a secure sum
 RelayMeetings       where members meet through a relay

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from repshare.board import Wants
 from repshare.errors import Refused
-from repshare.relay.auth import Grant, is_client_name
+from repshare.relay.auth import ROLES, Grant, is_client_name
 from repshare.relay.background import forget
 from repshare.relay.limits import Load, teacher_load
 from repshare.relay.problems import Problem
@@ -87,8 +87,7 @@ async def news(service: Service, request: Request) -> Response:
     Answers at once if the task's version is not `since`; otherwise when it changes, or after `wait` seconds with the
     same version. The page waits here, too: with --public-page, everyone may.
     """
-    roles = ("client", "viewer", "admin")
-    grant, opened = await service.enter_task(request, *roles, public=service.options.public_page)
+    grant, opened = await service.enter_task(request, *ROLES, public=service.options.public_page)
     name, asked = opened.entry.name, parse_query(NewsQuery, request)
     if asked.client or (grant.role == "client" and not service.options.insecure):
         service.presence.note(name, _caller(service, asked.client, grant))
