@@ -1,11 +1,10 @@
-"""Create, list, export, import and delete tasks: the collaborations that go through a relay."""
+"""Create, list and delete tasks: the collaborations that go through a relay."""
 
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from json import loads as parse_json
-from pathlib import Path
 from typing import Annotated, Any
 
 from repshare.cli.parsing import Json, print_json
@@ -13,7 +12,6 @@ from repshare.cli.relay.database import DatabaseOptions, Stored
 from repshare.config import CommonLoss
 from repshare.errors import ConfigError
 from repshare.fields import check_least
-from repshare.files import explain_errors, write_atomically
 from repshare.relay.tasks import make_task
 from repshare.sharing.task import describe_fields
 
@@ -190,39 +188,6 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
             f"no tasks yet in {relay.place}: repshare relay tasks create NAME --classes C --dimension D",
             file=sys.stderr,
         )
-
-
-def export(name: str, file: Path, /, storage: DatabaseOptions) -> None:
-    """Write a task, with everything published in it, to a file. Tokens are not in it.
-
-    repshare relay tasks export mnist mnist.task
-
-    Args:
-        name: The task's name.
-        file: The file to write.
-    """
-    with storage.open() as relay:
-        relay.get_task(name)
-        with explain_errors(f"{file} cannot be written"):
-            write_atomically(file, relay.tasks.export(name), private=True)
-        relay.audit.note_operator("export", task=name)
-
-
-def import_task(file: Path, /, storage: DatabaseOptions, name: str | None = None) -> None:
-    """Create a task from a file that `export` wrote. A damaged file is refused, and nothing is created.
-
-    repshare relay tasks import mnist.task --db redis://127.0.0.1:6379/0
-
-    Args:
-        file: The file to read.
-        name: New name of the task. Default: the name that it had.
-    """
-    with explain_errors(f"{file} cannot be read"):
-        exported = file.read_bytes()
-    with storage.open(create=True) as relay:
-        imported = relay.tasks.import_task(exported, name)
-        relay.audit.note_operator("import", task=imported)
-    print(f"imported {imported}", file=sys.stderr)
 
 
 def delete(name: str, /, storage: DatabaseOptions, yes: bool = False) -> None:
