@@ -81,7 +81,7 @@ def create(name: str, /, storage: DatabaseOptions, values: TaskValues, common: A
 
 
 def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
-    """Return the values of a task that follow from a common space. Needs PyTorch."""
+    """Return the values of a task that follow from a common space."""
     if not options.input_shape:
         raise ConfigError("a common space needs --input-shape")
     if values.dimension is not None or values.norm_bound is not None:
@@ -90,7 +90,7 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         raise ConfigError(
             "a common classifier is the sum of all parts: leave --aggregation, --no-weighted and --named-peers out"
         )
-    import torch
+    import numpy as np
 
     from repshare.space import Fourier, choose, exposure, shorten
     from repshare.space.agreement import Agreement
@@ -99,7 +99,7 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
     if not classes:
         raise ConfigError("a common classifier needs --classes or --class-names")
     example, inputs, words, loss = (
-        torch.zeros(1, *options.input_shape),
+        np.zeros((1, *options.input_shape), np.float32),
         options.input_range,
         options.space,
         options.loss,

@@ -87,7 +87,8 @@ async def news(service: Service, request: Request) -> Response:
     Answers at once if the task's version is not `since`; otherwise when it changes, or after `wait` seconds with the
     same version. The page waits here, too: with --public-page, everyone may.
     """
-    grant, opened = await service.enter_task(request, *ROLES, public=service.options.public_page)
+    public = service.options.public_page
+    grant, opened = await service.enter_task(request, "client", "viewer", "admin", public=public)
     name, asked = opened.entry.name, parse_query(NewsQuery, request)
     if asked.client or (grant.role == "client" and not service.options.insecure):
         service.presence.note(name, _caller(service, asked.client, grant))
