@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from repshare.board import Wants
 from repshare.errors import Refused
-from repshare.relay.auth import ROLES, Grant, is_client_name
+from repshare.relay.auth import Grant, is_client_name
 from repshare.relay.background import forget
 from repshare.relay.limits import Load, teacher_load
 from repshare.relay.problems import Problem
