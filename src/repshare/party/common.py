@@ -3,12 +3,16 @@
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from repshare.errors import ExchangeError
 from repshare.learning.common.discriminant import Discriminant
 from repshare.learning.common.learner import CommonLearner
+from repshare.party.grouping import gather
 from repshare.party.state import OwnRecord, State
+
+if TYPE_CHECKING:
+    from repshare.secure import SecureExchange
 
 FEWEST_ROUNDS = 20  # after a change of who takes part
 MOST_ROUNDS = 100  # the same, where the gap does not become small
@@ -28,13 +32,6 @@ class Watched(Protocol):
 
     def news(self, since: int, wait: float) -> int:
         """Return a version, once it is not `since` any more or `wait` seconds have passed."""
-
-
-class Meeting(Protocol):
-    """An exchange through which a group meets in every round: its members wait for each other when they publish."""
-
-    def begun(self) -> bool:
-        """Return whether another member has begun a meeting."""
 
 
 def take_part_in_space(
@@ -74,11 +71,12 @@ def take_part_in_space(
 
 def take_part_in_group(
     state: State,
-    group: Meeting,
+    group: "SecureExchange",
     rounds: int | None = None,
     *,
     eval_every: int = 1,
     settled: Callable[[], None] = lambda: None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Generator[OwnRecord | None]:
     """Yield a round for every meeting, up to round number `rounds`, and None now and then while there is none.
 
@@ -87,6 +85,7 @@ def take_part_in_group(
     """
     progress = _Progress(state)
     while not progress.ended(rounds):
+        yield from gather(state, group, tell)
         was_settled = progress.is_settled
         yield progress.play(rounds, eval_every, meets=True)
         if progress.failed and not progress.ended(rounds):
@@ -174,7 +173,7 @@ def _watch(state: State, exchange: Watched) -> Iterator[None]:
             time.sleep(SLICE_SECONDS)
 
 
-def _has_begun(group: Meeting) -> bool:
+def _has_begun(group: "SecureExchange") -> bool:
     try:
         return group.begun()
     except ExchangeError:

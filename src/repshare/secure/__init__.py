@@ -1,8 +1,10 @@
 """Secure sums: a group learns the total of its members' vectors, and nothing else. See docs/secure-sums.md.
 
 SecureExchange      a client's side: an exchange that shares class means through a secure sum
+GatheredExchange    the same for a group that comes together at a relay, anew for each meeting
 RelayMeetings       where members meet through a relay
 Meetings            a relay's side: keeps the messages of a group, step by step, without reading them
+Roll                a relay's side: who is there, and meets next
 masked_bytes        the size of what a member sends in place of its averages
 """
 
@@ -10,14 +12,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from repshare.secure.meetings import MOST_MEMBERS, STEPS, Meetings
+from repshare.secure.roll import Roll
 
 if TYPE_CHECKING:
     from repshare.secure.exchange import RelayMeetings, SecureExchange
+    from repshare.secure.gathering import GatheredExchange
     from repshare.secure.masking import masked_bytes
 
-__all__ = ["MOST_MEMBERS", "STEPS", "Meetings", "RelayMeetings", "SecureExchange", "masked_bytes"]
+__all__ = [
+    "MOST_MEMBERS",
+    "GatheredExchange",
+    "STEPS",
+    "Meetings",
+    "RelayMeetings",
+    "Roll",
+    "SecureExchange",
+    "masked_bytes",
+]
 
-_MODULES = {"RelayMeetings": "exchange", "SecureExchange": "exchange", "masked_bytes": "masking"}
+_MODULES = {
+    "GatheredExchange": "gathering",
+    "RelayMeetings": "exchange",
+    "SecureExchange": "exchange",
+    "masked_bytes": "masking",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -99,6 +99,8 @@ def make_client(
         party = replace(party, common=read_common(_read(work.agreement), module=party.backbone))
     common = party.common if task is None else agree(party, task)
     policy = _merge_policies(party, policy, 1 if task is None else task.minimum_count)
+    if task is not None and task.group_members:
+        policy = replace(policy, m_up=0)  # observations are one client's own, and no sum hides them
     together, by_itself = (RS, IL) if common is None else (CS, CA)
     client = Client(
         party.model,

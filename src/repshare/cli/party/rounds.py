@@ -86,8 +86,12 @@ def _rounds(
         say(console, "settled: waits until somebody joins, leaves or changes; Ctrl-C ends, and keeps the classifier")
 
     in_space = state.client.method.in_space
+
+    def tell(told: str) -> None:
+        say(console, told, "yellow")
+
     if in_space and group is not None:
-        return take_part_in_group(state, group, work.rounds, eval_every=work.eval_every, settled=settled)
+        return take_part_in_group(state, group, work.rounds, eval_every=work.eval_every, settled=settled, tell=tell)
     if in_space and exchange is not None:
         return take_part_in_space(state, exchange, work.rounds, eval_every=work.eval_every, settled=settled)
     return take_part(state, work.rounds or (1 if in_space else None), eval_every=work.eval_every)

@@ -1,0 +1,47 @@
+"""A party in a masked group: what it brings, and what it does before each meeting."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from repshare.client import Client
+from repshare.errors import ExchangeError
+from repshare.learning.common.learner import CommonLearner
+from repshare.party.state import State
+from repshare.sharing.representations import Integers, may_share
+
+if TYPE_CHECKING:
+    from repshare.secure import SecureExchange
+
+POLL_SECONDS = 0.5
+
+
+def count_shared(client: Client) -> Integers:
+    """Return how many samples of each class a client shares."""
+    learner = client.learner
+    if isinstance(learner, CommonLearner):
+        return np.bincount(learner.dual.labels, minlength=learner.network.classes)
+    labels = client.samples.labels.numpy()
+    counts = np.bincount(labels[may_share(labels, client.policy)], minlength=learner.network.classes)
+    return np.where(counts >= client.policy.fewest, counts, 0)
+
+
+def count_company(client: Client) -> int:
+    """Return how many newcomers, with this client, must join at once, so that a difference of totals shows none."""
+    return 1
+
+
+def gather(state: State, group: "SecureExchange", tell: Callable[[str], None]) -> Iterator[None]:
+    """Yield until it is known whom to meet, and leave out what too few of them have."""
+    told = None
+    while True:
+        try:
+            if group.gather():
+                return
+        except ExchangeError as error:
+            if (now := str(error)) != told:
+                tell(told := now)
+        time.sleep(POLL_SECONDS)
+        yield None
