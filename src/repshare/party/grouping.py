@@ -15,7 +15,7 @@ from repshare.sharing.representations import Integers, may_share
 if TYPE_CHECKING:
     from repshare.secure import SecureExchange
 
-POLL_SECONDS = 0.5
+PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.5
 
 
 def count_shared(client: Client) -> Integers:
@@ -35,7 +35,7 @@ def count_company(client: Client) -> int:
 
 def gather(state: State, group: "SecureExchange", tell: Callable[[str], None]) -> Iterator[None]:
     """Yield until it is known whom to meet, and leave out what too few of them have."""
-    told = None
+    told, pause = None, PAUSE_SECONDS
     while True:
         try:
             if group.gather():
@@ -43,5 +43,6 @@ def gather(state: State, group: "SecureExchange", tell: Callable[[str], None]) -
         except ExchangeError as error:
             if (now := str(error)) != told:
                 tell(told := now)
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         yield None

@@ -27,7 +27,7 @@ from repshare.sharing.task import Task
 
 SIGNING_KEY, MEMBERS, KNOWN = "signing.key", "group.jsonl", "group.total"
 POLL_SECONDS = 0.5
-REMIND_SECONDS = 60.0
+QUIET_SECONDS, REMIND_SECONDS = 5.0, 60.0  # of waiting, before it is told, and told again
 
 
 class GatheredExchange(SecureExchange):
@@ -71,7 +71,8 @@ class GatheredExchange(SecureExchange):
         self._counted = ""  # the code of those who counted their classes last
         self._is_gathered = False
         self._recall_known()
-        self._call, self._told = secrets.token_hex(8), -math.inf
+        self._call, self._remind = "", math.inf
+        self._renew()
 
     def gather(self) -> bool:
         """Ask whom to meet. Returns whether that is known: `publish` meets them then, once."""
@@ -91,7 +92,7 @@ class GatheredExchange(SecureExchange):
         if not members:
             self._wait(reply.value("ready", list))
             return False
-        self._call, self._told = secrets.token_hex(8), -math.inf
+        self._renew()
         self._admit({str(name): parse_public(str(key)) for name, key in members.items()})
         self.base = self.known if reply.value("base", str) else None
         if self.base is not None and self.base.name != reply.value("base", str):
@@ -127,9 +128,12 @@ class GatheredExchange(SecureExchange):
         together = self._samples * (len(self.members) - 1) / len(self.members)
         return min(together, own * max(1, self._newcomers - 1)) if self._newcomers else together
 
+    def _renew(self) -> None:
+        self._call, self._remind = secrets.token_hex(8), time.monotonic() + QUIET_SECONDS
+
     def _wait(self, ready: list[str]) -> None:
-        if time.monotonic() - self._told >= REMIND_SECONDS:
-            self._told, there = time.monotonic(), ", ".join(map(str, ready))
+        if time.monotonic() >= self._remind:
+            self._remind, there = time.monotonic() + REMIND_SECONDS, ", ".join(map(str, ready))
             self.tell(f"waiting for another member (here: {there}; everything is saved; Ctrl-C stops)")
 
     def _admit(self, members: Mapping[str, bytes]) -> None:
