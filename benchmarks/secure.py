@@ -58,7 +58,7 @@ def measure(members: int, classes: int, dimension: int) -> str:
     seconds = (time.process_time() - began) / members
     for exchange in exchanges:
         assert len(wire.decode_teacher(exchange.collect(Wants(1, 0))).means.labels) == classes, "there is a total"
-    sent, received, plain = (f"{size / 1000:,.1f} kB" for size in (exchanges[0].sent, exchanges[0].received, len(body)))
+    sent, received, plain = (f"{size / 1000:,.1f} kB" for size in (*exchanges[0].traffic(), len(body)))
     return f"| {members} | {classes} × {dimension} | {seconds:.2g} s | {sent} | {received} | {plain} |\n"
 
 

@@ -8,6 +8,7 @@ from torch import nn
 from repshare import Board, Client, LeNet5, LocalExchange, MemoryStore, Policy, Task
 from repshare.board import Wants
 from repshare.errors import ConfigError, DataError, Malformed, Refused, Unreachable
+from repshare.exchange import Exchange
 from repshare.methods import CS, IL, RS
 from repshare.sharing import wire
 from repshare_lab import load
@@ -128,7 +129,7 @@ def test_a_client_learns_only_from_the_peers_it_names(halves):
     assert record_b.kd is not None
 
 
-class Tapped:
+class Tapped(Exchange):
     """A local exchange that keeps what passed through."""
 
     def __init__(self, exchange):
@@ -172,7 +173,7 @@ def test_the_search_for_leaks_would_find_one(halves):
     assert piece.tobytes() in tapped.bodies[0]
 
 
-class Moody:
+class Moody(Exchange):
     """An exchange that is away in the rounds it is told to be."""
 
     def __init__(self, exchange, away):

@@ -12,7 +12,7 @@ from torch import nn
 
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
-from repshare.exchange import Counting, Exchange, has_counts
+from repshare.exchange import Exchange
 from repshare.learning import features
 from repshare.learning.common.learner import CommonLearner
 from repshare.learning.measures import Measures, Record, measure
@@ -132,16 +132,16 @@ class Client:
         started = time.perf_counter()
         self.round_number += 1
         self.trouble = None
-        counting: Counting | None = self.exchange if has_counts(self.exchange) else None
-        sent, received = (counting.sent, counting.received) if counting else (0, 0)
+        before_round = None if self.exchange is None else self.exchange.traffic()
         down = self._collect()
         before = self.learner.snapshot()
         self.learner.left_out.clear()
         losses = self.learner.train()
         self._undone = self.learner.take_back(before)
         up = self._publish()
-        if counting is not None:
-            up, down = counting.sent - sent, counting.received - received
+        now = None if self.exchange is None else self.exchange.traffic()
+        if before_round is not None and now is not None:
+            up, down = now.sent - before_round.sent, now.received - before_round.received
         up, down = self.learner.crossed() or (up, down)
         seconds = time.perf_counter() - started + self.learner.preparation
         self.learner.preparation = 0.0
@@ -251,8 +251,7 @@ class Client:
         if body is None and not self._is_due():
             return 0
         shares_noise = self.policy.noise_shares > 1 and not self.policy.seeded_noise
-        masking = getattr(self.exchange, "exchange", self.exchange)
-        if shares_noise and not getattr(masking, "masks", False):
+        if shares_noise and not self.exchange.hides_single_releases:
             raise ConfigError("a share of the noise hides nothing by itself: noise_shares needs a group (--group)")
         try:
             if body is None:
@@ -260,7 +259,7 @@ class Client:
             self.exchange.publish(body)  # what leaves a client leaves here
         except (ExchangeError, BudgetExhausted) as error:
             self.trouble = error
-            if shares_noise and pending is not None and getattr(masking, "has_left", True):
+            if shares_noise and pending is not None and self.exchange.may_have_left():
                 pending.drop()  # with others' new shares of noise, the same bytes would be another release
             return 0
         if pending is not None:

@@ -228,13 +228,13 @@ def test_the_page_of_a_proxy_is_not_taken_for_a_teacher():
         with pytest.raises(Malformed, match="text/html, not application/octet-stream: is this a relay's address"):
             relay(server).collect(WANTS)
         with pytest.raises(Malformed, match="text/html, not application/json"):
-            relay(server).news(0, 0)
+            relay(server).wait(0, 0)
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"version": true}', b'{"version": "1"}', b"[" * 100_000])
 def test_json_that_is_not_an_answer_is_malformed(body):
     with Scripted(reply(200, body, "application/json")) as server, pytest.raises(Malformed):
-        relay(server).news(0, 0)
+        relay(server).wait(0, 0)
 
 
 def test_a_redirect_is_never_followed():
@@ -268,7 +268,7 @@ def test_endless_json_is_cut_off_before_it_takes_much_memory():
     """The attack as it was: 133 MB of JSON about who one is took 3.4 GB."""
     endless = flood_with(200, "application/json", b'{"task": [')
     with Scripted(endless, endless) as server:
-        for ask in (lambda: relay(server).describe(), lambda: relay(server).news(0, 0)):
+        for ask in (lambda: relay(server).describe(), lambda: relay(server).wait(0, 0)):
             with pytest.raises(Malformed, match="longer than 1048576 bytes"):
                 ask()
 

@@ -191,7 +191,7 @@ def test_a_party_that_differs_is_refused_with_both_named_and_nothing_is_publishe
         with pytest.raises(SystemExit):
             main(["join", relay.url, "--party", f"{tmp_path}/party.py:{party}", "--token-file", f"{tmp_path}/token"])
         with RelayExchange(relay.url, token=(tmp_path / "token").read_text()) as exchange:
-            assert exchange.news(0, 0) == 0
+            assert exchange.wait(0, 0) == 0
     assert re.search(words, capsys.readouterr().err)
 
 
@@ -264,4 +264,4 @@ def test_the_total_of_a_lie_is_refused_by_the_relay(tmp_path):
         assert isinstance(part, Part)
         client.learner.dual.part = lambda: part._replace(weights=part.weights + 5)
         assert "a weight of" in client.round().trouble
-        assert exchange.news(0, 0) == 1
+        assert exchange.wait(0, 0) == 1

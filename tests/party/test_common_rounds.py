@@ -38,9 +38,9 @@ class Unreliable(LocalExchange):
         self.check()
         return self.server.status(0).clients - 1
 
-    def news(self, since, wait):
+    def wait(self, since, seconds):
         self.check()
-        until = time.monotonic() + wait
+        until = time.monotonic() + seconds
         while self.server.version() == since and time.monotonic() < until:
             time.sleep(0.005)
         return self.server.version()

@@ -20,7 +20,7 @@ from repshare.cli.main import main
 from repshare.cli.party.client import WorkOptions, choose_folder
 from repshare.client import make_wants
 from repshare.errors import CheckpointError, ConfigError
-from repshare.exchange import http
+from repshare.exchange import Exchange, http
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
 from repshare.learning.randomness import derive
@@ -183,7 +183,7 @@ def test_a_client_killed_at_any_moment_comes_to_the_same_bits(folder, relay, sta
     assert same(weights("cut"), weights("whole"))
 
 
-class Tap:
+class Tap(Exchange):
     """An exchange that keeps what leaves."""
 
     def __init__(self, exchange, sent):

@@ -10,6 +10,7 @@ import torch
 from repshare import Board, Client, LeNet5, Policy, Task
 from repshare.cli.main import main
 from repshare.errors import ConfigError, Outdated, Refused
+from repshare.exchange import Exchange
 from repshare.exchange.relay import Membership, RelayExchange
 from repshare.party.state import State, take_part
 from repshare.sharing import wire
@@ -22,7 +23,7 @@ PARTY = Path(__file__).parents[2] / "examples/party.py"
 PRIVATE = Policy(epsilon=5.0, planned_releases=2)
 
 
-class Listening:
+class Listening(Exchange):
     """An exchange that remembers what left."""
 
     def __init__(self):

@@ -12,6 +12,7 @@ from repshare import Board, Client, LocalExchange, Policy, Task
 from repshare.cli.main import main
 from repshare.cli.party.client import WorkOptions, make_client
 from repshare.errors import CheckpointError, ConfigError
+from repshare.exchange import Exchange
 from repshare.exchange.relay import Membership
 from repshare.methods import CA, IL
 from repshare.party.state import State, take_part
@@ -25,7 +26,7 @@ DIGITS = Membership("digits", "alice", Task(10, 84))
 ROUNDS = 3
 
 
-class Tap:
+class Tap(Exchange):
     """An exchange that keeps what leaves."""
 
     def __init__(self, board):

@@ -17,6 +17,7 @@ import torch
 from repshare import Board, Client, LeNet5, Policy, RelayExchange, Task
 from repshare.board import Wants
 from repshare.errors import CheckpointError, Refused, Unreachable
+from repshare.exchange import Exchange
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
 from repshare.party.state import State, take_part
@@ -35,7 +36,7 @@ BUDGET = Policy(epsilon=5.0, planned_releases=4)
 DIGITS = Membership("digits", "alice", Task(10, 84))
 
 
-class Moody:
+class Moody(Exchange):
     """A board that takes nothing, with the error it is given, until it has none."""
 
     def __init__(self, error=None):

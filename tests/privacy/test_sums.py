@@ -15,6 +15,7 @@ from scipy import stats
 from repshare import Client, Common, Policy
 from repshare.board import Board, Wants
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError, Refused, Unreachable
+from repshare.exchange import Exchange
 from repshare.exchange.keys import Key
 from repshare.exchange.local import LocalExchange
 from repshare.learning.common.discriminant import Discriminant
@@ -342,8 +343,11 @@ def test_members_that_add_other_shares_of_noise_have_no_sum():
 
 
 def test_a_release_that_has_not_left_is_kept_and_one_that_has_is_spent():
-    class Fails:
-        masks, has_left = True, False
+    class Fails(Exchange):
+        hides_single_releases, left = True, False
+
+        def may_have_left(self):
+            return self.left
 
         def collect(self, wants):
             raise Unreachable("nobody is there")
@@ -359,7 +363,7 @@ def test_a_release_that_has_not_left_is_kept_and_one_that_has_is_spent():
     made.round(test=False)
     assert made.guard.pending.body == body
     assert len(made.guard.ledger.entries) == 1
-    exchange.has_left = True
+    exchange.left = True
     made.round(test=False)
     assert made.guard.pending.body is None
 

@@ -2,11 +2,11 @@
 
 from contextlib import ExitStack
 from dataclasses import replace
-from types import SimpleNamespace
 
 from repshare import Board, Policy
 from repshare.cli.party.client import WorkOptions, make_client
 from repshare.client import make_wants
+from repshare.exchange import Exchange
 from repshare.spaces import Patches
 from repshare.spaces.agreement import Common
 from support.processes import Process, records
@@ -71,6 +71,19 @@ def collaborate(folder, *values):
     return stack, Collaboration(folder, stack, *values)
 
 
+class Tapped(Exchange):
+    """Teaches always the same, and keeps what a client shares."""
+
+    def __init__(self, body):
+        self.body, self.sent = body, []
+
+    def collect(self, wants):
+        return self.body
+
+    def publish(self, body):
+        self.sent.append(body)
+
+
 class Simulation:
     """The same parties at a board of this process: in each round all collect, then all improve, then all publish."""
 
@@ -83,8 +96,7 @@ class Simulation:
     def play(self, present):
         clients = [self.clients[name] for name in present]
         for client in clients:
-            body, sent = self.teach(client), []
-            client.exchange = SimpleNamespace(collect=lambda _, body=body: body, publish=sent.append, sent=sent)
+            client.exchange = Tapped(self.teach(client))
         for client in clients:
             assert client.round(test=False).trouble is None
         for client in clients:

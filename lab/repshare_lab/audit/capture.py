@@ -13,6 +13,7 @@ from repshare.board import Board, Wants
 from repshare.client import Client
 from repshare.config import Policy
 from repshare.errors import RepshareError
+from repshare.exchange import Exchange
 from repshare.exchange.local import LocalExchange
 from repshare.learning.common.dual import Dual
 from repshare.learning.common.learner import CommonLearner
@@ -32,7 +33,7 @@ Labels = NDArray[np.int64]
 
 
 @dataclass
-class Tapped:
+class Tapped(Exchange):
     """A client's exchange, every byte of which is kept. What is published arrives when all clients have their turn."""
 
     inner: LocalExchange

@@ -12,6 +12,7 @@ from torch import nn
 
 from repshare.board import Wants
 from repshare.client import Client, Record
+from repshare.exchange import Exchange
 from repshare.learning.common.learner import CommonLearner
 from repshare.learning.measures import Score, View
 from repshare.learning.models import Network
@@ -41,7 +42,7 @@ class RoundResult(NamedTuple):
 
 
 @dataclass
-class Mailbox:
+class Mailbox(Exchange):
     """An exchange whose other end is a simulator: what to collect is put in, what was published is taken out."""
 
     inbox: bytes

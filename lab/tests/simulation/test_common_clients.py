@@ -12,6 +12,7 @@ import torch
 from repshare import Board, Client, LeNet5, LocalExchange, Policy
 from repshare.board import Wants
 from repshare.errors import ConfigError, Unreachable
+from repshare.exchange import Exchange
 from repshare.methods import CA, CS
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, MOST_WEIGHT, SHRINKAGES, Part, as_release
@@ -31,7 +32,7 @@ def make_board(common=COMMON):
     return Board(make_common_task(10, common.space.dimension, common.name))
 
 
-class Tapped:
+class Tapped(Exchange):
     """A local exchange that keeps what was published."""
 
     def __init__(self, board, name):

@@ -1,55 +1,6 @@
 """Exchanges: where releases go and teachers come from."""
 
-from typing import Protocol, TypeGuard, runtime_checkable
+from repshare.exchange.exchange import Exchange, Traffic
+from repshare.exchange.local import LocalExchange, Server
 
-from repshare.board import Wants
-from repshare.exchange.local import LocalExchange
-
-__all__ = ["Counting", "Exchange", "KnowsOthers", "LocalExchange", "has_counts"]
-
-
-class Exchange(Protocol):
-    """A client's connection to other clients. It never waits for them, and publishing twice changes nothing.
-
-    Raises Unreachable if it is unavailable and Refused if it refuses; the client's own work continues either way.
-    """
-
-    def publish(self, body: bytes) -> None:
-        """Share this release, in place of the client's last one.
-
-        Args:
-            body: The release as bytes, made by `sharing.wire.encode_release`.
-        """
-
-    def collect(self, wants: Wants) -> bytes:
-        """Return a teacher as bytes. It has no rows while no other client has shared anything.
-
-        Args:
-            wants: What the client wants to learn from.
-        """
-
-
-class Counting(Protocol):
-    """An exchange that counts its own bytes, since it sends more than a release and receives more than a teacher."""
-
-    sent: int
-    """Bytes since it began."""
-    received: int
-    """Bytes since it began."""
-
-
-def has_counts(exchange: object) -> TypeGuard[Counting]:
-    """Return whether an exchange counts its own bytes. Quicker than a protocol's own check: it is asked every round.
-
-    Args:
-        exchange: The exchange.
-    """
-    return hasattr(exchange, "sent") and hasattr(exchange, "received")
-
-
-@runtime_checkable
-class KnowsOthers(Protocol):
-    """An exchange that knows how many clients it connects to."""
-
-    def others(self) -> int | None:
-        """Return the number of other clients behind the last total; None, if not known."""
+__all__ = ["Exchange", "LocalExchange", "Server", "Traffic"]

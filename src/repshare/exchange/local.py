@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from repshare.board import Wants
+from repshare.exchange.exchange import Exchange
 
 
 class Server(Protocol):
@@ -21,7 +22,7 @@ class Server(Protocol):
         """Continue from what `save` returned."""
 
 
-class LocalExchange:
+class LocalExchange(Exchange):
     """One client's connection to a server in the same process."""
 
     def __init__(self, server: Server, client: str) -> None:

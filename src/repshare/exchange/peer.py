@@ -17,6 +17,7 @@ import numpy as np
 
 from repshare.board import Board, Wants
 from repshare.errors import ConfigError, ExchangeError, Outdated, StoreError, Unreachable
+from repshare.exchange.exchange import Exchange, Traffic
 from repshare.exchange.keys import AHEAD_SECONDS, Key, NewestReleases, Trust, seal, unseal
 from repshare.exchange.network import PeerNetwork, Question, Tls, check_name
 from repshare.sharing import wire
@@ -40,7 +41,7 @@ class _OwnAnswer(NamedTuple):
     body: bytes
 
 
-class PeerExchange:
+class PeerExchange(Exchange):
     """A client's connection to its peers, without a server: see `Exchange`.
 
     Examples:
@@ -95,7 +96,7 @@ class PeerExchange:
         self.key, self.trust, self.timeout, self.memory = key, trust, timeout, memory
         self.store = store or MemoryStore()
         self.seen = NewestReleases(self.store)
-        self.sent = self.received = 0  # bytes of own releases, each once however many ask, and of what peers answered
+        self._sent = self._received = 0  # bytes
         self._met: dict[str, tuple[bytes, int]] = {}  # by peer: its release, and how many collects ago it gave it
         self._met_anyone = False
         self._strangers: set[str] = set()  # whose names were logged
@@ -128,15 +129,19 @@ class PeerExchange:
         """Return the number of other peers in the last total; without a common space, of those online now."""
         return len(self.live()) if self.task.space is None else len(self._met)
 
-    def news(self, since: int, wait: float) -> int:
+    def wait(self, since: int, seconds: float) -> int:
         """Wait, and return a version by which all may have published: without a server, only asking tells who has.
 
         Args:
             since: The version that is known already.
-            wait: Seconds to wait.
+            seconds: Seconds to wait.
         """
-        time.sleep(wait)
+        time.sleep(seconds)
         return since + ANYTHING
+
+    def traffic(self) -> Traffic:
+        """Return the bytes of own releases, each once however many ask, and of peers' answers."""
+        return Traffic(self._sent, self._received)
 
     def close(self) -> None:
         """Disconnect from the other peers."""
@@ -154,7 +159,7 @@ class PeerExchange:
             raise Outdated(f"{self.name} published round {self._own.round} already: {release.round} is older")
         self._remember({"release": body})
         self._own = _OwnAnswer(self._own.began, release.round, body)
-        self.sent += len(body)
+        self._sent += len(body)
 
     def withdraw(self) -> None:
         """Answer with nothing from now on. What is published next may begin at round 1 again."""
@@ -208,7 +213,7 @@ class PeerExchange:
         with closing(self.network.question(time.monotonic() + self.timeout)) as question:
             _ask(question, rest, pending, wanted)
             for name, body in question.answers() if pending else ():
-                self.received += len(body or b"")
+                self._received += len(body or b"")
                 if name not in pending:
                     continue
                 if body is not None and (signed := self._admit(name, body, question.challenge)) is not None:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed
+from repshare.exchange.exchange import Exchange
 from repshare.exchange.http import PATIENCE_SECONDS, REPLY_LIMIT, TIMEOUT_SECONDS, Connection, Reply
 from repshare.sharing import wire
 from repshare.sharing.task import Task, read_task
@@ -26,7 +27,7 @@ class Membership(NamedTuple):
     agreed: Task
 
 
-class RelayExchange:
+class RelayExchange(Exchange):
     """A client's connection to a relay: see `Exchange`.
 
     The token tells the relay who the client is, and its task. Only an open relay, without tokens, needs both names.
@@ -118,15 +119,16 @@ class RelayExchange:
         self._last = (query, reply.headers["ETag"], reply.body) if "ETag" in reply.headers else None
         return reply.body
 
-    def news(self, since: int, wait: float) -> int:
-        """Return the task's version, once it is not `since` any more or `wait` seconds have passed.
+    def wait(self, since: int, seconds: float) -> int:
+        """Return the task's version, once it is not `since` any more or the seconds have passed.
 
         Args:
             since: The version that is known already.
-            wait: Seconds to wait for another one.
+            seconds: Seconds to wait for another one.
         """
-        query = {"since": since, "wait": wait, **self.identity}
-        return int(self.connection.ask("GET", f"{self.task_path()}/news", query=query, wait=wait).value("version", int))
+        query = {"since": since, "wait": seconds, **self.identity}
+        reply = self.connection.ask("GET", f"{self.task_path()}/news", query=query, wait=seconds)
+        return int(reply.value("version", int))
 
     def others(self) -> int:
         """Return the number of other clients that have a release at the relay."""

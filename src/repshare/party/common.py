@@ -3,16 +3,13 @@
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Protocol
 
 from repshare.errors import ExchangeError
+from repshare.exchange import Exchange
 from repshare.learning.common.discriminant import Discriminant
 from repshare.learning.common.learner import CommonLearner
 from repshare.party.grouping import gather
 from repshare.party.state import OwnRecord, State
-
-if TYPE_CHECKING:
-    from repshare.secure import SecureExchange
 
 FEWEST_ROUNDS = 20  # after a change of who takes part
 MOST_ROUNDS = 100  # the same, where the gap does not become small
@@ -24,19 +21,9 @@ GATHER_SECONDS = 0.005  # for each of the others, between two looks at what they
 POLL_SECONDS = 0.5  # how soon a member takes part in a meeting that another one begins
 
 
-class Watched(Protocol):
-    """An exchange that tells when something was shared."""
-
-    def others(self) -> int:
-        """Return the number of other clients."""
-
-    def news(self, since: int, wait: float) -> int:
-        """Return a version, once it is not `since` any more or `wait` seconds have passed."""
-
-
 def take_part_in_space(
     state: State,
-    exchange: Watched,
+    exchange: Exchange,
     rounds: int | None = None,
     *,
     eval_every: int = 1,
@@ -71,7 +58,7 @@ def take_part_in_space(
 
 def take_part_in_group(
     state: State,
-    group: "SecureExchange",
+    group: Exchange,
     rounds: int | None = None,
     *,
     eval_every: int = 1,
@@ -129,25 +116,25 @@ class _Progress:
         return record
 
 
-def _version(exchange: Watched) -> int:
+def _version(exchange: Exchange) -> int:
     try:
-        return exchange.news(0, 0)
+        return exchange.wait(0, 0)
     except ExchangeError:  # the round that follows will say so
         return 0
 
 
-def _wait(exchange: Watched, since: int, came: int | None) -> Iterator[None]:
+def _wait(exchange: Exchange, since: int, came: int | None) -> Iterator[None]:
     """Wait until each of the others can have published once since this version, or some are late.
 
     `came` is how many did so in the last round, if that is known: those that are gone are late once.
     """
     late = time.monotonic() + LATE_SECONDS
     try:
-        version, wanted = exchange.news(0, 0), exchange.others()
+        version, wanted = exchange.wait(0, 0), exchange.others() or 0
         if came is not None:
             wanted = max(1, min(wanted, came))
         while version < since + wanted and (left := late - time.monotonic()) > 0:
-            version = exchange.news(version, min(SLICE_SECONDS, left))
+            version = exchange.wait(version, min(SLICE_SECONDS, left))
             yield None
             time.sleep(min(SLICE_SECONDS, GATHER_SECONDS * wanted))  # so that not every release wakes every client
     except ExchangeError:
@@ -155,7 +142,7 @@ def _wait(exchange: Watched, since: int, came: int | None) -> Iterator[None]:
         yield None
 
 
-def _watch(state: State, exchange: Watched) -> Iterator[None]:
+def _watch(state: State, exchange: Exchange) -> Iterator[None]:
     """Wait until the number of samples behind the total is another one, and keep the last release from expiring."""
     known, version, renewed = _samples(state), 0, time.monotonic()
     max_age = state.membership.agreed.max_age or math.inf
@@ -165,7 +152,7 @@ def _watch(state: State, exchange: Watched) -> Iterator[None]:
             if time.monotonic() - renewed >= max_age / 4:
                 state.renew()
                 renewed = time.monotonic()
-            seen = exchange.news(version, SLICE_SECONDS)
+            seen = exchange.wait(version, SLICE_SECONDS)
             if seen != version:
                 state.refresh()
             version = seen
@@ -173,9 +160,9 @@ def _watch(state: State, exchange: Watched) -> Iterator[None]:
             time.sleep(SLICE_SECONDS)
 
 
-def _has_begun(group: "SecureExchange") -> bool:
+def _has_begun(group: Exchange) -> bool:
     try:
-        return group.begun()
+        return group.has_begun()
     except ExchangeError:
         return False
 

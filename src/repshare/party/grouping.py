@@ -2,18 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from repshare.client import Client
 from repshare.errors import ExchangeError
+from repshare.exchange import Exchange
 from repshare.learning.common.learner import CommonLearner
 from repshare.party.state import State
 from repshare.sharing.representations import Integers, may_share
-
-if TYPE_CHECKING:
-    from repshare.secure import SecureExchange
 
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.5
 
@@ -33,7 +30,7 @@ def count_company(client: Client) -> int:
     return 1
 
 
-def gather(state: State, group: "SecureExchange", tell: Callable[[str], None]) -> Iterator[None]:
+def gather(state: State, group: Exchange, tell: Callable[[str], None]) -> Iterator[None]:
     """Yield until it is known whom to meet, and leave out what too few of them have."""
     told, pause = None, PAUSE_SECONDS
     while True:

@@ -17,7 +17,7 @@ import torch
 from repshare.board import Wants
 from repshare.client import Client, Record, make_wants
 from repshare.errors import CheckpointError, ConfigError, ExchangeError, Outdated, RepshareError
-from repshare.exchange import Exchange, KnowsOthers, has_counts
+from repshare.exchange import Exchange, Traffic
 from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
@@ -51,23 +51,27 @@ def play_round(client: Client, *, test: bool) -> OwnRecord:
     return OwnRecord(**{**vars(record), "test_accuracy": accuracy, "metrics": metrics})
 
 
-class CachingExchange:
+class CachingExchange(Exchange):
     """An exchange that keeps the last teacher, so that a round that was interrupted is repeated with the same one."""
 
     def __init__(self, exchange: Exchange, path: Path) -> None:
         self.exchange, self.path = exchange, path
+        self.hides_single_releases = exchange.hides_single_releases
         self._again = self._taught = self._shared = 0  # bytes of teachers given again, and fetched; and of releases
         self._last: bytes | None = None  # that was published since the start
 
-    @property
-    def sent(self) -> int:
-        """Bytes that went out, as the exchange behind counts them."""
-        return self.exchange.sent if has_counts(self.exchange) else self._shared
+    def others(self) -> int | None:
+        """Return the number of other clients, as the exchange behind knows it."""
+        return self.exchange.others()
 
-    @property
-    def received(self) -> int:
-        """Bytes that came in, as the exchange behind counts them."""
-        return self._again + (self.exchange.received if has_counts(self.exchange) else self._taught)
+    def may_have_left(self) -> bool:
+        """Return whether others may have seen the last release."""
+        return self.exchange.may_have_left()
+
+    def traffic(self) -> Traffic:
+        """Return the bytes that went out and came in, as the exchange behind counts them."""
+        sent, received = self.exchange.traffic() or (self._shared, self._taught)
+        return Traffic(sent, self._again + received)
 
     def publish(self, body: bytes) -> None:
         """Share this release. A round done again makes the same one, and publishing twice changes nothing."""
@@ -201,13 +205,12 @@ class State:
 
     def _count_others(self, learner: CommonLearner) -> None:
         """Ask how many others are behind the classifier; while nobody can be asked, it is the last one."""
-        caching = self.client.exchange
-        exchange: object = caching.exchange if isinstance(caching, CachingExchange) else None
         if learner.dual.total is None:
             self.others = 0
-        elif isinstance(exchange, KnowsOthers) and not isinstance(self.client.trouble, ExchangeError):
+        elif self.client.exchange is not None and not isinstance(self.client.trouble, ExchangeError):
             with suppress(ExchangeError):
-                self.others = self.others if (counted := exchange.others()) is None else counted
+                counted = self.client.exchange.others()
+                self.others = self.others if counted is None else counted
 
     def renew(self) -> None:
         """Keep what was shared last from expiring, without a round."""

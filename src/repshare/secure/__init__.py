@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_MEMBERS",
-    "GatheredExchange",
     "STEPS",
+    "GatheredExchange",
     "Meetings",
     "RelayMeetings",
     "Roll",

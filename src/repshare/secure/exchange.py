@@ -16,6 +16,7 @@ import numpy as np
 
 from repshare.board import Wants
 from repshare.errors import ConfigError, Refused, Unreachable
+from repshare.exchange import Exchange, Traffic
 from repshare.exchange.http import REPLY_LIMIT, Reply
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import BYTES, RelayExchange
@@ -88,13 +89,13 @@ class Known(NamedTuple):
         return hashlib.sha256(b"%d\0" % self.members + self.total.astype("<i8").tobytes()).hexdigest()
 
 
-class SecureExchange:
+class SecureExchange(Exchange):
     """A client's connection to a group that learns only the total of its class means. Publishing waits for the group.
 
     Observations are averages of one client's samples, which no sum can hide: a release must have none (M↑ = 0).
     """
 
-    masks = True  # what a client adds is seen by nobody, so that a share of the noise is enough
+    hides_single_releases = True
 
     def __init__(
         self,
@@ -129,13 +130,12 @@ class SecureExchange:
             )
         if members:
             Member(self._group(0), name, key)  # so that a mistake is found before the first round
-        self.hidden: frozenset[int] = frozenset()  # classes that too few members have, as far as they have told
-        self.has_left = False  # whether the vector of the last release was sent, masked
+        self._has_left = False  # whether the vector of the last release was sent, masked
         self._last: dict[frozenset[str], int] = {}  # the last meeting in which shares were dealt, never twice in one
         self.known: Known | None = None  # the last total
         self.base: Known | None = None  # the total whose changes are added up; None: the sum is a total itself
         self._warned: set[int] = set()
-        self.sent = self.received = 0  # bytes of messages in meetings
+        self._sent = self._received = 0  # bytes of messages in meetings
         self._teacher: Teacher | None = None  # none: the group has not met since this process began
         self._total_file: Path | None = None
         # Other members behind the last total, and behind the one that was collected last; None: not known.
@@ -156,7 +156,7 @@ class SecureExchange:
         self.task.check(release)
         if len(release.observations.labels):
             raise Refused("observations are one client's own and cannot be summed up: share none (m_up = 0)")
-        self.has_left = False
+        self._has_left = False
         own = Totals.zeros(self.task.rows, self.task.columns)
         own.add(release.means, +1, weighted=self.task.weighted)
         number, base = self._number(), self.base or Known(np.zeros_like(own.numbers), np.zeros_like(own.numbers), 0)
@@ -191,13 +191,17 @@ class SecureExchange:
         """The number of members that must stay until the end of a sum."""
         return self._group(0).threshold
 
-    def gather(self) -> bool:
-        """Return whether it is known whom to meet."""
-        return True
-
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Return whether another member has begun a meeting, and waits."""
         return self.meetings.begun(tuple(self.members))
+
+    def may_have_left(self) -> bool:
+        """Return whether the vector of the last release was sent, masked."""
+        return self._has_left
+
+    def traffic(self) -> Traffic:
+        """Return the bytes of messages in meetings."""
+        return Traffic(self._sent, self._received)
 
     def withdraw(self) -> None:
         """Do nothing: a total cannot be changed afterwards, and none is kept."""
@@ -247,7 +251,7 @@ class SecureExchange:
         announced = self._meet(number, 0, member.announce())
         self._last[frozenset(self.members)] = number
         dealt = self._meet(number, 1, member.deal(announced))
-        self.has_left = True
+        self._has_left = True
         masked = self._meet(number, 2, member.mask(dealt, vector))
         confirmed = self._meet(number, 3, member.confirm(masked))
         opened = self._meet(number, 4, member.open(confirmed))
@@ -257,14 +261,14 @@ class SecureExchange:
         """Send a message, and wait for those of the others."""
         members = tuple(self.members)
         self.meetings.put(members, number, step, self.name, body, self.patience)
-        self.sent += len(body)
+        self._sent += len(body)
         until, pause = time.monotonic() + self.patience + STEPS, PAUSE_SECONDS
         while (said := self.meetings.get(members, number, step)) is None:
             if time.monotonic() > until:
                 raise Unreachable(f"step {step} of meeting {number} does not end")
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        self.received += sum(map(len, said.values()))
+        self._received += sum(map(len, said.values()))
         return said
 
 

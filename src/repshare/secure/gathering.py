@@ -117,7 +117,7 @@ class GatheredExchange(SecureExchange):
         self._counted = counted
         self._keep_known()
 
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Return whether another member waits for a meeting."""
         return bool(self.relay.connection.ask("GET", f"{self.relay.task_path()}/group").value("ready", list))
 
@@ -161,7 +161,7 @@ class GatheredExchange(SecureExchange):
         session = json.dumps([self.task_name, number, "classes", self.task.classes, self.task.group_members])
         group = Group(self.members, session, len(has) + 1, self.threshold)
         total, _ = self._sum_up(group, number, np.append(has, self.own.sum()))
-        self.has_left = False
+        self._has_left = False
         others, self._samples = total[:-1] - has, int(total[-1])
         if others.min() < 0 or others.max() >= len(self.members) or self._samples < self.own.sum():
             raise Refused("members cannot have as many classes or samples as they say together. A member has lied")

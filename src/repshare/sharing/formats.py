@@ -14,7 +14,7 @@ FormatName = Literal["features", "parts", "sums"]
 USUAL_LENGTHS = 4.0  # times √d': the norm bound of a task whose creator does not choose one
 
 
-class Features:
+class FeatureFormat:
     """Class means and observations of features: a row for each class. Tanh features are at most √d' long."""
 
     name: FormatName = "features"
@@ -54,7 +54,7 @@ class Features:
         return teacher
 
 
-class Parts(Features):
+class PartFormat(FeatureFormat):
     """Each client's part of a common classifier: a row for each class, one for the centre, and columns for votes."""
 
     name: FormatName = "parts"
@@ -88,7 +88,7 @@ class Parts(Features):
         return parts.read_total(teacher, classes, dimension, space)
 
 
-class Sums(Parts):
+class SumFormat(PartFormat):
     """Sums of samples by class, perhaps with noise, in rows like those of parts. A row counts clients, not samples."""
 
     name: FormatName = "sums"
@@ -119,4 +119,4 @@ class Sums(Parts):
         return sums.read_sums(teacher, classes, dimension, space)
 
 
-FORMATS: dict[str, Features] = {each.name: each for each in (Features(), Parts(), Sums())}
+FORMATS: dict[str, FeatureFormat] = {each.name: each for each in (FeatureFormat(), PartFormat(), SumFormat())}

@@ -14,7 +14,7 @@ from repshare.config import Aggregation
 from repshare.errors import ConfigError, Refused
 from repshare.fields import check_least, check_positive, field_helps
 from repshare.sharing import fixed_point, wire
-from repshare.sharing.formats import FORMATS, USUAL_LENGTHS, Features, FormatName
+from repshare.sharing.formats import FORMATS, USUAL_LENGTHS, FeatureFormat, FormatName
 from repshare.sharing.representations import Release, Representations
 
 MOST_ROUNDS = 2**31 - 1
@@ -77,7 +77,7 @@ class Task:
             )
 
     @cached_property
-    def layout(self) -> Features:
+    def layout(self) -> FeatureFormat:
         """The format of the task's releases."""
         return FORMATS[self.format]
 
