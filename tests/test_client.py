@@ -73,7 +73,7 @@ def test_a_client_that_comes_later_is_taught_by_others_at_once(halves):
     a, b = pair(data)
     a.round()
     b.round()
-    shared = wire.decode_release(RS.share(a.learner, 1)).means.vectors
+    shared = wire.decode_release(a.learner.release(1)).means.vectors
     assert b.learner.lesson.means.abs().max() > 0
     assert np.allclose(b.learner.lesson.means.numpy(), shared, atol=1e-5)
 
@@ -84,6 +84,16 @@ def test_a_client_that_stays_alone_is_held_short_in_round_1_only(halves):
     records = list(alone.rounds(2))
     assert records[0].kd is not None
     assert records[1].kd is None
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])  # plain SGD has no state that would tell of training
+def test_a_client_that_has_trained_alone_loses_nothing_to_a_board_without_releases(halves, optimizer):
+    data, _ = halves
+    alone, _ = pair(data, policies=[Policy(optimizer=optimizer)] * 2)
+    alone.exchange, later = None, alone.exchange
+    alone.round()
+    alone.exchange = later
+    assert alone.round().kd is None
 
 
 def test_clients_of_different_architectures_and_policies_learn_together(halves):
@@ -100,10 +110,10 @@ def test_a_client_whose_representations_do_not_fit_the_task_is_refused(halves):
     data, _ = halves
     _, b = pair(data, models=(lenet(), lenet(dimension=50)))
     with pytest.raises(Malformed, match="representations have 84 numbers, this model's 50"):
-        RS.absorb(b.learner, b.exchange.collect(Wants(1, 0)))
+        b.learner.absorb(b.exchange.collect(Wants(1, 0)))
     assert "representations of 50 numbers; the task's have 84" in b.round().trouble
     with pytest.raises(Refused, match="representations of 50 numbers; the task's have 84"):
-        b.exchange.publish(RS.share(b.learner, 1))
+        b.exchange.publish(b.learner.release(1))
 
 
 def test_only_what_the_policy_allows_leaves(halves):

@@ -7,8 +7,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from repshare import LeNet5, Party
-from repshare.learning.models import MLP, ConvNet
-from repshare.learning.randomness import numpy_stream
+from repshare.network.models import MLP, ConvNet
+from repshare.randomness import numpy_stream
 from repshare_lab import load
 
 sys.path.append(str(Path(__file__).parents[1]))

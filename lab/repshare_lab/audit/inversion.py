@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from repshare.learning.models import Network
+from repshare.network.models import Network
 from repshare.sharing.representations import Floats
 
 STEPS = 300

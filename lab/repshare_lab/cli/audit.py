@@ -118,7 +118,7 @@ def _audit_releases(
 ) -> None:  # fmt: skip
     """Attack releases without noise of clients that learn together."""
     from repshare.files import write_atomically
-    from repshare.spaces import exposure
+    from repshare.space import exposure
     from repshare_lab.audit.pool import Pool, attack_releases, lay_ground
 
     if members < 1:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from repshare.errors import ConfigError
 from repshare.imports import describe_code, is_reference
-from repshare.learning.randomness import numpy_stream
 from repshare.methods import METHODS, Method
+from repshare.randomness import numpy_stream
 from repshare.records import Journal, Line
 from repshare_lab.config import METHODS as USUAL
 from repshare_lab.config import ResolvedSetting, Run, Setting
@@ -65,9 +65,9 @@ def choose_methods(methods: Sequence[str], setting: Setting) -> dict[str, Method
 
 
 def keep_begun(setting: AnySetting, path: Path) -> AnySetting:
-    """Return the setting with the start of the comparison that a folder holds."""
+    """Return the setting without a teacher in round 1 where the runs that a folder holds had none."""
     start = (read_setting(path, "policy") or {}).get("start")
-    return replace(setting, policy=replace(setting.policy, start=start)) if start else setting
+    return replace(setting, policy=replace(setting.policy, start=start)) if start == "none" else setting
 
 
 def name_of(run: Run[Setting]) -> str:

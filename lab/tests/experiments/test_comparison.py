@@ -9,10 +9,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from repshare import load_classifier
+from repshare import Policy, load_classifier
 from repshare.cli.main import main
 from repshare.errors import ConfigError
-from repshare.learning.models import build
+from repshare.network.models import build
 from repshare_lab import compare
 from repshare_lab.config import Run, Setting
 from repshare_lab.simulation import Inline, Processes, make_plan, resolve
@@ -95,6 +95,24 @@ def test_a_run_of_an_earlier_version_is_told_how_to_go_on(splits, inline, tmp_pa
     make(tmp_path / "run", splits, inline, **FEW | {"eval_every": 10})  # the default once
     with pytest.raises(ConfigError, match=r"eval_every 10 there, None here\): --eval-every 10 continues it, or choose"):
         make(tmp_path / "run", splits, inline, **FEW | {"eval_every": None}, resume=True)
+
+
+def test_a_comparison_that_began_without_a_teacher_in_round_1_goes_on_without(splits, inline, tmp_path):
+    run, whole, untaught = tmp_path / "run", tmp_path / "whole", Policy(start="none")
+    make(run, splits, inline, ["RS"], rounds=1, policy=untaught)
+    described = json.loads((run / "run.json").read_text())
+    assert described["setting"]["policy"].pop("start") == "none"  # earlier versions had no such option
+    (run / "run.json").write_text(json.dumps(described))
+    make(run, splits, inline, ["RS"], seeds=2, rounds=1, resume=True)
+    make(whole, splits, inline, ["RS"], seeds=2, rounds=1, policy=untaught)
+    assert lines(run) == lines(whole)
+    assert {line["kd"] for line in lines(run)} == {None}
+
+
+def test_a_comparison_that_began_with_a_teacher_in_round_1_does_not_lose_it(splits, inline, tmp_path):
+    make(tmp_path / "run", splits, inline, ["RS"], rounds=1)
+    with pytest.raises(ConfigError, match="start 'zeros' there, 'none' here"):
+        make(tmp_path / "run", splits, inline, ["RS"], rounds=1, policy=Policy(start="none"), resume=True)
 
 
 def test_pandas_reads_the_table_and_the_records(whole):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from repshare.errors import ConfigError
-from repshare.learning.measures import View
+from repshare.measures import View
 from repshare.records import Journal
 from repshare_lab.cli.reproduce import What, reproduce
 from repshare_lab.config import Run, Setting
@@ -65,15 +65,41 @@ def test_the_two_fedavg_rows_differ(table):
     assert fair[0]["bytes_down"] > published[0]["bytes_down"]  # the common start is a download, too
 
 
-@pytest.mark.parametrize("name", ["curves", "tsne", "bound"])
+@pytest.mark.parametrize("name", ["curves", "tsne", "bound", "start"])
 def test_an_experiment_done_twice_leaves_the_same_files(tmp_path, splits, name):
     experiment, files = EXPERIMENTS[name], []
     for attempt in ("one", "two"):
         lines = carry_out(experiment, tmp_path / attempt, splits, seeds=1)
-        shown = experiment.show(lines, tmp_path / attempt, TINY)
-        assert {path.suffix for path in shown} == {".png", ".svg"}
+        shown = experiment.show(lines, tmp_path / attempt, resolve(TINY, 60))
+        assert {path.suffix for path in shown} >= {".png", ".svg"}
         files.append([*map(str, lines), *(path.read_bytes() for path in shown)])
     assert files[0] == files[1]
+
+
+def test_accuracy_by_round_is_told_with_and_without_a_teacher_in_round_1(tmp_path, splits):
+    lines = carry_out(EXPERIMENTS["start"], tmp_path, splits, seeds=1)
+    train = {(line["method"], line["start"], line["round"]): line["train"] for line in lines}
+    assert set(train) == {(method, start, n) for method in ("FD", "RS") for start in ("zeros", "none") for n in (1, 2)}
+    assert train["FD", "zeros", 2] != train["FD", "none", 2]
+    EXPERIMENTS["start"].show([line for line in lines if line["method"] == "FD"], tmp_path, resolve(TINY, 60))
+    table = (tmp_path / "table.md").read_text()
+    assert "| FD | no teacher |" in table
+    assert "| RS |" not in table
+
+
+def test_tables_of_large_networks_show_the_mean_of_the_last_five_rounds():
+    cells = TABLE.plan(resolve(Setting(dataset="fashion_mnist"), 60_000), 1)
+    looked = {cell.key["row"]: cell.looks for cell in cells}
+    assert (looked["FD"], looked["FL (fair)"]) == ((16, 17, 18, 19), ())
+    assert {cell.looks for cell in TABLE.plan(resolve(TINY, 60), 1)} == {()}
+    (cell,) = choose(cells, ["FD", "clients=2"])
+    usual = {"seed": 0, "ce": 0.5, "train_accuracy": 0.9, "bytes_up": 1, "bytes_down": 1, "seconds": 1.0}
+    lines = [{**usual, "round": n, "test_accuracy": 0.7 if n == 20 else None} for n in range(1, 21)]
+    seen = [{"round": n, "seen": {"accuracy": accuracy}} for n, accuracy in enumerate((80, 82, 84, 84), 16)]
+    kept = [{**cell.key, **line} for line in TABLE.condense(cell, [*lines, *seen])]
+    assert (kept[0]["accuracy"], kept[0]["last_rounds"]) == pytest.approx((70.0, 80.0))
+    last, steady = table_markdown("fashion_mnist", kept, {}).splitlines()[-2:]
+    assert (last, steady) == ("| FD | 70.00 |", "| … mean of the last 5 rounds | 80.00 |")
 
 
 def test_cells_done_in_another_order_leave_the_same_files(tmp_path):

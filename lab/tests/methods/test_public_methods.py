@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from repshare import Client, LeNet5, Policy, Task
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed, Refused
-from repshare.learning.models import split
-from repshare.learning.randomness import torch_stream
 from repshare.methods import METHODS
+from repshare.network.models import split
+from repshare.randomness import torch_stream
 from repshare.sharing import wire
 from repshare_lab.cli.methods import methods
 from repshare_lab.config import Run, Setting
@@ -101,9 +101,9 @@ def parties(digits, *words, policy=None, names="ab"):
 
 def exchange(method, server, clients, round=1):
     for client in clients:
-        server.accept(client.name, method.share(client.learner, round))
+        server.accept(client.name, client.learner.release(round))
     for client in clients:
-        method.absorb(client.learner, server.teach(client.name, NOTHING))
+        client.learner.absorb(server.teach(client.name, NOTHING))
 
 
 def logits_of(client, inputs):
@@ -157,15 +157,13 @@ def test_what_does_not_fit_is_refused_and_late_messages_count_for_nothing(digits
     chosen, server, (client, other) = parties(digits, "per_round=25")
     exchange(chosen, server, [client, other], 2)
     before = server.teach("a", NOTHING)
-    server.accept("a", chosen.share(client.learner, 1))
+    server.accept("a", client.learner.release(1))
     assert server.teach("a", NOTHING) == before
     for labels in (np.full((25, 10), np.nan), np.zeros((25, 9)), np.zeros((24, 10))):
         with pytest.raises(Refused, match=r"not finite|not like the others"):
             server.accept("c", wire.encode_weights({"labels": labels.astype(np.float32)}, round=2, samples=1))
         with pytest.raises(Malformed, match=r"not finite|25 rows of 10"):
-            chosen.absorb(
-                client.learner, wire.encode_weights({"labels": labels.astype(np.float32)}, round=2, samples=1)
-            )
+            client.learner.absorb(wire.encode_weights({"labels": labels.astype(np.float32)}, round=2, samples=1))
     with pytest.raises(ConfigError, match="per_round must be"):
         find_method("FEDMD", Setting(method_options=("FEDMD.per_round=0",)))
 

@@ -8,7 +8,6 @@ import numpy as np
 from repshare.client import Client
 from repshare.errors import ExchangeError
 from repshare.exchange import Exchange
-from repshare.learning.common.learner import CommonLearner
 from repshare.party.state import State
 from repshare.sharing.representations import Integers, may_share
 
@@ -18,10 +17,10 @@ PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.5
 def count_shared(client: Client) -> Integers:
     """Return how many samples of each class a client shares."""
     learner = client.learner
-    if isinstance(learner, CommonLearner):
-        return np.bincount(learner.dual.labels, minlength=learner.network.classes)
+    if learner.space is not None:
+        return np.bincount(learner.space.model.labels, minlength=learner.classes)
     labels = client.samples.labels.numpy()
-    counts = np.bincount(labels[may_share(labels, client.policy)], minlength=learner.network.classes)
+    counts = np.bincount(labels[may_share(labels, client.policy)], minlength=learner.classes)
     return np.where(counts >= client.policy.fewest, counts, 0)
 
 

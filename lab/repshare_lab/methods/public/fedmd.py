@@ -8,7 +8,7 @@ The paper begins with training on the public labels. That is left out: no public
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,11 +18,11 @@ from torch.nn import functional as F
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed, Refused
 from repshare.fields import check_whole
-from repshare.learning.measures import Losses
-from repshare.learning.models import Network
-from repshare.learning.randomness import torch_stream
-from repshare.learning.samples import Samples, shuffle
+from repshare.measures import Losses
 from repshare.methods.method import Method
+from repshare.network.models import Network
+from repshare.randomness import torch_stream
+from repshare.samples import Samples, shuffle
 from repshare.sharing import wire
 from repshare.sharing.task import Task
 from repshare_lab.methods.distillation import LogitLearner
@@ -45,23 +45,21 @@ class ConsensusOptions:
 class ConsensusLearner(LogitLearner):
     """A learner with public samples. It first trains on them, towards what came back, then on its own."""
 
-    uses_public: ClassVar[bool] = True
-
     def __init__(self, *arguments: Any, seed: int, public: Samples | None = None, **given: Any) -> None:
         if public is None:
             raise ConfigError("this method learns from public samples, the same for all clients: give `public`")
-        super().__init__(*arguments, seed=seed, **given)
-        self.public, self._seed = public, seed
+        super().__init__(*arguments, seed=seed, public=public, **given)
+        self.public_samples, self._seed = public, seed
 
     def chosen(self, round: int) -> Tensor:
         """Return which public samples the soft labels of a round are of: the same for all clients."""
-        order = torch.randperm(len(self.public), generator=torch_stream(self._seed, "public", round))
+        order = torch.randperm(len(self.public_samples), generator=torch_stream(self._seed, "public", round))
         return order[: self.options.per_round].sort().values
 
-    def train(self) -> Losses:
+    def run_epochs(self) -> Losses:
         """Digest what came back, then train on the client's own samples."""
         kd = self._digest() if "targets" in self.remembered else None
-        return super().train()._replace(kd=kd)
+        return super().run_epochs()._replace(kd=kd)
 
     def _digest(self) -> float:
         """Train on public samples towards what came back. Return the mean loss."""
@@ -75,32 +73,30 @@ class ConsensusLearner(LogitLearner):
 
     def _step_towards(self, rows: Tensor, targets: Tensor) -> float:
         """Make one step on a batch of public samples. Return its loss."""
-        _, logits = self._forward(self.public.batch(rows)[0])
+        _, logits = self._forward(self.public_samples.batch(rows)[0])
         loss = F.l1_loss(logits, targets)
         loss.backward()  # type: ignore[no-untyped-call]
         self._descend(loss)
         return float(loss.detach())
 
+    def release(self, round: int) -> bytes:
+        """Logits for each public sample of this round."""
+        logits = self.scores(self.public_samples.part(self.chosen(round)))
+        return wire.encode_weights({"labels": logits}, round=round, samples=1)
 
-def share(learner: Any, round: int) -> bytes:
-    """Return logits for each public sample of this round."""
-    logits = learner.scores(learner.public.part(learner.chosen(round)))
-    return wire.encode_weights({"labels": logits.float().numpy()}, round=round, samples=1)
-
-
-def absorb(learner: Any, body: bytes) -> None:
-    """Remember the soft labels that came back, if any did."""
-    received, round, _ = wire.decode_weights(body)
-    if not received:
-        return
-    wanted = {"labels": (len(learner.chosen(round)), learner.network.classes)}
-    if {name: array.shape for name, array in received.items()} != wanted:
-        raise Malformed(f"the soft labels are not {wanted['labels'][0]} rows of {wanted['labels'][1]} numbers")
-    if not np.isfinite(received["labels"]).all():
-        raise Malformed("a soft label is not finite")
-    like = learner.network.head.weight
-    learner.remembered["targets"] = torch.from_numpy(received["labels"].astype(np.float32)).to(like)
-    learner.remembered["round"] = torch.tensor(round)
+    def absorb(self, body: bytes) -> None:
+        """Remember the soft labels that came back, if any did."""
+        received, round, _ = wire.decode_weights(body)
+        if not received:
+            return
+        wanted = {"labels": (len(self.chosen(round)), self.classes)}
+        if {name: array.shape for name, array in received.items()} != wanted:
+            raise Malformed(f"the soft labels are not {wanted['labels'][0]} rows of {wanted['labels'][1]} numbers")
+        if not np.isfinite(received["labels"]).all():
+            raise Malformed("a soft label is not finite")
+        like = self.network.head.weight
+        self.remembered["targets"] = torch.from_numpy(received["labels"].astype(np.float32)).to(like)
+        self.remembered["round"] = torch.tensor(round)
 
 
 class Consensus:
@@ -147,7 +143,7 @@ def _labels(body: bytes) -> Any:
 
 
 FEDMD = Method(
-    "FEDMD", "consensus on class scores of public samples (FedMD)", share, Consensus, absorb,
-    options=ConsensusOptions(), learner=ConsensusLearner, adapt=partial(own_terms, "FEDMD"),
+    "FEDMD", "consensus on class scores of public samples (FedMD)", ConsensusLearner.open, Consensus,
+    ConsensusOptions(), partial(own_terms, "FEDMD"), uses_public=True,
     source="Li and Wang, 2019: FedMD: heterogenous federated learning via model distillation",
 )  # fmt: skip

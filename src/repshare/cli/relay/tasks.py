@@ -80,8 +80,8 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         )
     import torch
 
-    from repshare.spaces import Fourier, choose
-    from repshare.spaces.agreement import Common
+    from repshare.space import Fourier, choose
+    from repshare.space.agreement import Agreement
 
     classes = values.classes or len(options.class_names)
     if not classes:
@@ -90,7 +90,7 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
     if isinstance(space, Fourier) and inputs is not None:
         columns = len(space.low)
         space, inputs = replace(space, low=(inputs[0],) * columns, high=(inputs[1],) * columns), None
-    common = Common(space, options.loss, options.shrinkage, class_names=options.class_names, inputs=inputs)
+    common = Agreement(space, options.loss, options.shrinkage, class_names=options.class_names, inputs=inputs)
     task = common.task(classes)
     return {
         name: getattr(task, name) for name in ("classes", "dimension", "norm_bound", "space", "format", "description")
