@@ -199,7 +199,11 @@ SOMEONE = Party(LeNet5(), (np.zeros((2, 1, 8, 8), np.float32), np.zeros(2, np.in
 @pytest.mark.parametrize(
     ("party", "task", "words"),
     [
-        (SOMEONE, Task(11, 298, space="patches-0"), "the task's space is patches-0, which it does not describe"),
+        (
+            SOMEONE,
+            Task(10, 288, space="patches-0", format="parts"),
+            "the task's space is patches-0, which it does not describe",
+        ),
         (replace(SOMEONE, space=COMMON), Task(10, 84), "the party's space is patches-.*, but the task has none"),
         (
             replace(SOMEONE, space=COMMON._replace(inputs=(0, 255))),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError
+from repshare.exchange import Exchange
 from repshare.privacy import accounting, mechanism
 from repshare.privacy.accounting import Charge
 from repshare.privacy.budgets import Costs, Filter, budgets

@@ -128,12 +128,12 @@ class SecureExchange(Exchange):
                 f"the task needs single clients' means for its {task.aggregation}, which a secure sum hides: take part "
                 "without a group, or in a task with --aggregation mean"
             )
-        if members:
-            Member(self._group(0), name, key)  # so that a mistake is found before the first round
         self._has_left = False  # whether the vector of the last release was sent, masked
         self._last: dict[frozenset[str], int] = {}  # the last meeting in which shares were dealt, never twice in one
         self.known: Known | None = None  # the last total
         self.base: Known | None = None  # the total whose changes are added up; None: the sum is a total itself
+        if members:
+            Member(self._group(0), name, key)  # so that a mistake is found before the first round
         self._warned: set[int] = set()
         self._sent = self._received = 0  # bytes of messages in meetings
         self._teacher: Teacher | None = None  # none: the group has not met since this process began

@@ -108,7 +108,7 @@ def make_client(
         policy=without_others(policy) if alone else policy,
         method=by_itself if alone else together,
         space=space,
-        classes=None if space is None or task is None else task.classes - 1,
+        classes=None if space is None or task is None else task.classes,
         test=party.test,
         seed=work.seed,
         device=work.device,
