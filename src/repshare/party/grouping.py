@@ -35,10 +35,12 @@ def gather(state: State, group: Exchange, tell: Callable[[str], None]) -> Iterat
     while True:
         try:
             if group.gather():
-                return
+                break
         except ExchangeError as error:
             if (now := str(error)) != told:
                 tell(told := now)
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         yield None
+    if (space := state.client.learner.space) is not None:
+        space.hide(group.hidden)

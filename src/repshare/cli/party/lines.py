@@ -40,13 +40,15 @@ def round_line(record: "Record") -> str:
     if record.test_accuracy is not None:
         parts.append(f"test {record.test_accuracy:6.1%}")
     parts += [f"up {terminal.traffic(record.bytes_up)}", f"down {terminal.traffic(record.bytes_down)}"]
+    if record.in_use is not None:
+        parts.append(f"uses {record.in_use}")
     if record.epsilon is not None:
         parts.append(f"ε {record.epsilon:.3g}")
     return "   ".join([*parts, *filter(None, (record.trouble, record.doubt))])
 
 
 def _compare(alone: float, together: float, others: int | None) -> str:
-    return f"alone {alone:6.1%}, with {_name_others(others)} {together:6.1%} (own held-out samples)"
+    return f"alone {alone:6.1%}, with {_name_others(others)} {together:6.1%} (own samples)"
 
 
 def _name_others(others: int | None) -> str:
