@@ -20,7 +20,7 @@ EVERYONE = (*MEMBERS, "p8")
 @pytest.fixture
 def group(tmp_path):
     """A relay with a task for masked groups."""
-    stack, group = collaborate(tmp_path, "--group-members", 3)
+    stack, group = collaborate(tmp_path, "--group-members", 3, "--class-members", 1)
     with stack:
         yield group
 
@@ -138,3 +138,36 @@ def test_a_changed_key_is_refused_by_the_relay_and_by_members(group):
     assert "the relay says that a member has another key: p3 is known by the key" in group.told("p0")
     assert "Do so only if p3 tells you that the new key is its own" in group.told("p0")
     assert len(group.rounds("p0")) == 2
+
+
+def test_a_class_that_one_member_has_stays_hidden_and_is_named(tmp_path):
+    stack, group = collaborate(tmp_path, "--group-members", 3)
+    with stack:
+        hide_nine(group)
+
+
+def hide_nine(group):
+    rare = """
+def with_rare(which):
+    from dataclasses import replace
+    party = make(which)()
+    images, labels = party.data
+    labels = labels.copy()
+    labels[:] = labels % 3
+    if which == 6:
+        labels[:10] = 9
+    return replace(party, data=(images, labels))
+
+p0, p3, p6 = (lambda: with_rare(0)), (lambda: with_rare(3)), (lambda: with_rare(6))
+"""
+    with (group.folder / "party.py").open("a") as file:
+        file.write(rare)
+    ask(group, *MEMBERS)
+    for name in MEMBERS:
+        group.join(name, "--rounds", 3)
+    end(group, *MEMBERS)
+    for name in MEMBERS:
+        assert "classes that stay hidden" in group.told(name)
+        assert group.told(name).split("members have them: ")[1].splitlines()[0] == "nine"
+        assert in_hand(group, name).linear.offset[9] == 0, "its share of all samples is 0"
+    assert in_hand(group, "p0").samples < 3 * 64, "its samples are left out"

@@ -42,5 +42,10 @@ def gather(state: State, group: Exchange, tell: Callable[[str], None]) -> Iterat
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         yield None
-    if (space := state.client.learner.space) is not None:
+    space = state.client.learner.space
+    if space is not None and space.hidden != group.hidden:
         space.hide(group.hidden)
+        names = space.agreement.class_names or range(space.classes)
+        hidden = ", ".join(str(names[label]) for label in sorted(group.hidden)) or "none"
+        fewest = state.membership.agreed.class_members
+        tell(f"classes that stay hidden, as fewer than {fewest} members have them: {hidden}")

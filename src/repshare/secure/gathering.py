@@ -158,14 +158,14 @@ class GatheredExchange(SecureExchange):
     def _count(self) -> None:
         """Add up, masked, how many members have each class, and their samples."""
         number, has = self._number(), (self.own > 0).astype(np.int64)
-        session = json.dumps([self.task_name, number, "classes", self.task.classes, self.task.group_members])
+        session = json.dumps([self.task_name, number, "classes", self.task.classes, self.task.class_members])
         group = Group(self.members, session, len(has) + 1, self.threshold)
         total, _ = self._sum_up(group, number, np.append(has, self.own.sum()))
         self._has_left = False
         others, self._samples = total[:-1] - has, int(total[-1])
         if others.min() < 0 or others.max() >= len(self.members) or self._samples < self.own.sum():
             raise Refused("members cannot have as many classes or samples as they say together. A member has lied")
-        few = (total[:-1] > 0) & (total[:-1] < self.task.group_members)
+        few = (total[:-1] > 0) & (total[:-1] < self.task.class_members)
         self.hidden, self._counted = frozenset(np.flatnonzero(few).tolist()), code(self.members)
 
     def _keep_known(self) -> None:

@@ -14,7 +14,6 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from repshare.config import Level, Policy
 from repshare.errors import ConfigError, DataError
@@ -90,7 +89,7 @@ class SpaceLearner:
         self.used_rows, self.held_rows = self._divide(labels, levels)
         self.held = vectors[self.held_rows], labels[self.held_rows]
         self._to_share = vectors[self.used_rows], labels[self.used_rows], self.used_rows
-        self._hidden: frozenset[int] = frozenset()
+        self.hidden: frozenset[int] = frozenset()
         self.model = self.make_model(*self._to_share[:2], alone=alone)
         self._holds_out = len(self.held_rows) >= FEWEST_HELD
         left_out = bool(policy.keep_to_self) and len(self.used_rows) <= MOST_LEFT_OUT
@@ -134,7 +133,7 @@ class SpaceLearner:
             gap=gap,
             held_out=None if together is None else float(together.mean()),
             held_out_alone=None if alone is None else float(alone.mean()),
-            doubt=_doubt(together, alone),
+            doubt=self._doubt(together, alone),
             in_use=in_use,
             trouble="1 steps were not finite and left out" if is_stuck else None,
             earlier_seconds=seconds,
@@ -168,12 +167,12 @@ class SpaceLearner:
         """With `keep_to_self`, whose classifier the current one is: TOGETHER or ALONE."""
         if not self.policy.keep_to_self:
             return None
-        alone = self.model.total is None or _doubt(*self._judge(self.model.linear())) is not None
+        alone = self.model.total is None or self._doubt(*self._judge(self.model.linear())) is not None
         return ALONE if alone else TOGETHER
 
     def hide(self, classes: frozenset[int]) -> None:
         """Share no sample of these classes from now on, and those of all other classes again."""
-        if classes == self._hidden:
+        if classes == self.hidden:
             return
         vectors, labels, rows = self._to_share
         shown = ~np.isin(labels, list(classes))
@@ -181,7 +180,7 @@ class SpaceLearner:
             raise ConfigError(
                 f"{self.name} has samples only of classes that too few others have: nothing may be shared"
             )
-        self._hidden, self.used_rows, total = classes, rows[shown], self.model.total
+        self.hidden, self.used_rows, total = classes, rows[shown], self.model.total
         self.model, self._judged = self.make_model(vectors[shown], labels[shown], alone=False), None
         self.model.absorb(total)
 
@@ -204,7 +203,7 @@ class SpaceLearner:
 
     def state(self) -> dict[str, Any]:
         """All that another learner of the same samples needs to continue to the same bits."""
-        return {"dual": self.model.state(), "used": self.used_rows, "hidden": sorted(self._hidden)}
+        return {"dual": self.model.state(), "used": self.used_rows, "hidden": sorted(self.hidden)}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from this state."""
@@ -215,7 +214,7 @@ class SpaceLearner:
 
     def describe(self) -> Description:
         """What it shares. With a budget, other figures than of traffic are not covered by it."""
-        figures = ("test_accuracy", "train_accuracy", "ce", "held_out", "held_out_alone", "gap")
+        figures = ("test_accuracy", "train_accuracy", "ce", "held_out", "held_out_alone", "in_use", "gap")
         linear = self.model.linear()
         return Description(
             self.representation,
@@ -258,6 +257,23 @@ class SpaceLearner:
         vectors, labels = self.held
         together, alone = (each(vectors).argmax(axis=1) == labels for each in (linear, self.by_itself))
         return together, alone
+
+    def _doubt(self, together: Hits | None, alone: Hits | None) -> str | None:
+        """What speaks against the others: more samples lost than gained, beyond chance (McNemar)."""
+        if together is None or alone is None:
+            return None
+        lost, gained = int((alone & ~together).sum()), int((together & ~alone).sum())
+        if lost - gained <= CERTAIN * math.sqrt(lost + gained):
+            return None
+        return (
+            f"other clients make it worse: of {len(alone)} {self.judged_on} {100 * together.mean():.1f} % right with "
+            f"them, {100 * alone.mean():.1f} % alone"
+        )
+
+    @property
+    def judged_on(self) -> str:
+        """The samples that tell whether others help."""
+        return "held-out samples" if self._holds_out else "samples left out in turn"
 
     def _find_span(self) -> tuple[float, float]:
         """The least and the largest of the inputs."""
@@ -310,16 +326,3 @@ def _toss(batches: Iterable[tuple[Any, Any]], known: Sequence[str], secret: byte
 def _cross_entropy(scores: Doubles, labels: Integers) -> float:
     below = scores - scores.max(axis=1, keepdims=True)
     return float((np.log(np.exp(below).sum(axis=1)) - below[np.arange(len(labels)), labels]).mean())
-
-
-def _doubt(together: NDArray[np.bool_] | None, alone: NDArray[np.bool_] | None) -> str | None:
-    """What speaks against the others: more held-out samples lost than gained, beyond chance (McNemar)."""
-    if together is None or alone is None:
-        return None
-    lost, gained = int((alone & ~together).sum()), int((together & ~alone).sum())
-    if lost - gained <= CERTAIN * math.sqrt(lost + gained):
-        return None
-    return (
-        f"other clients make it worse: of {len(alone)} own samples {100 * together.mean():.1f} % right with them, "
-        f"{100 * alone.mean():.1f} % alone"
-    )

@@ -59,7 +59,7 @@ def run_rounds(
             if work.json:
                 print(to_json(asdict(record)), end="", flush=True)
             else:
-                say(console, round_line(record), "yellow" if record.trouble else "")
+                say(console, round_line(record, client.learner.space), "yellow" if record.trouble else "")
             if before is not None and before.trouble and not record.trouble:
                 say(console, reconnected)
             before = record

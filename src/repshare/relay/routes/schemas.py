@@ -33,6 +33,7 @@ LIMITS: dict[str, dict[str, Any]] = {  # of this relay, beside the bounds that a
     "description": {"max_length": MOST_DESCRIPTION},
     "named_peers": {"le": MOST_PEERS},
     "group_members": {"le": MOST_MEMBERS},
+    "class_members": {"le": MOST_MEMBERS},
 }
 _FIELDS: Any = {
     each.name: (each.kind, Field(each.default, description=each.help, **each.bounds, **LIMITS.get(each.name, {})))
@@ -167,6 +168,7 @@ class RoundReport(BaseModel):
     held_out_alone: float | None = Field(
         None, ge=0, le=1, description="accuracy on them of a classifier of the client's own samples alone"
     )
+    in_use: Literal["together", "alone"] | None = Field(None, description="whose classifier the client uses")
     gap: float | None = Field(None, ge=0, le=LARGEST, description="duality gap of the client's samples, a sample")
     bytes_up: int | None = Field(None, ge=0, le=2**53, description="in this round")
     bytes_down: int | None = Field(None, ge=0, le=2**53, description="in this round")
