@@ -42,7 +42,7 @@ SLOWEST = (  # longest first: where several processes share the files, none is l
     "tests/party/test_join.py",
     "tests/relay/test_relay_audit.py",
     "tests/test_documents.py",
-    "tests/spaces/test_spaces.py",
+    "tests/space/test_spaces.py",
     "tests/relay/routes/test_relay_fuzz.py",
     "tests/relay/page/test_relay_page.py",
     "tests/relay/test_relay_connections.py",

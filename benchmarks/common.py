@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from repshare.learning.common.dual import Dual
+from repshare.space.dual import Dual
 from repshare_lab.config import ResolvedSetting, Setting
 from repshare_lab.data import Splits, load
 from repshare_lab.simulation import Inline, resolve, simulate

@@ -19,10 +19,10 @@ from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from repshare.config import Policy
-from repshare.learning.models import ResNet9, ResNet18
-from repshare.learning.precision import has_bf16
-from repshare.learning.samples import Samples
-from repshare.learning.training import Learner
+from repshare.network.learner import NetworkLearner
+from repshare.network.models import ResNet9, ResNet18
+from repshare.network.precision import has_bf16
+from repshare.samples import Samples
 from repshare_lab.data import load
 
 CASES = {"ResNet9": ("fashion_mnist", lambda: ResNet9(1)), "ResNet18": ("cifar10", lambda: ResNet18(3))}
@@ -59,7 +59,7 @@ def make_variants(network: str) -> tuple[dict[str, Callable[[], object]], dict[s
     torch.manual_seed(0)
     model = make()
     learners = {
-        compute: Learner(copy.deepcopy(model), samples[TRAINED], Policy(compute=compute), name="a", seed=0)
+        compute: NetworkLearner(copy.deepcopy(model), samples[TRAINED], Policy(compute=compute), name="a", seed=0)
         for compute in ("fp32", "bf16")
     }
     variants: dict[str, Callable[[], object]] = {}

@@ -26,12 +26,12 @@ import torch
 from torch import Tensor, nn
 
 from repshare.config import Policy
-from repshare.learning.randomness import derive
+from repshare.randomness import derive
 from repshare_lab.config import Run, Setting
 from repshare_lab.data import load
 from repshare_lab.results.terminal import markdown
 from repshare_lab.simulation import Inline, resolve, simulate
-from repshare_lab.simulation.plan import Plan, as_tensors, build_model, common_start, make_plan
+from repshare_lab.simulation.plan import Plan, as_tensors, build_model, make_plan, make_start
 
 SEEDS, ROUNDS, EPOCHS, RATE, MU, CLIENTS, LARGEST = 3, 20, 5, 0.2, 0.1, 10, 10_000
 DIVISIONS = {"uniform": {}, "Dirichlet 0.5": {"partition": "dirichlet", "alpha": 0.5}}
@@ -100,7 +100,7 @@ def run_there(run: Run[Any], source: Path, folder: Path) -> Outcome:
         own.set_submodule(head, nn.Identity())
         return BaseHeadSplit(own, last)  # type: ignore[no-any-return]
 
-    start = common_start(plan)
+    start = make_start(plan)
     model = divide(start.model, start.head_name) if kind == "proto" else start.model
     module = __import__(f"flcore.servers.server{kind}", fromlist=["server"])
     server = getattr(module, SERVERS[kind])(arguments(model, plan, kind), 0)

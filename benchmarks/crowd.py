@@ -21,13 +21,13 @@ from typing import NamedTuple
 import torch
 
 from repshare import Board, Client, LocalExchange
-from repshare.learning.samples import Samples
 from repshare.methods import CS
+from repshare.samples import Samples
 from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits, load
 from repshare_lab.data.arrays import take
 from repshare_lab.simulation import Inline, resolve, simulate
-from repshare_lab.simulation.plan import as_tensors, build_network, make_common, make_plan
+from repshare_lab.simulation.plan import as_tensors, build_network, make_agreement, make_plan
 
 EACH = 6  # samples of a client
 ALONE = 200  # clients that go one after the other, at most: the cost of a round is that of a client, times clients
@@ -74,7 +74,7 @@ def play_together(setting: ResolvedSetting, splits: Splits) -> Iterator[Turn]:
 def play_in_turn(setting: ResolvedSetting, splits: Splits) -> Iterator[Turn]:
     """Yield after each round of the same clients, each of which collects, learns and publishes by itself."""
     plan = make_plan(Run("CS", 0, setting), splits)
-    common = make_common(plan.run, take(plan.train_inputs, slice(1)))
+    common = make_agreement(plan.run, take(plan.train_inputs, slice(1)))
     board = Board(common.task(plan.classes))
     train = as_tensors(plan.train_inputs), torch.from_numpy(plan.train_labels)
     network, clients = build_network(plan, plan.model(0), seed=0), list[Client]()

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from repshare.spaces import Space, choose
-from repshare.spaces.banks import Bank, rectify
+from repshare.space import Space, choose
+from repshare.space.banks import Bank, rectify
 from repshare_lab.data import load
 from repshare_lab.simulation.plan import USUAL
 

@@ -5,7 +5,7 @@ repshare join http://127.0.0.1:8000 --party examples/common_party.py:bob --token
 repshare join http://127.0.0.1:8000 --party examples/common_party.py:carol --token-file carol.token
 """
 
-from repshare import LeNet5, Party, Policy
+from repshare import Party, Policy
 from repshare_lab import load
 
 train, test, _ = load("digits")  # 8 × 8 pixels from 0 to 16
@@ -14,11 +14,11 @@ NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 def hold(*digits: int) -> Party:
-    """A party with the samples of these digits. Its network is not used."""
+    """A party with the samples of these digits."""
     rows = [row for row, label in enumerate(train.labels) if label in digits]
     data = train.images[rows].astype("float32"), train.labels[rows]
     tested = test.images.astype("float32"), test.labels
-    return Party(LeNet5(), data, test=tested, class_names=NAMES, policy=PUBLIC)
+    return Party(data=data, test=tested, class_names=NAMES, policy=PUBLIC)
 
 
 def alice() -> Party:

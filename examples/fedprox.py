@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from repshare.learning.training import Batch, Learner
-from repshare_lab.methods import FL, fedavg
+from repshare.network.learner import Batch
+from repshare_lab.methods import FL
+from repshare_lab.methods.fedavg import WeightsLearner
 
 
 @dataclass(frozen=True)
@@ -20,18 +21,20 @@ class Options:
     """How strongly weights are pulled back to the average that the round began with."""
 
 
-def absorb(learner: Learner, body: bytes) -> None:
-    """Go on from the average, and remember it."""
-    fedavg.absorb(learner, body)
-    learner.remembered = {name: tensor.detach().clone() for name, tensor in learner.network.model.named_parameters()}
+class ProximalLearner(WeightsLearner):
+    """FedAvg's learner, with a loss of its own."""
 
+    def absorb(self, body: bytes) -> None:
+        """Go on from the average, and remember it."""
+        super().absorb(body)
+        self.remembered = {name: tensor.detach().clone() for name, tensor in self.network.model.named_parameters()}
 
-def loss(learner: Learner, batch: Batch) -> Tensor:
-    """μ/2 · ‖w − w_average‖², added to the cross-entropy of each batch."""
-    mu: float = learner.options.mu
-    moved = [tensor - learner.remembered[name] for name, tensor in learner.network.model.named_parameters()]
-    return mu / 2 * torch.stack([each.square().sum() for each in moved]).sum()
+    def own_loss(self, batch: Batch) -> Tensor:
+        """μ/2 · ‖w − w_average‖², added to the cross-entropy of each batch."""
+        mu: float = self.options.mu
+        moved = [tensor - self.remembered[name] for name, tensor in self.network.model.named_parameters()]
+        return mu / 2 * torch.stack([each.square().sum() for each in moved]).sum()
 
 
 SOURCE = "Li et al., 2018: Federated optimization in heterogeneous networks"
-PROX = FL._replace(name="PROX", title="FedAvg, kept close", absorb=absorb, loss=loss, options=Options(), source=SOURCE)
+PROX = FL._replace(name="PROX", title="Kept close", learner=ProximalLearner.open, options=Options(), source=SOURCE)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from repshare.learning.training import Batch, Learner
 from repshare.methods import RS
+from repshare.network.learner import Batch, NetworkLearner
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,19 @@ class Options:
             raise ValueError(f"temperature must be above 0, not {self.temperature}")
 
 
-def loss(learner: Learner, batch: Batch) -> Tensor:
-    """Supervised contrastive loss (Khosla et al., 2020) of a batch's features. What is shared stays the same."""
-    features = F.normalize(batch.features, dim=1)  # (n, d')
-    itself = torch.eye(len(features), dtype=torch.bool, device=features.device)
-    alike = (features @ features.T / learner.options.temperature).masked_fill(itself, -1e9)  # (n, n)
-    same = (batch.labels[:, None] == batch.labels) & ~itself
-    nearer: Tensor = -(alike.log_softmax(dim=1) * same).sum(dim=1) / same.sum(dim=1).clamp(min=1)
-    return nearer.mean() * float(learner.options.weight)
+class ContrastLearner(NetworkLearner):
+    """RS's learner, with a loss of its own. What is shared stays the same."""
+
+    def own_loss(self, batch: Batch) -> Tensor:
+        """Supervised contrastive loss (Khosla et al., 2020) of a batch's features."""
+        features = F.normalize(batch.features, dim=1)  # (n, d')
+        itself = torch.eye(len(features), dtype=torch.bool, device=features.device)
+        alike = (features @ features.T / self.options.temperature).masked_fill(itself, -1e9)  # (n, n)
+        same = (batch.labels[:, None] == batch.labels) & ~itself
+        nearer: Tensor = -(alike.log_softmax(dim=1) * same).sum(dim=1) / same.sum(dim=1).clamp(min=1)
+        return nearer.mean() * float(self.options.weight)
 
 
-CONTRAST = RS._replace(name="CONTRAST", title="RS with a contrastive loss", loss=loss, options=Options())
+CONTRAST = RS._replace(
+    name="CONTRAST", title="RS with a contrastive loss", learner=ContrastLearner.open, options=Options()
+)

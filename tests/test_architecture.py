@@ -102,8 +102,8 @@ def test_tests_are_in_the_folders_of_what_they_test():
 
 def test_what_is_read_first_knows_no_method():
     """Nor how a method trains otherwise: that is in the method's own file, or in a learner of its own."""
-    source = (SOURCE / "learning/training.py").read_text()
-    words = "FD SL FL RS CS CA DP epsilon external shares_logits across CommonLearner"
+    source = (SOURCE / "network/learner.py").read_text()
+    words = "FD SL FL RS CS CA DP epsilon external shares_logits across SpaceLearner"
     assert [word for word in words.split() if re.search(rf"\b{word}\b", source)] == []
 
 

@@ -73,7 +73,7 @@ def test_a_client_that_comes_later_is_taught_by_others_at_once(halves):
     a, b = pair(data)
     a.round()
     b.round()
-    shared = wire.decode_release(RS.share(a.learner, 1)).means.vectors
+    shared = wire.decode_release(a.learner.release(1)).means.vectors
     assert b.learner.lesson.means.abs().max() > 0
     assert np.allclose(b.learner.lesson.means.numpy(), shared, atol=1e-5)
 
@@ -110,10 +110,10 @@ def test_a_client_whose_representations_do_not_fit_the_task_is_refused(halves):
     data, _ = halves
     _, b = pair(data, models=(lenet(), lenet(dimension=50)))
     with pytest.raises(Malformed, match="representations have 84 numbers, this model's 50"):
-        RS.absorb(b.learner, b.exchange.collect(Wants(1, 0)))
+        b.learner.absorb(b.exchange.collect(Wants(1, 0)))
     assert "representations of 50 numbers; the task's have 84" in b.round().trouble
     with pytest.raises(Refused, match="representations of 50 numbers; the task's have 84"):
-        b.exchange.publish(RS.share(b.learner, 1))
+        b.exchange.publish(b.learner.release(1))
 
 
 def test_only_what_the_policy_allows_leaves(halves):

@@ -155,7 +155,7 @@ def undescribed_fields(made):
 
 def test_the_reference_has_every_public_name():
     names = {name for name, _, _ in referred()}
-    modules = {"repshare", "repshare.spaces", "repshare_lab", "repshare_lab.data", "repshare_flower"}
+    modules = {"repshare", "repshare.space", "repshare_lab", "repshare_lab.data", "repshare_flower"}
     for module in modules:
         public = importlib.import_module(module)
         called = {name for name in public.__all__ if callable(getattr(public, name))}

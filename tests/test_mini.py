@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from repshare import Board, Client, Common, LocalExchange, Policy
-from repshare.learning import objective
-from repshare.methods import CS
-from repshare.spaces import Fourier
+from repshare import Agreement, Board, Client, LocalExchange, Policy
+from repshare.network import objective
+from repshare.space import Fourier
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "examples"))
@@ -55,20 +54,19 @@ def test_the_classifier_of_cs_is_the_packages(monkeypatch) -> None:
     monkeypatch.setattr(mini, "SHRINKAGE", 0.1)  # few rounds are enough
     space = Fourier(low=(-3.0,) * 6, high=(3.0,) * 6, features=24)
     centres = RNG.standard_normal((mini.CLASSES, 6))
-    common = Common(space, shrinkage=mini.SHRINKAGE)
+    common = Agreement(space, shrinkage=mini.SHRINKAGE)
     board, clients, parties = Board(common.task(mini.CLASSES)), [], []
     for name in "abc":
         labels = np.arange(200) % mini.CLASSES
         inputs = (centres[labels] + RNG.standard_normal((200, 6)) / 2).astype(np.float32)
-        model = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.Tanh(), torch.nn.Linear(4, mini.CLASSES))
-        given = {"name": name, "method": CS, "common": common, "policy": Policy(common_precision="fp32", held_out=0.0)}
-        clients.append(Client(model, (inputs, labels), LocalExchange(board, name), **given))
-        parties.append((space(torch.from_numpy(inputs)).double().numpy(), labels))
+        given = {"name": name, "space": common, "policy": Policy(common_precision="fp32", held_out=0.0)}
+        clients.append(Client(None, (inputs, labels), LocalExchange(board, name), **given))
+        parties.append((space(inputs).astype(np.float64), labels))
     for _ in range(100):
         for client in clients:
             client.round(test=False)
     vectors = np.concatenate([each for each, _ in parties])
     pooled = mini.play_cs([(vectors, np.concatenate([each for _, each in parties]))], 1)(vectors)
-    theirs = clients[0].learner.classifier()(torch.from_numpy(vectors).float()).numpy()
+    theirs = clients[0].learner.classifier()(vectors.astype(np.float32))
     np.testing.assert_allclose(mini.play_cs(parties, 100)(vectors), pooled, atol=1e-6)
     np.testing.assert_allclose(theirs, pooled, atol=1e-6)

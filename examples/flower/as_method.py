@@ -19,11 +19,11 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as Encoded
 
 from repshare.imports import run_file
-from repshare.learning.measures import Losses
-from repshare.learning.training import Learner
+from repshare.measures import Losses
 from repshare.sharing import wire
-from repshare_lab.methods import FL, fedavg
+from repshare_lab.methods import FL
 from repshare_lab.methods.averaging import copy_into
+from repshare_lab.methods.fedavg import WeightsLearner
 from repshare_lab.methods.policies import refuse_privacy
 
 load = lru_cache(run_file)  # once in a process
@@ -37,7 +37,7 @@ class Options:
     """The ClientApp, as file.py:NAME."""
 
 
-class FlowerLearner(Learner):
+class FlowerLearner(WeightsLearner):
     """A learner that leaves its training to the app, whose Context keeps its state from round to round."""
 
     def __init__(self, *arguments: Any, **given: Any) -> None:
@@ -48,7 +48,7 @@ class FlowerLearner(Learner):
         inputs, labels = self.samples.batch(torch.arange(len(self.samples)))
         np.savez(f"{self.folder.name}/samples.npz", x=inputs.cpu().numpy(), y=labels.cpu().numpy())
 
-    def train(self) -> Losses:
+    def run_epochs(self) -> Losses:
         """Let the app train from these weights, and take its own."""
         model, kept, policy = self.network.model, self.remembered, self.policy
         state = recorddict_from_proto(Encoded.FromString(kept["state"].numpy().tobytes()))
@@ -63,18 +63,17 @@ class FlowerLearner(Learner):
         copy_into(model.state_dict(), {name: array.numpy() for name, array in arrays.items()})
         encoded = recorddict_to_proto(context.state).SerializeToString()
         kept["state"] = torch.from_numpy(np.frombuffer(encoded, np.uint8).copy())
-        scores, labels = self.scores(self.samples), self.samples.labels
+        scores, labels = torch.from_numpy(self.scores(self.samples)), self.samples.labels
         ce, right = torch.nn.functional.cross_entropy(scores, labels), scores.argmax(dim=1) == labels
-        return Losses(float(ce), None, None, None, float(right.double().mean()))
+        return Losses(float(ce), float(right.double().mean()))
 
-
-def absorb(learner: Learner, body: bytes) -> None:
-    """Continue from the average, and remember the number of its round."""
-    fedavg.absorb(learner, body)
-    learner.remembered["round"] = torch.tensor(wire.decode_weights(body)[1])
+    def absorb(self, body: bytes) -> None:
+        """Continue from the average, and remember the number of its round."""
+        super().absorb(body)
+        self.remembered["round"] = torch.tensor(wire.decode_weights(body)[1])
 
 
 refuse = partial(refuse_privacy, "FLOWER")  # the app's training is not private
 FLOWER = FL._replace(
-    name="FLOWER", title="a Flower ClientApp", absorb=absorb, options=Options(), learner=FlowerLearner, adapt=refuse,
+    name="FLOWER", title="a Flower ClientApp", options=Options(), learner=FlowerLearner.open, adapt=refuse,
 )  # fmt: skip

@@ -3,8 +3,7 @@
 from repshare.board import Wants
 from repshare.client import Client, make_wants
 from repshare.errors import ConfigError
-from repshare.learning.measures import Record
-from repshare.learning.training import Learner
+from repshare.measures import Record
 from repshare.methods import Method
 from repshare_flower.messages import NodeAnswer, NodeQuestion
 from repshare_lab.simulation.workers import Mailbox
@@ -12,7 +11,7 @@ from repshare_lab.simulation.workers import Mailbox
 
 def check_method(method: Method) -> None:
     """Raise ConfigError if a round of this method is not one message to each client and one back."""
-    if method.learner.crossed is not Learner.crossed:
+    if method.sends_batches:
         raise ConfigError(f"{method.name} sends every batch, and a message is a whole round: use the simulator")
     if method.models == "pooled":
         raise ConfigError(f"{method.name} has all data in one place: use the simulator")
@@ -35,8 +34,8 @@ def take_part(client: Client, question: NodeQuestion) -> tuple[NodeAnswer, Recor
 
 def finish(client: Client, question: NodeQuestion, *, report: bool) -> tuple[NodeAnswer, float | None]:
     """Take the server's part of what was learned, if there is one. The test accuracy is in the answer only if asked."""
-    if question.teacher is not None and client.method.absorb is not None:
-        client.method.absorb(client.learner, question.teacher)
+    if question.teacher is not None and client.method.serve is not None:
+        client.learner.absorb(question.teacher)
     accuracy = client.evaluate() if client.test else None
     return NodeAnswer(client.name, _next_wants(client), accuracy=accuracy if report else None), accuracy
 

@@ -6,8 +6,8 @@ Board       what is between clients; it never trains
 Task        what the clients of a collaboration agree on
 Party       what `repshare join` trains
 CommonSpaceClassifier  a client of CS in scikit-learn's manner, for tables, without PyTorch
-Common      what the clients of a common classifier (method CS) agree on: a space, a loss
-spaces      feature maps that all clients compute alike: Patches, Fourier, Backbone, choose
+Agreement      what the clients of a common classifier (method CS) agree on: a space, a loss
+space       feature maps that all clients compute alike: Patches, Fourier, Backbone, choose
 load_classifier       the common classifier that `repshare join` kept, for use on its own
 LeNet5, ResNet9, ResNet18, split      the paper's models; any other classifier as features and head
 errors      everything raised on purpose
@@ -20,26 +20,26 @@ from typing import TYPE_CHECKING, Any
 from repshare import imports, moved
 
 if TYPE_CHECKING:
-    from repshare import errors, spaces
+    from repshare import errors, space
     from repshare.board import Board
     from repshare.client import Client, Record
     from repshare.config import Policy
     from repshare.exchange import Exchange, LocalExchange
     from repshare.exchange.peer import PeerExchange
     from repshare.exchange.relay import RelayExchange
-    from repshare.learning.models import LeNet5, ResNet9, ResNet18, split
+    from repshare.network.models import LeNet5, ResNet9, ResNet18, split
     from repshare.party.classifier import load_classifier
     from repshare.party.estimator import CommonSpaceClassifier
     from repshare.party.party import Party
     from repshare.sharing.task import Task
-    from repshare.spaces.agreement import Common
+    from repshare.space.agreement import Agreement
     from repshare.stores import MemoryStore
 
 __version__ = "0.1.0"
 __all__ = [
+    "Agreement",
     "Board",
     "Client",
-    "Common",
     "CommonSpaceClassifier",
     "Exchange",
     "LeNet5",
@@ -55,14 +55,14 @@ __all__ = [
     "Task",
     "errors",
     "load_classifier",
-    "spaces",
+    "space",
     "split",
 ]
 
 _HOMES = {
     "repshare.board": ("Board",),
     "repshare.client": ("Client", "Record"),
-    "repshare.spaces.agreement": ("Common",),
+    "repshare.space.agreement": ("Agreement",),
     "repshare.config": ("Policy",),
     "repshare.exchange": ("Exchange", "LocalExchange"),
     "repshare.exchange.peer": ("PeerExchange",),
@@ -70,7 +70,7 @@ _HOMES = {
     "repshare.party.classifier": ("load_classifier",),
     "repshare.party.estimator": ("CommonSpaceClassifier",),
     "repshare.party.party": ("Party",),
-    "repshare.learning.models": ("LeNet5", "ResNet9", "ResNet18", "split"),
+    "repshare.network.models": ("LeNet5", "ResNet9", "ResNet18", "split"),
     "repshare.stores": ("MemoryStore",),
     "repshare.sharing.task": ("Task",),
 }

@@ -3,38 +3,33 @@
 import io
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
-from repshare.exchange import Exchange
-from repshare.learning import features
-from repshare.learning.common.learner import CommonLearner
-from repshare.learning.measures import Measures, Record, measure
-from repshare.learning.models import Network
-from repshare.learning.randomness import numpy_stream
-from repshare.learning.samples import Labelled, Samples, choose_device, without_labels
-from repshare.learning.training import Learner
-from repshare.methods import RS, Method
+from repshare.exchange import Exchange, Traffic
+from repshare.measures import Losses, Measures, Record, measure
+from repshare.methods import CS, RS, Method
 from repshare.methods.method import make_wants
-from repshare.spaces import choose
-from repshare.spaces.agreement import Common
-from repshare.spaces.exposure import Exposure
-
-if TYPE_CHECKING:
-    from repshare.privacy.guard import Guard
-
+from repshare.network import features
+from repshare.network.models import Network
+from repshare.privacy import make_guard
+from repshare.samples import Labelled, Samples, Setup, as_samples, choose_device, without_labels
+from repshare.space import Space, choose
+from repshare.space.agreement import Agreement
+from repshare.space.exposure import Exposure
 
 __all__ = ["Client", "Record", "make_wants"]
 
 
 class Client:
-    """One party: a model and data of its own, a policy, and an exchange to learn with others through.
+    """One party: data and a model of its own, a policy, and an exchange to learn with others through.
 
     Examples:
         >>> for record in Client(model, data, exchange).rounds(20):
@@ -43,20 +38,21 @@ class Client:
 
     def __init__(
         self,
-        model: nn.Module | Network,
-        data: Labelled | Samples,
+        model: nn.Module | Network | None = None,
+        data: Labelled | Samples | None = None,
         exchange: Exchange | None = None,
         *,
         name: str = "client",
         policy: Policy | None = None,
-        method: Method = RS,
+        method: Method | None = None,
         test: Labelled | Samples | None = None,
         seed: int = 0,
         device: str = "cpu",
         head: str | None = None,
         levels: Sequence[Level] | None = None,
         ledger: Path | None = None,
-        common: Common | None = None,
+        space: Agreement | Space | None = None,
+        classes: int | None = None,
         norm_bound: float = math.inf,
         public: Labelled | Samples | None = None,
         secret: bytes | None = None,
@@ -65,12 +61,12 @@ class Client:
 
         Args:
             model: Any classifier that ends in a linear layer. What enters that layer are its features. A `Network`
-                is one that was split there already, and is taken as it is.
+                is one that was split there already, and is taken as it is. In a space there is none.
             data: Training samples: a pair (inputs, labels), a PyTorch or Hugging Face dataset, or a DataLoader.
             exchange: The way to other clients. Without one, the client learns alone.
             name: The client's name. Its random streams depend on it.
             policy: How it learns and what it shares. Default: `Policy()`.
-            method: One of `repshare.methods`, or your own. Default: RS, the paper's.
+            method: One of `repshare.methods`, or your own. Default: RS, the paper's; with a space, CS.
             test: Samples to test on after each round, in the same form as `data`.
             seed: The seed of its random streams.
             device: The PyTorch device on which it trains. auto: a GPU (cuda, mps) if there is one, else cpu.
@@ -78,37 +74,40 @@ class Client:
             levels: With a privacy budget, each sample's own: "public", "never", or the ε that it may spend.
             ledger: With a privacy budget, the file that records what was spent. Without one, that is forgotten with
                 this client.
-            common: What clients of CS agree on. Default: the space that suits the data, from seed 0.
+            space: The space that clients agree on, in place of a model. CS's default: what suits the data, from seed 0.
+            classes: In a space, the number of all clients' classes. Default: as many as the agreement names, else
+                one more than the largest label.
             norm_bound: The longest vector that clients agreed on. A longer one that comes back is refused.
             public: Samples that all clients have, in the same form as `data`, for a method that learns from them.
             secret: CS: what decides, with each sample's own bytes, which samples are held out. Default: from the seed.
         """
-        self.name, self.exchange, self.method, self.seed = name, exchange, method, seed
-        self.policy = method.adapt(policy or Policy())
-        device = choose_device(device)
-        samples = data if isinstance(data, Samples) else Samples(data, device=device)
+        if data is None:
+            raise ConfigError("a client needs samples to learn from: give data")
+        self.name, self.exchange, self.seed = name, exchange, seed
+        self.method = method = (RS if space is None else CS) if method is None else method
+        policy, device = method.adapt(policy or Policy()), choose_device(device)
+        samples, test, public = as_samples(data, device), as_samples(test, device), as_samples(public, device)
+        agreement = None
         if method.in_space:
-            common = common or Common(choose((), samples.batch(torch.arange(1))[0], 0))
-            self.policy = common.adapt(self.policy)
-        self.samples = samples
-        public = Samples(public, device=device) if public is not None and not isinstance(public, Samples) else public
-        own = {"common": common, "alone": method.share is None, "secret": secret, "levels": levels}
-        self.learner = self._make_learner(model, samples, public, head=head, **(own if method.in_space else {}))
-        self.learner.norm_bound = norm_bound
-        if not self.policy.share_inputs and method.share is not None and not method.shares_weights:
-            features.check(self.learner.made, type(model).__name__)
-        self.test = Samples(test, device=device) if test is not None and not isinstance(test, Samples) else test
-        if self.test is not None:
-            self.test.check_labels(self.learner.network.classes)
-        self.guard = self._make_guard(levels)
-        self.learner.guard = self.guard
-        if ledger is not None and self.guard is None:
-            raise ConfigError("a ledger needs a policy with epsilon: without one, exact averages would leave")
-        if ledger is not None and self.guard is not None:
-            self.guard.keep_in(ledger)
+            space = space or choose((), samples.batch(torch.arange(1))[0], 0)
+            agreement = space if isinstance(space, Agreement) else Agreement(space)
+            policy = agreement.adapt(policy)
+        self.policy, self.samples, self.test, alone = policy, samples, test, method.serve is None
+        self.other_model = model if method.in_space else None  # which `Twins` compare with
+        self.learner = method.learner(
+            Setup(
+                samples, policy, name, seed, model, head, agreement, classes, alone, norm_bound, public, secret,
+                levels, method.options,
+            )
+        )  # fmt: skip
+        described = self.learner.describe()
+        if not (policy.share_inputs or alone or method.shares_weights):
+            features.check(described.representation, described.name)
+        if test is not None:
+            test.check_labels(self.learner.classes)
+        self.guard = self.learner.guard = make_guard(self.learner, name, seed, levels, ledger)
         self.round_number, self.released = 0, 0
         self.trouble: ExchangeError | BudgetExhausted | None = None  # what kept the last round from exchanging
-        self._undone = False  # whether the last round's training was taken back
 
     def rounds(self, count: int, *, eval_every: int = 1) -> Iterator[Record]:
         """Take part for `count` rounds; yield a record after each.
@@ -130,92 +129,130 @@ class Client:
         Args:
             test: Whether to test after the round, if there are test data.
         """
-        started = time.perf_counter()
+        started, before = time.perf_counter(), self._count_bytes()
+        down = self.collect()
+        losses = self.train()
+        body = self.release()
+        up = self.publish(body)
+        seconds = time.perf_counter() - started + losses.earlier_seconds
+        if before is not None and (after := self._count_bytes()) is not None:
+            up, down = after.sent - before.sent, after.received - before.received
+        return self._record(losses, losses.traffic or (up, down), seconds, test=test)
+
+    def collect(self) -> int:
+        """Begin a round: ask for a teacher, and learn from it from now on. Returns its size in bytes."""
         self.round_number += 1
         self.trouble = None
-        before_round = None if self.exchange is None else self.exchange.traffic()
-        down = self._collect()
-        before = self.learner.snapshot()
-        self.learner.left_out.clear()
-        losses = self.learner.train()
-        self._undone = self.learner.take_back(before)
-        up = self._publish()
-        now = None if self.exchange is None else self.exchange.traffic()
-        if before_round is not None and now is not None:
-            up, down = now.sent - before_round.sent, now.received - before_round.received
-        up, down = self.learner.crossed() or (up, down)
-        seconds = time.perf_counter() - started + self.learner.preparation
-        self.learner.preparation = 0.0
-        return Record(
-            round=self.round_number,
-            client=self.name,
-            ce=losses.ce,
-            kd=losses.kd,
-            disc=losses.disc,
-            bound=losses.bound,
-            train_accuracy=losses.accuracy,
-            test_accuracy=self.evaluate() if test and self.test else None,
-            bytes_up=up,
-            bytes_down=down,
-            seconds=seconds,
-            trouble=self._tell_trouble(),
-            epsilon=None if self.guard is None else self.guard.spent,
-            gap=losses.gap,
-            held_out=losses.held_out,
-            held_out_alone=losses.held_out_alone,
-            doubt=losses.doubt,
-        )
+        if self.exchange is None or self.method.serve is None:
+            return 0
+        try:
+            wants = make_wants(self.method, self.policy, self.seed, self.name, self.round_number)
+            body = self.exchange.collect(wants)
+            self.learner.absorb(body)
+        except ExchangeError as error:
+            self.trouble = error
+            return 0
+        return len(body)
+
+    def train(self) -> Losses:
+        """Train on the own samples for a round."""
+        return self.learner.train()
+
+    def release(self) -> bytes | None:
+        """Make what leaves after this round; None: nothing does.
+
+        What was charged and not acknowledged is released again instead: that costs nothing.
+        """
+        if self.exchange is None or self.method.serve is None:
+            return None
+        if self.guard is not None:
+            self.guard.check_exchange(self.exchange)
+            if self.guard.pending.body is not None:
+                return self.guard.pending.body  # with a share of the noise, none is kept over a failure
+        most = self.policy.releases
+        if self.round_number % self.policy.release_every or (most is not None and self.released >= most):
+            return None
+        self.check_exposure()
+        try:
+            if self.guard is not None:
+                self.guard.rehearse(self.exchange)
+            return self.learner.release(self.round_number)
+        except (ExchangeError, BudgetExhausted) as error:
+            self.trouble = error
+            return None
+
+    def publish(self, body: bytes | None) -> int:
+        """Publish this release, if any. Returns its size in bytes; 0: it has not arrived.
+
+        Args:
+            body: What `release` returned.
+        """
+        if self.exchange is None or body is None:
+            return 0
+        try:
+            self.exchange.publish(body)  # what leaves a client leaves here
+        except (ExchangeError, BudgetExhausted) as error:
+            self.trouble = error
+            if self.guard is not None:
+                self.guard.note_failure(self.exchange)
+            return 0
+        if self.guard is not None:
+            self.guard.pending.acknowledge(self.round_number)
+        self.released += 1
+        self.learner.acknowledge()
+        return len(body)
 
     def evaluate(self) -> float:
-        """Return the accuracy on the test data, from 0 to 1."""
+        """Accuracy on the test data, from 0 to 1."""
         if self.test is None:
             raise ValueError("this client was given no test data")
         return self.learner.evaluate(self.test).accuracy
 
     def measure(self) -> Measures:
-        """Return accuracy, balanced accuracy, AUROC, calibration error and recalls on the test data."""
+        """Accuracy, balanced accuracy, AUROC, calibration error and recalls on the test data."""
         if self.test is None:
             raise ValueError("this client was given no test data")
         scores = self.learner.scores(self.test)
-        return measure(scores.argmax(1), self.learner.as_probabilities(scores), self.test.labels)
+        return measure(scores, self.learner.probabilities(scores), self.test.labels.numpy())
 
     @property
     def model(self) -> nn.Module:
-        """The model, as it was given to this client, in evaluation mode. In a common space nothing trains it."""
+        """The model, as it was given to this client, in evaluation mode."""
+        if self.learner.network is None:
+            raise ConfigError(f"{self.name} has no model: it learns the classifier of a space")
         return self.learner.network.model.eval()
 
     def predict(self, inputs: Any) -> torch.Tensor:
-        """Return the class of each input (n,), by whatever this client is tested by: its model, or a common classifier.
+        """The class of each input (n,), by whatever this client is tested by: its model, or a space's classifier.
 
         Args:
             inputs: A batch of inputs, in the form of the training data's.
         """
-        return self.learner.predict(self._unlabelled(inputs))
+        return torch.from_numpy(self.learner.scores(self._unlabelled(inputs)).argmax(axis=1))
 
     def probabilities(self, inputs: Any) -> torch.Tensor:
-        """Return the probability of each class for each input (n, C). Those of a common classifier are rough.
+        """The probability of each class for each input (n, C). Those of squared loss are rough.
 
         Args:
             inputs: A batch of inputs, in the form of the training data's.
         """
-        return self.learner.as_probabilities(self.learner.scores(self._unlabelled(inputs)))
+        scores = self.learner.scores(self._unlabelled(inputs))
+        return torch.from_numpy(self.learner.probabilities(scores))
 
     def features(self, inputs: Any) -> torch.Tensor:
-        """Return the vector that stands for each input (n, d'): features of the model, or vectors of a common space.
+        """The vector that stands for each input (n, d'): features of the model, or vectors of a space.
 
         Args:
             inputs: A batch of inputs, in the form of the training data's.
         """
-        return torch.from_numpy(self.learner.look(self._unlabelled(inputs)).features)
-
-    def _unlabelled(self, inputs: Any) -> Samples:
-        return without_labels(inputs, str(self.learner.samples.device))
+        return torch.from_numpy(self.learner.view(self._unlabelled(inputs)).features)
 
     def save(self) -> bytes:
-        """Return all that the same client, built again, needs to continue to the same bits: see `load`."""
+        """All that the same client, built again, needs to continue to the same bits: see `load`."""
         kept = io.BytesIO()
         guard = {} if self.guard is None else {"guard": self.guard.state()}
-        torch.save({"round": self.round_number, "released": self.released, **guard, **self.learner.state()}, kept)
+        own = _as_tensors({"round": self.round_number, "released": self.released, **self.learner.state()})
+        torch.save({**own, **guard}, kept)
         return kept.getvalue()
 
     def load(self, saved: bytes) -> None:
@@ -231,63 +268,19 @@ class Client:
         if self.guard is not None and guard is not None:
             self.guard.load_state(guard)
 
-    def _collect(self) -> int:
-        if self.exchange is None or self.method.absorb is None:
-            return 0
-        try:
-            wants = make_wants(self.method, self.policy, self.seed, self.name, self.round_number)
-            body = self.exchange.collect(wants)
-            self.method.absorb(self.learner, body)
-        except ExchangeError as error:
-            self.trouble = error
-            return 0
-        return len(body)
-
-    def _publish(self) -> int:
-        """Release and publish. What was charged and not acknowledged is sent again instead: that costs nothing."""
-        if self.exchange is None or self.method.share is None:
-            return 0
-        pending = None if self.guard is None else self.guard.pending
-        body = None if pending is None else pending.body
-        if body is None and not self._is_due():
-            return 0
-        shares_noise = self.policy.noise_shares > 1 and not self.policy.seeded_noise
-        if shares_noise and not self.exchange.hides_single_releases:
-            raise ConfigError("a share of the noise hides nothing by itself: noise_shares needs a group (--group)")
-        if body is None:
-            self.check_exposure()
-        try:
-            if shares_noise:
-                self.exchange.rehearse()  # a member that spoils sums costs nobody's budget then
-            if body is None:
-                body = self.method.share(self.learner, self.round_number)
-            self.exchange.publish(body)  # what leaves a client leaves here
-        except (ExchangeError, BudgetExhausted) as error:
-            self.trouble = error
-            if shares_noise and pending is not None and self.exchange.may_have_left():
-                pending.drop()  # with others' new shares of noise, the same bytes would be another release
-            return 0
-        if pending is not None:
-            pending.acknowledge(self.round_number)
-        self.released += 1
-        self.learner.publish()
-        return len(body)
-
     def exposure(self, behind: Callable[[int], float] | None = None) -> Exposure | None:
-        """Return what the next release shows; None where no rule is: without a common space, or with a budget.
+        """What the next release shows; None where no rule is: without a space, or with a budget.
 
         Args:
             behind: The samples behind what is seen, given this client's. Default: as the exchange counts them.
         """
-        learner = self.learner
-        if not isinstance(learner, CommonLearner) or self.guard is not None or self.method.share is None:
+        space = self.learner.space
+        if space is None or self.guard is not None or self.method.serve is None:
             return None
-        samples = len(learner.used_rows)
         if behind is None:
             behind = (self.exchange or Exchange()).behind
-        return Exposure(
-            learner.dimension, learner.network.classes, behind(samples), sums=learner.common.loss == "discriminant"
-        )
+        seen = behind(len(space.used_rows))
+        return Exposure(space.dimension, space.classes, seen, sums=space.agreement.loss == "discriminant")
 
     def check_exposure(self) -> None:
         """Raise ConfigError if a release would show single samples, and the policy does not accept that."""
@@ -295,44 +288,37 @@ class Client:
         if shown is not None and not self.policy.accept_exposure:
             shown.check()
 
-    def _tell_trouble(self) -> str | None:
-        told = [] if self.trouble is None else [str(self.trouble)]
-        left_out = self.learner.left_out.items()
-        told += [f"{count} {what} were not finite and left out" for what, count in left_out if count]
-        if self._undone:
-            told.append("training made numbers of the model that are not finite, and was undone")
+    def _unlabelled(self, inputs: Any) -> Samples:
+        return without_labels(inputs, str(self.samples.device))
+
+    def _count_bytes(self) -> Traffic | None:
+        """Bytes so far, where the exchange counts its own."""
+        return None if self.exchange is None else self.exchange.traffic()
+
+    def _record(self, losses: Losses, traffic: tuple[int, int], seconds: float, *, test: bool) -> Record:
+        told = [str(each) for each in (self.trouble, losses.trouble) if each is not None]
         if isinstance(self.trouble, ExchangeError) and self.guard is not None and self.guard.pending.body:
             told.append("the charged release is kept, and sent again until it is accepted")
-        return "; ".join(told) or None
-
-    def _is_due(self) -> bool:
-        """Return whether the policy wants a release after this round."""
-        most = self.policy.releases
-        return self.round_number % self.policy.release_every == 0 and (most is None or self.released < most)
-
-    def _make_learner(
-        self, model: nn.Module | Network, samples: Samples, public: Samples | None, **own: Any
-    ) -> Learner:
-        given: dict[str, Any] = {**own, "name": self.name, "seed": self.seed}
-        given |= {"loss": self.method.loss, "options": self.method.options}
-        if getattr(self.method.learner, "uses_public", False):
-            given["public"] = public
-        return self.method.choose_learner()(model, samples, self.policy, **given)
-
-    def _make_guard(self, levels: Sequence[Level] | None) -> "Guard | None":
-        policy, learner = self.policy, self.learner
-        if policy.epsilon is None:
-            if levels is not None:
-                raise ConfigError("levels need a policy with epsilon and adjacency add-remove")
-            return None
-        from repshare.privacy.guard import Guard
-        from repshare.privacy.sums import SumsGuard
-
-        seeded = numpy_stream(self.seed, self.name, "privacy") if policy.seeded_noise else None
-        given: dict[str, Any] = {"levels": levels, "seeded": seeded}
-        labels, classes = learner.samples.labels.numpy(), learner.network.classes
-        if isinstance(learner, CommonLearner):
-            return SumsGuard(policy, labels, classes=classes, space=learner.common.name, **given)
-        return Guard(
-            policy, labels, dimension=learner.dimension, classes=policy.share_classes or range(classes), **given
+        return Record(
+            round=self.round_number,
+            client=self.name,
+            **losses.figures(),
+            test_accuracy=self.evaluate() if test and self.test else None,
+            bytes_up=traffic[0],
+            bytes_down=traffic[1],
+            seconds=seconds,
+            trouble="; ".join(told) or None,
+            epsilon=None if self.guard is None else self.guard.spent,
         )
+
+
+def _as_tensors(state: Any) -> Any:
+    """Put tensors for arrays, which `torch.load` would not read back without running code."""
+    match state:
+        case np.ndarray():
+            return torch.from_numpy(state)
+        case Mapping():
+            return {name: _as_tensors(each) for name, each in state.items()}
+        case list() | tuple():
+            return type(state)(map(_as_tensors, state))
+    return state

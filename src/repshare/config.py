@@ -123,6 +123,17 @@ class Policy:
         """The number of samples that an average is at least over."""
         return FEWEST if self.minimum_count is None else self.minimum_count
 
+    def check_chosen(self, samples: int, classes: int) -> None:
+        """Raise ConfigError if it names a sample or a class that is not there: another must not be shared instead.
+
+        Args:
+            samples: Number of samples.
+            classes: Number of classes.
+        """
+        for name, count in ("share_samples", samples), ("share_classes", classes):
+            if wrong := [index for index in getattr(self, name) or () if not 0 <= index < count]:
+                raise ConfigError(f"{name} has {wrong[0]}, but there are only 0 to {count - 1}")
+
 
 def __getattr__(name: str) -> Any:
     moved.check(f"{__name__}.{name}")

@@ -83,8 +83,8 @@ def no_collection() -> Iterator[None]:
 
 # The packages that each extra of pyproject.toml brings, by the names under which they are imported.
 EXTRAS = {
-    "sklearn": ("sklearn",),
-    "learn": ("torch",),
+    "sklearn": ("sklearn", "scipy"),
+    "learn": ("torch", "scipy"),
     "relay": ("pydantic", "starlette", "uvicorn", "httptools", "prometheus_client", "plotly"),
     "redis": ("redis",),
     "peer": ("zenoh", "cryptography"),

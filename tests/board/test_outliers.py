@@ -5,15 +5,15 @@ import pytest
 
 from repshare import Board, Client, LeNet5, LocalExchange
 from repshare.methods import CS
-from repshare.spaces import Patches
-from repshare.spaces.agreement import Common
+from repshare.space import Patches
+from repshare.space.agreement import Agreement
 
 
 @pytest.mark.parametrize(("bad", "outliers"), [("images", ["liar"]), ("labels", ["liar"]), (None, [])])
 def test_in_a_common_space_a_client_whose_samples_are_noise_is_unlike_the_others(splits, bad, outliers):
     """Whatever the honest ones have: five classes, all of them, one, or few samples."""
     train, rng = splits.normalised().train, np.random.default_rng(0)
-    common = Common(Patches((1, 8, 8), sizes=(3, 4), filters=8))
+    common = Agreement(Patches((1, 8, 8), sizes=(3, 4), filters=8))
     there = Board(common.task(10))
     for name, classes, count in (("half", 5, 60), ("all", 10, 60), ("one", 1, 30), ("few", 5, 10), ("liar", 10, 100)):
         rows = np.flatnonzero(train.labels < classes)
@@ -23,7 +23,7 @@ def test_in_a_common_space_a_client_whose_samples_are_noise_is_unlike_the_others
             images = rng.standard_normal(images.shape, dtype=np.float32)
         if name == "liar" and bad == "labels":
             labels = rng.permutation(labels)
-        client = Client(LeNet5(), (images, labels), LocalExchange(there, name), name=name, method=CS, common=common)
+        client = Client(LeNet5(), (images, labels), LocalExchange(there, name), name=name, method=CS, space=common)
         for _ in range(2):
             assert client.round().trouble is None
     status = there.status()

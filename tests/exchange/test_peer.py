@@ -18,7 +18,7 @@ from repshare.exchange import network
 from repshare.exchange.keys import Key, Trust, seal
 from repshare.exchange.network import Tls
 from repshare.exchange.peer import PeerExchange
-from repshare.learning.models import LeNet5
+from repshare.network.models import LeNet5
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, stack
 from repshare.sharing.task import Task

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from repshare import Board, Client, Common, LeNet5, LocalExchange, Policy, load_classifier
+from repshare import Agreement, Board, Client, LocalExchange, Policy, load_classifier
 from repshare.errors import ConfigError, DataError
 from repshare.exchange.relay import Membership
-from repshare.methods import CS
 from repshare.party.state import State
+from repshare.samples import Samples
 from repshare.sharing import wire
-from repshare.spaces import measure
+from repshare.space import measure
 from support.common_parties import COMMON, NAMES
 
 MODULE = """
@@ -38,8 +38,8 @@ def keep(tmp_path, splits):
         states = []
         for name, start in (("a", 0), ("b", 1)):
             data = train.images[start:400:2].astype("float32"), train.labels[start:400:2]
-            exchange, options = LocalExchange(board, name), {"method": CS, "common": common}
-            client = Client(LeNet5(), data, exchange, name=name, policy=Policy(held_out=0.2), **options)
+            exchange, options = LocalExchange(board, name), {"space": common}
+            client = Client(None, data, exchange, name=name, classes=10, policy=Policy(held_out=0.2), **options)
             states.append(State(tmp_path / name, client, Membership("digits", name, board.task)))
         for _ in range(3):
             for state in states:
@@ -53,8 +53,8 @@ def test_it_says_what_the_client_says(keep, splits):
     client, file = keep(COMMON)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     classify, images = load_classifier(file), splits.test.images.astype("float32")
-    assert all(map(torch.equal, classify.linear, client.learner.classifier()))
-    assert (classify.common.describe(), classify.round) == (client.learner.common.describe(), 3)
+    assert all(map(np.array_equal, classify.linear, client.learner.classifier()))
+    assert (classify.agreement.describe(), classify.round) == (client.learner.space.agreement.describe(), 3)
     assert classify.samples == 320, "of both clients, without those held out"
     right = np.mean([name == NAMES[label] for name, label in zip(classify(images), splits.test.labels, strict=True)])
     assert right > 0.9
@@ -69,11 +69,11 @@ def test_it_says_what_the_client_says(keep, splits):
 def test_it_needs_the_backbone_that_was_agreed_on(keep, splits, tmp_path):
     (tmp_path / "net.py").write_text(MODULE)
     space = measure(f"{tmp_path}/net.py:features", torch.zeros(1, 1, 8, 8))
-    client, file = keep(Common(space))
+    client, file = keep(Agreement(space))
     classify = load_classifier(file, backbone=f"{tmp_path}/net.py:features")
     images = splits.test.images.astype("float32")
-    expected = client.learner.classifier()(client.learner.common.space(torch.from_numpy(images)))
-    assert torch.allclose(classify.scores(images), expected, atol=1e-5)
+    expected = client.learner.scores(Samples((images, splits.test.labels)))
+    assert np.allclose(classify.scores(images), expected, atol=1e-5)
     assert set(classify(images)) <= set(map(str, range(10))), "without names, classes are numbers"
     with pytest.raises(ConfigError, match="is a backbone: give yours"):
         load_classifier(file)

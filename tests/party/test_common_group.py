@@ -5,8 +5,8 @@ import signal
 import time
 from contextlib import closing
 
+import numpy as np
 import pytest
-import torch
 
 from repshare import load_classifier
 from repshare.exchange.keys import Key
@@ -57,14 +57,14 @@ def test_a_group_has_the_classifier_of_a_simulator_to_the_bit(group, tmp_path):
     for name in MEMBERS:
         assert group.processes[name].process.wait(PATIENCE_SECONDS) == 0, group.told(name)
         expected, found = simulation.finish(name), in_hand(group, name)
-        assert all(map(torch.equal, found.linear, expected.learner.classifier()))
+        assert all(map(np.array_equal, found.linear, expected.learner.classifier()))
         assert found.samples == sum(SAMPLES.values())
         assert [line["trouble"] for line in group.rounds(name)] == [None] * rounds
         assert [line["others"] for line in group.rounds(name)] == [0, 3, 3, 3]
         *_, summary, place = group.told(name).splitlines()
         figures = r"alone +([\d.]+)%, with 3 others +([\d.]+)% \(own held-out samples\); test accuracy ([\d.]+)%"
         alone, together, test = map(float, re.search(figures, summary).groups())
-        assert (together / 100, alone / 100) == pytest.approx(expected.learner.judge(), abs=6e-4)
+        assert (together / 100, alone / 100) == pytest.approx(expected.learner.space.compare_held_out(), abs=6e-4)
         assert test / 100 == pytest.approx(expected.evaluate(), abs=6e-5)
         assert f"the classifier is in repshare-digits-{name}/classifier.safetensors" in place
     with closing(open_database(str(tmp_path / "relay.db"))) as database:
@@ -106,7 +106,7 @@ def test_members_watch_meet_one_that_comes_back_and_go_on_without_one_that_is_ki
     eventually(lambda: all(len(group.rounds(name)) >= 22 for name in MEMBERS), "the others meet p8 again")
     resumed = group.rounds("p8")[20]
     assert (resumed["others"], resumed["trouble"]) == (3, None)
-    assert resumed["held_out"] == group.rounds("p0")[20]["held_out"] == 1.0, "it continues from the last total"
+    assert resumed["held_out"] == group.rounds("p8")[19]["held_out"] > 0.9, "it continues from the last total"
     group.processes["p0"].stop(signal.SIGKILL)  # in a meeting, as p8 begins one after the other
     rest = MEMBERS[1:]
     eventually(lambda: all(group.rounds(name)[-1]["others"] == 2 for name in rest), "the others go on without p0")

@@ -7,12 +7,11 @@ from itertools import islice
 
 import pytest
 
-from repshare import Board, Client, LeNet5, LocalExchange
+from repshare import Board, Client, LocalExchange
 from repshare.errors import Unreachable
 from repshare.exchange.relay import Membership
-from repshare.methods import CS
-from repshare.party import common
-from repshare.party.common import take_part_in_space
+from repshare.party import space as rounds_in_space
+from repshare.party.space import take_part_in_space
 from repshare.party.state import State
 from support.common_parties import COMMON
 
@@ -49,14 +48,14 @@ class Unreliable(LocalExchange):
 @pytest.fixture
 def board(monkeypatch):
     for name, seconds in {"SLICE_SECONDS": 0.01, "LATE_SECONDS": 0.2, "GATHER_SECONDS": 0.001}.items():
-        monkeypatch.setattr(common, name, seconds)
+        monkeypatch.setattr(rounds_in_space, name, seconds)
     return Board(COMMON.task(10))
 
 
 def make_state(folder, board, splits, number):
     data = splits.train.images[number:300:5].astype("float32"), splits.train.labels[number:300:5]
     name = f"c{number}"
-    client = Client(LeNet5(), data, Unreliable(board, name), name=name, method=CS, common=COMMON)
+    client = Client(None, data, Unreliable(board, name), name=name, space=COMMON, classes=10)
     state = State(folder / name, client, Membership("digits", name, board.task))
     return state, client.exchange.exchange
 
@@ -79,8 +78,8 @@ def test_a_client_whose_first_release_was_lost_publishes_it_later_though_nobody_
 
 
 def test_rounds_without_an_exchange_do_not_count(board, tmp_path, splits, monkeypatch):
-    monkeypatch.setattr(common, "MOST_ROUNDS", 5)
-    monkeypatch.setattr(common, "SMALL_GAP", 0.0)
+    monkeypatch.setattr(rounds_in_space, "MOST_ROUNDS", 5)
+    monkeypatch.setattr(rounds_in_space, "SMALL_GAP", 0.0)
     (one, exchange), (other, _) = (make_state(tmp_path, board, splits, number) for number in (0, 1))
     other.play(test=False)
     rounds = take_part_in_space(one, exchange)
@@ -98,7 +97,7 @@ def test_a_client_goes_on_until_its_gap_is_small_or_it_has_done_many_rounds(
     board, tmp_path, splits, monkeypatch, small, most
 ):
     for name, value in {"FEWEST_ROUNDS": 3, "SMALL_GAP": small, "MOST_ROUNDS": most}.items():
-        monkeypatch.setattr(common, name, value)
+        monkeypatch.setattr(rounds_in_space, name, value)
     (one, exchange), (other, _) = (make_state(tmp_path, board, splits, number) for number in (0, 1))
     other.play(test=False)
     gaps, idle, told = [], 0, []
@@ -115,8 +114,8 @@ def test_a_client_goes_on_until_its_gap_is_small_or_it_has_done_many_rounds(
 
 
 def test_who_only_watches_is_not_forgotten_and_who_is_gone_is(board, tmp_path, splits, monkeypatch):
-    monkeypatch.setattr(common, "FEWEST_ROUNDS", 3)
-    monkeypatch.setattr(common, "SMALL_GAP", math.inf)
+    monkeypatch.setattr(rounds_in_space, "FEWEST_ROUNDS", 3)
+    monkeypatch.setattr(rounds_in_space, "SMALL_GAP", math.inf)
     aging = Board(replace(board.task, max_age=1.0))
     (one, exchange), (gone, _) = (make_state(tmp_path, aging, splits, number) for number in (0, 1))
     gone.play(test=False)
@@ -133,7 +132,7 @@ def test_who_only_watches_is_not_forgotten_and_who_is_gone_is(board, tmp_path, s
 
 def test_those_who_are_gone_are_waited_for_once(board, tmp_path, splits, monkeypatch):
     """Of four others, two publish in every round, and two have gone."""
-    monkeypatch.setattr(common, "LATE_SECONDS", 0.6)
+    monkeypatch.setattr(rounds_in_space, "LATE_SECONDS", 0.6)
     (one, exchange), *others = (make_state(tmp_path, board, splits, number) for number in range(5))
     for other, _ in others:
         other.play(test=False)

@@ -15,12 +15,12 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import Ridge
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from repshare import Board, Client, Common, CommonSpaceClassifier, LocalExchange, Policy, RelayExchange
+from repshare import Agreement, Board, Client, CommonSpaceClassifier, LocalExchange, Policy, RelayExchange
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed, Refused
-from repshare.methods import CA, CS
+from repshare.methods import CA
 from repshare.sharing import wire
-from repshare.spaces import Fourier, Patches
+from repshare.space import Fourier, Patches
 from support.relays import create_task, invite, start_relay
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +77,7 @@ def test_alone_it_is_cas_classifier(table):
     alone = CommonSpaceClassifier(accept_exposure=True, **{**AGREED, "classes": None}).fit(x[:100], y[:100])
     space = Fourier((-4.0,) * 30, (4.0,) * 30, features=64)
     data = torch.from_numpy(x[:100]).float(), torch.from_numpy(y[:100])
-    client = Client(make_model(), data, method=CA, common=Common(space))
+    client = Client(None, data, method=CA, space=Agreement(space))
     client.round()
     expected = client.probabilities(torch.from_numpy(x[100:]).float()).numpy()
     assert alone.predict_proba(x[100:]) == pytest.approx(expected, abs=2e-4)
@@ -108,20 +108,19 @@ def test_together_they_reach_the_pooled_closed_form(table, sizes):
 def test_it_shares_a_board_with_clients_that_have_pytorch(table):
     x, y = table
     mine = CommonSpaceClassifier(accept_exposure=True, **{**AGREED, "classes": None}).fit(x[:100], y[:100])
-    common = Common(Fourier((-4.0,) * 30, (4.0,) * 30, features=64))
+    common = Agreement(Fourier((-4.0,) * 30, (4.0,) * 30, features=64))
     assert mine.task_ == common.task(2)
     board, policy = Board(mine.task_), Policy(common_precision="fp32", held_out=0.0)
     data = torch.from_numpy(x[100:300]).float(), torch.from_numpy(y[100:300])
-    model = make_model()
-    other = Client(model, data, LocalExchange(board, "b"), method=CS, common=common, policy=policy, name="b")
+    other = Client(None, data, LocalExchange(board, "b"), space=common, classes=2, policy=policy, name="b")
     for _ in range(12):
         board.accept("a", mine.partial_release())
         other.round()
         mine.absorb(board.teach("a", Wants(0, 0)))
-    CS.absorb(other.learner, board.teach("b", Wants(0, 0)))
+    other.learner.absorb(board.teach("b", Wants(0, 0)))
     expected = other.probabilities(torch.from_numpy(x).float()).numpy()
     assert mine.predict_proba(x) == pytest.approx(expected, abs=1e-3)
-    assert other.learner.dual.total.samples == 300
+    assert other.learner.space.model.total.samples == 300
 
 
 def test_two_of_them_learn_through_a_real_relay(table, tmp_path):
@@ -197,9 +196,9 @@ def test_what_does_not_fit_is_refused(table):
     with pytest.raises(ConfigError, match="there are 3 classes here, and 2 in the task"):
         CommonSpaceClassifier(accept_exposure=True, classes=(0, 1, 2), task=party.task_).fit(x, y)
     with pytest.raises(ConfigError, match="the space patches with the loss squared needs PyTorch"):
-        CommonSpaceClassifier(accept_exposure=True, task=Common(Patches((1, 8, 8), sizes=(3,))).task(2)).fit(x, y)
+        CommonSpaceClassifier(accept_exposure=True, task=Agreement(Patches((1, 8, 8), sizes=(3,))).task(2)).fit(x, y)
     with pytest.raises(ConfigError, match="discriminant needs PyTorch"):
-        task = Common(Fourier((-4.0,) * x.shape[1], (4.0,) * x.shape[1]), "discriminant").task(2)
+        task = Agreement(Fourier((-4.0,) * x.shape[1], (4.0,) * x.shape[1]), "discriminant").task(2)
         CommonSpaceClassifier(accept_exposure=True, task=task, accept_space=True).fit(x, y)
 
 

@@ -8,23 +8,22 @@ import numpy as np
 import pytest
 import torch
 
-from repshare import Board, Client, LeNet5, LocalExchange, Policy
+from repshare import Board, Client, LocalExchange, Policy
 from repshare.cli.main import main
 from repshare.errors import ConfigError
 from repshare.exchange import Exchange
 from repshare.exchange.relay import Membership
-from repshare.methods import CS
 from repshare.party.estimator import CommonSpaceClassifier
 from repshare.party.state import State
 from repshare.secure.exchange import Together
 from repshare.sharing import wire
-from repshare.spaces import Patches, exposure
-from repshare.spaces.agreement import Common
+from repshare.space import Patches, exposure
+from repshare.space.agreement import Agreement
 from support.processes import run
 from support.relays import create_task, start_relay
 
-SMALL = Common(Patches((1, 8, 8), sizes=(3, 4), components=9))
-LONG = Common(Patches((1, 8, 8), sizes=(3, 4)))
+SMALL = Agreement(Patches((1, 8, 8), sizes=(3, 4), components=9))
+LONG = Agreement(Patches((1, 8, 8), sizes=(3, 4)))
 PARTY = """
 import numpy as np
 from repshare import LeNet5, Party, Policy
@@ -56,8 +55,8 @@ class Wire(Exchange):
 
 def make(data, common=SMALL, exchange=None, secret=None, **policy):
     exchange = exchange or Wire(Board(common.task(10)))
-    given = {"method": CS, "common": common, "policy": Policy(**policy), "secret": secret}
-    return Client(LeNet5(), data, exchange, name="alice", **given), exchange
+    given = {"space": common, "classes": 10, "policy": Policy(**policy), "secret": secret}
+    return Client(None, data, exchange, name="alice", **given), exchange
 
 
 def first(digits, count):
@@ -216,7 +215,9 @@ def rank_of_the_one(client, exchange, strangers, one, label):
     rows = wire.decode_release(exchange.sent[0]).means.vectors.astype(np.float64)
     d = client.learner.dimension
     row = rows[label, :d] - rows[label, d] * rows[10, :d]
-    vectors = client.learner.common.space(torch.from_numpy(np.concatenate([one[None], strangers]))).double().numpy()
+    vectors = client.learner.agreement.vectors(torch.from_numpy(np.concatenate([one[None], strangers]))).astype(
+        np.float64
+    )
     scores = (vectors - rows[10, :d]) @ row / np.linalg.norm(vectors - rows[10, :d], axis=1)
     return float((scores[1:] > scores[0]).sum() + (scores[1:] == scores[0]).sum() / 2), len(strangers)
 
@@ -248,5 +249,5 @@ def test_no_sample_rules_a_row(digits, least):
     client, _ = make((images[rows], labels[rows]), LONG, minimum_count=least, accept_exposure=True)
     for _ in range(3):
         client.round()
-        squares = np.square(client.learner.dual.published.alpha.numpy())
+        squares = np.square(client.learner.space.model.published.alpha)
         assert (squares.max(axis=0) <= squares.sum(axis=0) / least * (1 + 1e-9)).all()

@@ -11,11 +11,10 @@ import torch
 from repshare import Client, Policy
 from repshare.cli.main import main
 from repshare.errors import ConfigError
-from repshare.methods import CS
 from repshare.party.estimator import CommonSpaceClassifier
 from repshare.relay.tasks import Tasks
-from repshare.spaces import Fourier, Patches, choose
-from repshare.spaces.agreement import Common, read_common
+from repshare.space import Fourier, Patches, choose
+from repshare.space.agreement import Agreement, read_agreement
 from repshare.stores import open_database
 from repshare_lab import load
 from support.relays import start_relay
@@ -79,7 +78,7 @@ def relay(tmp_path_factory):
     (folder / "party.py").write_text(PARTY)
     with closing(open_database(str(folder / "relay.db"))) as database:
         for name, space in ({name: space for name, (space, _) in HOSTILE.items()} | USUAL).items():
-            Tasks(database).create(name, Common(space).task(2 if party_of(space) == "table" else 10))
+            Tasks(database).create(name, Agreement(space).task(2 if party_of(space) == "table" else 10))
     with start_relay(folder, "--insecure") as relay:
         yield relay
 
@@ -120,7 +119,7 @@ def test_one_is_taken_with_a_copy_of_its_agreement_or_by_a_word(relay, tmp_path)
             join(relay, name, space, tmp_path, "--accept-space")
             assert published(relay, name) == 1
     space, _ = HOSTILE["mirrored"]
-    (tmp_path / "copy.json").write_text(json.dumps(Common(space).describe()))
+    (tmp_path / "copy.json").write_text(json.dumps(Agreement(space).describe()))
     join(relay, "mirrored", space, tmp_path, "--agreement", str(tmp_path / "copy.json"), "--restart")
 
 
@@ -134,7 +133,7 @@ def test_what_gives_samples_away_is_refused_even_if_accepted_unseen(relay, tmp_p
 
 
 def test_a_dry_run_says_what_the_space_makes_of_own_samples(relay, tmp_path, capsys):
-    (tmp_path / "copy.json").write_text(json.dumps(Common(replace(IMAGES, filters=8, mirror=True)).describe()))
+    (tmp_path / "copy.json").write_text(json.dumps(Agreement(replace(IMAGES, filters=8, mirror=True)).describe()))
     shown = ["--party", f"{relay.folder}/party.py:images", "--agreement", str(tmp_path / "copy.json"), "--dry-run"]
     main(["join", relay.url, *shown])
     told = capsys.readouterr().out
@@ -145,7 +144,7 @@ def test_a_dry_run_says_what_the_space_makes_of_own_samples(relay, tmp_path, cap
         told,
     )
     assert tuple(map(float, tried)) == pytest.approx((0.74, 0.7, 93, 0.7), rel=0.1)
-    (tmp_path / "copy.json").write_text(json.dumps(Common(replace(IMAGES, fourier=64, width=0.1)).describe()))
+    (tmp_path / "copy.json").write_text(json.dumps(Agreement(replace(IMAGES, fourier=64, width=0.1)).describe()))
     with pytest.raises(SystemExit):
         main(["join", relay.url, *shown])
     assert "nothing in common" in capsys.readouterr().err
@@ -169,7 +168,7 @@ def test_the_usual_space_of_a_data_set_is_refused_for_none_of_it(name, count):
 def make_client(space, inputs, labels, classes, **policy):
     flat = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(8), torch.nn.Tanh(), torch.nn.Linear(8, classes))
     flat(torch.as_tensor(inputs[:1]).float())
-    return Client(flat, (inputs, labels), method=CS, common=Common(space), policy=Policy(minimum_count=1, **policy))
+    return Client(flat, (inputs, labels), space=Agreement(space), policy=Policy(minimum_count=1, **policy))
 
 
 def test_who_says_that_the_data_may_leave_is_not_asked():
@@ -181,7 +180,7 @@ def test_who_says_that_the_data_may_leave_is_not_asked():
 
 def test_an_estimator_takes_no_hostile_space_from_a_task():
     inputs, labels, _ = sample("breast_cancer", 120)
-    odd, hash_like = (Common(replace(TABLE, **changes)).task(2) for changes in ({"seed": 1}, {"width": 0.1}))
+    odd, hash_like = (Agreement(replace(TABLE, **changes)).task(2) for changes in ({"seed": 1}, {"width": 0.1}))
     with pytest.raises(ConfigError, match=r"seed 1 \(usual: 0\)"):
         CommonSpaceClassifier(task=odd).fit(inputs, labels)
     CommonSpaceClassifier(task=odd, accept_space=True, accept_exposure=True).fit(inputs, labels).partial_release()
@@ -207,14 +206,14 @@ TOO_MUCH = [
 @pytest.mark.parametrize(("space", "words"), TOO_MUCH, ids=[str(place) for place in range(len(TOO_MUCH))])
 def test_a_parameter_out_of_range_is_refused_when_the_agreement_is_read(space, words):
     with pytest.raises(ConfigError, match=words):
-        read_common(json.dumps(Common(space).describe()))
+        read_agreement(json.dumps(Agreement(space).describe()))
 
 
 @pytest.mark.parametrize("name", ["\x1b]0;owned\x07", "a\x9b2J", "new\nline", "\u202eevil"])
 def test_a_class_name_that_steers_a_terminal_is_refused_on_both_sides(tmp_path, name):
-    common = Common(TABLE, class_names=("well", name))
+    common = Agreement(TABLE, class_names=("well", name))
     with pytest.raises(ConfigError, match="has control characters"):
-        read_common(json.dumps(common.describe()))
+        read_agreement(json.dumps(common.describe()))
     with closing(open_database("memory")) as database, pytest.raises(ConfigError, match="has control characters"):
         Tasks(database).create("table", common.task(2))
 

@@ -23,9 +23,9 @@ from repshare.errors import CheckpointError, ConfigError
 from repshare.exchange import Exchange, http
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import Membership
-from repshare.learning.randomness import derive
 from repshare.party.party import load_party
 from repshare.party.state import State, make_report, take_part
+from repshare.randomness import derive
 from repshare.relay.routes.schemas import RoundReport
 from repshare.relay.tasks import Tasks
 from repshare.secure.masking import Group, Member
@@ -308,7 +308,7 @@ def party(tmp_path):
 @pytest.mark.parametrize(
     ("body", "said"),
     [("return 3", "must return a repshare.Party"), ("raise OSError('no\\ndisk')", "party raised OSError: no disk"),
-     ("exit()", "party raised SystemExit"), ("return Party()", "missing 2 required")],
+     ("exit()", "party raised SystemExit"), ("return Party()", "needs samples to learn from")],
 )  # fmt: skip
 def test_a_party_that_cannot_be_had_is_said_in_one_line(party, body, said):
     with pytest.raises(ConfigError) as caught:

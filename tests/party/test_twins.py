@@ -70,7 +70,7 @@ def test_nothing_of_the_twins_leaves_and_the_client_is_the_same_with_them(tmp_pa
     assert plain[1] == compared[1]
     assert plain[1][0]["kd"] > 0
     twins = compared[2]
-    assert all(twin.exchange is None and twin.method.share is None for twin in twins.clients.values())
+    assert all(twin.exchange is None and twin.method.serve is None for twin in twins.clients.values())
 
 
 def test_twins_have_the_same_starting_weights_and_batches_as_the_client(tmp_path):

@@ -9,18 +9,17 @@ import torch
 from repshare import Client, Policy
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import RelayExchange
-from repshare.methods import CS
 from repshare.party.state import State, take_part
 from repshare.relay.tasks import Tasks
 from repshare.secure import Meetings, SecureExchange
 from repshare.secure.masking import Member
-from repshare.spaces import Fourier
-from repshare.spaces.agreement import Common
+from repshare.space import Fourier
+from repshare.space.agreement import Agreement
 from repshare.stores import open_database
 from support.processes import eventually
 from support.relays import start_relay
 
-COMMON = Common(Fourier((-3.0,) * 4, (3.0,) * 4, features=16), "discriminant")
+COMMON = Agreement(Fourier((-3.0,) * 4, (3.0,) * 4, features=16), "discriminant")
 KEYS = {name: Key.new() for name in ("alice", "bob", "carol")}
 
 
@@ -28,9 +27,8 @@ def client(name, exchange, **policy):
     torch.manual_seed(0)
     rng = np.random.default_rng(sorted(KEYS).index(name))
     data = rng.normal(size=(90, 4)).clip(-3, 3).astype(np.float32), np.arange(90) % 3
-    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
     chosen = Policy(epsilon=1.0, adjacency="add-remove", **policy)
-    return Client(model, data, exchange, name=name, policy=chosen, method=CS, common=COMMON)
+    return Client(None, data, exchange, name=name, policy=chosen, space=COMMON, classes=3)
 
 
 def in_a_group(meetings):
@@ -71,7 +69,7 @@ def test_a_member_that_spoils_a_sum_is_named_and_costs_no_budget(monkeypatch):
     assert {record.trouble for record in at_once(clients).values()} == {None}
     assert [len(each.guard.ledger.entries) for each in clients.values()] == [1, 1, 1]
     at_once(clients)
-    assert all(each.learner.dual.total is not None for each in clients.values())
+    assert all(each.learner.space.model.total is not None for each in clients.values())
 
 
 def test_an_acknowledged_release_is_sent_again_where_a_backup_has_none(tmp_path):

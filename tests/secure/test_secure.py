@@ -10,14 +10,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from repshare import Client, Common, Policy
+from repshare import Agreement, Client, Policy
 from repshare.board import Board, Wants
 from repshare.cli.main import main
 from repshare.errors import ConfigError, ExchangeError, Refused, Unreachable
 from repshare.exchange.keys import Key
 from repshare.exchange.relay import RelayExchange
-from repshare.learning.models import LeNet5
-from repshare.methods import CS
+from repshare.network.models import LeNet5
 from repshare.party.party import load_party
 from repshare.relay.auth import Access, Grant
 from repshare.relay.tasks import Tasks
@@ -26,7 +25,7 @@ from repshare.secure.masking import Member, split
 from repshare.sharing import wire
 from repshare.sharing.representations import Release, nothing, stack
 from repshare.sharing.task import Task
-from repshare.spaces import Patches
+from repshare.space import Patches
 from repshare.stores import open_database
 from support.processes import RelayProcess, eventually, records
 
@@ -384,15 +383,16 @@ def test_members_who_were_told_of_different_tasks_do_not_meet():
 
 def test_a_group_learns_a_common_classifier_from_totals_alone(digits):
     (images, labels), test = digits
-    common = Common(Patches(shape=(1, 8, 8), sizes=(3, 4)))
+    common = Agreement(Patches(shape=(1, 8, 8), sizes=(3, 4)))
     task, meet = common.task(10), local(None, 60)
     held = {"alice": (0, 1), "bob": (2, 3, 4), "carol": (5, 6, 7), "dave": (8, 9)}
     clients = {}
     for name, classes in held.items():
         own = np.flatnonzero(np.isin(labels, classes))[:100]
         exchange, data = join(meet, name, task=task), (images[own], labels[own])
-        given = {"common": common, "test": test, "policy": Policy(accept_exposure=True)}
-        clients[name] = Client(LeNet5(), data, exchange, name=name, method=CS, **given)
+        clients[name] = Client(
+            None, data, exchange, name=name, space=common, classes=10, test=test, policy=Policy(accept_exposure=True)
+        )
     for _ in range(3):
         records = take_turn(clients)
         assert [record.trouble for record in records] == [None] * 4
@@ -401,7 +401,7 @@ def test_a_group_learns_a_common_classifier_from_totals_alone(digits):
 
 def test_members_in_different_spaces_do_not_meet():
     """Each one's release fits what it was told of the task, but vectors of two spaces add up to nothing."""
-    meet, task = local(None, 60), Common(Patches(shape=(1, 8, 8), sizes=(3, 4))).task(2)
+    meet, task = local(None, 60), Agreement(Patches(shape=(1, 8, 8), sizes=(3, 4))).task(2)
     tasks = {name: task if name == "alice" else replace(task, space="another") for name in KEYS}
     exchanges = {name: join(meet, name, task=tasks[name]) for name in KEYS}
     none = nothing(task.columns)

@@ -10,7 +10,7 @@ from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE, MOST_WEIGHT, SHRINKAGES, as_release, make_part, read_total
 from repshare.sharing.representations import Teacher, nothing
 from repshare.sharing.task import Task, make_common_task
-from repshare.spaces import Patches
+from repshare.space import Patches
 
 CLASSES = 10
 SPACE = "patches-0123456789abcdef-squared"

@@ -7,13 +7,13 @@ from repshare import Board, Policy
 from repshare.cli.party.client import WorkOptions, make_client
 from repshare.client import make_wants
 from repshare.exchange import Exchange
-from repshare.spaces import Patches
-from repshare.spaces.agreement import Common
+from repshare.space import Patches
+from repshare.space.agreement import Agreement
 from support.processes import Process, records
 from support.relays import create_task, invite, start_relay
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-COMMON = Common(Patches((1, 8, 8), sizes=(3, 4), filters=8), class_names=NAMES, inputs=(0.0, 16.0))
+COMMON = Agreement(Patches((1, 8, 8), sizes=(3, 4), filters=8), class_names=NAMES, inputs=(0.0, 16.0))
 VALUES = ("--input-shape", 1, 8, 8, "--input-range", 0, 16, "--space", "patches", "filters=8", "--class-names", *NAMES)
 PARTIES = tuple(f"p{number}" for number in range(10))
 PARTY_FILE = """
@@ -87,9 +87,9 @@ class Tapped(Exchange):
 class Simulation:
     """The same parties at a board of this process: in each round all collect, then all improve, then all publish."""
 
-    def __init__(self, folder, names, common=COMMON):
+    def __init__(self, folder, names, space=COMMON):
         (folder / "party.py").write_text(PARTY_FILE)
-        self.task = task = replace(common.task(10), minimum_count=2)  # as `repshare relay tasks create` makes it
+        self.task = task = replace(space.task(10), minimum_count=2)  # as `repshare relay tasks create` makes it
         self.board, file, usual = Board(task), folder / "party.py", (WorkOptions(), Policy())
         self.clients = {name: make_client(f"{file}:{name}", name, *usual, task) for name in names}
 
@@ -105,7 +105,7 @@ class Simulation:
     def finish(self, name):
         """The client with the total that is there now."""
         client = self.clients[name]
-        client.method.absorb(client.learner, self.teach(client))
+        client.learner.absorb(self.teach(client))
         return client
 
     def teach(self, client):

@@ -15,9 +15,6 @@ from repshare.config import Policy
 from repshare.errors import RepshareError
 from repshare.exchange import Exchange
 from repshare.exchange.local import LocalExchange
-from repshare.learning.common.dual import Dual
-from repshare.learning.common.learner import CommonLearner
-from repshare.learning.common.reading import Asked, Linear, read_shared
 from repshare.methods import CS, RS
 from repshare.methods.method import make_wants
 from repshare.sharing import wire
@@ -25,7 +22,10 @@ from repshare.sharing.parts import Part, read_total
 from repshare.sharing.representations import Release, Representations
 from repshare.sharing.sums import scales
 from repshare.sharing.task import Task
-from repshare.spaces.agreement import Common
+from repshare.space.agreement import Agreement
+from repshare.space.dual import Dual
+from repshare.space.model import Linear
+from repshare.space.solution import SolutionKey, solve
 from repshare_lab.audit.sequences import Array, Points, Seen
 
 Inputs = NDArray[np.float32]
@@ -64,8 +64,8 @@ class Captured(NamedTuple):
 
 
 def capture(
-    common: Common, inputs: Inputs, labels: Labels, owners: Sequence[NDArray[np.int64]], classes: int, *, visible: int,
-    releases: int, policy: Policy | None = None,
+    common: Agreement, inputs: Inputs, labels: Labels, owners: Sequence[NDArray[np.int64]], classes: int, *,
+    visible: int, releases: int, policy: Policy | None = None,
 ) -> Captured:  # fmt: skip
     """Let clients learn together, all in step, and return what the relay sees of the first ones' total.
 
@@ -83,30 +83,29 @@ def capture(
     policy = policy or Policy(share_inputs=True, accept_exposure=True, minimum_count=1)  # to be attacked
     for number, rows in enumerate(owners):
         tap = Tapped(LocalExchange(board, f"client {number}"))
-        network, data = _linear(inputs, classes), _data(inputs[rows], labels[rows])
-        clients.append(Client(network, data, tap, name=tap.inner.client, method=CS, common=common, policy=policy))
+        data, name = _data(inputs[rows], labels[rows]), tap.inner.client
+        clients.append(Client(None, data, tap, name=name, space=common, classes=classes, policy=policy))
         taps.append(tap)
-    learners = [client.learner for client in clients[:visible] if isinstance(client.learner, CommonLearner)]
-    duals = [each.dual for each in learners if isinstance(each.dual, Dual)]
+    models = [client.learner.space.model for client in clients[:visible] if client.learner.space is not None]
+    duals = [model for model in models if isinstance(model, Dual)]
     weights = []
     for _ in range(releases):
         for client in clients:
             if (trouble := client.round(test=False).trouble) is not None:
                 raise RepshareError(f"nothing was released: {trouble}")
-        weights.append(np.concatenate([each.published.alpha.numpy() for each in duals]))
+        weights.append(np.concatenate([each.published.alpha for each in duals]))
         for tap in taps:
             tap.deliver()
     last = taps[0].inner.collect(make_wants(CS, clients[0].policy, 0, "relay", releases))
     bodies = [*taps[0].collected, last]
     totals = tuple(_read(body, classes, common) for body in bodies)
-    vectors = np.concatenate([each.vectors.numpy() for each in duals]).astype(np.float64)
-    own = np.concatenate([each.labels.numpy() for each in duals])
+    vectors = np.concatenate([each.vectors for each in duals]).astype(np.float64)
+    own = np.concatenate([each.labels for each in duals])
     parts = [[wire.decode_release(body) for body in tap.published] for tap in taps[:visible]]
     everyone = next(total.samples for total in totals if total is not None)
     seen = _add_up(parts, classes, common.space.dimension)
     seen = seen._replace(totals=totals[:releases], everyone=everyone, share=seen.samples / visible / everyone)
-    like = np.zeros((1, common.space.dimension), np.float32)
-    read = [read_shared(total, Asked(everyone, None, testing=True), like) for total in totals if total]
+    read = [solve(total, SolutionKey(everyone, None, testing=True)) for total in totals if total]
     return Captured(seen, Points(vectors, own), np.stack(weights, axis=1), tuple(each.linear for each in read))
 
 
@@ -119,7 +118,7 @@ class Told(NamedTuple):
 
 
 def capture_sums(
-    common: Common, inputs: Inputs, labels: Labels, classes: int, epsilon: float
+    common: Agreement, inputs: Inputs, labels: Labels, classes: int, epsilon: float
 ) -> tuple[Told, float]:  # fmt: skip
     """Let a client release noisy class sums; return these as sums of vectors, and their noise's variance.
 
@@ -132,13 +131,12 @@ def capture_sums(
     """
     tap = Tapped(LocalExchange(Board(common.task(classes)), "client"))
     policy = Policy(epsilon=epsilon, seeded_noise=True)
-    client = Client(_linear(inputs, classes), _data(inputs, labels), tap, method=CS, common=common, policy=policy)
+    client = Client(None, _data(inputs, labels), tap, space=common, classes=classes, policy=policy)
     client.round(test=False)
     dimension, (factor, constant) = common.space.dimension, scales(common.space.dimension)
     rows = wire.decode_release(tap.published[0]).means.vectors.astype(np.float64)
-    learner = client.learner
-    used = learner.used_rows.numpy() if isinstance(learner, CommonLearner) else np.arange(len(labels))
-    vectors = common.space(common.prepare(torch.from_numpy(inputs[used]))).numpy().astype(np.float64)
+    used = np.arange(len(labels)) if client.learner.space is None else client.learner.space.used_rows
+    vectors = common.vectors(torch.from_numpy(inputs[used])).astype(np.float64)
     counts = (rows[:classes, dimension] / constant).clip(1, None)  # as far as noise lets it be known
     told = Told(rows[:classes, None, :dimension] / factor, counts[:, None], Points(vectors, labels[used]))
     return told, float(rows[classes, dimension]) / factor**2
@@ -177,16 +175,11 @@ def _by_class(rows: Representations, classes: int, members: Points) -> Told:
     return Told(sums, counts, members)
 
 
-def _linear(inputs: Inputs, classes: int) -> nn.Module:
-    """Return a network, which nothing in a common space uses."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(inputs.shape[1:])), classes))
-
-
 def _data(inputs: Inputs, labels: Labels) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(inputs), torch.from_numpy(labels)
 
 
-def _read(body: bytes, classes: int, common: Common) -> Part | None:
+def _read(body: bytes, classes: int, common: Agreement) -> Part | None:
     return read_total(wire.decode_teacher(body), classes, common.space.dimension, common.name)
 
 

@@ -14,8 +14,8 @@ import torch
 
 from repshare.config import CommonLoss
 from repshare.errors import ConfigError
-from repshare.spaces import choose
-from repshare.spaces.agreement import Common
+from repshare.space import choose
+from repshare.space.agreement import Agreement
 from repshare_lab.audit.capture import Captured, capture
 from repshare_lab.audit.sequences import (
     ATTACKS,
@@ -57,7 +57,7 @@ class Pool:
         """Return the rows of clients in two random orders."""
         return [np.random.default_rng([seed, place]).permutation(self.rest) for place in range(DRAWS)]
 
-    def capture(self, common: Common, *, samples: int, members: int, releases: int, seed: int = 0) -> list[Captured]:
+    def capture(self, common: Agreement, *, samples: int, members: int, releases: int, seed: int = 0) -> list[Captured]:
         """Capture what clients release, in two draws.
 
         Args:
@@ -84,7 +84,7 @@ class Pool:
 class Ground(NamedTuple):
     """A pool in a space."""
 
-    common: Common
+    common: Agreement
     public: Public
     strangers: Points
 
@@ -97,7 +97,7 @@ class Ground(NamedTuple):
 @lru_cache(1)
 def lay_ground(pool: Pool, words: tuple[str, ...], loss: CommonLoss = "squared") -> Ground:
     """Return what an attacker knows, and strangers, in the space that these words name."""
-    common = Common(choose(words, torch.from_numpy(pool.inputs[:1]), 0), loss)
+    common = Agreement(choose(words, torch.from_numpy(pool.inputs[:1]), 0), loss)
 
     def embed(rows: Labels) -> Points:
         pieces = [common.space(torch.from_numpy(pool.inputs[rows[i : i + BATCH]])) for i in range(0, len(rows), BATCH)]

@@ -14,14 +14,14 @@ rounds, so that directions of α that hardly vary are left out: how many is part
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from repshare.learning.common.reading import START, Asked, Reading, read_shared
 from repshare.sharing.parts import Part
+from repshare.space.solution import START, Solution, SolutionKey, solve
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -153,7 +153,7 @@ def guess_weights(seen: Seen, sets: Sequence[Points]) -> list[Array]:
         total = seen.totals[number]
         if total is None:
             raise ValueError(f"no total was collected before release {number + 1}")
-        view = read_shared(total, Asked(seen.everyone, None), np.zeros((1, d), np.float32))
+        view = solve(total, SolutionKey(seen.everyone, None))
         shared, scaled = view.unit / view.wanted, view.scale / view.used
         following = _next_momentum(momentum)
         usual = (momentum - 1) / following * (1 - seen.share)
@@ -174,7 +174,7 @@ class _Step(NamedTuple):
 
 
 def _step(
-    seen: Seen, number: int, view: Reading, sets: Sequence[Points], truth: Sequence[Array], before: Array, speed: float
+    seen: Seen, number: int, view: Solution, sets: Sequence[Points], truth: Sequence[Array], before: Array, speed: float
 ) -> _Step:
     """Return what clients reach in a release, if they extrapolate it by so much."""
     scaled, count = view.scale / view.used, seen.samples
@@ -182,7 +182,7 @@ def _step(
     rows = (now + speed * before * scaled) / (1 + speed)
     centre, d = np.asarray(view.linear.centre, np.float64), rows.shape[1] - 1
     change = _less(rows - last, centre) * seen.everyone / view.scale
-    weights, linear = [], cast("Any", view.linear)  # it takes arrays as well as tensors
+    weights, linear = [], view.linear
     for y, (vectors, _) in zip(truth, sets, strict=True):
         scores = np.asarray(linear(vectors.astype(np.float32)), np.float64)
         weights.append(y - scores - (vectors - centre) @ change.T)

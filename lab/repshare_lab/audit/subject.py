@@ -6,13 +6,13 @@ import numpy as np
 import torch
 
 from repshare.config import Policy
-from repshare.learning.models import build
-from repshare.learning.samples import Samples
-from repshare.learning.training import Learner
+from repshare.network.learner import NetworkLearner
+from repshare.network.models import build
 from repshare.privacy import accounting
 from repshare.privacy.accounting import Charge
 from repshare.privacy.guard import Guard
 from repshare.privacy.ledger import Entry
+from repshare.samples import Samples
 from repshare.sharing.representations import Floats, Integers, Release, Representations, class_means, observe
 from repshare_lab.audit.membership import Releasing
 from repshare_lab.data.datasets import Dataset
@@ -82,6 +82,6 @@ def train(data: Dataset, classes: int, size: int, epochs: int) -> Trained:
     torch.set_num_threads(1)
     network = build("lenet5", channels=data.images.shape[1], classes=classes, dimension=None, seed=SEED)
     samples = Samples((torch.from_numpy(data.images[rows]), torch.from_numpy(data.labels[rows])))
-    learner = Learner(network, samples, Policy(epochs=epochs), name="audited", seed=SEED)
+    learner = NetworkLearner(network, samples, Policy(epochs=epochs), name="audited", seed=SEED)
     learner.train()
     return Trained(*learner.represent())

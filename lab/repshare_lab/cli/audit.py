@@ -102,7 +102,7 @@ def _audit_releases(
     console: Console, *, json: bool,
 ) -> None:  # fmt: skip
     """Attack releases without noise of clients that learn together."""
-    from repshare.spaces import exposure
+    from repshare.space import exposure
     from repshare_lab.audit.pool import Pool, attack_releases, lay_ground
 
     if members < 1:

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from repshare.learning.measures import View
-from repshare.learning.objective import contrast, information_bound
-from repshare.learning.randomness import numpy_stream
+from repshare.measures import View
+from repshare.network.objective import contrast, information_bound
+from repshare.randomness import numpy_stream
 from repshare.records import Line
 from repshare.sharing.representations import Floats, Integers
 from repshare_lab.config import ResolvedSetting, Setting

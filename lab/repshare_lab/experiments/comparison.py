@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from repshare.errors import ConfigError
 from repshare.imports import describe_code, is_reference
-from repshare.learning.randomness import numpy_stream
 from repshare.methods import METHODS, Method
+from repshare.randomness import numpy_stream
 from repshare.records import Journal, Line
 from repshare_lab.config import METHODS as USUAL
 from repshare_lab.config import ResolvedSetting, Run, Setting

@@ -7,9 +7,9 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from torch import nn
 
-from repshare.learning.models import build
+from repshare.network.models import build
 from repshare.records import Line
-from repshare.spaces import exposure
+from repshare.space import exposure
 from repshare_lab.audit.capture import Told, capture_means, capture_sums
 from repshare_lab.audit.pool import BESIDE, DRAWS, Ground, Pool, attack_releases, compare, join, lay_ground
 from repshare_lab.audit.sequences import Labels, Points, Public, score_means

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from repshare.learning.measures import View
+from repshare.measures import View
 from repshare.records import Line
 from repshare_lab.config import ResolvedSetting, Setting
 from repshare_lab.data import Splits

@@ -8,7 +8,7 @@ from torch import nn
 
 from repshare.cli.terminal import traffic as in_units
 from repshare.config import Policy
-from repshare.learning.models import build
+from repshare.network.models import build
 from repshare.records import Line
 from repshare_lab.config import ResolvedSetting, Setting
 from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.learning.measures import View
+from repshare.measures import View
 from repshare.records import Line
 from repshare_lab.config import ResolvedSetting, Setting
 from repshare_lab.data import Splits

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from repshare.board import Wants
 from repshare.errors import Malformed, Refused
-from repshare.learning.models import Network
+from repshare.network.models import Network
 from repshare.sharing import fixed_point, wire
 from repshare.sharing.task import Task
 
@@ -94,7 +94,6 @@ class Average:
     """The average of the newest round's weights; it grows with the clients that have sent theirs."""
 
     add_up, part = staticmethod(add_up), staticmethod(model_of)
-    one_architecture = True  # whether all clients must have the same model
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
         """Begin with the weights of this network, if any."""
@@ -150,8 +149,6 @@ class Average:
 
 class ArrayAverage(Average):
     """The same of arrays that are not a network's: it begins with nothing, and clients' models may differ."""
-
-    one_architecture = False
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:
         super().__init__(task)

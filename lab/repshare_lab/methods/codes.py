@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from repshare.learning.objective import Lesson
-from repshare.learning.randomness import numpy_stream
-from repshare.learning.training import Learner
 from repshare.methods.method import Method
+from repshare.network.learner import NetworkLearner
+from repshare.network.lesson import Lesson
+from repshare.randomness import numpy_stream
 from repshare_lab.config import Setting
 from repshare_lab.methods.distillation import adapt
 
@@ -25,7 +25,7 @@ class CodeOptions:
     code_size: float = Setting.code_size
 
 
-class CodeLearner(Learner):
+class CodeLearner(NetworkLearner):
     """A learner that takes the codes for a lesson that never changes."""
 
     def __init__(self, *arguments: Any, seed: int, **given: Any) -> None:
@@ -40,8 +40,8 @@ class CodeLearner(Learner):
 FC = Method(
     "FC",
     "fixed codes (a control: no communication)",
+    learner=CodeLearner.open,
     options=CodeOptions(),
-    learner=CodeLearner,
     adapt=adapt,
     source="new here",
 )

@@ -6,18 +6,18 @@ from typing import Any
 from torch import Tensor
 
 from repshare.config import Policy
-from repshare.learning.models import Network
-from repshare.learning.training import Learner
 from repshare.methods.method import Method
-from repshare.methods.sharing import absorb, serve, share
+from repshare.methods.sharing import serve
+from repshare.network.learner import NetworkLearner
+from repshare.network.models import Network
 
 
-class LogitLearner(Learner):
+class LogitLearner(NetworkLearner):
     """A learner in which logits stand for a sample."""
 
     def __init__(self, *arguments: Any, **given: Any) -> None:
         super().__init__(*arguments, **given)
-        self.made = self.made._replace(is_inputs=False, source="the logits")
+        self.representation = self.representation._replace(is_inputs=False, source="the logits")
 
     @staticmethod
     def width(network: Network) -> int:
@@ -37,10 +37,9 @@ def adapt(policy: Policy) -> Policy:
 FD = Method(
     "FD",
     "federated distillation (logits)",
-    share,
+    LogitLearner.open,
     serve,
-    absorb,
-    learner=LogitLearner,
     adapt=adapt,
+    width=LogitLearner.width,
     source="Jeong et al., 2018: Federated distillation and augmentation under non-IID private data",
 )

@@ -6,36 +6,41 @@ x ← Σ_i n_i/n · x_i over the clients of a round, each of which has trained f
 from functools import partial
 
 from repshare.errors import ConfigError
-from repshare.learning.training import Learner
 from repshare.methods.method import Method
+from repshare.network.learner import NetworkLearner
 from repshare.sharing import wire
 from repshare_lab.methods.averaging import Average, Part, copy_into, model_of, read_weights
 from repshare_lab.methods.policies import refuse_privacy
 
 
-def share(learner: Learner, round: int, part: Part = model_of) -> bytes:
-    """Return the model itself, or a part of it, batch statistics included."""
-    if learner.guard is not None:
-        raise ConfigError(
-            "epsilon is about averages of samples: the weights of a network have no noise, and do not leave"
-        )
-    return wire.encode_weights(read_weights(part(learner.network)), round=round, samples=len(learner.samples))
+class WeightsLearner(NetworkLearner):
+    """A learner whose network itself is averaged, or a part of it, batch statistics included."""
 
+    part: Part = staticmethod(model_of)
 
-def absorb(learner: Learner, body: bytes, part: Part = model_of) -> None:
-    """Continue from the average, if there is any."""
-    weights, _, _ = wire.decode_weights(body)
-    if weights:  # some client has sent its own
-        copy_into(part(learner.network).state_dict(), weights)
+    def release(self, round: int) -> bytes:
+        """The model's weights, or its part's."""
+        if self.guard is not None:
+            raise ConfigError(
+                "epsilon is about averages of samples: the weights of a network have no noise, and do not leave"
+            )
+        return wire.encode_weights(read_weights(self.part(self.network)), round=round, samples=len(self.samples))
+
+    def absorb(self, body: bytes) -> None:
+        """Continue from the average, if there is any."""
+        weights, _, _ = wire.decode_weights(body)
+        if weights:  # some client has sent its own
+            copy_into(self.part(self.network).state_dict(), weights)
 
 
 FL = Method(
     "FL",
     "federated averaging",
-    share,
+    WeightsLearner.open,
     Average,
-    absorb,
     adapt=partial(refuse_privacy, "FL"),
     models="one",
+    shares_weights=True,
+    add_up=Average.add_up,
     source="McMahan et al., 2016: Communication-efficient learning of deep networks from decentralized data",
 )

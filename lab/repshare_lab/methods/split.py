@@ -6,20 +6,20 @@ the round is over it averages the copies. What a client has of the network never
 """
 
 from dataclasses import replace
-from functools import partial
 from operator import attrgetter
 
 import torch
 from torch import Tensor, nn
 
 from repshare.config import Policy
-from repshare.learning.models import OneLogit
-from repshare.learning.objective import Terms, cross_entropy
-from repshare.learning.training import Batch, Learner
+from repshare.measures import Losses
 from repshare.methods.method import Method
+from repshare.network.learner import Batch
+from repshare.network.models import OneLogit
+from repshare.network.objective import Terms, cross_entropy
 from repshare.sharing import wire
 from repshare_lab.methods.averaging import Average, Part
-from repshare_lab.methods.fedavg import absorb, share
+from repshare_lab.methods.fedavg import WeightsLearner
 from repshare_lab.methods.policies import own_terms
 
 head_of: Part = attrgetter("head")
@@ -38,11 +38,16 @@ def answer_batch(head: nn.Linear | OneLogit, body: bytes) -> tuple[bytes, Tensor
     return wire.encode_batch(features.grad.float().cpu().numpy()), loss, logits  # type: ignore[union-attr]
 
 
-class SplitLearner(Learner):
+class SplitLearner(WeightsLearner):
     """A learner that leaves its head, and so the loss, to the server."""
 
-    no_loss = "in split learning the server has the loss"
-    _bytes = 0, 0  # up and down since they were last asked for
+    part = staticmethod(head_of)
+    _bytes = 0, 0  # up and down in this training
+
+    def train(self) -> Losses:
+        """Train, and count what crosses: what is collected and published is the server's own."""
+        self._bytes = 0, 0
+        return super().train()._replace(traffic=self._bytes)
 
     def _backward(self, batch: Batch) -> tuple[Terms, Tensor, Tensor]:
         """Send a batch to the server; leave both halves of the network with their gradients."""
@@ -55,16 +60,11 @@ class SplitLearner(Learner):
         features.backward(torch.from_numpy(gradient).to(features))  # type: ignore[no-untyped-call]
         return Terms(loss), loss, logits
 
-    def crossed(self) -> tuple[int, int]:
-        """Return bytes up and down since the last call: what is collected and published is the server's own."""
-        crossed, self._bytes = self._bytes, (0, 0)
-        return crossed
-
 
 class HeadAverage(Average):
     """The average of the server's copies of the head. They are at the server all the time: no traffic."""
 
-    part, one_architecture = staticmethod(head_of), False
+    part = staticmethod(head_of)
 
 
 def adapt(policy: Policy) -> Policy:
@@ -72,8 +72,8 @@ def adapt(policy: Policy) -> Policy:
     return replace(own_terms("SL", policy), lambda_length=0.0)
 
 
-send, receive = partial(share, part=head_of), partial(absorb, part=head_of)
 SL = Method(
-    "SL", "split learning", send, HeadAverage, receive, learner=SplitLearner, adapt=adapt, models="part",
+    "SL", "split learning", SplitLearner.open, HeadAverage, adapt=adapt, models="part",
+    sends_batches=True, add_up=HeadAverage.add_up,
     source="Gupta and Raskar, 2018: Distributed learning of deep neural network over multiple agents",
 )  # fmt: skip

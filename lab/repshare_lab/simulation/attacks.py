@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from repshare.errors import ConfigError
-from repshare.learning.randomness import numpy_stream
+from repshare.randomness import numpy_stream
 from repshare.sharing import wire
 from repshare.sharing.representations import Representations
 from repshare_lab.config import Attack, Setting

@@ -12,14 +12,14 @@ from torch import nn
 
 from repshare.errors import ConfigError
 from repshare.exchange.local import Server
-from repshare.learning.models import Network, build, split
-from repshare.learning.precision import choose_compute
-from repshare.learning.randomness import derive, numpy_stream
-from repshare.learning.samples import change_tensors, choose_device
-from repshare.learning.threads import one_thread
+from repshare.network.models import Network, build, split
+from repshare.network.precision import choose_compute
+from repshare.network.threads import one_thread
+from repshare.randomness import derive, numpy_stream
+from repshare.samples import change_tensors, choose_device
 from repshare.sharing.task import Task
-from repshare.spaces import choose
-from repshare.spaces.agreement import Common
+from repshare.space import choose
+from repshare.space.agreement import Agreement
 from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits, partition
 from repshare_lab.data.arrays import Inputs, take
@@ -148,7 +148,7 @@ def make_run(method: str, seed: int, setting: ResolvedSetting) -> Run[ResolvedSe
     found = find_method(method)
     if not found.in_space:
         return Run(method, seed, setting)
-    rounds = 1 if found.share is None else common_rounds(setting)
+    rounds = 1 if found.serve is None else common_rounds(setting)
     rounds = 2 if found.shares_once else rounds  # share, then collect
     rounds = min(rounds, setting.rounds)
     every = 1 if (setting.eval_every or 1) < setting.rounds else rounds  # all, unless only the last is wanted
@@ -160,7 +160,7 @@ def common_rounds(setting: Setting) -> int:
     return setting.common_rounds or USUAL.get(setting.dataset, OTHER_DATA).common_rounds
 
 
-def make_common(run: Run[Setting], example: Inputs) -> Common:
+def make_agreement(run: Run[Setting], example: Inputs) -> Agreement:
     """Return what the run's clients of a common classifier agree on: a space for inputs like the example (a batch)."""
     setting = run.setting
     if not has_space(setting, example):
@@ -169,7 +169,7 @@ def make_common(run: Run[Setting], example: Inputs) -> Common:
             "or give your own with --space file.py:function"
         )
     words = setting.space or USUAL.get(setting.dataset, OTHER_DATA).space
-    return Common(choose(words, as_tensors(example, copied=True), run.seed), setting.loss, setting.shrinkage)
+    return Agreement(choose(words, as_tensors(example, copied=True), run.seed), setting.loss, setting.shrinkage)
 
 
 def has_space(setting: Setting, inputs: Inputs) -> bool:
@@ -250,7 +250,6 @@ def make_task(plan: Plan) -> Task:
     """Return the task that all clients' models fit. Raises ConfigError if there is none, or if the run cannot start."""
     setting = plan.run.setting
     method = find_method(plan.run.method, setting)
-    method.choose_learner()
     names = [plan.model(client) for client in range(plan.clients)]
     everyone = {plan.name(client) for client in range(setting.clients)}  # also where one has everyone's data
     if strangers := set(setting.policy.peers or ()) - everyone:
@@ -259,7 +258,6 @@ def make_task(plan: Plan) -> Task:
         )
     if method.shares_weights and len(set(names)) > 1:
         raise ConfigError(f"{method.name} averages weights, so it needs one model, not {', '.join(setting.model)}")
-    networks = {name: build_network(plan, name, seed=0) for name in dict.fromkeys(names)}
     if method.in_space:
         if setting.topology is not None or setting.aggregation != "mean" or not setting.weighted:
             raise ConfigError(
@@ -267,8 +265,8 @@ def make_task(plan: Plan) -> Task:
             )
         if setting.attackers and method.shares_once and setting.attack in FACTORS:
             raise ConfigError(f"attackers change parts of a common classifier: {method.name} has none, leave it out")
-        return make_common(plan.run, take(plan.train_inputs, slice(1))).task(plan.classes)
-    widths = {name: method.learner.width(network) for name, network in networks.items()}
+        return make_agreement(plan.run, take(plan.train_inputs, slice(1))).task(plan.classes)
+    widths = {name: method.width(build_network(plan, name, seed=0)) for name in dict.fromkeys(names)}
     if len(set(widths.values())) > 1:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
         raise ConfigError(f"clients' representations have different lengths: {listed}; give one with --dimension")
@@ -285,7 +283,7 @@ def make_task(plan: Plan) -> Task:
     )
 
 
-def common_start(plan: Plan) -> Network:
+def make_start(plan: Plan) -> Network:
     """Return the network that a server hands out, or a part of, before the first round."""
     return build_network(plan, plan.model(0), derive(plan.run.seed, "server", "model"))
 
@@ -295,8 +293,8 @@ def open_server(plan: Plan) -> Server | None:
     task, method = make_task(plan), find_method(plan.run.method, plan.run.setting)
     if method.serve is None:
         return None
-    common = method.models == "part" or (method.models == "one" and not plan.run.setting.independent_starts)
-    return method.serve(task, common_start(plan) if common else None, method.options)
+    shared = method.models == "part" or (method.models == "one" and not plan.run.setting.independent_starts)
+    return method.serve(task, make_start(plan) if shared and not method.in_space else None, method.options)
 
 
 def build_model(plan: Plan, name: str, seed: int) -> nn.Module:

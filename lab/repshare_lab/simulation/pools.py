@@ -13,10 +13,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
-import torch
-
 from repshare.errors import ConfigError, RepshareError, WorkerFailed
-from repshare.learning.measures import Score, View
+from repshare.measures import Score, View
+from repshare.network.threads import one_thread
 from repshare_lab.simulation.checkpoint import SavedState
 from repshare_lab.simulation.plan import Plan, map_plan, write_plan
 from repshare_lab.simulation.starting import NO_GUARD, choose_start, leave_if_unguarded, no_interrupt
@@ -109,11 +108,12 @@ class Inline(Workers):
         self.resident = resident
 
     def __enter__(self) -> Self:
-        self._threads = torch.get_num_threads()
+        self._alone = one_thread()
+        self._alone.__enter__()
         return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
-        torch.set_num_threads(self._threads)
+        self._alone.__exit__(None, None, None)
         super().__exit__()
 
     def _hand_over(self, plan: Plan, room: Path, states: Path, shares: list[dict[int, SavedState]]) -> None:

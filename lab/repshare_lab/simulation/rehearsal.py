@@ -12,20 +12,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from repshare.config import Policy
 from repshare.errors import ConfigError
-from repshare.learning.common.discriminant import Discriminant
-from repshare.learning.common.learner import embed
-from repshare.learning.common.reading import Linear
-from repshare.learning.randomness import numpy_stream
-from repshare.learning.samples import Samples
 from repshare.privacy.sums import SumsGuard
+from repshare.randomness import numpy_stream
+from repshare.samples import Samples
 from repshare.sharing import sums
-from repshare.sharing.representations import Integers, Teacher
-from repshare.spaces import choose
-from repshare.spaces.agreement import Common
+from repshare.sharing.representations import Floats, Integers, Teacher
+from repshare.space import choose
+from repshare.space.agreement import Agreement
+from repshare.space.discriminant import Discriminant
+from repshare.space.model import Linear
 from repshare_lab.data.datasets import Dataset
 
 SPACE = ("patches", "filters=24", "deep=0", "fourier=0", "components=256")  # few numbers need less noise
@@ -43,7 +41,7 @@ class StandIn(NamedTuple):
 
     data: Dataset  # normalised
     classes: int
-    common: Common
+    common: Agreement
     samples: int  # of all clients together
     clients: int
     draws: int
@@ -63,7 +61,7 @@ def set_scene(
     data: Dataset, classes: int, space: Sequence[str], *, samples: int | None, clients: int, draws: int
 ) -> StandIn:
     """Choose the space, and check that there is enough of everything. `samples` None: all there are."""
-    common = Common(choose(space or SPACE, torch.from_numpy(data.images[:1].copy()), SEED), "discriminant")
+    common = Agreement(choose(space or SPACE, torch.from_numpy(data.images[:1].copy()), SEED), "discriminant")
     stand_in = StandIn(data, classes, common, samples or len(data.labels), clients, draws)
     if min(clients, draws) < 1 or not stand_in.held_out:
         raise ConfigError(f"a plan needs clients, draws and at least {math.ceil(1 / HELD_OUT)} training samples")
@@ -92,9 +90,9 @@ def rehearse(stand_in: StandIn, policy: Policy, epsilons: Sequence[float]) -> Ge
     pieces = []
     for chosen in np.split(rows, range(BATCH, len(rows), BATCH)):
         batch = Samples((stand_in.data.images[chosen].astype(np.float32), stand_in.data.labels[chosen]))
-        pieces.append(embed(stand_in.common, batch)[0])
+        pieces.append(stand_in.common.embed(batch)[0])
         yield None
-    vectors, labels = torch.cat(pieces), torch.from_numpy(stand_in.data.labels[rows])
+    vectors, labels = np.concatenate(pieces), stand_in.data.labels[rows]
     place = {int(row): number for number, row in enumerate(rows)}
     tested = vectors[: stand_in.held_out], labels[: stand_in.held_out]
     for draw in range(stand_in.draws):
@@ -107,19 +105,19 @@ def _rehearse(
     policy: Policy,
     epsilons: Sequence[float],
     draw: int,
-    everything: tuple[Tensor, Tensor],
+    everything: tuple[Floats, Integers],
     chosen: Integers,
-    tested: tuple[Tensor, Tensor],
+    tested: tuple[Floats, Integers],
 ) -> Iterator[Line]:
     vectors, labels = everything
-    exact = sums.add_up(sums.lift(vectors[chosen].numpy()), labels[chosen].numpy(), stand_in.classes)
+    exact = sums.add_up(sums.lift(vectors[chosen]), labels[chosen], stand_in.classes)
     exact *= stand_in.samples / len(chosen)
     parts = _divide(chosen, stand_in.samples, stand_in.clients)[:MOST_TESTED]
     clients = [
         {kind: Discriminant(vectors[own], labels[own], stand_in.classes, personal=kind == "personal") for kind in KINDS}
         for own in parts
     ]
-    alone = np.mean([_accuracy(client["personal"].by_itself(), tested) for client in clients])
+    alone = np.mean([_accuracy(client["personal"].alone(), tested) for client in clients])
     rng = numpy_stream(SEED, "noise", draw)
     for epsilon, shares in budgets(policy, epsilons):
         line: Line = {"draw": draw, "epsilon": epsilon, "shares": shares, "alone": float(alone)}
@@ -180,6 +178,6 @@ def _divide(rows: Integers, samples: int, clients: int) -> list[Integers]:
     return [rows[(client * size + reach) % len(rows)] for client in range(clients)]
 
 
-def _accuracy(linear: Linear, tested: tuple[Tensor, Tensor]) -> float:
+def _accuracy(linear: Linear, tested: tuple[Floats, Integers]) -> float:
     vectors, labels = tested
-    return float((linear(vectors).argmax(1) == labels).double().mean())
+    return float((linear(vectors).argmax(axis=1) == labels).mean())

@@ -16,9 +16,9 @@ from repshare.board.state import release_key
 from repshare.client import Record, make_wants
 from repshare.errors import Refused
 from repshare.files import write_atomically
-from repshare.learning.measures import Score
-from repshare.learning.randomness import derive
-from repshare.learning.threads import one_thread
+from repshare.measures import Score
+from repshare.network.threads import one_thread
+from repshare.randomness import derive
 from repshare.sharing import wire
 from repshare_lab.config import ResolvedSetting, Run, Setting
 from repshare_lab.data import Splits

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.learning.randomness import numpy_stream
+from repshare.randomness import numpy_stream
 from repshare_lab.config import ResolvedSetting
 
 TESTS = 20  # of a run at least, if it has as many rounds

@@ -9,25 +9,21 @@ from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
-from torch import nn
 
 from repshare.board import Wants
 from repshare.client import Client, Record
 from repshare.exchange import Exchange
-from repshare.learning.common.learner import CommonLearner
-from repshare.learning.measures import Score, View
-from repshare.learning.models import Network
-from repshare.learning.randomness import derive
-from repshare.learning.samples import Samples
+from repshare.measures import Score, View
+from repshare.network.threads import compute_with_one_thread
 from repshare.party.classifier import FILE, encode_classifier
-from repshare.spaces.agreement import Common
-from repshare.spaces.memory import Memory
+from repshare.randomness import derive
+from repshare.samples import Samples
 from repshare_lab.data.arrays import take
 from repshare_lab.methods import find_method
 from repshare_lab.simulation.checkpoint import SavedState, States
-from repshare_lab.simulation.plan import Plan, as_tensors, build_model, build_network, make_common
+from repshare_lab.simulation.plan import Plan, as_tensors, build_model, make_agreement
+from repshare_lab.simulation.shared_space import SharedAgreement
 
-MEMORY = Memory()  # of this process: runs of one seed have their samples in common
 RESIDENT = 1000  # clients that a worker keeps in memory: about half a gigabyte of LeNet5s
 
 Bodies = Mapping[int, bytes | None]
@@ -66,17 +62,16 @@ class Worker:
     """Some of a plan's clients. It computes with one thread, so that sums inside a convolution have one order."""
 
     def __init__(self, plan: Plan, folder: Path, versions: Mapping[int, SavedState], resident: int = RESIDENT) -> None:
-        torch.set_num_threads(1)
+        compute_with_one_thread()
         self.plan, self.method, self.resident = plan, find_method(plan.run.method, plan.run.setting), resident
         self.train = (as_tensors(plan.train_inputs), torch.from_numpy(plan.train_labels))
         self.test = Samples((plan.test_inputs, plan.test_labels), device=plan.run.setting.device)
         self.policy = self.method.adapt(plan.run.setting.policy)
-        self.common: Common | None = None
+        self.space: SharedAgreement | None = None
         if self.method.in_space:
-            memory = None if isinstance(plan.train_inputs, dict) else MEMORY
-            self.common = make_common(plan.run, take(plan.train_inputs, slice(1)))._replace(memory=memory)
+            self.space = SharedAgreement(*make_agreement(plan.run, take(plan.train_inputs, slice(1))))
+            self.space.test = self.test
         self.states = States(folder)
-        self._networks: dict[str, Network] = {}  # by architecture, where nobody trains any
         self._clients: OrderedDict[int, Client] = OrderedDict()  # in memory, least recently used first
         self._committed = dict(versions)  # what the last checkpoint lists: not to be removed
         self._versions = dict(versions)  # each client's newest state on disk
@@ -109,7 +104,7 @@ class Worker:
 
     def look(self, indices: Iterable[int]) -> dict[int, View]:
         """Return each of these clients' view of the test samples."""
-        return {index: self.client(index).learner.look(self.test) for index in indices}
+        return {index: self.client(index).learner.view(self.test) for index in indices}
 
     def client(self, index: int) -> Client:
         """Return the client, out of memory, or from its state on disk, or new."""
@@ -139,8 +134,8 @@ class Worker:
     def _complete(self, index: int, body: bytes | None) -> Client:
         """Return the client, after it has absorbed what it downloads, if anything."""
         client = self.client(index)
-        if body is not None and self.method.absorb is not None:
-            self.method.absorb(client.learner, body)
+        if body is not None:
+            client.learner.absorb(body)
             self._changed.add(index)
         return client
 
@@ -151,19 +146,12 @@ class Worker:
         if before is not None and before.round != client.round_number and before != self._committed.get(index):
             self.states.remove(index, before)
 
-    def _model(self, index: int) -> nn.Module | Network:
-        """Return the client's model. Where none is trained, clients of one architecture have the same."""
-        run, kind = self.plan.run, self.plan.model(index)
-        if not self.method.in_space:
-            return build_model(self.plan, kind, derive(run.seed, self.plan.name(index), "model"))
-        if kind not in self._networks:
-            self._networks[kind] = build_network(self.plan, kind, seed=0)
-        return self._networks[kind]
-
     def _build(self, index: int) -> Client:
-        run, name = self.plan.run, self.plan.name(index)
+        run, name, model = self.plan.run, self.plan.name(index), None
+        if self.space is None:
+            model = build_model(self.plan, self.plan.model(index), derive(run.seed, name, "model"))
         return Client(
-            self._model(index),
+            model,
             Samples(self.train, rows=torch.from_numpy(self.plan.part(index)), device=run.setting.device),
             name=name,
             policy=run.setting.policy,
@@ -171,16 +159,17 @@ class Worker:
             test=self.test,
             seed=run.seed,
             head=run.setting.head,
-            common=self.common,
+            space=self.space,
+            classes=self.plan.classes,
         )
 
 
 def encode_model(client: Client) -> dict[str, bytes]:
     """Return the files of what a client has learned, by how their names end."""
     files = dict[str, bytes]()
-    if isinstance(client.learner, CommonLearner):
-        files[f".{FILE}"] = encode_classifier(client.learner, client.round_number)
-    if not client.method.in_space:
+    if client.learner.space is not None:
+        files[f".{FILE}"] = encode_classifier(client.learner.space, client.round_number)
+    if client.learner.network is not None:
         weights = client.learner.network.model.state_dict()
         files[".safetensors"] = safetensors.torch.save(
             {name: each.detach().cpu().clone(memory_format=torch.contiguous_format) for name, each in weights.items()}

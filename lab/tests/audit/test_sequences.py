@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from repshare.spaces import Fourier
-from repshare.spaces.agreement import Common
+from repshare.space import Fourier
+from repshare.space.agreement import Agreement
 from repshare_lab.audit.capture import capture, capture_sums
 from repshare_lab.audit.sequences import ATTACKS, Attack, Points, Public, area, guess_weights, score, score_means
 
@@ -27,7 +27,7 @@ def draw(count, seed):
 
 def embed(count, seed, space=SPACE):
     inputs, labels = draw(count, seed)
-    return Points(space(torch.from_numpy(inputs)).double().numpy(), labels)
+    return Points(space(torch.from_numpy(inputs)).numpy().astype(np.float64), labels)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def public():
 def watch(count, members=1, releases=4, clients=3, seed=2):
     inputs, labels = draw(count // members * clients, seed)
     owners = np.split(np.arange(len(labels)), clients)
-    return capture(Common(SPACE), inputs, labels, owners, CLASSES, visible=members, releases=releases)
+    return capture(Agreement(SPACE), inputs, labels, owners, CLASSES, visible=members, releases=releases)
 
 
 def attack(way, captured, public, known=None):
@@ -92,7 +92,7 @@ def test_noise_of_a_budget_hides_who_is_in_a_sum(public):
     inputs, labels = draw(80, 4)
     strangers, areas = embed(3000, 3), []
     for epsilon in (1.0, 1000.0):
-        told, variance = capture_sums(Common(SPACE, "discriminant"), inputs, labels, CLASSES, epsilon)
+        told, variance = capture_sums(Agreement(SPACE, "discriminant"), inputs, labels, CLASSES, epsilon)
         both = Points(*(np.concatenate(pair) for pair in zip(told.members, strangers, strict=True)))
         found = score_means(told.sums, told.counts, variance, public, both)
         count = len(told.members.labels)

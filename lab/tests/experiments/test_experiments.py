@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from repshare.errors import ConfigError
-from repshare.learning.measures import View
+from repshare.measures import View
 from repshare.records import Journal
 from repshare_lab.cli.reproduce import What, reproduce
 from repshare_lab.config import Run, Setting

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from repshare import Client, LeNet5, Policy, Task
 from repshare.board import Wants
 from repshare.errors import ConfigError, Refused
-from repshare.learning.models import split
-from repshare.learning.randomness import torch_stream
-from repshare.learning.samples import Samples
 from repshare.methods import METHODS
+from repshare.network.models import split
+from repshare.randomness import torch_stream
+from repshare.samples import Samples
 from repshare.sharing import wire
 from repshare_lab.config import Run, Setting
 from repshare_lab.methods import find_method
@@ -69,10 +69,10 @@ class Federation:
         for _ in range(rounds):
             for client in self.clients:
                 client.round_number += 1
-                self.method.absorb(client.learner, self.taught_body())
+                client.learner.absorb(self.taught_body())
                 client.learner.train()
             for client in self.clients:
-                self.server.accept(client.name, self.method.share(client.learner, client.round_number))
+                self.server.accept(client.name, client.learner.release(client.round_number))
         return self
 
     def taught_body(self):
@@ -149,17 +149,17 @@ def test_a_step_does_not_depend_on_who_comes_first_and_is_final_with_the_next_ro
         for round in (1, 2):
             body = server.teach("", Wants(0, 0))
             for learner in learners.values():
-                method.absorb(learner, body)
+                learner.absorb(body)
             for name, learner in learners.items():
                 learner.network.model[1].weight.data.fill_({"a": 0.5, "b": 0.1}[name] * round)
                 learner.network.model[0].running_var.fill_({"a": 4.0, "b": 2.0}[name])
-                server.accept(name, method.share(learner, round))
+                server.accept(name, learner.release(round))
         taught.append(wire.decode_weights(server.teach("", Wants(0, 0)))[0])
     assert {name: array.tolist() for name, array in taught[0].items()} == {n: a.tolist() for n, a in taught[1].items()}
     assert taught[0]["1.weight"].item() == pytest.approx(0.6)
     assert taught[0][f"{STATISTICS}0.running_var"].item() == pytest.approx(3.0)  # averaged, without a step
     with pytest.raises(Refused, match="round 2 has begun"):
-        server.accept("a", method.share(learners["a"], 1))
+        server.accept("a", learners["a"].release(1))
     with pytest.raises(Refused, match="another architecture"):
         server.accept("c", wire.encode_weights({"1.weight": np.zeros((2, 2), np.float32)}, round=2, samples=1))
 
@@ -169,7 +169,7 @@ def test_one_part_of_the_networks_is_common_and_the_other_each_clients_own(digit
     here = Federation(digits, method).play(2)
     assert all(name.startswith(common) or common == "head" for name in here.taught())
     for client in here.clients:
-        here.method.absorb(client.learner, here.taught_body())
+        client.learner.absorb(here.taught_body())
     first, second = (client.learner.network.model.state_dict() for client in here.clients)
     assert {name for name in first if torch.equal(first[name], second[name])} == {
         name for name in first if name.startswith(common)

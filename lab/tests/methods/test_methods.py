@@ -5,8 +5,8 @@ import torch
 from repshare import Client, LeNet5, LocalExchange, Task
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed, Refused
-from repshare.learning.models import ResNet9, split
 from repshare.methods import IL
+from repshare.network.models import ResNet9, split
 from repshare.sharing import fixed_point, wire
 from repshare_lab.config import Setting
 from repshare_lab.methods import FC, FL, SL, find_method
@@ -47,9 +47,9 @@ def in_step(parties, server, rounds):
         bodies = {}
         for number, party in enumerate(parties):
             party.round_number += 1
-            FL.absorb(party.learner, server.teach(str(number), Wants(0, 0)))
+            party.learner.absorb(server.teach(str(number), Wants(0, 0)))
             party.learner.train()
-            bodies[str(number)] = FL.share(party.learner, party.round_number)
+            bodies[str(number)] = party.learner.release(party.round_number)
         for name, body in bodies.items():
             server.accept(name, body)
 
@@ -76,11 +76,11 @@ def test_clients_start_from_common_weights_unless_told_otherwise(data):
     start = network(7)
     server = FL.serve(TASK, start)
     (client,) = clients(data, server, "a")
-    FL.absorb(client.learner, server.teach("a", Wants(0, 0)))
+    client.learner.absorb(server.teach("a", Wants(0, 0)))
     assert np.abs(flat(client.learner.network.model) - flat(lenet(7))).max() <= fixed_point.STEP
     own = flat(lenet(0))
     (client,) = clients(data, FL.serve(TASK, None), "a")
-    FL.absorb(client.learner, FL.serve(TASK, None).teach("a", Wants(0, 0)))
+    client.learner.absorb(FL.serve(TASK, None).teach("a", Wants(0, 0)))
     assert np.array_equal(flat(client.learner.network.model), own)
 
 
@@ -181,7 +181,7 @@ def test_an_average_that_would_overflow_is_refused():
 
 def test_a_client_says_how_many_samples_it_has(data):
     (client,) = clients(data, FL.serve(TASK, None), "a")
-    assert wire.decode_weights(FL.share(client.learner, 5))[1:] == (5, 100)
+    assert wire.decode_weights(client.learner.release(5))[1:] == (5, 100)
 
 
 def test_groups_of_clients_sum_to_the_same_bits():
@@ -204,4 +204,4 @@ def test_groups_of_clients_sum_to_the_same_bits():
 def test_an_average_of_another_architecture_is_not_taken_in(data):
     (client,) = clients(data, FL.serve(TASK, None), "a")
     with pytest.raises(Malformed, match="another architecture"):
-        FL.absorb(client.learner, weights_of(1.0))
+        client.learner.absorb(weights_of(1.0))

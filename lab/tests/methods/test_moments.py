@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from repshare import Client, LeNet5, LocalExchange
+from repshare import Client, LocalExchange
 from repshare.board import Wants
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare.methods import METHODS
 from repshare.sharing import wire
-from repshare.spaces import Patches
-from repshare.spaces.agreement import Common
+from repshare.space import Patches
+from repshare.space.agreement import Agreement
 from repshare_lab.config import Run, Setting
 from repshare_lab.methods import find_method
 from repshare_lab.methods.moments.solvers import unpack
@@ -21,7 +21,7 @@ from repshare_lab.simulation import Inline, simulate
 from repshare_lab.simulation.plan import make_run, resolve
 from support.simulations import bits, resumed_bits
 
-COMMON = Common(Patches((1, 8, 8), sizes=(3,), filters=5))  # d = 90
+COMMON = Agreement(Patches((1, 8, 8), sizes=(3,), filters=5))  # d = 90
 D = COMMON.space.dimension
 WORDS = ("patches", "sizes=3", "filters=5")
 SMALL = Setting(
@@ -49,8 +49,8 @@ def parties(digits, name, sizes=(60, 1, 40), **options):
     server, found, start = method.serve(COMMON.task(10), None, method.options), [], 0
     for place, size in enumerate(sizes):
         own, start = rows[start : start + size], start + size
-        given = {"name": f"c{place}", "method": method, "common": COMMON, "test": test}
-        found.append(Client(LeNet5(), (images[own], labels[own]), LocalExchange(server, f"c{place}"), **given))
+        given = {"name": f"c{place}", "method": method, "space": COMMON, "classes": 10, "test": test}
+        found.append(Client(None, (images[own], labels[own]), LocalExchange(server, f"c{place}"), **given))
     return server, found
 
 
@@ -60,10 +60,9 @@ def together(digits, name, **given):
     records = [client.round(test=False) for client in clients]
     body = server.teach("", Wants(0, 0))
     assert all(record.bytes_up > 0 and not record.trouble for record in records)
-    duals = [client.learner.dual for client in clients]
-    vectors, targets = (
-        torch.cat([getattr(dual, n) for dual in duals]).double().numpy() for n in ("vectors", "targets")
-    )
+    duals = [client.learner.space.model for client in clients]
+    vectors = np.concatenate([dual.vectors for dual in duals]).astype(np.float64)
+    targets = np.concatenate([dual.targets for dual in duals])
     return vectors, targets, wire.decode_weights(body)[0]["weights"], clients
 
 
@@ -96,7 +95,7 @@ def test_afl_is_its_absolute_aggregation_law_two_by_two(digits):
     _, _, weights, clients = together(digits, "AFL", ridge=0.5, intermediary=gamma)
     solved = []
     for client in clients:
-        x, y = (getattr(client.learner.dual, name).double().numpy() for name in ("vectors", "targets"))
+        x, y = client.learner.space.model.vectors.astype(np.float64), client.learner.space.model.targets
         c = x.T @ x + gamma * np.eye(D)
         solved.append((np.linalg.inv(c) @ x.T @ y, c))
     (w, c), *others = solved
@@ -114,7 +113,7 @@ def test_fedcof_is_its_equations(digits, means):
     _, _, weights, clients = together(digits, "FEDCOF", ridge=gamma, means=means)
     found = {label: [] for label in range(10)}
     for client in clients:
-        x, labels = client.learner.dual.vectors.double().numpy(), client.learner.dual.labels.numpy()
+        x, labels = client.learner.space.model.vectors.astype(np.float64), client.learner.space.model.labels
         for label in range(10):
             members = x[labels == label]
             parts = [members[start::means] for start in range(means)]
@@ -155,7 +154,7 @@ def test_each_client_shares_once_and_only_from_enough_samples(digits, name):
         assert 0 < first[0] - numbers * (8 if name == "AFL" else 4) < 300
     client = clients[0]
     client.learner.policy = replace(client.policy, minimum_count=61)
-    arrays, _, samples = wire.decode_weights(client.method.share(client.learner, 1))
+    arrays, _, samples = wire.decode_weights(client.learner.release(1))
     assert (arrays, samples) == ({}, 0)
     server.accept("other", wire.encode_weights({}, round=1, samples=0))
     assert server.teach("", Wants(0, 0)) == taught
@@ -173,11 +172,12 @@ def test_a_run_is_one_round_to_share_and_one_to_collect(splits, inline):
 def test_second_moments_of_fewer_samples_than_dimensions_show_whose_they_are(digits):
     """docs/privacy.md says so: a sample lies in their span, and no other image does."""
     _, (client, *_) = parties(digits, "FED3R", sizes=(40,))
-    moments = wire.decode_weights(client.method.share(client.learner, 1))[0]["moments"]
+    moments = wire.decode_weights(client.learner.release(1))[0]["moments"]
     values, directions = torch.linalg.eigh(unpack(moments, D))
     outside = directions[:, values < values.max() * 1e-6]
     others = COMMON.space(digits[0][0][200:240])
-    members, strangers = ((x.double() @ outside).norm(dim=1) for x in (client.learner.dual.vectors, others))
+    own = torch.from_numpy(client.learner.space.model.vectors)
+    members, strangers = ((x.double() @ outside).norm(dim=1) for x in (own, others))
     assert 40 < outside.shape[1] <= D
     assert members.max() < strangers.min() / 5
 

@@ -12,10 +12,10 @@ import pytest
 
 from repshare import Board, Client, LeNet5, LocalExchange, Task
 from repshare.errors import ConfigError
-from repshare.methods import CA, IL, METHODS
+from repshare.methods import IL, METHODS
 from repshare_lab.config import Run, Setting
 from repshare_lab.experiments.comparison import choose_methods, describe, plan_comparison
-from repshare_lab.methods import FL, SL, find_method
+from repshare_lab.methods import FL, find_method
 from repshare_lab.results.records import RunFolder
 from repshare_lab.simulation import Processes
 from support.simulations import bits, resumed_bits
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Literal
 import torch
 from repshare.methods import RS, Method
+from repshare.network.learner import NetworkLearner
 from repshare_lab.methods import FL
 
 @dataclass(frozen=True)
@@ -41,16 +42,22 @@ class Options:
     on: bool = False
     """Whether."""
 
-def counted(learner, batch):
-    learner.remembered["steps"] = learner.remembered.get("steps", torch.zeros(())) + 1
-    return learner.options.size * learner.remembered["steps"] * batch.features.square().mean()
+class Counted(NetworkLearner):
+    def own_loss(self, batch):
+        self.remembered["steps"] = self.remembered.get("steps", torch.zeros(())) + 1
+        return self.options.size * self.remembered["steps"] * batch.features.square().mean()
 
-COUNTED = RS._replace(name="COUNTED", title="a loss that grows with every step", loss=counted, options=Options())
+class Vector(NetworkLearner):
+    def own_loss(self, batch):
+        return batch.features.sum(dim=1)
+
+TITLE = "a loss that grows with every step"
+COUNTED = RS._replace(name="COUNTED", title=TITLE, learner=Counted.open, options=Options())
 PLAIN = Method("PLAIN", "alone, once more")
 TAKEN = Method("rs", "a name that is taken")
 ODD = Method("../up", "a name that is no name")
 BARE = Method("BARE", "no options", options={"size": 1})
-VECTOR = RS._replace(name="VECTOR", loss=lambda learner, batch: batch.features.sum(dim=1))
+VECTOR = RS._replace(name="VECTOR", learner=Vector.open)
 
 class Noting(FL.serve):
     given = []
@@ -95,11 +102,11 @@ def test_the_term_of_fedprox_is_half_mu_times_the_squared_way_from_the_average(d
     (images, labels), _ = digits
     method = find_method(PROX, with_options("PROX.mu=3"))
     client = Client(LeNet5(), (images[:50], labels[:50]), LocalExchange(FL.serve(Task(10, 84)), "a"), method=method)
-    client._collect()
+    client.collect()
     weights = list(client.learner.network.model.parameters())
     for tensor in weights:
         tensor.data += 0.5
-    term = method.loss(client.learner, None)
+    term = client.learner.own_loss(None)
     assert float(term.detach()) == pytest.approx(3 / 2 * 0.25 * sum(tensor.numel() for tensor in weights), rel=1e-4)
     term.backward()
     assert all(tensor.grad.flatten()[0] == pytest.approx(3 * 0.5, rel=1e-4) for tensor in weights)
@@ -211,20 +218,7 @@ def test_a_loss_must_be_one_number(own, digits):
         client.round()
 
 
-@pytest.mark.parametrize(
-    ("method", "why"),
-    [
-        (SL, "in split learning the server has the loss"),
-        (CA, "a common classifier is not trained in batches"),
-    ],
-)
-def test_a_loss_that_could_not_be_added_is_refused(method, why):
-    mine = method._replace(name="MINE", loss=lambda learner, batch: batch.logits.mean())
-    with pytest.raises(ConfigError, match=f"MINE adds a loss of its own, but {why}"):
-        mine.choose_learner()
-
-
-def test_every_installed_method_is_found_in_the_tables_order():
+def test_every_method_of_the_folder_is_found_in_the_tables_order():
     assert list(METHODS)[:7] == ["CL", "IL", "FL", "FD", "RS", "CA", "CS"]
     assert {"FC", "SL", "FEDPROTO", "FEDPROX", "SCAFFOLD"} < set(METHODS)
 

@@ -6,17 +6,16 @@ from itertools import islice
 
 import numpy as np
 import pytest
-import torch
 
 from repshare.errors import ConfigError, Refused
-from repshare.learning.common import reading
-from repshare.learning.common.dual import Dual
-from repshare.spaces import algebra
+from repshare.space.agreement import Agreement
+from repshare.space.dual import Dual
+from repshare.space.solution import Total
 from repshare_lab.config import Setting
 from repshare_lab.simulation import Checkpoint, Inline, Processes, rounds, simulate
-from repshare_lab.simulation.plan import make_plan, make_run, resolve
+from repshare_lab.simulation.plan import make_run
 from repshare_lab.simulation.rounds import Simulation
-from repshare_lab.simulation.workers import Worker
+from repshare_lab.simulation.shared_space import SharedAgreement
 
 CROWD = Setting(
     dataset="digits", samples=90, clients=24, rounds=4, eval_every=2, model=("mlp",), space=("patches", "filters=4"),
@@ -59,50 +58,38 @@ def test_a_crowd_that_was_interrupted_goes_on_to_the_same_bits(splits, inline, e
 
 
 def test_a_total_that_others_have_read_gives_the_bits_of_one_that_nobody_has(splits, inline, expected, monkeypatch):
-    """Nothing is remembered here: every client reads for itself."""
-
-    def forgetful(*given):
-        monkeypatch.setattr(reading, "_last", (None, {}))
-        return read(*given)
-
-    read = reading.read_shared
-    monkeypatch.setattr("repshare.learning.common.dual.read_shared", forgetful)
+    """Nothing is remembered here: every client reads, solves and is tested for itself."""
+    for name in ("embed", "read", "scores"):
+        monkeypatch.setattr(SharedAgreement, name, getattr(Agreement, name))
     assert bits(make_run("CS", 0, CROWD), splits, inline) == expected
 
 
-def test_clients_that_differ_do_not_share_what_they_read():
-    """One is in the total and one is not, one fixes its shrinkage, and one has another kind of numbers."""
-    vectors = torch.randn(3, 12, 40, generator=torch.Generator().manual_seed(0))
-    vectors *= 40**0.5 / vectors.norm(dim=2, keepdim=True)
-    labels = torch.arange(12) % 3
+def test_clients_that_differ_do_not_share_a_solution():
+    """One is in the total and one is not, and one fixes its shrinkage."""
+    vectors = np.random.default_rng(0).standard_normal((2, 12, 40)).astype(np.float32)
+    vectors *= 40**0.5 / np.linalg.norm(vectors, axis=2, keepdims=True)
+    labels = np.arange(12) % 3
 
-    def make(shrinkage=None, arrays=False, published=False):
-        given = (vectors[0].numpy(), labels.numpy()) if arrays else (vectors[0].clone(), labels)
-        dual = Dual(*given, 3, shrinkage=shrinkage)
+    def make(shrinkage=None, published=False):
+        dual = Dual(vectors[0], labels, 3, shrinkage=shrinkage)
         if published:
             dual.improve()
-            dual.publish()
+            dual.acknowledge()
         return dual
 
     other = Dual(vectors[1], labels, 3)
     other.improve()
-    total = other.part()._replace(samples=50)
-    kinds = [{}, {"published": True}, {"shrinkage": 0.3}, {"arrays": True}]
+    part = other.part()._replace(samples=50)
+    shared, kinds = Total(part), [{}, {"published": True}, {"shrinkage": 0.3}]
 
-    def learn(dual):
+    def learn(dual, total):
         dual.absorb(total)
         gap = dual.improve()
-        return [gap, *(algebra.to_numpy(each) for each in (*dual.linear(), dual.improved.alpha, dual.part().vectors))]
+        return [gap, *dual.linear(), dual.improved.alpha, dual.part().vectors]
 
-    apart = []
-    for kind in kinds:
-        reading._last = None, {}
-        apart.append(learn(make(**kind)))
-    reading._last = None, {}
-    for kind, alone in [*zip(kinds, apart, strict=True), *zip(kinds, apart, strict=True)]:
-        together = learn(make(**kind))
+    for kind in (*kinds, *kinds):
+        together, alone = learn(make(**kind), shared), learn(make(**kind), Total(part))
         assert all(np.array_equal(a, b) for a, b in zip(together, alone, strict=True)), kind
-    assert isinstance(make(arrays=True).vectors, np.ndarray)
 
 
 def test_clients_of_one_total_have_one_classifier(splits, inline):
@@ -111,7 +98,6 @@ def test_clients_of_one_total_have_one_classifier(splits, inline):
     simulation._test(tuple(range(24)), simulation.play((tuple(range(24)), {})))
     learners = [inline._worker.client(index).learner for index in range(24)]
     assert len({id(learner.classifier()) for learner in learners}) == 1
-    assert len({id(learner.network) for learner in learners}) == 1
 
 
 def test_a_release_that_is_refused_among_many_is_named(splits, inline):
@@ -142,9 +128,3 @@ def test_more_clients_than_samples_learn_together_from_drawn_ones(splits, inline
     assert {len(plan.part(client)) for client in range(80)} == {4}
     with pytest.raises(ConfigError, match="with drawn samples, honest clients have those that attackers make noise"):
         replace(setting, attackers=0.1, attack="noise")
-
-
-def test_clients_in_a_space_share_one_network_that_nobody_trains(splits):
-    setting = resolve(replace(CROWD, partition="uniform", samples=240, clients=2), splits)
-    worker = Worker(make_plan(make_run("CS", 0, setting), splits), None, {})
-    assert len({id(worker.client(index).learner.network) for index in range(2)}) == 1

@@ -10,7 +10,7 @@ from repshare.errors import ConfigError, ModelError, Refused, WorkerFailed
 from repshare_lab.config import Run, Setting
 from repshare_lab.experiments.comparison import plan_comparison
 from repshare_lab.simulation import Checkpoint, Inline, Processes, resolve, schedule, simulate
-from repshare_lab.simulation.plan import common_start, make_plan
+from repshare_lab.simulation.plan import make_plan, make_start
 from repshare_lab.simulation.rounds import Simulation
 from repshare_lab.simulation.workers import Worker
 
@@ -299,7 +299,7 @@ def test_every_client_and_seed_starts_from_weights_of_its_own(splits):
 
 
 def test_the_common_start_of_fedavg_follows_the_seed(splits):
-    first, other = (common_start(make_plan(Run("FL", seed, SMALL), splits)) for seed in (0, 1))
+    first, other = (make_start(make_plan(Run("FL", seed, SMALL), splits)) for seed in (0, 1))
     assert not (first.head.weight == other.head.weight).any()
 
 

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 
-from repshare.methods.baselines import IL
-from repshare.methods.common import CS
-from repshare.methods.common_alone import CA
 from repshare.methods.method import Method
-from repshare.methods.sharing import RS
+from repshare.methods.sharing import IL, RS
+from repshare.methods.space import CA, CS
 
 __all__ = ["CA", "CS", "IL", "METHODS", "RS", "Method"]
 

@@ -8,23 +8,22 @@ import torch
 from torch import Tensor
 
 from repshare.errors import ConfigError, Malformed
-from repshare.learning.common.dual import as_probabilities
-from repshare.learning.common.learner import CommonLearner, embed
-from repshare.learning.common.reading import Linear
-from repshare.learning.samples import Samples
+from repshare.samples import without_labels
 from repshare.sharing import wire
-from repshare.spaces import Backbone
-from repshare.spaces.agreement import Common, read_common
+from repshare.space import Backbone
+from repshare.space.agreement import Agreement, read_agreement
+from repshare.space.learner import SpaceLearner
+from repshare.space.model import Linear, as_probabilities
 
 FILE = "classifier.safetensors"
 
 
-class CommonClassifier(NamedTuple):
+class SpaceClassifier(NamedTuple):
     """A common classifier, with the space that it is in. Called with a batch of inputs, it names their classes."""
 
     linear: Linear
     """Weights (C, d), centre (d,) and offset (C,) in the common space."""
-    common: Common
+    agreement: Agreement
     """What its clients agreed on: the space, the names of the classes, the range of the inputs."""
     round: int
     """The client's round that it was kept after."""
@@ -33,7 +32,7 @@ class CommonClassifier(NamedTuple):
 
     def __call__(self, inputs: Any) -> list[str]:
         """Return the class of each input by name; by number, where the clients agreed on no names."""
-        names = self.common.class_names
+        names = self.agreement.class_names
         return [names[label] if names else str(label) for label in self.scores(inputs).argmax(1).tolist()]
 
     def scores(self, inputs: Any) -> Tensor:
@@ -42,13 +41,11 @@ class CommonClassifier(NamedTuple):
         Args:
             inputs: A batch of inputs, a tensor or an array, as the clients train with.
         """
-        samples = Samples((inputs, torch.zeros(len(inputs), dtype=torch.int64)))
-        if self.common.inputs is not None:  # a dark image is none that was scaled otherwise: only look beyond the range
-            low, high = self.common.inputs
+        if self.agreement.inputs is not None:  # a dark image was not scaled otherwise
+            low, high = self.agreement.inputs
             least, largest = float(torch.as_tensor(inputs).min()), float(torch.as_tensor(inputs).max())
-            self.common.check_range(min(low, least), max(high, largest), "these inputs")
-        vectors, _ = embed(self.common, samples)
-        return self.linear(vectors)
+            self.agreement.check_range(min(low, least), max(high, largest), "these inputs")
+        return torch.from_numpy(self.agreement.scores(self.linear, without_labels(inputs, "cpu")))
 
     def probabilities(self, inputs: Any) -> Tensor:
         """Return probabilities (n, C). With squared loss they are rough: scores, cut off below 0, that add up to 1.
@@ -56,18 +53,18 @@ class CommonClassifier(NamedTuple):
         Args:
             inputs: A batch of inputs, a tensor or an array, as the clients train with.
         """
-        return as_probabilities(self.scores(inputs), self.common.loss)
+        return torch.from_numpy(as_probabilities(self.scores(inputs).numpy(), self.agreement.loss)).float()
 
 
-def encode_classifier(learner: CommonLearner, round: int) -> bytes:
+def encode_classifier(learner: SpaceLearner, round: int) -> bytes:
     """Return the classifier in hand as the bytes of a file: see `load_classifier`."""
-    linear, total = learner.classifier(), learner.dual.total
-    arrays = {name: tensor.float().cpu().numpy() for name, tensor in linear._asdict().items()}
-    samples = len(learner.dual.labels) if total is None else int(total.samples)
-    return wire.encode_classifier(arrays, agreement=learner.common.describe(), round=round, samples=samples)
+    total = learner.model.total
+    samples = len(learner.model.labels) if total is None else int(total.samples)
+    arrays, agreement = learner.classifier()._asdict(), learner.agreement.describe()
+    return wire.encode_classifier(arrays, agreement=agreement, round=round, samples=samples)
 
 
-def load_classifier(path: str | Path, *, backbone: str = "") -> CommonClassifier:
+def load_classifier(path: str | Path, *, backbone: str = "") -> SpaceClassifier:
     """Return the common classifier that `repshare join` or `peer` kept. Its space is made anew from its description.
 
     Args:
@@ -83,8 +80,7 @@ def load_classifier(path: str | Path, *, backbone: str = "") -> CommonClassifier
         raise ConfigError(f"{path} is no classifier: {error}") from error
     if agreement.get("space") == Backbone.name and not backbone:
         raise ConfigError(f'the space of {path} is a backbone: give yours as backbone="file.py:function"')
-    common = read_common(json.dumps(agreement), module=backbone)
+    common = read_agreement(json.dumps(agreement), module=backbone)
     if common.space.dimension != len(arrays["centre"]):
         raise ConfigError(f"{path} has {len(arrays['centre'])} dimensions, its space {common.space.dimension}")
-    linear = Linear(**{name: torch.from_numpy(array.copy()) for name, array in arrays.items()})
-    return CommonClassifier(linear, common, round, samples)
+    return SpaceClassifier(Linear(**arrays), common, round, samples)

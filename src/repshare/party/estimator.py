@@ -1,10 +1,10 @@
 """`CommonSpaceClassifier`: a client of CS in scikit-learn's manner, for tables and vectors, without PyTorch.
 
-It is the same space, the same dual variables and the same wire as other clients', so that all may share one board.
+It is the learner and the wire of other clients, so that all may share one board.
 """
 
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +12,36 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from repshare.config import FEWEST
+from repshare.config import FEWEST, Policy
 from repshare.errors import ConfigError
-from repshare.learning.common.dual import Dual, as_probabilities
-from repshare.sharing import wire
-from repshare.sharing.parts import as_release, read_total
 from repshare.sharing.task import Task
-from repshare.spaces import Fourier
-from repshare.spaces.agreement import Common, check_usual, read_common
-from repshare.spaces.algebra import to_numpy
-from repshare.spaces.exposure import Exposure
-from repshare.spaces.inspection import check, inspect
+from repshare.space import Fourier
+from repshare.space.agreement import Agreement, check_usual, read_agreement
+from repshare.space.exposure import Exposure
+from repshare.space.inspection import check
+from repshare.space.learner import SpaceLearner
+from repshare.space.model import as_probabilities
 
 Doubles = NDArray[np.float64]
+
+
+class Rows(NamedTuple):
+    """Labelled rows of a table, as a learner reads them."""
+
+    inputs: Doubles  # (n, k)
+    labels: NDArray[np.int64]  # (n,)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, indices: NDArray[np.int64]) -> tuple[Doubles, NDArray[np.int64]]:
+        """These rows, with their labels."""
+        return self.inputs[indices], self.labels[indices]
+
+    def in_order(self, size: int) -> Iterator[tuple[Doubles, NDArray[np.int64]]]:
+        """Yield all rows, `size` at a time."""
+        for start in range(0, len(self.labels), size):
+            yield self.inputs[start : start + size], self.labels[start : start + size]
 
 
 class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -52,7 +69,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         shrinkage: float | None = None,
         task: Task | None = None,
         accept_space: bool = False,
-        precision: str = "fp16",
+        precision: Literal["fp32", "fp16"] = "fp16",
         accept_exposure: bool = False,
     ) -> None:
         """Create a classifier. All but `precision` must be the same for all parties.
@@ -84,42 +101,38 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         rows, given = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(given)
-        common = self._agree(rows.shape[1])
-        common.check_range(float(rows.min()), float(rows.max()), "this party")
-        self.classes_, labels = self._number(given, common)
-        self.task_ = self.task or common.task(max(2, len(self.classes_)))  # a single class makes no task
-        self._common = common
-        fewest = 1 if self.accept_exposure else FEWEST
-        self._dual: Dual = Dual(
-            common.space(rows), labels, len(self.classes_), shrinkage=common.shrinkage, fewest=fewest
-        )
-        self._linear, self.round_ = self._dual.by_itself(), 0
+        agreement = self._agree(rows.shape[1])
+        agreement.check_range(float(rows.min()), float(rows.max()), "this party")
+        self.classes_, labels = self._number(given, agreement)
+        self.task_ = self.task or agreement.task(max(2, len(self.classes_)))  # a single class makes no task
         if self.task is not None and not self.accept_space:
-            check_usual(common.unusual(float(rows.min()), float(rows.max()), images=False))
-        space: Any = common.space
-        self._found = inspect(to_numpy(self._dual.vectors), space, rows.__getitem__)
+            check_usual(agreement.unusual(float(rows.min()), float(rows.max()), images=False))
+        # Its inputs are looked at when something is to leave: to learn alone is always possible.
+        least = int(np.unique(labels, return_counts=True)[1].min())
+        fewest = 1 if self.accept_exposure or least < FEWEST else FEWEST  # with fewer, nothing leaves
+        policy = Policy(held_out=0.0, share_inputs=True, common_precision=self.precision, minimum_count=fewest)
+        self._learner = SpaceLearner(Rows(rows, labels), policy, agreement, classes=len(self.classes_))
+        self._found, self._linear, self.round_ = self._learner.inspect(), self._learner.model.alone(), 0
         return self
 
     def partial_release(self) -> bytes:
-        """Return what leaves this party: one step further against the last total, as bytes for an exchange or a board.
+        """What leaves this party: one step further against the last total, as bytes for an exchange or a board.
 
         Until the next total, it is the same step again.
         """
         check_is_fitted(self)
-        check(self._found, self._common.space, images=False)
+        check(self._found, self._learner.agreement.space, images=False)
         if not self.accept_exposure:
-            numbers, classes = self._common.space.dimension, len(self.classes_)
-            Exposure(numbers, classes, len(self._dual.labels), sums=False).check()
-            least = int(np.unique(self._dual.labels, return_counts=True)[1].min())
+            labels, numbers = self._learner.samples.labels, self._learner.dimension
+            Exposure(numbers, len(self.classes_), len(labels), sums=False).check()
+            least = int(np.unique(labels, return_counts=True)[1].min())
             if least < FEWEST:
                 raise ConfigError(f"there is a class of {least} samples here: leave out those of fewer than {FEWEST}")
-        if len(self._dual.labels) < self.task_.fewest:
-            raise ConfigError(
-                f"a release is of at least {self.task_.fewest} samples here, and there are {len(self._dual.labels)}"
-            )
-        self._dual.improve()
+        if (samples := len(self._learner.samples)) < self.task_.fewest:
+            raise ConfigError(f"a release is of at least {self.task_.fewest} samples here, and there are {samples}")
+        self._learner.train()
         self.round_ += 1
-        return wire.encode_release(as_release(self._dual.part(), self.round_, self._common.name), self.precision)
+        return self._learner.release(self.round_)
 
     def absorb(self, total: bytes) -> Self:
         """Use everybody's classifier from now on. The last release counts as part of the total.
@@ -128,12 +141,10 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             total: What an exchange or a board returned, after it had accepted the last release.
         """
         check_is_fitted(self)
-        teacher, dimension = wire.decode_teacher(total), self._common.space.dimension
-        read = read_total(teacher, len(self.classes_), dimension, self._common.name)
-        self._dual.publish()
-        self._dual.absorb(read)
-        if read is not None:
-            self._linear = self._dual.linear()
+        self._learner.acknowledge()
+        self._learner.absorb(total)
+        if self._learner.model.total is not None:
+            self._linear = self._learner.classifier()
         return self
 
     def decision_function(self, X: Any) -> Doubles:
@@ -167,25 +178,23 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _scores(self, X: Any) -> Doubles:
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=np.float64, reset=False)
-        linear: Any = self._linear  # of arrays
-        space: Any = self._common.space
-        return np.asarray(linear(space(rows).astype(np.float64)))
+        return np.asarray(self._linear(self._learner.agreement.vectors(rows).astype(np.float64)))
 
-    def _agree(self, columns: int) -> Common:
+    def _agree(self, columns: int) -> Agreement:
         """Return what parties agree on: as the task states it, or as the arguments do."""
         if self.task is None:
             low, high = (np.broadcast_to(np.asarray(each, float), columns).tolist() for each in (self.low, self.high))
             space = Fourier(tuple(low), tuple(high), self.seed, self.features, self.width)
             names = () if self.classes is None else tuple(map(str, self.classes))
-            common = Common(space, shrinkage=self.shrinkage, class_names=names)
+            common = Agreement(space, shrinkage=self.shrinkage, class_names=names)
         else:
-            common = read_common(self.task.description or "")
+            common = read_agreement(self.task.description or "")
         if not isinstance(common.space, Fourier) or common.loss == "discriminant":
             told = f"the space {common.space.name} with the loss {common.loss}"
             raise ConfigError(f"{told} needs PyTorch: take part with `repshare join`, or with Client and the method CS")
         return common
 
-    def _number(self, labels: NDArray[Any], common: Common) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def _number(self, labels: NDArray[Any], common: Agreement) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Return the classes, and the place of each label among them (n,)."""
         classes = self.classes
         if classes is None and self.task is not None:

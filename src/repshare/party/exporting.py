@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from repshare.errors import ConfigError
 from repshare.imports import in_one_line
-from repshare.learning.models import call_model
-from repshare.learning.samples import Samples
-from repshare.party.classifier import CommonClassifier
+from repshare.network.models import call_model
+from repshare.party.classifier import SpaceClassifier
+from repshare.samples import Samples
 
 COMPARED = 100  # samples
 ROUNDING = 1e-3  # of the largest score, by which outputs may differ: roots enlarge what fp32 rounds
@@ -34,13 +34,17 @@ class _WholeModel(nn.Module):
 class _WholeClassifier(nn.Module):
     """A common classifier with its space: from inputs to scores."""
 
-    def __init__(self, classifier: CommonClassifier) -> None:
+    def __init__(self, classifier: SpaceClassifier) -> None:
         super().__init__()
-        self.classifier = classifier
+        self.prepare, self.graph = classifier.agreement.prepare, classifier.agreement.space.graph()
+        linear = classifier.linear
+        self.weights = torch.from_numpy(linear.weights)  # (C, d)
+        self.offset = torch.from_numpy(linear.offset - linear.weights @ linear.centre)  # (C,)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        linear, common = self.classifier.linear, self.classifier.common
-        return linear(common.space.at_once(common.prepare(inputs)))  # type: ignore[attr-defined]
+        if self.graph is None:
+            raise ConfigError("the space has no graph")
+        return self.graph(self.prepare(inputs)) @ self.weights.T + self.offset  # type: ignore[no-any-return]
 
 
 def model_as_onnx(model: nn.Module, samples: Samples) -> bytes:
@@ -52,10 +56,10 @@ def model_as_onnx(model: nn.Module, samples: Samples) -> bytes:
     return _export(whole, tensors, names or ["input"], lambda: whole(*tensors), type(model).__name__)
 
 
-def classifier_as_onnx(classifier: CommonClassifier, samples: Samples) -> bytes:
+def classifier_as_onnx(classifier: SpaceClassifier, samples: Samples) -> bytes:
     """Return a common classifier with its space as ONNX: from a batch of inputs to `scores` (n, C)."""
-    space, inputs = classifier.common.space, _some(samples)
-    if not hasattr(space, "at_once"):
+    space, inputs = classifier.agreement.space, _some(samples)
+    if space.graph() is None:
         raise ConfigError(
             f"the space {space.name} is your own module, and no graph is made of it: export the linear map "
             "with --to classifier.safetensors, and apply it to your module's output"

@@ -15,14 +15,13 @@ from torch import Tensor, nn
 
 from repshare.errors import ConfigError
 from repshare.imports import in_one_line
-from repshare.learning.common.dual import as_probabilities
-from repshare.learning.models import split
-from repshare.learning.randomness import derive
-from repshare.learning.samples import EVALUATION_BATCH, Labelled, Samples
+from repshare.network.models import split
 from repshare.party import classifier
-from repshare.party.classifier import CommonClassifier, load_classifier
+from repshare.party.classifier import SpaceClassifier, load_classifier
 from repshare.party.party import Party, load_party
 from repshare.party.state import MODEL
+from repshare.randomness import derive
+from repshare.samples import EVALUATION_BATCH, Labelled, Samples
 
 
 class Learned:
@@ -51,7 +50,7 @@ class Learned:
     @property
     def class_names(self) -> Sequence[str]:
         """The names of the classes; none if they are not known."""
-        agreed = self.classifier.common.class_names if self.has_classifier else ()
+        agreed = self.classifier.agreement.class_names if self.has_classifier else ()
         return agreed or (() if self.party is None else self.party.class_names)
 
     @cached_property
@@ -70,15 +69,18 @@ class Learned:
         """The party's model with its weights, in evaluation mode."""
         if self.party is None:
             raise ConfigError("the folder has weights, and no code of the model: give --party file.py:function")
+        model = self.party.model
+        if model is None:
+            raise ConfigError("the folder has weights, and the party no model: Party(model=…, data=…)")
         try:
-            self.party.model.load_state_dict(self.weights)
+            model.load_state_dict(self.weights)
         except RuntimeError as error:
-            kind = type(self.party.model).__name__
+            kind = type(model).__name__
             raise ConfigError(f"the weights in {self.folder} are not of {kind}: {in_one_line(error)[:300]}") from error
-        return self.party.model.eval()
+        return model.eval()
 
     @cached_property
-    def classifier(self) -> CommonClassifier:
+    def classifier(self) -> SpaceClassifier:
         """The common classifier."""
         return load_classifier(
             self.folder / classifier.FILE, backbone="" if self.party is None else self.party.backbone
@@ -98,11 +100,9 @@ class Learned:
                 f"{self.folder} has a network beside a common classifier: the last version that reads it is 055caf8"
             )
         if self.has_classifier:
-            return as_probabilities(self._scores(samples), self.classifier.common.loss).double()
+            found = [self.classifier.probabilities(batch) for batch, _ in samples.in_order(EVALUATION_BATCH)]
+            return torch.cat(found).double()
         return self._logits(samples).double().softmax(dim=1)
-
-    def _scores(self, samples: Samples) -> Tensor:
-        return torch.cat([self.classifier.scores(inputs) for inputs, _ in samples.in_order(EVALUATION_BATCH)])
 
     def _logits(self, samples: Samples) -> Tensor:
         model, head = self.model, None if self.party is None else self.party.head

@@ -11,19 +11,20 @@ from repshare.config import Level, Policy
 from repshare.errors import ConfigError
 from repshare.exchange.relay import Membership
 from repshare.imports import find_function, in_one_line, is_reference
-from repshare.learning.samples import Labelled
+from repshare.samples import Labelled
 from repshare.sharing.task import Task, make_common_task
-from repshare.spaces import compare
-from repshare.spaces.agreement import Common, read_common
+from repshare.space import compare
+from repshare.space.agreement import Agreement, read_agreement
 
 
 @dataclass(frozen=True)
 class Party:
     """A party's model and data, of its own choice. None of it leaves its machine."""
 
-    model: nn.Module
-    """Any classifier that ends in a linear layer with the task's d' inputs and its classes as outputs."""
-    data: Labelled
+    model: nn.Module | None = None
+    """Any classifier that ends in a linear layer with the task's d' inputs and its classes as outputs.
+    In a space there is none; one that is given is only what `join --compare` trains alone."""
+    data: Labelled = None  # type: ignore[assignment] # checked: only what stands before it may be left out
     """A pair (inputs, labels) of tensors or arrays, a map-style PyTorch or Hugging Face dataset, or a DataLoader."""
     test: Labelled | None = None
     """The same for testing after each round."""
@@ -35,12 +36,16 @@ class Party:
     """Each sample's own privacy budget: "public", "never", or its ε. Needs a policy with epsilon and add-remove."""
     class_names: Sequence[str] = ()
     """The names of its classes, in the order of its labels. A task that states others is refused."""
-    common: Common | None = None
-    """The agreement of a common classifier: needed without a relay; at a relay, the task's must be the same."""
+    space: Agreement | None = None
+    """The agreement of clients in a space: needed without a relay; at a relay, the task's must be the same."""
     accept_space: bool = False
     """Take part in a task's space without a copy of its agreement, also where this package would choose another."""
     backbone: str = ""
-    """Its own module as file.py:function, where the task's common space is a backbone."""
+    """Its own module as file.py:function, where the task's space is a backbone."""
+
+    def __post_init__(self) -> None:
+        if self.data is None:
+            raise ConfigError("a party needs samples to learn from: Party(data=…, …)")
 
 
 def check_reference(reference: str) -> None:
@@ -61,11 +66,11 @@ def load_party(reference: str, seed: int) -> Party:
         except (Exception, SystemExit) as error:  # the user's code may raise anything
             raise ConfigError(f"{reference} raised {in_one_line(error)}") from error
     if not isinstance(party, Party):
-        raise ConfigError(f"{reference} must return a repshare.Party(model=…, data=…), not a {type(party).__name__}")
+        raise ConfigError(f"{reference} must return a repshare.Party(data=…, …), not a {type(party).__name__}")
     return party
 
 
-def agree(party: Party, task: Task) -> Common | None:
+def agree(party: Party, task: Task) -> Agreement | None:
     """Return the agreement that a task states; None if its clients share features of their own models.
 
     Refuses, with both sides named, a party that has another one.
@@ -73,12 +78,12 @@ def agree(party: Party, task: Task) -> Common | None:
     if task.description is None:
         if task.space is not None:
             raise ConfigError(f"the task's space is {task.space}, which it does not describe: ask its operator")
-        if party.common is not None:
-            raise ConfigError(f"the party's space is {party.common.name}, but the task has no common space")
+        if party.space is not None:
+            raise ConfigError(f"the party's space is {party.space.name}, but the task has none")
         return None
-    common = read_common(task.description, module=party.backbone)
-    if party.common is not None:
-        compare(common.describe(), party.common.describe())
+    common = read_agreement(task.description, module=party.backbone)
+    if party.space is not None:
+        compare(common.describe(), party.space.describe())
     if party.class_names and common.class_names and tuple(party.class_names) != common.class_names:
         there, here = (", ".join(names)[:200] for names in (common.class_names, party.class_names))
         raise ConfigError(f"the task's classes are {there}; the party's are {here}")
@@ -92,12 +97,12 @@ def agree(party: Party, task: Task) -> Common | None:
 
 def check_fit(client: Client, membership: Membership) -> None:
     """Refuse a model that cannot take part in the task, before it is trained, and peers that the task does not name."""
-    network, task = client.learner.network, membership.agreed
-    if task.description is not None and network.classes != task.classes:
-        raise ConfigError(f"the model has {network.classes} classes, the task {membership.task} {task.classes}")
-    if task.description is None and (network.classes, network.dimension) != (task.classes, task.dimension):
+    learner, task = client.learner, membership.agreed
+    if task.description is not None and learner.classes != task.classes:
+        raise ConfigError(f"the party has {learner.classes} classes, the task {membership.task} {task.classes}")
+    if task.description is None and (learner.classes, learner.dimension) != (task.classes, task.dimension):
         raise ConfigError(
-            f"the model has {network.classes} classes and d' = {network.dimension}, but the task {membership.task} "
+            f"the model has {learner.classes} classes and d' = {learner.dimension}, but the task {membership.task} "
             f"has {task.classes} classes and d' = {task.dimension}"
         )
     others = set(client.policy.peers or ()) - {client.name}

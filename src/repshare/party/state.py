@@ -21,12 +21,13 @@ from repshare.exchange import Exchange, Traffic
 from repshare.exchange.relay import Membership
 from repshare.files import write_atomically
 from repshare.imports import in_one_line
-from repshare.learning.common.learner import CommonLearner
-from repshare.learning.measures import Measures
+from repshare.measures import Measures
 from repshare.party import classifier
 from repshare.privacy.ledger import read_ledger
 from repshare.records import Folder
-from repshare.spaces.exposure import Exposure
+from repshare.space.exposure import Exposure
+from repshare.space.learner import SpaceLearner
+from repshare.space.model import SpaceModel
 
 LEDGER = "privacy.jsonl"
 TOTAL = "total"
@@ -75,6 +76,10 @@ class CachingExchange(Exchange):
         sent, received = self.exchange.traffic() or (self._shared, self._taught)
         return Traffic(sent, self._again + received)
 
+    def rehearse(self) -> None:
+        """Rehearse a sum of the group behind."""
+        self.exchange.rehearse()
+
     def publish(self, body: bytes) -> None:
         """Share this release. A round done again makes the same one, and publishing twice changes nothing."""
         self.exchange.publish(body)
@@ -114,7 +119,7 @@ class State:
 
     model.safetensors has the model's weights, by their names in its state_dict.
     In a common space, classifier.safetensors is the classifier in hand, total the last total of a group, and
-    held-out.secret decides which samples are held out: see `CommonLearner`.
+    held-out.secret decides which samples are held out: see `SpaceLearner`.
     With twins (see `twins`), twins.jsonl has their rounds, and a file of each its last one.
     privacy.jsonl is the ledger of what its releases have cost; it is never reset. privacy.release is the
     last one that was charged, until it is acknowledged. Only the owner may read any of this.
@@ -126,12 +131,13 @@ class State:
         self._ledger, self._restarted = path / LEDGER, False
         self.classifier, self.total, self.model = path / classifier.FILE, path / TOTAL, path / MODEL
         self.others: int | None = None  # behind the common classifier, as far as known
-        self.folder = Folder(path, _describe(client, membership), resume=True, option="--state", private=True)
+        described = _as_before(path, _describe(client, membership))
+        self.folder = Folder(path, described, resume=True, option="--state", private=True)
         self.records = self.folder.records  # one line a round
-        if isinstance(client.learner, CommonLearner):
-            self._keep_secret(client.learner.secret)
-            if client.method.share is not None and client.guard is None:
-                self._check_change(client.learner)
+        if client.learner.space is not None:
+            self._keep_secret(client.learner.space.secret)
+            if client.method.serve is not None and client.guard is None:
+                self._check_change(client.learner.space)
         if client.guard is None and self._ledger.exists() and read_ledger(self._ledger)[1]:
             raise ConfigError(
                 f"releases from {path} were private, and without epsilon exact averages would leave, of which no ε "
@@ -151,16 +157,14 @@ class State:
         elif path.read_bytes() != secret:
             raise ConfigError(f"{path} is not the secret that this client was made with: see read_secret")
 
-    def _check_change(self, learner: CommonLearner) -> None:
+    def _check_change(self, learner: SpaceLearner) -> None:
         """Refuse samples that are other ones than before, so few that what changes would show them alone."""
         path, marks = self.folder.path / SHARED, learner.marks()
         body = b"".join(sorted(marks))
         before = path.read_bytes() if path.exists() else body
         size = len(next(iter(marks)))
         changed = len(marks ^ {before[place : place + size] for place in range(0, len(before), size)})
-        shown = Exposure(
-            learner.dimension, learner.network.classes, changed, sums=learner.common.loss == "discriminant"
-        )
+        shown = Exposure(learner.dimension, learner.classes, changed, sums=learner.agreement.loss == "discriminant")
         if changed and not shown.allowed and not self.client.policy.accept_exposure:
             raise ConfigError(
                 f"{changed:,} samples came, went or changed since the last start, and the difference of two releases "
@@ -193,16 +197,11 @@ class State:
         """Keep the client as it is after this round. The record goes first: one without a state is dropped later."""
         self.records.add([asdict(record)])
         save(self.client, self._path)
-        if self.trains_model:
-            weights = self.client.learner.network.model.state_dict()
+        if (network := self.client.learner.network) is not None:
+            weights = network.model.state_dict()
             plain = {name: each.detach().cpu().clone(memory_format=ROW_MAJOR) for name, each in weights.items()}
             body = safetensors.torch.save(plain)
             write_atomically(self.model, body, private=True)
-
-    @property
-    def trains_model(self) -> bool:
-        """Return whether rounds change the client's model. In a common space, only a network beside it is trained."""
-        return not self.client.method.in_space
 
     def play(self, *, test: bool) -> OwnRecord:
         """Carry out a round, and keep it."""
@@ -214,8 +213,8 @@ class State:
                 f"{client.trouble}. Is {client.name} running elsewhere? If its state was lost, --restart withdraws "
                 f"what it shared and begins at round 1{spent}"
             )
-        if isinstance(client.learner, CommonLearner) and client.method.share is not None:
-            self._count_others(client.learner)
+        if client.learner.space is not None and client.method.serve is not None:
+            self._count_others(client.learner.space.model)
             record = replace(record, others=self.others)
         if not record.bytes_up and not isinstance(client.trouble, ExchangeError):
             with suppress(ExchangeError):
@@ -227,20 +226,19 @@ class State:
     def refresh(self) -> None:
         """Take in what the others share now, without a round, and keep the classifier that it makes."""
         client = self.client
-        if isinstance(client.exchange, CachingExchange) and client.method.absorb is not None:
+        if isinstance(client.exchange, CachingExchange):
             wants = make_wants(client.method, client.policy, client.seed, client.name, client.round_number)
-            client.method.absorb(client.learner, client.exchange.exchange.collect(wants))
+            client.learner.absorb(client.exchange.exchange.collect(wants))
             self._keep_classifier()
 
     def _keep_classifier(self) -> None:
-        learner = self.client.learner
-        if isinstance(learner, CommonLearner):
-            body = classifier.encode_classifier(learner, self.client.round_number)
+        if (space := self.client.learner.space) is not None:
+            body = classifier.encode_classifier(space, self.client.round_number)
             write_atomically(self.classifier, body, private=True)
 
-    def _count_others(self, learner: CommonLearner) -> None:
+    def _count_others(self, model: SpaceModel) -> None:
         """Ask how many others are behind the classifier; while nobody can be asked, it is the last one."""
-        if learner.dual.total is None:
+        if model.total is None:
             self.others = 0
         elif self.client.exchange is not None and not isinstance(self.client.trouble, ExchangeError):
             with suppress(ExchangeError):
@@ -295,7 +293,8 @@ def load(client: Client, path: Path) -> None:
         raise CheckpointError(
             f"{path} is not this client's: {in_one_line(error)}. Put a good copy back, or use --restart"
         ) from error
-    if not all(parameter.isfinite().all() for parameter in client.learner.network.model.parameters()):
+    network = client.learner.network
+    if network is not None and not all(parameter.isfinite().all() for parameter in network.model.parameters()):
         raise CheckpointError(f"{path} has weights that are not finite: put a good copy back, or use --restart")
 
 
@@ -321,36 +320,41 @@ def reported(client: Client) -> list[str]:
 
 
 def _figures(client: Client) -> list[str]:
-    names = ["round", "bytes_up", "bytes_down"]
-    if client.guard is not None and client.method.in_space:
-        return names  # all figures are about a classifier that own samples have corrected, without noise
-    names += ["test_accuracy", "train_accuracy", "ce"]
-    return names + (["held_out", "held_out_alone", "gap"] if client.method.in_space else ["kd", "disc", "bound"])
+    return ["round", "bytes_up", "bytes_down", *client.learner.describe().figures]
 
 
 def _other_facts(client: Client) -> dict[str, Any]:
-    """Return what a report contains beside the figures of a round: the privacy spent, and the model."""
+    """What a report contains beside the figures of a round: the privacy spent, and the model."""
     privacy: dict[str, Any] = {}
     if guard := client.guard:
         mode = f"{guard.mode}, {guard.policy.adjacency}"
         privacy["privacy"] = {"epsilon": guard.told, "delta": guard.delta, "mode": mode}
-    weights = client.learner.network.model.state_dict().values()
-    return {**privacy, "model": _name(client), "model_bytes": sum(each.nbytes for each in weights)}
+    return {**privacy, "model": _name(client), "model_bytes": client.learner.describe().size}
 
 
 def _describe(client: Client, membership: Membership) -> dict[str, Any]:
-    """Return what must be the same for a state to be of use."""
-    return {
+    """What must be the same for a state to be of use."""
+    described = {
         **{name: getattr(membership, name) for name in ("task", "client")},
         **{name: getattr(membership.agreed, name) for name in ("classes", "dimension")},
         "seed": client.seed,
-        "model": _name(client),
-        "optimizer": client.policy.optimizer,
-        "learning_rate": client.policy.learning_rate,
     }
+    if client.learner.network is None:
+        return described
+    policy = client.policy
+    return {**described, "model": _name(client), "optimizer": policy.optimizer, "learning_rate": policy.learning_rate}
+
+
+def _as_before(path: Path, described: dict[str, Any]) -> dict[str, Any]:
+    """Add what the folder says of a network, which earlier versions asked for in a space and did not train."""
+    if "model" in described or not (path / "run.json").exists():
+        return described
+    with suppress(ValueError, TypeError, AttributeError):  # a damaged one is refused when it is read as a whole
+        held = json.loads((path / "run.json").read_text())
+        return {**described, **{name: held[name] for name in ("model", "optimizer", "learning_rate") if name in held}}
+    return described
 
 
 def _name(client: Client) -> str:
-    model = client.learner.network.model
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    return f"{type(model).__name__}, {parameters:,} parameters"
+    described = client.learner.describe()
+    return f"{described.name}, {described.parameters:,} parameters"

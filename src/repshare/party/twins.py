@@ -9,16 +9,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from repshare.client import Client
 from repshare.config import Policy
 from repshare.errors import CheckpointError, ConfigError
-from repshare.learning.common.learner import CommonLearner
-from repshare.learning.samples import Samples
 from repshare.methods import CA, IL
 from repshare.party.state import TWIN, TWINS, load, play_round, save
 from repshare.records import Journal
+from repshare.samples import Samples
 
 ALONE, SHORT, NETWORK, SPACE = "alone", "alone with short features", "network alone", "space alone"
 LENGTH = 10.0  # λ_length of a twin with short features, unless the policy has its own
@@ -30,33 +30,32 @@ def without_others(policy: Policy) -> Policy:
 
 
 def make_twins(client: Client) -> dict[str, Client]:
-    """Return the twins of a client that has not begun yet. In a common space: its network alone, the space alone."""
-    learner, model = client.learner, client.learner.network.model
+    """Make the twins of a client that has not begun yet. In a space: the space alone, and a network that was given."""
     samples, test = _samples_to_test(client)
-    policy = without_others(client.policy)
+    policy, own, network = without_others(client.policy), client.learner.space, client.learner.network
     given: dict[str, Any] = {"name": client.name, "test": test, "seed": client.seed}
-    given["head"] = learner.network.head_name
-    if isinstance(learner, CommonLearner):
-        network = Client(deepcopy(model), samples, policy=policy, method=IL, **given)
-        space = Client(deepcopy(model), samples, policy=policy, method=CA, common=learner.common, **given)
-        return {NETWORK: network, SPACE: space}
+    if own is not None:
+        space = Client(None, samples, policy=policy, method=CA, space=own.agreement, classes=own.classes, **given)
+        if client.other_model is None:
+            return {SPACE: space}
+        return {NETWORK: Client(deepcopy(client.other_model), samples, policy=policy, method=IL, **given), SPACE: space}
+    given["head"] = None if network is None else network.head_name
     lengths = {ALONE: 0.0, SHORT: policy.lambda_length or LENGTH}
     return {
-        title: Client(deepcopy(model), samples, policy=replace(policy, lambda_length=length), method=IL, **given)
+        title: Client(deepcopy(client.model), samples, policy=replace(policy, lambda_length=length), method=IL, **given)
         for title, length in lengths.items()
     }
 
 
 def _samples_to_test(client: Client) -> tuple[Samples, Samples]:
-    """Return what twins train on, and what they are tested on: the client's test data, or its held-out samples."""
+    """What twins train on, and what they are tested on: the client's test data, or its held-out samples."""
     if client.test is not None:
         return client.samples, client.test
-    held = client.learner.held_rows if isinstance(client.learner, CommonLearner) else torch.zeros(0)
+    held = np.zeros(0, np.int64) if client.learner.space is None else client.learner.space.held_rows
     if not len(held):
         raise ConfigError("--compare needs samples to test on: give the party test data, Party(…, test=…)")
-    rest = torch.ones(len(client.samples), dtype=torch.bool)
-    rest[held] = False
-    return client.samples.part(rest.nonzero()[:, 0]), client.samples.part(held)
+    rest = np.setdiff1d(np.arange(len(client.samples)), held)
+    return client.samples.part(torch.from_numpy(rest)), client.samples.part(torch.from_numpy(held))
 
 
 class Twins:
@@ -86,21 +85,22 @@ class Twins:
     def catch_up(self, *, eval_every: int, last: int | None) -> None:
         """Let every twin do as many rounds as the client has done; each is kept."""
         for title, twin in self.clients.items():
-            rounds = min(1, self.client.round_number) if twin.method.in_space else self.client.round_number
+            once = twin.learner.network is None
+            rounds = min(1, self.client.round_number) if once else self.client.round_number
             while twin.round_number < rounds:
                 number = twin.round_number + 1
-                is_due = number % eval_every == 0 or number == last or twin.method.in_space
+                is_due = number % eval_every == 0 or number == last or once
                 record = play_round(twin, test=is_due)
                 self._records.add([{"twin": title, **asdict(record)}])
                 save(twin, self._path(title))
 
     def compare(self) -> dict[str, float | None]:
         """Return the accuracies: together, and of every twin."""
-        learner = self.client.learner
+        space = self.client.learner.space
         if self.client.test is not None:
             together: float | None = self.client.evaluate()
         else:
-            together = learner.judge()[0] if isinstance(learner, CommonLearner) else None
+            together = None if space is None else space.compare_held_out()[0]
         return {"together": together, **{title: twin.evaluate() for title, twin in self.clients.items()}}
 
     def _path(self, title: str) -> Path:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError
+from repshare.exchange import Exchange
 from repshare.privacy import accounting, mechanism
 from repshare.privacy.accounting import Charge
 from repshare.privacy.budgets import Costs, Filter, budgets
@@ -77,6 +78,25 @@ class Guard:
         if self.filter is None:
             return self._counted(clipped, labels, round)
         return self._filtered(self.filter, clipped, labels, rows, round)
+
+    def check_exchange(self, exchange: Exchange) -> None:
+        """Raise ConfigError where a share of the noise would leave by itself: it hides nothing."""
+        if self._shares_noise and not exchange.hides_single_releases:
+            raise ConfigError("a share of the noise hides nothing by itself: noise_shares needs a group (--group)")
+
+    def rehearse(self, exchange: Exchange) -> None:
+        """Rehearse a sum that shares the noise: a member that spoils sums costs nobody's budget then."""
+        if self._shares_noise:
+            exchange.rehearse()
+
+    def note_failure(self, exchange: Exchange) -> None:
+        """Give up a release that may have left with a share of the noise: sent with others' new shares, it is new."""
+        if self._shares_noise and self.pending.body is not None and exchange.may_have_left():
+            self.pending.drop()
+
+    @property
+    def _shares_noise(self) -> bool:
+        return self.policy.noise_shares > 1 and not self.policy.seeded_noise
 
     @property
     def mode(self) -> str:

@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from repshare import Board, Client, LeNet5, RelayExchange
+from repshare import Board, Client, RelayExchange
 from repshare.config import Policy
-from repshare.methods import CS
 from repshare.party.state import make_report, reported
 from repshare.relay.page import snapshots
 from repshare.relay.page.common import describe_common
@@ -19,8 +18,8 @@ from repshare.sharing.parts import as_release, count_classes, make_part
 from repshare.sharing.representations import Representations
 from repshare.sharing.task import Task, make_common_task
 from repshare.sharing.wire import encode_release
-from repshare.spaces import Patches
-from repshare.spaces.agreement import Common
+from repshare.space import Patches
+from repshare.space.agreement import Agreement
 from repshare.stores import MemoryStore
 from repshare_lab import load
 from support.browsers import Visit, start_browser
@@ -28,7 +27,7 @@ from support.relays import create_task, invite, start_relay
 
 HOSTILE = '<img src=x onerror="alert(1)">'
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", HOSTILE)
-COMMON = Common(Patches((1, 8, 8), sizes=(3, 4), filters=8), class_names=NAMES, inputs=(0.0, 16.0))
+COMMON = Agreement(Patches((1, 8, 8), sizes=(3, 4), filters=8), class_names=NAMES, inputs=(0.0, 16.0))
 VALUES = ("--input-shape", 1, 8, 8, "--input-range", 0, 16, "--space", "patches", "filters=8", "--class-names", *NAMES)
 OWN = {"alice": (0, 1, 2, 3), "bob": (3, 4, 5, 6), "carol": (6, 7, 8, 9)}
 TASK = make_common_task(3, 4, "here")
@@ -55,7 +54,7 @@ def samples_of(name):
 
 def make_client(name, exchange=None, **policy):
     given = Policy(minimum_count=2, held_out=0.2, accept_exposure=True, **policy)
-    return Client(LeNet5(), samples_of(name), exchange, name=name, method=CS, common=COMMON, policy=given)
+    return Client(None, samples_of(name), exchange, name=name, space=COMMON, classes=10, policy=given)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +95,7 @@ def percent(share):
 def test_the_page_tells_the_space_the_classes_and_the_inputs(visit):
     visit.wait_text("#about", r"^10 classes: zero, one, .*, eight, <img src=x")
     visit.wait_text("#about", r"Inputs from 0 to 16\.$")
-    visit.wait_text("#space", r"^Common space patches, 288 dimensions, seed 0, squared loss \(patches-")
+    visit.wait_text("#space", r"^Agreement space patches, 288 dimensions, seed 0, squared loss \(patches-")
     assert visit.page.evaluate("document.querySelectorAll('main img').length") == 0
     assert "The total is a linear classifier" in visit.text("#shared")
 

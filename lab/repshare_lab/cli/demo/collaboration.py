@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from repshare.errors import WorkerFailed
 from repshare.files import write_atomically
-from repshare.learning.randomness import numpy_stream
 from repshare.party.twins import ALONE, SHORT
+from repshare.randomness import numpy_stream
 from repshare.records import Journal, Line
 from repshare.relay.auth import Access, Grant
 from repshare.relay.tasks import Tasks
 from repshare.sharing.task import Task
-from repshare.spaces import choose
-from repshare.spaces.agreement import Common
+from repshare.space import choose
+from repshare.space.agreement import Agreement
 from repshare.stores import open_database
 from repshare_lab.cli.demo.party import BEGIN, DATA, DIMENSION, NETWORKS, READY, VARIABLE
 from repshare_lab.cli.demo.processes import DemoProcesses
@@ -115,7 +115,7 @@ class Collaboration:
     def _make_tokens(self) -> str:
         """Create the tasks, and tokens for each client, in files of their own; return a viewer's token."""
         space = choose((), torch.zeros(1, *self._shape), 0)
-        agreed = Common(space, class_names=tuple(map(str, range(self.classes))))
+        agreed = Agreement(space, class_names=tuple(map(str, range(self.classes))))
         made = {"RS": Task(self.classes, DIMENSION), "CS": agreed.task(self.classes)}
         with closing(open_database(str(self._folder / "relay.db"))) as database:
             access = Access(database)

@@ -79,7 +79,7 @@ def candidates(method: Method, division: str) -> list[Candidate]:
         (option, values), local = OPTIONS[method.name], LOCAL.get(CHOSEN[division].get("FL", ""), {})
         tried = [Candidate(f"{option} {v:g}", local, (f"{method.name}.{option}={v:g}",)) for v in values]
         return tried if local else []
-    grid, refused = PLAIN if issubclass(method.learner, PlainSGD) else LOCAL, REFUSED.get(method.name, ())
+    grid, refused = PLAIN if method.learner == PlainSGD.open else LOCAL, REFUSED.get(method.name, ())
     return [Candidate(title, policy) for title, policy in grid.items() if title not in refused]
 
 
@@ -91,7 +91,7 @@ def chosen_for(method: Method, division: Division) -> Candidate | None:
     if method.name in chosen:
         return next(each for each in candidates(method, division.rates) if each.title == chosen[method.name])
     title = chosen.get("FL" if method.shares_weights else "IL", "")
-    alike = method.name not in OPTIONS and not issubclass(method.learner, PlainSGD)
+    alike = method.name not in OPTIONS and method.learner != PlainSGD.open
     return Candidate(title, LOCAL[title]) if title and alike else None
 
 

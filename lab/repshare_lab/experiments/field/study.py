@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from repshare.config import Policy
 from repshare.methods import METHODS, Method
 from repshare.records import Line
 from repshare_lab.config import ResolvedSetting, Setting
@@ -34,7 +35,7 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
 
 def _contenders(division: Division, penalty: str) -> Iterator[tuple[Method, Candidate]]:
     for method in METHODS.values():
-        chosen, penalised = chosen_for(method, division), division.penalised and method.keeps_features_short
+        chosen, penalised = chosen_for(method, division), division.penalised and _keeps_features_short(method)
         if chosen is not None and fits(method, division) and (penalty == "off" or penalised):
             yield method, chosen
 
@@ -46,6 +47,11 @@ def _cell(
     own = {**division.setting, "method_options": chosen.options}
     policy = {**chosen.policy, "lambda_length": LENGTH if penalty == "on" else 0.0}
     return make_cell(key, Row(method.title, method.name, own, policy), usual)
+
+
+def _keeps_features_short(method: Method) -> bool:
+    """Whether clients train networks by a loss that can have a penalty on long features (λ_length)."""
+    return not method.in_space and method.adapt(Policy(lambda_length=1.0)).lambda_length > 0
 
 
 def condense(_: Cell, lines: Sequence[Line]) -> list[Line]:

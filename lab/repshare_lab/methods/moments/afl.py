@@ -11,18 +11,17 @@ dimensions. All travels in fp64: products of Ĉ_k and Ŵ_k lose digits.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from repshare.errors import Refused
 from repshare.fields import check_positive, check_within
-from repshare.learning.threads import one_thread
 from repshare.methods.method import Method
+from repshare.network.threads import one_thread
 from repshare.sharing import wire
 from repshare_lab.methods import averaging
-from repshare_lab.methods.moments.closed_form import ONCE, MomentLearner, absorb, adapt, check_dimension, share_once
+from repshare_lab.methods.moments.closed_form import ONCE, MomentLearner, adapt, check_dimension
 from repshare_lab.methods.moments.solvers import Solver, pack, solve_ridge, unpack
 
 
@@ -40,13 +39,16 @@ class AnalyticOptions:
         check_positive(self, "intermediary")
 
 
-def share(learner: Any, round: int) -> bytes:
-    """Return Ŵ_k and Ĉ_k."""
-    check_dimension(learner.dimension)
-    vectors, gamma = learner.dual.vectors.double(), learner.options.intermediary
-    moments = vectors.T @ vectors  # (d, d)
-    weights = solve_ridge(moments, vectors.T @ learner.dual.targets, gamma)  # makes Ĉ_k of them
-    return share_once(learner, {"moments": pack(moments), "weights": weights.cpu().numpy()}, 1)
+class AnalyticLearner(MomentLearner):
+    """A client that solves its own ridge regression."""
+
+    def moments(self) -> tuple[averaging.Weights, int]:
+        """Ŵ_k and Ĉ_k."""
+        check_dimension(self.dimension)
+        vectors, gamma = torch.from_numpy(self.model.vectors).double(), self.options.intermediary
+        moments = vectors.T @ vectors  # (d, d)
+        weights = solve_ridge(moments, vectors.T @ torch.from_numpy(self.model.targets), gamma)  # makes Ĉ_k of them
+        return {"moments": pack(moments), "weights": weights.cpu().numpy()}, 1
 
 
 class AnalyticSolver(Solver):
@@ -74,7 +76,7 @@ class AnalyticSolver(Solver):
 
 
 AFL = Method(
-    "AFL", "ridge regressions that add up (analytic federated learning)", share, AnalyticSolver, absorb,
-    options=AnalyticOptions(), learner=MomentLearner, adapt=adapt, models="part",
+    "AFL", "ridge regressions that add up (analytic federated learning)", AnalyticLearner.open, AnalyticSolver,
+    AnalyticOptions(), adapt, models="part", in_space=True, add_up=AnalyticSolver.add_up,
     source="He et al., 2025: AFL: a single-round analytic approach for federated learning with pre-trained models",
 )  # fmt: skip

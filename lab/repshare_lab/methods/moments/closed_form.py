@@ -6,14 +6,15 @@ Each client shares moments of its samples' vectors ψ once, and the server makes
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from repshare.config import Policy
 from repshare.errors import ConfigError
-from repshare.learning.common.learner import CommonLearner
-from repshare.learning.common.reading import Linear
 from repshare.sharing import wire
+from repshare.sharing.representations import Floats, Integers, Release
+from repshare.space.learner import SpaceLearner
+from repshare.space.model import Linear
 from repshare_lab.methods import averaging, policies
 
 MOST_DIMENSIONS = 8192  # second moments of more would be over 130 MB a client, and minutes of solving
@@ -27,62 +28,81 @@ class Solved(NamedTuple):
     samples: int
 
 
-class Given:
+class ServedModel:
     """One client's samples in the space, and the classifier that the server has made for all clients."""
 
-    def __init__(self, vectors: Tensor, labels: Tensor, classes: int) -> None:
+    settles_at_once = True
+
+    def __init__(self, vectors: Floats, labels: Integers, classes: int) -> None:
         self.vectors, self.labels = vectors, labels
-        self.targets = torch.nn.functional.one_hot(labels, classes).double()  # (n, C)
+        self.targets = np.eye(classes)[labels]  # (n, C)
         self.total: Solved | None = None
-        self._nothing = Linear(vectors.new_zeros(classes, vectors.shape[1]), vectors.new_zeros(vectors.shape[1]),
-                               self.targets.mean(dim=0).to(vectors))  # fmt: skip
+        zeros = np.zeros((classes, vectors.shape[1]), np.float32)
+        self._nothing = Linear(zeros, zeros[0], self.targets.mean(axis=0).astype(np.float32))
+
+    def absorb(self, total: Solved | None) -> None:
+        """Use this classifier from now on."""
+        self.total = total
 
     def improve(self) -> None:
         """Do nothing: the moments of a client do not depend on what others share."""
 
-    def publish(self) -> None:
+    def release(self, round: int, space: str) -> Release:
+        """Raise ConfigError: moments are no release of rows."""
+        raise ConfigError("moments are shared by the method's own learner")
+
+    def acknowledge(self) -> None:
         """Do nothing: no classifier depends on what this client has shared before."""
 
     def linear(self) -> Linear:
-        """Return everybody's classifier; before there is one, the client's shares of the classes."""
+        """Everybody's classifier; before there is one, the client's shares of the classes."""
         return self._nothing if self.total is None else self.total.linear
 
-    def scores(self, linear: Linear) -> Tensor:
-        """Return a classifier's scores of this client's samples (n, C)."""
+    def alone(self) -> Linear:
+        """The client's shares of the classes."""
+        return self._nothing
+
+    def own_scores(self, linear: Linear) -> Floats:
+        """A classifier's scores of this client's samples (n, C)."""
         return linear(self.vectors)
 
     def state(self) -> dict[str, Any]:
-        """Return what another of the same samples needs to continue to the same bits."""
+        """All that a model of the same samples needs to continue to the same bits."""
         return {"total": None if self.total is None else [*self.total.linear, self.total.samples]}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from this state."""
         kept = state["total"]
-        self.total = None if kept is None else Solved(Linear(*kept[:3]), kept[3])
+        self.total = None if kept is None else Solved(Linear(*map(np.asarray, kept[:3])), kept[3])
 
 
-class MomentLearner(CommonLearner):
-    """A client's samples in the space, and the classifier that the server has made."""
+class MomentLearner(SpaceLearner):
+    """A client's samples in the space, whose moments are shared once, and the classifier that the server has made."""
 
-    def _begin(self, vectors: Tensor, labels: Tensor, *, alone: bool) -> Any:
-        return Given(vectors, labels, self.network.classes)
+    model: ServedModel
 
+    def make_model(self, vectors: Floats, labels: Integers, *, alone: bool) -> ServedModel:
+        """Keep the samples for their moments."""
+        return ServedModel(vectors, labels, self.classes)
 
-def absorb(learner: Any, body: bytes) -> None:
-    """Use the server's classifier from now on, if there is any."""
-    arrays, _, samples = wire.decode_weights(body)
-    if arrays:
-        weights = torch.zeros_like(learner.dual.linear().weights)
-        averaging.copy_into({"weights": weights}, arrays)
-        zeros = weights.new_zeros(sum(weights.shape))
-        learner.dual.total = Solved(Linear(weights, zeros[: weights.shape[1]], zeros[weights.shape[1] :]), samples)
+    def moments(self) -> tuple[averaging.Weights, int]:
+        """The arrays that are shared, and the number of samples that they count as."""
+        raise NotImplementedError
 
+    def release(self, round: int) -> bytes:
+        """Moments as bytes; nothing where there are fewer samples than the policy asks for."""
+        arrays, samples = self.moments() if len(self.model.labels) >= self.policy.fewest else ({}, 0)
+        return wire.encode_weights(arrays, round=ONCE, samples=samples)
 
-def share_once(learner: Any, arrays: averaging.Weights, samples: int) -> bytes:
-    """Return moments as bytes; nothing where there are fewer samples than the policy asks for."""
-    if len(learner.dual.labels) < learner.policy.fewest:
-        arrays, samples = {}, 0
-    return wire.encode_weights(arrays, round=ONCE, samples=samples)
+    def absorb(self, body: bytes) -> None:
+        """Use the server's classifier from now on, if there is any."""
+        arrays, _, samples = wire.decode_weights(body)
+        if arrays:
+            weights = torch.zeros(self.model.linear().weights.shape)
+            averaging.copy_into({"weights": weights}, arrays)
+            zeros = np.zeros(sum(weights.shape), np.float32)
+            linear = Linear(weights.numpy(), zeros[: weights.shape[1]], zeros[weights.shape[1] :])
+            self.model.absorb(Solved(linear, samples))
 
 
 def check_dimension(dimension: int) -> None:

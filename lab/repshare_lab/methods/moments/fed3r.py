@@ -8,14 +8,14 @@ samples, A_k as its upper triangle, in fp32.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from repshare.fields import check_positive
 from repshare.methods.method import Method
-from repshare_lab.methods.moments.closed_form import MomentLearner, absorb, adapt, check_dimension, share_once
+from repshare_lab.methods.averaging import Weights
+from repshare_lab.methods.moments.closed_form import MomentLearner, adapt, check_dimension
 from repshare_lab.methods.moments.solvers import Solver, pack, solve_ridge, unpack
 
 
@@ -32,12 +32,15 @@ class RidgeOptions:
         check_positive(self, "ridge")
 
 
-def share(learner: Any, round: int) -> bytes:
-    """Return the means of ψψᵀ and ψyᵀ over this client's samples."""
-    check_dimension(learner.dimension)
-    vectors, count = learner.dual.vectors.double(), len(learner.dual.labels)
-    moments, sums = vectors.T @ vectors / count, vectors.T @ learner.dual.targets / count
-    return share_once(learner, {"moments": pack(moments.float()), "sums": sums.float().cpu().numpy()}, count)
+class RidgeLearner(MomentLearner):
+    """A client that shares its second moments."""
+
+    def moments(self) -> tuple[Weights, int]:
+        """The means of ψψᵀ and ψyᵀ over this client's samples."""
+        check_dimension(self.dimension)
+        vectors, count = torch.from_numpy(self.model.vectors).double(), len(self.model.labels)
+        moments, sums = vectors.T @ vectors / count, vectors.T @ torch.from_numpy(self.model.targets) / count
+        return {"moments": pack(moments.float()), "sums": sums.float().cpu().numpy()}, count
 
 
 class RidgeSolver(Solver):
@@ -52,7 +55,7 @@ class RidgeSolver(Solver):
 
 
 FED3R = Method(
-    "FED3R", "ridge regression from summed second moments (Fed3R)", share, RidgeSolver, absorb,
-    options=RidgeOptions(), learner=MomentLearner, adapt=adapt, models="part",
+    "FED3R", "ridge regression from summed second moments (Fed3R)", RidgeLearner.open, RidgeSolver,
+    RidgeOptions(), adapt, models="part", in_space=True, add_up=RidgeSolver.add_up,
     source="Fanì et al., 2024: Accelerating heterogeneous federated learning with closed-form classifiers",
 )  # fmt: skip

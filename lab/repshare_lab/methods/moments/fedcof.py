@@ -19,7 +19,8 @@ from torch import Tensor
 
 from repshare.fields import check_positive, check_whole
 from repshare.methods.method import Method
-from repshare_lab.methods.moments.closed_form import MomentLearner, absorb, adapt, share_once
+from repshare_lab.methods.averaging import Weights
+from repshare_lab.methods.moments.closed_form import MomentLearner, adapt
 from repshare_lab.methods.moments.solvers import Collector
 
 
@@ -37,18 +38,20 @@ class CovarianceOptions:
         check_whole(self, 1, "means")
 
 
-def share(learner: Any, round: int) -> bytes:
-    """Return means of this client's classes, and of how many samples each is."""
-    own, many, kept = learner.dual, learner.options.means, list[tuple[Any, int, int]]()
-    for label in own.labels.unique().tolist():
-        members = own.vectors[own.labels == label].double()
-        parts = (members[start::many] for start in range(many))
-        kept += [(part.mean(dim=0), label, len(part)) for part in parts if len(part) >= max(learner.policy.fewest, 1)]
-    if not kept:
-        return share_once(learner, {}, 0)
-    means, labels, counts = zip(*kept, strict=True)
-    arrays = {"means": torch.stack(means).float().cpu().numpy(), "labels": np.array(labels), "counts": np.array(counts)}
-    return share_once(learner, arrays, sum(counts))
+class MeansLearner(MomentLearner):
+    """A client that shares means of its classes."""
+
+    def moments(self) -> tuple[Weights, int]:
+        """Means of this client's classes, and of how many samples each is."""
+        own, many, kept = self.model, self.options.means, list[tuple[Any, int, int]]()
+        for label in np.unique(own.labels).tolist():
+            members = own.vectors[own.labels == label].astype(np.float64)
+            parts = (members[start::many] for start in range(many))
+            kept += [(part.mean(axis=0), label, len(part)) for part in parts if len(part) >= max(self.policy.fewest, 1)]
+        if not kept:
+            return {}, 0
+        means, labels, counts = (np.array(each) for each in zip(*kept, strict=True))
+        return {"means": means.astype(np.float32), "labels": labels, "counts": counts}, int(counts.sum())
 
 
 class CovarianceSolver(Collector):
@@ -71,8 +74,8 @@ class CovarianceSolver(Collector):
 
 
 FEDCOF = Method(
-    "FEDCOF", "covariances from the spread of class means (FedCOF)", share, CovarianceSolver, absorb,
-    options=CovarianceOptions(), learner=MomentLearner, adapt=adapt, models="part",
+    "FEDCOF", "covariances from the spread of class means (FedCOF)", MeansLearner.open, CovarianceSolver,
+    CovarianceOptions(), adapt, models="part", in_space=True,
     source="Goswami et al., 2025: Covariances for free: exploiting mean distributions for training-free federated "
     "learning",
 )  # fmt: skip

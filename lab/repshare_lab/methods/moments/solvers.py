@@ -10,8 +10,8 @@ from torch import Tensor
 
 from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed
-from repshare.learning.models import Network
-from repshare.learning.threads import one_thread
+from repshare.network.models import Network
+from repshare.network.threads import one_thread
 from repshare.sharing import wire
 from repshare.sharing.task import Task
 from repshare_lab.methods import averaging

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from repshare.learning.models import Network
 from repshare.methods.method import Method
-from repshare_lab.methods import averaging, fedavg, policies
+from repshare.network.models import Network
+from repshare_lab.methods import averaging, policies
+from repshare_lab.methods.fedavg import WeightsLearner
 
 
 class Body(NamedTuple):
@@ -31,9 +32,14 @@ class BodyAverage(averaging.Average):
     part = staticmethod(Body)
 
 
-send, receive = partial(fedavg.share, part=Body), partial(fedavg.absorb, part=Body)
+class BodyLearner(WeightsLearner):
+    """A learner that keeps its head to itself."""
+
+    part = staticmethod(Body)
+
+
 FEDPER = Method(
-    "FEDPER", "personal heads on averaged layers (FedPer)", send, BodyAverage, receive,
-    adapt=partial(policies.refuse_privacy, "FEDPER"), models="part",
+    "FEDPER", "personal heads on averaged layers (FedPer)", BodyLearner.open, BodyAverage,
+    adapt=partial(policies.refuse_privacy, "FEDPER"), models="part", shares_weights=True, add_up=BodyAverage.add_up,
     source="Arivazhagan et al., 2019: Federated learning with personalization layers",
 )  # fmt: skip

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from repshare.fields import check_not_negative
-from repshare.learning.training import Batch, Learner
 from repshare.methods.method import Method
-from repshare_lab.methods import averaging, fedavg, policies
+from repshare.network.learner import Batch
+from repshare_lab.methods import averaging, policies
+from repshare_lab.methods.fedavg import WeightsLearner
 
 
 @dataclass(frozen=True)
@@ -27,21 +28,24 @@ class ProximalOptions:
         check_not_negative(self, "mu")
 
 
-def absorb(learner: Learner, body: bytes) -> None:
-    """Continue from the average, and remember it."""
-    fedavg.absorb(learner, body)
-    learner.remembered = {name: tensor.detach().clone() for name, tensor in learner.network.model.named_parameters()}
+class ProximalLearner(WeightsLearner):
+    """A learner that is held near the average that the round began with."""
 
+    def absorb(self, body: bytes) -> None:
+        """Continue from the average, and remember it."""
+        super().absorb(body)
+        self.remembered = {name: tensor.detach().clone() for name, tensor in self.network.model.named_parameters()}
 
-def loss(learner: Learner, batch: Batch) -> Tensor:
-    """Return μ/2 · ‖w − w_t‖²."""
-    mu: float = learner.options.mu
-    moved = [tensor - learner.remembered[name] for name, tensor in learner.network.model.named_parameters()]
-    return mu / 2 * torch.stack([each.square().sum() for each in moved]).sum()
+    def own_loss(self, batch: Batch) -> Tensor:
+        """μ/2 · ‖w − w_t‖²."""
+        mu: float = self.options.mu
+        moved = [tensor - self.remembered[name] for name, tensor in self.network.model.named_parameters()]
+        return mu / 2 * torch.stack([each.square().sum() for each in moved]).sum()
 
 
 FEDPROX = Method(
-    "FEDPROX", "FedAvg, kept close to the average (FedProx)", fedavg.share, averaging.Average, absorb, loss,
-    ProximalOptions(), adapt=partial(policies.refuse_privacy, "FEDPROX"), models="one",
+    "FEDPROX", "FedAvg, kept close to the average (FedProx)", ProximalLearner.open, averaging.Average,
+    ProximalOptions(), adapt=partial(policies.refuse_privacy, "FEDPROX"), models="one", shares_weights=True,
+    add_up=averaging.Average.add_up,
     source="Li et al., 2018: Federated optimization in heterogeneous networks",
 )  # fmt: skip

@@ -19,10 +19,10 @@ from repshare.board import Wants
 from repshare.config import Policy
 from repshare.errors import ConfigError, Refused
 from repshare.fields import check_positive
-from repshare.learning.models import Network
-from repshare.learning.samples import Samples
-from repshare.learning.training import Batch, Learner
 from repshare.methods.method import Method
+from repshare.network.learner import Batch, NetworkLearner
+from repshare.network.models import Network
+from repshare.samples import Samples
 from repshare.sharing import wire
 from repshare.sharing.task import Task
 from repshare_lab.methods import averaging, policies
@@ -46,7 +46,13 @@ class ScaffoldOptions:
         check_positive(self, "learning_rate", "server_rate")
 
 
-class PlainSGD(Learner):
+def name_tensors(model: torch.nn.Module) -> dict[str, Tensor]:
+    """Return a model's tensors by name, which share memory with it."""
+    trained = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return {name if name in trained else STATISTICS + name: tensor for name, tensor in model.state_dict().items()}
+
+
+class PlainSGD(NetworkLearner):
     """A learner that trains by SGD without momentum, which the update rules are written for."""
 
     def __init__(self, model: nn.Module, samples: Samples, policy: Policy, *, options: Any, **given: Any) -> None:
@@ -55,36 +61,27 @@ class PlainSGD(Learner):
         policy = replace(policy, optimizer="sgd", learning_rate=rate)
         super().__init__(model, samples, policy, options=options, **given)
 
+    def absorb(self, body: bytes) -> None:
+        """Continue from x, and remember it with c."""
+        kept, model = self.remembered, self.network.model
+        controls = {f"c {name}": torch.zeros_like(tensor) for name, tensor in model.named_parameters()}
+        averaging.copy_into(name_tensors(model) | controls, wire.decode_weights(body)[0])
+        kept |= controls | {f"x {name}": tensor.detach().clone() for name, tensor in model.named_parameters()}
 
-def name_tensors(model: torch.nn.Module) -> dict[str, Tensor]:
-    """Return a model's tensors by name, which share memory with it."""
-    trained = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    return {name if name in trained else STATISTICS + name: tensor for name, tensor in model.state_dict().items()}
+    def own_loss(self, batch: Batch) -> Tensor:
+        """⟨c − c_i, y⟩, whose gradient is the correction."""
+        kept, named = self.remembered, self.network.model.named_parameters()
+        return torch.stack([((kept[f"c {name}"] - kept.get(f"own {name}", 0)) * y).sum() for name, y in named]).sum()
 
-
-def absorb(learner: Any, body: bytes) -> None:
-    """Continue from x, and remember it with c."""
-    kept, model = learner.remembered, learner.network.model
-    controls = {f"c {name}": torch.zeros_like(tensor) for name, tensor in model.named_parameters()}
-    averaging.copy_into(name_tensors(model) | controls, wire.decode_weights(body)[0])
-    kept |= controls | {f"x {name}": tensor.detach().clone() for name, tensor in model.named_parameters()}
-
-
-def loss(learner: Any, batch: Batch) -> Tensor:
-    """Return ⟨c − c_i, y⟩, whose gradient is the correction."""
-    kept, named = learner.remembered, learner.network.model.named_parameters()
-    return torch.stack([((kept[f"c {name}"] - kept.get(f"own {name}", 0)) * y).sum() for name, y in named]).sum()
-
-
-def share(learner: Any, round: int) -> bytes:
-    """Return y and the change of c_i, which is made here."""
-    kept, shared = learner.remembered, name_tensors(learner.network.model)
-    shared["is new"] = torch.tensor([0.0 if any(name.startswith("own ") for name in kept) else 1.0])
-    for name, y in learner.network.model.named_parameters():
-        descended = (kept[f"x {name}"] - y.detach()) / (max(1, learner.steps) * learner.policy.learning_rate)
-        shared[f"c {name}"] = descended - kept[f"c {name}"]
-        kept[f"own {name}"] = kept.get(f"own {name}", 0) + shared[f"c {name}"]
-    return wire.encode_weights(averaging.as_arrays(shared), round=round, samples=1)
+    def release(self, round: int) -> bytes:
+        """y and the change of c_i, which is made here."""
+        kept, shared = self.remembered, name_tensors(self.network.model)
+        shared["is new"] = torch.tensor([0.0 if any(name.startswith("own ") for name in kept) else 1.0])
+        for name, y in self.network.model.named_parameters():
+            descended = (kept[f"x {name}"] - y.detach()) / (max(1, self.steps) * self.policy.learning_rate)
+            shared[f"c {name}"] = descended - kept[f"c {name}"]
+            kept[f"own {name}"] = kept.get(f"own {name}", 0) + shared[f"c {name}"]
+        return wire.encode_weights(averaging.as_arrays(shared), round=round, samples=1)
 
 
 class ScaffoldServer(averaging.Average):
@@ -149,7 +146,8 @@ def _taught(state: Weights) -> Weights:
 
 
 SCAFFOLD = Method(
-    "SCAFFOLD", "FedAvg with control variates (SCAFFOLD)", share, ScaffoldServer, absorb, loss,
-    ScaffoldOptions(), learner=PlainSGD, adapt=partial(policies.refuse_privacy, "SCAFFOLD"), models="one",
+    "SCAFFOLD", "FedAvg with control variates (SCAFFOLD)", PlainSGD.open, ScaffoldServer,
+    ScaffoldOptions(), adapt=partial(policies.refuse_privacy, "SCAFFOLD"), models="one", shares_weights=True,
+    add_up=ScaffoldServer.add_up,
     source="Karimireddy et al., 2020: SCAFFOLD: stochastic controlled averaging for federated learning",
 )  # fmt: skip

@@ -82,29 +82,29 @@ def make_client(
     import torch
 
     from repshare.client import Client
-    from repshare.learning.common.learner import CommonLearner
-    from repshare.learning.randomness import derive
     from repshare.methods import CA, CS, IL, RS
     from repshare.party.party import agree, load_party
     from repshare.party.state import read_secret
     from repshare.party.twins import without_others
-    from repshare.spaces.agreement import check_usual, read_common
+    from repshare.randomness import derive
+    from repshare.space.agreement import check_usual, read_agreement
 
     if work.threads is not None:
         torch.set_num_threads(work.threads)
     party = load_party(reference, derive(work.seed, name, "model"))
     if work.agreement is not None:
-        party = replace(party, common=read_common(_read(work.agreement), module=party.backbone))
-    common = party.common if task is None else agree(party, task)
+        party = replace(party, space=read_agreement(_read(work.agreement), module=party.backbone))
+    space = party.space if task is None else agree(party, task)
     policy = _merge_policies(party, policy, 1 if task is None else task.minimum_count)
-    together, by_itself = (RS, IL) if common is None else (CS, CA)
+    together, by_itself = (RS, IL) if space is None else (CS, CA)
     client = Client(
         party.model,
         party.data,
         name=name,
         policy=without_others(policy) if alone else policy,
         method=by_itself if alone else together,
-        common=common,
+        space=space,
+        classes=None if space is None or task is None else task.classes - 1,
         test=party.test,
         seed=work.seed,
         device=work.device,
@@ -113,20 +113,19 @@ def make_client(
         norm_bound=math.inf if task is None else task.norm_bound,
         secret=None if folder is None else read_secret(folder),
     )
-    if isinstance(client.learner, CommonLearner) and not (party.common or party.accept_space or accept_space):
-        check_usual(client.learner.unusual())
+    if client.learner.space is not None and not (party.space or party.accept_space or accept_space):
+        check_usual(client.learner.space.unusual())
     return client
 
 
 def make_task(client: "Client", **values: Any) -> "Task":
     """Return the task that this client, without a relay, takes part in."""
-    from repshare.learning.common.learner import CommonLearner
     from repshare.sharing.task import Task
 
-    network = client.learner.network
-    if isinstance(client.learner, CommonLearner):
-        return client.learner.common.task(network.classes)
-    return Task(network.classes, network.dimension, **values)
+    learner = client.learner
+    if learner.space is not None:
+        return learner.space.agreement.task(learner.classes)
+    return Task(learner.classes, learner.dimension, **values)
 
 
 def _read(path: Path) -> str:

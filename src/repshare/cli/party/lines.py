@@ -11,23 +11,20 @@ from repshare.records import to_json
 
 if TYPE_CHECKING:
     from repshare.client import Record
-    from repshare.learning.measures import Measures
+    from repshare.measures import Measures
     from repshare.party.state import State
     from repshare.party.twins import Twins
 
 
 def first_line(state: "State") -> str:
     """Return who learns what with what, and where that is kept."""
-    from repshare.learning.common.learner import CommonLearner
-
     client, membership, folder = state.client, state.membership, state.folder.path
     learner, task = client.learner, membership.agreed
     resuming = f", resuming after round {client.round_number}" if client.round_number else ""
-    size, means = f"{task.classes} classes, d' = {task.dimension}", type(learner.network.model).__name__
-    if isinstance(learner, CommonLearner):
-        size, means = f"{learner.network.classes} classes", f"the space {learner.common.space.name}"
-        means += f" of {learner.dimension:,} dimensions"
-    place = f"in {membership.task}" if client.method.share is not None else "alone"
+    size, means = f"{task.classes} classes, d' = {task.dimension}", learner.describe().name
+    if learner.network is None:
+        size, means = f"{learner.classes} classes", f"{means} of {learner.dimension:,} dimensions"
+    place = f"in {membership.task}" if client.method.serve is not None else "alone"
     return (
         f"{client.name} {place} ({size}) with {means} and {len(learner.samples):,} samples{resuming}; state in {folder}"
     )
@@ -58,15 +55,13 @@ def _name_others(others: int | None) -> str:
 
 def print_summary(state: "State", twins: "Twins | None", console: Console, *, as_json: bool) -> None:
     """Print the outcome: from the records, and of a common classifier the one in hand; last, beside the twins."""
-    from repshare.learning.common.learner import CommonLearner
-
     client, lines, in_hand, compared = state.client, state.records.read(), dict[str, Any](), ""
     metrics = client.measure() if lines and client.test is not None else None
     up, down = (sum(line[way] for line in lines) for way in ("bytes_up", "bytes_down"))
     troubled = sum(line["trouble"] is not None for line in lines)
     name, rounds = client.name, client.round_number
-    if isinstance(client.learner, CommonLearner) and lines:
-        together, alone = client.learner.judge()
+    if client.learner.space is not None and lines:
+        together, alone = client.learner.space.compare_held_out()
         in_hand = {"held_out_alone": alone, "held_out": together, "others": state.others}
         in_hand["classifier"] = str(state.classifier)
         compared = "" if alone is None or together is None else f"{_compare(alone, together, state.others)}; "
@@ -80,7 +75,7 @@ def print_summary(state: "State", twins: "Twins | None", console: Console, *, as
     tests = "" if metrics is None else f"test accuracy {metrics.accuracy:.2%} ({_in_words(metrics)}); "
     trouble = f"; trouble in {troubled} of them" if troubled else ""
     sent = f"sent {terminal.traffic(up)} and received {terminal.traffic(down)} in all"
-    sent = sent if client.method.share is not None else "nothing was sent"
+    sent = sent if client.method.serve is not None else "nothing was sent"
     say(console, f"{name} after {rounds} rounds: {compared}{tests}{sent}{trouble}", "bold")
     if lines and lines[-1]["trouble"] and not lines[-1]["bytes_up"]:
         say(console, "the last release was not sent", "yellow")
@@ -90,7 +85,7 @@ def print_summary(state: "State", twins: "Twins | None", console: Console, *, as
             f"the classifier is in {state.classifier}: repshare predict, export and load_classifier use it",
             "bold",
         )
-    if lines and state.trains_model:
+    if lines and client.learner.network is not None:
         say(console, f"the model is in {state.model}: repshare predict, export and safetensors use it", "bold")
     if twins is not None and beside:
         say(console, _compare_all(twins, beside), "bold")

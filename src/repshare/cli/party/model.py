@@ -65,10 +65,10 @@ def _as_weights(learned: "Learned", what: What, to: Path) -> tuple[bytes, str]:
         told = f"the state_dict of {kind}, {len(tensors)} tensors"
         read = f"model.load_state_dict(torch.load({str(to)!r}, weights_only=True))"
     else:
-        linear, common = learned.classifier.linear, learned.classifier.common
-        tensors = linear._asdict()
-        told = f"weights, centre and offset of the classifier in the space {common.space.name}"
-        told += f" of {common.space.dimension:,} dimensions, which is not in it"
+        linear, space = learned.classifier.linear, learned.classifier.agreement.space
+        tensors = {name: torch.from_numpy(each) for name, each in linear._asdict().items()}
+        told = f"weights, centre and offset of the classifier in the space {space.name}"
+        told += f" of {space.dimension:,} dimensions, which is not in it"
         read = f"torch.load({str(to)!r}, weights_only=True)"
     if to.suffix == ".pt":
         file = io.BytesIO()
@@ -122,7 +122,7 @@ def predict(
         output: The CSV file to write. Default: standard output.
         json: Print one JSON object for each sample.
     """
-    from repshare.learning.measures import count_hits
+    from repshare.measures import count_hits
     from repshare.party.learned import Learned, read_inputs
 
     if json and output is not None:
@@ -145,7 +145,7 @@ def predict(
     _write(rows, output, as_json=json)
     console = Console(stderr=True)
     if labels is not None:
-        right = count_hits(best.indices, labels, probabilities.shape[1]).accuracy
+        right = count_hits(probabilities.numpy(), labels.numpy()).accuracy
         say(console, f"{len(rows)} samples of the party's test data: accuracy {right:.2%}")
     if output is not None:
         say(console, f"{output}: {len(rows)} predictions")
@@ -164,8 +164,7 @@ def _example(learned: "Learned") -> Any:
         return learned.samples().batch(torch.arange(1))[0]
     if not learned.has_classifier:
         raise ConfigError("the folder has weights, and no code of the model: give --party file.py:function")
-    space: Any = learned.classifier.common.space
-    return torch.zeros(1, *getattr(space, "shape", (len(getattr(space, "low", ())),)))
+    return torch.zeros(1, *learned.classifier.agreement.space.input_shape)
 
 
 def _write(rows: list[dict[str, Any]], output: Path | None, *, as_json: bool) -> None:

@@ -133,9 +133,9 @@ def _agree(client: "Client", options: PeerOptions) -> "Task":
     """Return the task that peers of this client have."""
     from repshare.sharing.task import usual_norm_bound
 
-    if client.method.in_space and options.aggregation != "mean":
+    if client.learner.network is None and options.aggregation != "mean":
         raise ConfigError("a common classifier is the sum of all parts: leave --aggregation out")
-    bound = usual_norm_bound(client.learner.network.dimension)
+    bound = usual_norm_bound(client.learner.dimension)
     return make_task(client, norm_bound=bound, aggregation=options.aggregation)
 
 

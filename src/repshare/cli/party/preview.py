@@ -13,7 +13,7 @@ from repshare.config import Policy
 if TYPE_CHECKING:
     from repshare.client import Client
     from repshare.secure import Together
-    from repshare.spaces.exposure import Exposure
+    from repshare.space.exposure import Exposure
 
 
 def show_preview(
@@ -59,8 +59,8 @@ def show_preview(
 
 
 def _show_space(shown: Mapping[str, Any], console: Console) -> None:
-    from repshare.spaces.agreement import tell_unusual
-    from repshare.spaces.inspection import Findings
+    from repshare.space.agreement import tell_unusual
+    from repshare.space.inspection import Findings
 
     differs = tell_unusual(shown["unusual"])
     say(console, f"Not this package's own choice of a space: {differs}" if differs else "The space is the usual one.")
@@ -71,11 +71,12 @@ def list_warnings(client: "Client") -> list[str]:
     """Return what a user should know before sharing this."""
     from repshare.party.preview import single_samples
 
-    found = policy_warnings(client.policy, in_space=client.method.in_space)
+    found = policy_warnings(client.policy, in_space=client.learner.network is None)
     if client.exchange is not None and (shown := client.exposure()) is not None and not shown.allowed:
         found.append(f"warning: what leaves shows who is among your samples: {shown}")
-    if client.learner.made.shares_inputs:
-        found.append(f"warning: what leaves are averages of your data ({client.learner.made})")
+    representation = client.learner.describe().representation
+    if representation.shares_inputs:
+        found.append(f"warning: what leaves are averages of your data ({representation})")
     labels = single_samples(client)
     if labels and client.policy.epsilon is None:
         named = f"class {labels[0]}" if len(labels) == 1 else f"classes {', '.join(map(str, labels))}"

@@ -79,13 +79,13 @@ def _rounds(
     work: WorkOptions,
     console: Console,
 ) -> "Generator[OwnRecord | None]":
-    from repshare.party.common import take_part_in_group, take_part_in_space
+    from repshare.party.space import take_part_in_group, take_part_in_space
     from repshare.party.state import take_part
 
     def settled() -> None:
         say(console, "settled: waits until somebody joins, leaves or changes; Ctrl-C ends, and keeps the classifier")
 
-    in_space = state.client.method.in_space
+    in_space = state.client.learner.network is None
     if in_space and group is not None:
         return take_part_in_group(state, group, work.rounds, eval_every=work.eval_every, settled=settled)
     if in_space and exchange is not None:

@@ -94,8 +94,8 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         )
     import torch
 
-    from repshare.spaces import Fourier, choose, exposure, shorten
-    from repshare.spaces.agreement import Common
+    from repshare.space import Fourier, choose, exposure, shorten
+    from repshare.space.agreement import Agreement
 
     classes = values.classes or len(options.class_names)
     if not classes:
@@ -116,7 +116,7 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
     if isinstance(space, Fourier) and inputs is not None:
         columns = len(space.low)
         space, inputs = replace(space, low=(inputs[0],) * columns, high=(inputs[1],) * columns), None
-    common = Common(space, loss or "squared", options.shrinkage, class_names=options.class_names, inputs=inputs)
+    common = Agreement(space, loss or "squared", options.shrinkage, class_names=options.class_names, inputs=inputs)
     task = common.task(classes)
     if not options.samples_expected and common.loss == "squared":
         least = exposure.fewest_samples(space.dimension, classes)

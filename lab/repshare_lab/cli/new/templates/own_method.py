@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from repshare.learning.training import Batch, Learner
+from repshare.network.learner import Batch
 from repshare_lab.methods import FL
+from repshare_lab.methods.fedavg import WeightsLearner
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,13 @@ class Options:
     """How strongly weights are pulled to zero."""
 
 
-def loss(learner: Learner, batch: Batch) -> Tensor:
-    """Return μ/2 · ‖w‖², which is added to the loss of each batch."""
-    mu: float = learner.options.mu
-    return mu / 2 * torch.stack([weight.square().sum() for weight in learner.network.model.parameters()]).sum()
+class ShortLearner(WeightsLearner):
+    """FedAvg's learner, with a loss of its own."""
+
+    def own_loss(self, batch: Batch) -> Tensor:
+        """μ/2 · ‖w‖², which is added to the loss of each batch."""
+        mu: float = self.options.mu
+        return mu / 2 * torch.stack([weight.square().sum() for weight in self.network.model.parameters()]).sum()
 
 
-SHORT = FL._replace(name="SHORT", title="FedAvg with short weights", loss=loss, options=Options())
+SHORT = FL._replace(name="SHORT", title="FedAvg with short weights", learner=ShortLearner.open, options=Options())

@@ -1,1 +1,0 @@
-"""A client's samples in a common space, and the classifier that they are part of."""

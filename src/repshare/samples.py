@@ -1,0 +1,207 @@
+"""A client's labelled data, checked once, then served in batches."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from operator import itemgetter
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from repshare.batches import Indexed
+from repshare.config import Level, Policy
+from repshare.errors import ConfigError, DataError
+
+Labelled = Dataset[Any] | DataLoader[Any] | tuple[Any, Tensor] | tuple[Any, NDArray[Any]]
+EVALUATION_BATCH = 250  # samples: measured fastest for LeNet5 among 50, 100, 250 and 1,000
+LARGE_EVALUATION_BATCH = 32  # the same for ResNet9 and ResNet18 on a CPU, among 8 to 256: what they compute fits caches
+
+
+class Samples:
+    """Labelled samples in batches: of a pair of tensors or arrays, which is much the fastest, or of a dataset.
+
+    Inputs may be a mapping of tensors. A dataset is map-style, PyTorch's or Hugging Face's; of a DataLoader, its
+    dataset is read by its workers.
+    """
+
+    def __init__(self, data: Labelled, *, rows: Tensor | None = None, device: str = "cpu") -> None:
+        """With `rows`, hold only these samples, without a copy of them."""
+        self.device = torch.device(device)
+        if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+            data = data.tensors
+        self._pair = _as_tensors(*data) if isinstance(data, tuple | list) else None
+        self._dataset = Indexed(data) if self._pair is None else None
+        self._rows = rows
+        if len(self) < 1:
+            raise DataError("there is no sample")
+        self.labels = self._read_labels()  # (n,)
+
+    def __len__(self) -> int:
+        if self._rows is not None:
+            return len(self._rows)
+        return len(self._pair[1] if self._pair is not None else self._dataset)  # type: ignore[arg-type]
+
+    def batch(self, indices: Tensor) -> tuple[Any, Tensor]:
+        """Return inputs and labels of these samples, on the device."""
+        (batch,) = self._stream([indices])
+        return batch
+
+    def _stream(self, parts: Sequence[Tensor]) -> Iterator[tuple[Any, Tensor]]:
+        """Yield inputs and labels of each of these parts, on the device."""
+        if self._rows is not None:
+            parts = [self._rows[indices] for indices in parts]
+        if self._pair is not None:
+            for indices in parts:
+                inputs, labels = self._pair
+                yield self._deliver(change_tensors(inputs, itemgetter(indices)), labels[indices])
+        elif len(parts) == 1:
+            yield self._deliver(*self._dataset.read(parts[0]))  # type: ignore[union-attr]
+        else:
+            for inputs, labels in self._dataset.stream(parts):  # type: ignore[union-attr]
+                yield self._deliver(inputs, labels)
+
+    def _deliver(self, inputs: Any, labels: Any) -> tuple[Any, Tensor]:
+        _check_labels(labels)
+        if not isinstance(inputs, Tensor | Mapping):
+            raise DataError(f"the inputs of a sample must be a tensor or a mapping, not a {type(inputs).__name__}")
+        return change_tensors(inputs, self._place), labels.to(self.device, torch.int64)
+
+    def part(self, rows: Tensor) -> "Samples":
+        """Return only these samples, without a copy of them."""
+        part = copy(self)
+        part._rows = rows if self._rows is None else self._rows[rows]
+        part.labels = self.labels[rows]
+        return part
+
+    def in_order(self, size: int) -> Iterator[tuple[Any, Tensor]]:
+        """Yield all samples, `size` at a time."""
+        yield from self._stream(torch.split(torch.arange(len(self)), size))
+
+    def shuffled(self, size: int, generator: torch.Generator) -> Iterator[tuple[Any, Tensor]]:
+        """Yield all samples once in random order, `size` at a time."""
+        yield from self._stream(shuffle(len(self), size, generator))
+
+    def check_labels(self, classes: int) -> None:
+        """Refuse labels that are not one of 0 … classes − 1."""
+        wrong = ((self.labels < 0) | (self.labels >= classes)).nonzero()
+        if len(wrong):
+            index = int(wrong[0])
+            raise DataError(f"sample {index} has label {self.labels[index]}; labels must be 0 to {classes - 1}")
+
+    def _read_labels(self) -> Tensor:
+        labels = []
+        for start, (inputs, batch) in enumerate(self.in_order(EVALUATION_BATCH)):
+            for tensor in inputs.values() if isinstance(inputs, Mapping) else [inputs]:
+                if tensor.is_floating_point() and not tensor.isfinite().all():
+                    row = int((~tensor.isfinite()).reshape(len(tensor), -1).any(dim=1).nonzero()[0])
+                    raise DataError(f"the inputs of sample {start * EVALUATION_BATCH + row} contain NaN or infinity")
+            labels.append(batch.cpu())
+        return torch.cat(labels)
+
+    def _place(self, tensor: Tensor) -> Tensor:
+        if tensor.ndim == 4:  # images: convolutions are faster with the channels last
+            return tensor.to(self.device, memory_format=torch.channels_last)
+        return tensor.to(self.device)
+
+
+class Setup(NamedTuple):
+    """What a client brings to its learner, whichever that is."""
+
+    samples: Samples
+    policy: Policy
+    name: str
+    seed: int
+    model: Any = None  # a `nn.Module` or `Network`
+    head: str | None = None
+    agreement: Any = None  # a `space.Agreement`
+    classes: int | None = None
+    alone: bool = False
+    """Whether nothing will ever be shared."""
+    norm_bound: float = math.inf
+    public: Samples | None = None
+    secret: bytes | None = None
+    levels: Sequence[Level] | None = None
+    options: Any = None
+    """The method's."""
+
+
+def shuffle(count: int, size: int, generator: torch.Generator) -> list[Tensor]:
+    """Return the indices of all samples in random order, `size` at a time; no single one at the end."""
+    parts = list(torch.split(torch.randperm(count, generator=generator), size))
+    if len(parts) > 1 and len(parts[-1]) == 1:  # batch normalisation cannot train on a single sample
+        parts[-2:] = [torch.cat(parts[-2:])]
+    return parts
+
+
+@overload
+def as_samples(data: Labelled | Samples, device: str) -> Samples: ...
+@overload
+def as_samples(data: Labelled | Samples | None, device: str) -> Samples | None: ...
+def as_samples(data: Labelled | Samples | None, device: str) -> Samples | None:
+    """Serve data in batches, if there are any."""
+    return data if data is None or isinstance(data, Samples) else Samples(data, device=device)
+
+
+def without_labels(inputs: Any, device: str) -> Samples:
+    """Serve inputs of which nobody knows the class: it is 0."""
+    count = len(next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs)
+    return Samples((inputs, torch.zeros(count, dtype=torch.long)), device=device)
+
+
+def change_tensors(inputs: Any, change: Callable[[Tensor], Any]) -> Any:
+    """Return a batch's inputs, which may be a mapping, with every tensor changed."""
+    if isinstance(inputs, Mapping):
+        return {name: change_tensors(each, change) for name, each in inputs.items()}
+    return change(inputs)
+
+
+def _as_tensors(*pair: Any) -> tuple[Any, Tensor]:
+    if len(pair) != 2:
+        raise DataError(f"data must be a pair, inputs and labels, not {len(pair)} things")
+    inputs = change_tensors(pair[0], _as_tensor)
+    words = pair[1].tolist() if isinstance(pair[1], np.ndarray) and pair[1].dtype.kind in "OU" else pair[1]
+    if isinstance(words, list | tuple) and words and isinstance(words[0], str):
+        _check_labels(words)
+    labels = _as_tensor(pair[1])
+    _check_labels(labels)
+    for tensor in inputs.values() if isinstance(inputs, Mapping) else [inputs]:
+        if len(tensor) != len(labels):
+            raise DataError(f"there are {len(tensor)} inputs but {len(labels)} labels")
+    return inputs, labels
+
+
+def _check_labels(labels: Any) -> None:
+    if isinstance(labels, list | tuple) and labels and isinstance(labels[0], str):
+        raise DataError(f"labels are words ({labels[0]!r}): number them from 0, in the order of the task's class names")
+    if not isinstance(labels, Tensor):
+        raise DataError(f"labels must be whole numbers in a row, not {type(labels).__name__}: {str(labels)[:40]}")
+    if labels.ndim != 1 or labels.is_floating_point():
+        raise DataError(f"labels must be whole numbers in a row, not {labels.dtype} of shape {tuple(labels.shape)}")
+
+
+def _as_tensor(given: Any) -> Tensor:
+    if isinstance(given, np.ndarray) and (not given.flags.writeable or min(given.strides, default=0) < 0):
+        given = given.copy()  # PyTorch cannot look at these where they are
+    try:
+        return torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"data must be tensors or arrays of numbers: {error}") from error
+
+
+def choose_device(name: str) -> str:
+    """Return the device of this name; for `auto`, a GPU if there is one, else the CPU. Raises ConfigError if absent."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:  # a message that lists all of PyTorch's devices
+        raise ConfigError(f"unknown device {name!r}: use cpu, cuda, mps, or auto") from error
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ConfigError(f"device {name} is not available here: use cpu, or auto") from error
+    return name

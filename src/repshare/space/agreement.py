@@ -1,0 +1,289 @@
+"""The agreement of clients that learn in a space: the space, the loss, the classes and how inputs are prepared.
+
+A task states all of it. A client that differs in any of it is refused before anything is shared, with both sides named.
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+
+from repshare.config import CommonLoss, Policy
+from repshare.errors import ConfigError, DataError
+from repshare.measures import Representation
+from repshare.sharing import wire
+from repshare.sharing.formats import FormatName
+from repshare.sharing.parts import read_total
+from repshare.sharing.representations import Floats
+from repshare.sharing.sums import Sums, read_sums
+from repshare.sharing.task import Task, check_class_names, make_common_task
+from repshare.space import choose, read
+from repshare.space.model import Linear
+from repshare.space.solution import Total
+from repshare.space.space import Space, as_array, describe, fingerprint
+
+ROUNDED = 0.001  # of a range: what rounding may add to it
+WIDTH = 4.0  # of the range that pixels are brought to: normalised photographs are about as wide
+VERSIONS = {"squared": "-v2"}  # of shared weights, where ρ is voted on: see `solution`
+BATCH = 250  # samples that are embedded at a time
+SLACK = 1.001  # for what fp32 makes of a length
+NARROW = 0.1  # of the task's range: inputs that use no more of it were scaled otherwise
+
+
+class Agreement(NamedTuple):
+    """What clients agree on that learn in a space, and what they compute alike."""
+
+    space: Space
+    """The feature map that all clients compute alike."""
+    loss: CommonLoss = "squared"
+    """Loss of the common classifier: "squared", or "discriminant" for sums that are shared once."""
+    shrinkage: float | None = None
+    """ρ / n, how strongly the classifier is regularised. Default: by clients' votes."""
+    class_names: tuple[str, ...] = ()
+    """The names of the classes, in the order of their labels. Default: not agreed on."""
+    inputs: tuple[float, float] | None = None
+    """The least and the largest value of an input, such as (0, 255) for the pixels of a file.
+    Default: inputs are normalised already."""
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether no vector leaves this process, so that the space needs no trial on the client's own samples."""
+        return False
+
+    @property
+    def name(self) -> str:
+        """The name that releases and teachers carry, so that only clients that agree learn together."""
+        fixed = VERSIONS.get(self.loss, "") if self.shrinkage is None else f"-{self.shrinkage!r}"
+        return f"{fingerprint(self.space)}-{self.loss}{fixed}{self._prepared}"
+
+    @property
+    def _prepared(self) -> str:
+        if not self.class_names and self.inputs is None:
+            return ""
+        told = json.dumps([self.class_names, None if self.inputs is None else [float(each) for each in self.inputs]])
+        return f"-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+
+    def adapt(self, policy: Policy) -> Policy:
+        """Return a client's policy with what the loss asks for.
+
+        Args:
+            policy: The client's.
+        """
+        if self.loss == "discriminant":
+            return replace(policy, common_precision="fp32")  # fp16 would add as much as the noise to large sums
+        if policy.epsilon is not None:
+            raise ConfigError(
+                f"with the loss {self.loss} a sample's weight depends on the other samples, so that no noise can hide "
+                "it: epsilon needs a common space with the loss discriminant"
+            )
+        if policy.noise_shares > 1:
+            raise ConfigError("noise_shares needs epsilon, and the loss discriminant")
+        return policy
+
+    def task(self, classes: int) -> Task:
+        """Return the task that a board or relay has for these clients.
+
+        Args:
+            classes: Number of classes.
+        """
+        if self.class_names and len(self.class_names) != classes:
+            raise ConfigError(f"there are {len(self.class_names)} names for {classes} classes")
+        return make_common_task(classes, self.space.dimension, self.name, json.dumps(self.describe()), self.format)
+
+    @property
+    def format(self) -> FormatName:
+        """The format of the clients' releases."""
+        return "sums" if self.loss == "discriminant" else "parts"
+
+    def describe(self) -> dict[str, Any]:
+        """What a task says of the agreement, in JSON's types."""
+        return {
+            **describe(self.space),
+            "loss": self.loss,
+            "shrinkage": self.shrinkage,
+            "class_names": list(self.class_names),
+            "inputs": None if self.inputs is None else list(self.inputs),
+        }
+
+    def unusual(self, least: float, largest: float, *, images: bool) -> dict[str, tuple[Any, Any]]:
+        """Return what differs from the package's own choice for such inputs: the agreed value, and the usual one.
+
+        A vector may be shorter than usual, and be made without a second layer then. Bounds of a table are usual where
+        all columns have one pair that the client's inputs are in. A backbone is the client's own, and identified by a
+        hash.
+
+        Args:
+            least: The least of the client's inputs.
+            largest: The largest of them.
+            images: Whether they are images.
+        """
+        space = self.space
+        if space.name == "backbone":
+            return {}
+        told = {**describe(space), "shrinkage": self.shrinkage}
+        short = ("patches", "components=1") if told.get("components") else ()
+        usual = {**describe(choose(short, np.zeros((1, *space.input_shape)), 0)), "shrinkage": None}
+        if images and space.name == "fourier":
+            return {"space": ("fourier", "patches")}
+        differ = {key: (told.get(key), usual.get(key)) for key in {**usual, **told} if told.get(key) != usual.get(key)}
+        if told.get("components"):
+            for name in ("components", "components_of", *(() if told["deep"] else ("deep",))):
+                differ.pop(name, None)
+        if told.get("features", 0) <= usual.get("features", 0):
+            differ.pop("features", None)
+        if "low" in told and len({*zip(told["low"], told["high"], strict=True)}) == 1:
+            with suppress(DataError):
+                self._replace(inputs=(told["low"][0], told["high"][0])).check_range(least, largest, "")
+                differ = {key: value for key, value in differ.items() if key not in ("low", "high")}
+        return differ
+
+    def prepare(self, inputs: Any) -> Any:
+        """Return inputs as the space takes them. Pixels are brought from the stated range to −2 … 2.
+
+        Args:
+            inputs: A batch of inputs.
+        """
+        if self.inputs is None or self.space.name != "patches":
+            return inputs
+        low, high = self.inputs
+        return (inputs.float() - low) * (WIDTH / (high - low)) - WIDTH / 2
+
+    def vectors(self, inputs: Any) -> Floats:
+        """Map a batch of inputs to the space (n, d).
+
+        Args:
+            inputs: A batch of inputs.
+        """
+        return as_array(self.space(self.prepare(inputs)))
+
+    def embed(self, samples: Any, *, at_once: bool = True) -> tuple[Floats, float]:
+        """Map samples to the space (n, d); beside them, the seconds that it takes.
+
+        Args:
+            samples: The samples.
+            at_once: Whether in batches. The last bits of a vector may depend on the others of its batch.
+        """
+        started = time.perf_counter()
+        pieces = [self.vectors(inputs) for inputs, _ in samples.in_order(BATCH if at_once else 1)]
+        return self._checked(np.concatenate(pieces)), time.perf_counter() - started
+
+    def _checked(self, vectors: Floats) -> Floats:
+        """Refuse vectors that are not of the space's length, or longer than √d."""
+        name, dimension = self.space.name, self.space.dimension
+        if vectors.shape[1] != dimension:
+            raise DataError(f"the space {name} gave {vectors.shape[1]} numbers for a sample, not {dimension}")
+        longest, bound = float(np.linalg.norm(vectors, axis=1).max()), math.sqrt(dimension)
+        if not longest <= bound * SLACK:
+            raise DataError(f"the space {name} gave a vector of length {longest:.4g}; its bound is √d = {bound:.4g}")
+        return vectors
+
+    def scores(self, linear: Linear, samples: Any) -> Floats:
+        """Compute a classifier's score for each sample and class (n, C).
+
+        Args:
+            linear: The classifier.
+            samples: The samples.
+        """
+        return linear(self.embed(samples)[0])
+
+    def read(self, body: bytes, classes: int) -> Total | Sums | None:
+        """Read all clients' total; None, if no other client has shared anything. Raises Malformed otherwise.
+
+        Args:
+            body: A teacher as bytes.
+            classes: Number of classes.
+        """
+        teacher, dimension = wire.decode_teacher(body), self.space.dimension
+        if self.loss == "discriminant":
+            return read_sums(teacher, classes, dimension, self.name)
+        part = read_total(teacher, classes, dimension, self.name)
+        return None if part is None else Total(part)
+
+    def representation(self, samples: Any) -> Representation:
+        """Describe what a vector is made of. A backbone is the user's own; other maps are this package's.
+
+        Args:
+            samples: The samples that it is tried on.
+        """
+        return self.space.examine(samples.batch(np.arange(min(8, len(samples))))[0])
+
+    def check_range(self, least: float, largest: float, name: str) -> None:
+        """Raise DataError, naming both sides, if a client's inputs are not in the range agreed on.
+
+        Args:
+            least: The least of them.
+            largest: The largest of them.
+            name: The client's name.
+        """
+        if self.inputs is None:
+            return
+        low, high = self.inputs
+        told = f"the task's inputs are from {low:g} to {high:g}, those of {name} from {least:g} to {largest:g}"
+        room = ROUNDED * (high - low)
+        if least < low - room or largest > high + room:
+            raise DataError(told)
+        if largest - least < NARROW * (high - low):
+            raise DataError(f"{told}: so narrow a range was scaled otherwise")
+
+
+def tell_unusual(unusual: Mapping[str, tuple[Any, Any]]) -> str:
+    """Return what `Agreement.unusual` found, as words."""
+    return ", ".join(f"{name} {str(here)[:40]} (usual: {str(usual)[:40]})" for name, (here, usual) in unusual.items())
+
+
+def check_usual(unusual: Mapping[str, tuple[Any, Any]]) -> None:
+    """Raise ConfigError if an agreement that nobody here has looked at differs from the package's own choice.
+
+    Args:
+        unusual: What `Agreement.unusual` found.
+    """
+    if unusual:
+        raise ConfigError(
+            f"the task's space is not this package's own choice for your inputs: {tell_unusual(unusual)}. Whoever "
+            "chooses it can choose one that shows more of your data: ask why, and keep a copy of the agreement "
+            "(--agreement), or say --accept-space"
+        )
+
+
+def read_agreement(description: str, *, module: str = "") -> Agreement:
+    """Return the agreement that a task states. Raises ConfigError where it is none.
+
+    Args:
+        description: The task's description.
+        module: For a backbone, the client's own module as file.py:function.
+    """
+    try:
+        told = json.loads(description)
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        raise ConfigError("the task's description is not a JSON object")
+    loss, shrinkage = told.pop("loss", None), told.pop("shrinkage", None)
+    names, inputs = told.pop("class_names", []), told.pop("inputs", None)
+    if loss == "logistic":
+        raise ConfigError("the task's loss is logistic: c528c6c is the last commit that reads it")
+    if loss not in get_args(CommonLoss):
+        raise ConfigError(f"the task's loss is {loss!r}; this version knows {', '.join(get_args(CommonLoss))}")
+    if shrinkage is not None and not _is_number(shrinkage):
+        raise ConfigError(f"the task's shrinkage is {shrinkage!r}, not a number")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"the task's class names are {str(names)[:80]}, not a list of words")
+    check_class_names(names)
+    if inputs is not None and not _is_range(inputs):
+        raise ConfigError(f"the task's inputs are {str(inputs)[:80]}, not a least and a largest number")
+    bounds = None if inputs is None else (inputs[0], inputs[1])
+    return Agreement(read(told, module=module), loss, shrinkage, class_names=tuple(names), inputs=bounds)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_range(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)) and value[0] < value[1]

@@ -1,0 +1,164 @@
+"""A linear discriminant in a common space: everybody's class sums, read with a client's own second moments.
+
+One release is enough, so that noise is paid for once. From the sums of all clients follow the classes' means. What is
+missing for a classifier, how vectors scatter within a class (Σ), each client takes from its own samples: these are
+exact, and never leave. Σ is shrunk towards equal strength in all directions, by d / (d + n / 2) for n own samples.
+
+In each principal direction of Σ, scaled so that samples scatter by 1 within their class, a class mean of n_c samples is
+wrong by 1 / n_c for the draw of samples, and by more for noise. A client's own mean of n_o samples has no noise: it
+counts for as much of n_o samples as the other's error is noise. So without noise the total is used as it is, and with
+very much the own samples alone. What then is left of errors, classes' means are shrunk by towards their common mean,
+as far as they differ by no more. The scores are logarithms of the classes' probabilities, but for a constant.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.errors import Malformed
+from repshare.sharing.representations import Floats, Integers, Release
+from repshare.sharing.sums import Sums, add_up, as_release, lift, scales
+from repshare.space.model import Doubles as Array
+from repshare.space.model import Linear
+
+OWN = 0.5  # of a sample: what each own sample counts against shrinking Σ
+FEWEST = 1.0  # samples of a class in a total: noise may leave none
+RAREST = 1e-6  # share of a class of which there seem to be no samples
+LEAST = 1e-12  # scatter, so that nothing is divided by 0
+
+
+class Whitened(NamedTuple):
+    """Directions in which a client's own samples scatter by 1 within their class."""
+
+    forward: Array  # (d, d)  vectors @ forward are whitened
+    back: Array  # (d, d)  the inverse
+    strength: Array  # (d,)  scatter in each direction before
+
+
+class Discriminant:
+    """One client's samples in the space, and the sums of all clients: the `SpaceModel` that takes one release."""
+
+    settles_at_once = True
+
+    def __init__(self, vectors: Floats, labels: Integers, classes: int, *, personal: bool) -> None:
+        """`personal`: let own samples make up for noise in the total."""
+        self.vectors, self.labels, self.classes, self.personal = vectors, labels, classes, personal
+        self.total: Sums | None = None
+        self._alone: Linear | None = None
+        self._linear: Linear | None = None
+        self._whitened: Whitened | None = None
+
+    def absorb(self, total: Sums | None) -> None:
+        """Use this total from now on; None: no other client has shared any. Refuses one that makes no classifier."""
+        before, self.total, self._linear = self.total, total, None
+        with np.errstate(all="ignore"):  # its numbers may be anything
+            is_finite = self.linear().is_finite
+        if not is_finite:
+            self.total, self._linear = before, None
+            raise Malformed("the total makes a classifier that is not finite")
+
+    def improve(self) -> None:
+        """Do nothing: the sums of a client do not depend on what others share."""
+
+    def acknowledge(self) -> None:
+        """Do nothing: no total depends on what this client has shared before."""
+
+    def sums(self) -> Array:
+        """Add up this client's samples by class, exactly."""
+        return add_up(lift(self.vectors), self.labels, self.classes)
+
+    def release(self, round: int, space: str) -> Release:
+        """Release this client's exact sums."""
+        return as_release(self.sums(), round, space)
+
+    def linear(self) -> Linear:
+        """The current classifier: all clients', or this client's own while there is no other client."""
+        if self._linear is None:
+            self._linear = self.alone() if self.total is None else self._read(self.total)
+        return self._linear
+
+    def own_scores(self, linear: Linear) -> Floats:
+        """A classifier's scores of this client's samples (n, C)."""
+        return linear(self.vectors)
+
+    def alone(self) -> Linear:
+        """The classifier of this client's samples alone, whatever others have shared."""
+        if self._alone is None:
+            self._alone = self._read(None)
+        return self._alone
+
+    def state(self) -> dict[str, Any]:
+        """All that a model of the same samples needs to continue to the same bits."""
+        return {"total": None if self.total is None else list(self.total)}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from this state."""
+        kept, self._linear = state["total"], None
+        self.total = None if kept is None else Sums(np.asarray(kept[0]), np.asarray(kept[1]), *kept[2:])
+
+    def _read(self, total: Sums | None) -> Linear:
+        """Make the classifier of a total; None: of own samples alone."""
+        factor, _ = scales(self.vectors.shape[1])
+        own, labels = self.vectors.astype(np.float64) * factor, self.labels
+        sizes = np.bincount(labels, minlength=self.classes).astype(np.float64)  # (C,)
+        white = self._whiten(own, labels, sizes)
+        means = self._add(own, labels) @ white.forward / np.maximum(sizes, 1.0)[:, None]  # (C, d)
+        precision, shares = np.broadcast_to(sizes[:, None], means.shape), sizes / sizes.sum()
+        if total is not None:
+            told, precise, noisy = _read_means(total, white)
+            trust = noisy * sizes[:, None] if self.personal else 0.0 * noisy
+            precision = precise + trust
+            means = (precise * told + trust * means) / precision
+            shares = _read_shares(total, shares if self.personal else None)
+        seen = precision > 0
+        errors = np.divide(1.0, precision, out=np.full_like(means, math.inf), where=seen)
+
+        shares = shares.clip(RAREST)  # (C,)
+        middle = shares @ means / shares.sum()
+        apart = means - middle
+        excess = np.where(seen, apart**2 - errors, 0.0)  # of how means differ, over what errors alone would do
+        real = np.maximum(shares @ excess, LEAST)  # (d,)
+        apart *= real / (real + errors)
+        weights, offset = apart @ white.forward.T, np.log(shares) - (apart**2).sum(axis=1) / 2
+        made = weights * factor, middle @ white.back / factor, offset
+        return Linear(*(np.ascontiguousarray(each, np.float32) for each in made))
+
+    def _whiten(self, own: Array, labels: NDArray[np.int64], sizes: Array) -> Whitened:
+        """Find the directions in which this client's samples (n, d) scatter by 1 around their classes' means."""
+        if self._whitened is None:
+            around = own - (self._add(own, labels) / np.maximum(sizes, 1.0)[:, None])[labels]
+            count, dimension = own.shape
+            scatter = around.T @ around / max(count - int((sizes > 0).sum()), 1)
+            usual = float(scatter.diagonal().mean()) or 1 / dimension
+            shrunk = dimension / (dimension + OWN * count)
+            strength, directions = np.linalg.eigh((1 - shrunk) * scatter + shrunk * usual * np.eye(dimension))
+            root = np.sqrt(strength)
+            self._whitened = Whitened(directions / root, (directions * root).T, strength)
+        return self._whitened
+
+    def _add(self, own: Array, labels: NDArray[np.int64]) -> Array:
+        """Own samples added up by class (C, d)."""
+        sums = np.zeros((self.classes, own.shape[1]))
+        np.add.at(sums, labels, own)
+        return sums
+
+
+def _read_means(total: Sums, white: Whitened) -> tuple[Array, Array, Array]:
+    """The classes' means in whitened directions, their precision, and the share of noise in their errors."""
+    _, constant = scales(total.vectors.shape[1])
+    counts = np.maximum(total.counts, max(FEWEST, math.sqrt(total.variance) / constant))[:, None]  # (C, 1)
+    noise = total.variance / white.strength / counts**2  # (C, d)
+    return total.vectors @ white.forward / counts, 1 / (1 / counts + noise), noise / (noise + 1 / counts)
+
+
+def _read_shares(total: Sums, own: Array | None) -> Array:
+    """The shares of the classes (C,), of own samples as far as counts are noise."""
+    counts, (_, constant) = total.counts.clip(0), scales(total.vectors.shape[1])
+    told: Array = counts / max(counts.sum(), FEWEST)
+    if own is None:
+        return told
+    noise = len(counts) * total.variance / constant**2
+    trust = float(noise / (noise + counts.sum() ** 2 + LEAST))
+    return (1 - trust) * told + trust * own

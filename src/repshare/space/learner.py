@@ -1,0 +1,318 @@
+"""The learner of CS: a client's samples in a space, and the classifier that all clients make together. It is NumPy.
+
+Some samples are held out: they never leave in any form, and tell the client whether the others help it. A coin of
+each sample decides, from its own bytes and a secret of the client's. So no sample's part in what leaves depends on
+which others there are, or how many: with a budget, that is what makes ε true.
+"""
+
+import hashlib
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.config import Level, Policy
+from repshare.errors import ConfigError, DataError
+from repshare.measures import Description, Doubles, Losses, Score, View, count_hits
+from repshare.randomness import derive
+from repshare.sharing import wire
+from repshare.sharing.parts import BESIDE
+from repshare.sharing.representations import Floats, Integers, Protection, Release, may_share, nothing
+from repshare.sharing.sums import lift
+from repshare.space.agreement import Agreement
+from repshare.space.discriminant import Discriminant
+from repshare.space.dual import Dual
+from repshare.space.inspection import Findings, check, inspect
+from repshare.space.model import Linear, SpaceModel, as_probabilities
+from repshare.space.space import as_array
+
+if TYPE_CHECKING:
+    from repshare.samples import Setup
+
+FEWEST_HELD = 10  # fewer held-out samples tell nothing
+CERTAIN = 1.64  # standard deviations: one-sided, 5 %
+READ_AT_ONCE = 250  # samples
+
+
+class SpaceLearner:
+    """A client's samples in the space, and its part in the classifier."""
+
+    network = None
+    norm_bound = math.inf  # vectors of a space are never longer than √d
+
+    @property
+    def space(self) -> Self:
+        """What a learner in a space has beside the verbs of every learner."""
+        return self
+
+    def __init__(
+        self,
+        samples: Any,
+        policy: Policy,
+        agreement: Agreement,
+        *,
+        classes: int | None = None,
+        name: str = "client",
+        seed: int = 0,
+        alone: bool = False,
+        secret: bytes | None = None,
+        levels: Sequence[Level] | None = None,
+        options: Any = None,
+    ) -> None:
+        """`samples` are `Samples`, or anything with their labels (n,), length, `batch` and `in_order`.
+
+        `secret` decides which samples are held out. Default: it follows from the seed and the name. `classes`: by
+        default as many as the agreement names, else as there are labels.
+        """
+        self.samples, self.policy, self.agreement, self.name, self.options = samples, policy, agreement, name, options
+        labels = as_array(samples.labels)
+        self.classes = classes or len(agreement.class_names) or int(labels.max()) + 1
+        if (wrong := np.flatnonzero((labels < 0) | (labels >= self.classes))).size:
+            raise DataError(
+                f"sample {wrong[0]} has label {labels[wrong[0]]}; labels must be 0 to {self.classes - 1} (classes)"
+            )
+        policy.check_chosen(len(labels), self.classes)
+        self.dimension, self.space_name = agreement.space.dimension, agreement.name
+        self.guard: Protection | None = None
+        self.secret = secret or derive(seed, name, "held out").to_bytes(8)
+        if agreement.inputs is not None:
+            agreement.check_range(*self._find_span(), name)
+        # With a budget each sample by itself: the last bits of a vector may depend on the others of its batch.
+        vectors, seconds = agreement.embed(samples, at_once=policy.epsilon is None)
+        started = time.perf_counter()
+        self.used_rows, self.held_rows = self._divide(labels, levels)
+        self.held = vectors[self.held_rows], labels[self.held_rows]
+        self.model = self.make_model(vectors[self.used_rows], labels[self.used_rows], alone=alone)
+        tells = not alone and len(self.held_rows) >= FEWEST_HELD
+        self.by_itself: Linear | None = self.model.alone() if tells else None
+        self._earlier_seconds = seconds + time.perf_counter() - started
+        self.representation = agreement.representation(samples)
+        hidden = alone or agreement.is_simulated or policy.epsilon  # nothing leaves, or not without noise
+        if not (hidden or policy.share_inputs or self.representation.shares_inputs):  # the last is refused anyway
+            check(self.inspect(), agreement.space, images=self._sees_images)
+
+    @classmethod
+    def open(cls, given: "Setup") -> Self:
+        """Make the learner of a client."""
+        if given.agreement is None:
+            raise ConfigError(f"{given.name} needs the space that clients agree on: give it as space")
+        return cls(
+            given.samples, given.policy, given.agreement, classes=given.classes, name=given.name, seed=given.seed,
+            alone=given.alone, secret=given.secret, levels=given.levels, options=given.options,
+        )  # fmt: skip
+
+    def make_model(self, vectors: Floats, labels: Integers, *, alone: bool) -> SpaceModel:
+        """Make the classifier's model of these samples."""
+        if self.agreement.loss == "discriminant":
+            return Discriminant(vectors, labels, self.classes, personal=not self.policy.common_only)
+        fewest = 1 if alone else self.policy.fewest
+        return Dual(vectors, labels, self.classes, shrinkage=self.agreement.shrinkage, alone=alone, fewest=fewest)
+
+    def train(self) -> Losses:
+        """Improve this client's part against the total that was collected last."""
+        linear, labels = self.model.linear(), self.model.labels
+        scores = self.model.own_scores(linear).astype(np.float64)
+        gap = self.model.improve()
+        together, alone = self._on_held_out(linear)
+        seconds, self._earlier_seconds = self._earlier_seconds, 0.0
+        is_stuck = gap is not None and not math.isfinite(gap)
+        return Losses(
+            ce=_cross_entropy(scores, labels),
+            train_accuracy=float((scores.argmax(axis=1) == labels).mean()),
+            gap=gap,
+            held_out=None if together is None else float(together.mean()),
+            held_out_alone=None if alone is None else float(alone.mean()),
+            doubt=_doubt(together, alone),
+            trouble="1 steps were not finite and left out" if is_stuck else None,
+            earlier_seconds=seconds,
+        )
+
+    def release(self, round: int) -> bytes:
+        """This client's part of the classifier, or nothing while it is of too few samples."""
+        if self.guard is not None:
+            release = self.guard.release(lift(self.model.vectors), self.model.labels, self.used_rows, round)
+        elif not self.shares_any:
+            none = nothing(self.dimension + BESIDE)
+            release = Release(round, none, none, space=self.space_name)
+        else:
+            release = self.model.release(round, self.space_name)
+        return wire.encode_release(release, self.policy.common_precision)
+
+    def acknowledge(self) -> None:
+        """Note that the last release is in the total from now on."""
+        self.model.acknowledge()
+
+    def absorb(self, body: bytes) -> None:
+        """Continue from this total."""
+        self.model.absorb(self.agreement.read(body, self.classes))
+
+    def marks(self) -> frozenset[bytes]:
+        """A mark of each sample that counts in what is shared: a keyed hash, which tells nothing without the key."""
+        batches, known = self.samples.in_order(READ_AT_ONCE), [""] * len(self.samples)
+        marks = [mark for _, mark in _toss(batches, known, self.secret)]
+        return frozenset(marks[row] for row in self.used_rows.tolist())
+
+    @property
+    def shares_any(self) -> bool:
+        """Whether each class in the sums has enough samples; where none has, all learn, and nothing leaves."""
+        counts = np.bincount(self.model.labels)
+        return bool(counts[counts > 0].min() >= self.policy.fewest)
+
+    def left_out_classes(self) -> dict[int, int]:
+        """The classes of which no sample takes part, having too few, and how many these are."""
+        labels = as_array(self.samples.labels)
+        allowed = labels[may_share(labels, self.policy)]
+        found, taken = (np.bincount(each, minlength=self.classes) for each in (allowed, labels[self.used_rows]))
+        return {label: int(found[label]) for label in np.flatnonzero((found > 0) & (taken == 0)).tolist()}
+
+    def classifier(self) -> Linear:
+        """The current classifier: all clients'; with `keep_to_self`, this client's own where that is better."""
+        linear = self.model.linear()
+        if self.policy.keep_to_self and self.by_itself is not None and _doubt(*self._on_held_out(linear)) is not None:
+            return self.by_itself
+        return linear
+
+    def scores(self, samples: Any) -> Floats:
+        """The current classifier's score for each of these samples and class (n, C)."""
+        return self.agreement.scores(self.classifier(), samples)
+
+    def probabilities(self, scores: Doubles | Floats) -> Doubles:
+        """Turn scores into probabilities (n, C). With squared loss they are rough."""
+        return as_probabilities(scores, self.agreement.loss)
+
+    def evaluate(self, samples: Any) -> Score:
+        """Count how many of these samples the current classifier gets right."""
+        return count_hits(self.scores(samples), as_array(samples.labels))
+
+    def view(self, samples: Any) -> View:
+        """These samples' vectors in the space, and the current classifier."""
+        linear, (vectors, _) = self.classifier(), self.agreement.embed(samples)
+        return View(vectors, linear.weights, linear.offset - linear.weights @ linear.centre)
+
+    def state(self) -> dict[str, Any]:
+        """All that another learner of the same samples needs to continue to the same bits."""
+        return {"dual": self.model.state(), "used": self.used_rows}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Continue from this state."""
+        if not np.array_equal(state.get("used", np.arange(len(self.samples))), self.used_rows):
+            raise ValueError("other samples were held out, or there were other samples")
+        self.model.load_state(state["dual"])
+
+    def describe(self) -> Description:
+        """What it shares. With a budget, other figures than of traffic are not covered by it."""
+        figures = ("test_accuracy", "train_accuracy", "ce", "held_out", "held_out_alone", "gap")
+        linear = self.model.linear()
+        return Description(
+            self.representation,
+            self.policy.common_precision,
+            () if self.guard is not None else figures,
+            f"the space {self.agreement.space.name}",
+            sum(each.size for each in linear),
+            sum(each.nbytes for each in linear),
+        )
+
+    def compare_held_out(self) -> tuple[float | None, float | None]:
+        """Accuracy on held-out samples of the classifier in hand, and of this client's own."""
+        together, alone = self._on_held_out(self.model.linear())
+        if together is None or alone is None:
+            return None, None
+        return float(together.mean()), float(alone.mean())
+
+    def inspect(self) -> Findings:
+        """Try the space on the samples that count in what is shared."""
+        take = self.samples.batch
+        return inspect(self.model.vectors, self.agreement.vectors, lambda rows: take(self.used_rows[rows])[0])
+
+    def unusual(self) -> dict[str, tuple[Any, Any]]:
+        """What of the agreement differs from the package's own choice for these samples."""
+        span = (0.0, 0.0) if self.agreement.space.name == "backbone" else self._find_span()
+        return self.agreement.unusual(*span, images=self._sees_images)
+
+    @property
+    def _sees_images(self) -> bool:
+        return np.ndim(self.samples.batch(np.arange(1))[0]) == 4
+
+    def _on_held_out(self, linear: Linear) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
+        """Which held-out samples are right together, and which alone."""
+        if self.by_itself is None or self.model.total is None:
+            return None, None
+        vectors, labels = self.held
+        together, alone = (each(vectors).argmax(axis=1) == labels for each in (linear, self.by_itself))
+        return together, alone
+
+    def _find_span(self) -> tuple[float, float]:
+        """The least and the largest of the inputs."""
+        batches = [inputs for inputs, _ in self.samples.in_order(READ_AT_ONCE)]
+        if any(isinstance(inputs, Mapping) for inputs in batches):
+            raise DataError(f"the task's inputs are one tensor; those of {self.name} are not")
+        return min(float(b.min()) for b in batches), max(float(b.max()) for b in batches)
+
+    def _divide(self, labels: Integers, levels: Sequence[Level] | None) -> tuple[Integers, Integers]:
+        """Choose the samples that count in what is shared, and those that are held out.
+
+        Without a budget, the latter are a fixed number, those with the smallest coins; none, where they are too few to
+        tell anything. With a budget, each sample's coin decides by itself: how many there are is nothing to be seen.
+        """
+        policy, allowed = self.policy, may_share(labels, self.policy)
+        count = int(policy.held_out * len(allowed))
+        held = np.zeros(len(allowed), bool)
+        if policy.held_out and (policy.epsilon is not None or count >= FEWEST_HELD):
+            known = [*map(repr, zip_longest(allowed.tolist(), levels or ()))]
+            coins = np.array([coin for coin, _ in _toss(self.samples.in_order(READ_AT_ONCE), known, self.secret)])
+            held = coins < policy.held_out if policy.epsilon is not None else np.argsort(np.argsort(coins)) < count
+        used = np.flatnonzero(allowed & ~held)
+        if policy.epsilon is None:  # with a budget, how many there are is nothing to go by
+            enough = np.bincount(labels[used], minlength=1)[labels[used]] >= policy.fewest
+            used = used[enough] if enough.any() else used  # of which nothing leaves: see `shares_any`
+        if not len(used):
+            raise ConfigError(
+                f"{self.name} has no sample that may be shared: "
+                "see share_samples, share_classes, held_out, minimum_count"
+            )
+        return used, np.flatnonzero(held)
+
+
+def _toss(batches: Iterable[tuple[Any, Any]], known: Sequence[str], secret: bytes) -> Iterator[tuple[float, bytes]]:
+    """Yield a coin of each sample, from 0 to 1: of its bytes, its label, what else is known of it, and a secret.
+
+    Beside it stands the hash that it is made of.
+
+    Copies that are alike in all of that have the coins of the first copy, the second and so on, whichever is which:
+    one copy more or less is one coin more or less.
+    """
+    copies, place = Counter[bytes](), 0
+    for batch, labels in batches:
+        given = [batch[name] for name in sorted(batch)] if isinstance(batch, Mapping) else [batch]
+        arrays = [np.ascontiguousarray(as_array(each)) for each in given]
+        for row, label in enumerate(labels.tolist()):
+            told = hashlib.blake2b(repr((label, known[place])).encode(), key=secret)
+            for array in arrays:
+                told.update(repr((array.dtype.str, array.shape[1:])).encode() + array[row].tobytes())
+            place, own = place + 1, told.digest()
+            copies[own] += 1
+            coin = hashlib.blake2b(own + copies[own].to_bytes(8), key=secret, digest_size=8).digest()
+            yield int.from_bytes(coin) / 2**64, coin
+
+
+def _cross_entropy(scores: Doubles, labels: Integers) -> float:
+    below = scores - scores.max(axis=1, keepdims=True)
+    return float((np.log(np.exp(below).sum(axis=1)) - below[np.arange(len(labels)), labels]).mean())
+
+
+def _doubt(together: NDArray[np.bool_] | None, alone: NDArray[np.bool_] | None) -> str | None:
+    """What speaks against the others: more held-out samples lost than gained, beyond chance (McNemar)."""
+    if together is None or alone is None:
+        return None
+    lost, gained = int((alone & ~together).sum()), int((together & ~alone).sum())
+    if lost - gained <= CERTAIN * math.sqrt(lost + gained):
+        return None
+    return (
+        f"other clients make it worse: of {len(alone)} held-out samples {100 * together.mean():.1f} % right with them, "
+        f"{100 * alone.mean():.1f} % alone"
+    )

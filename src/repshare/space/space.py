@@ -1,0 +1,96 @@
+"""A space: a fixed feature map ψ that all clients of a task compute alike.
+
+A map is a frozen dataclass: its fields are its description, which is all that a task says of it. Nothing in a map is
+learnt, and none of it comes from any client's data or from the relay.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from repshare.errors import ConfigError
+from repshare.measures import Representation
+
+LATER = {"later": True}  # of a field that spaces had not at first: its default is not told, so that their names stay
+
+
+class Space(Protocol):
+    """Maps inputs to vectors of `dimension` numbers, none longer than √`dimension`, so that numbers are about 1."""
+
+    name: ClassVar[str]
+
+    @property
+    def dimension(self) -> int:
+        """d, the length of a vector in numbers."""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of an input; none, if it is not known."""
+        return ()
+
+    def __call__(self, inputs: Any) -> Any:
+        """Map a batch (n, …) to vectors (n, d) in fp32: a tensor on its device, or an array.
+
+        Raises DataError where it does not fit.
+        """
+
+    def examine(self, inputs: Any) -> Representation:
+        """Describe what a vector is made of, for inputs like these."""
+        return Representation(self.dimension, 0, 0, is_inputs=False, source=f"the space {self.name}")
+
+    def graph(self) -> Callable[[Any], Any] | None:
+        """The same map of tensors as one graph of any batch size, for ONNX; None: there is none."""
+        return None
+
+
+def as_array(values: Any) -> NDArray[Any]:
+    """Take a tensor or an array as an array."""
+    return values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
+
+
+def describe(space: Space) -> dict[str, Any]:
+    """What a task says of the space, in JSON's types: equal descriptions, equal vectors.
+
+    Args:
+        space: The space.
+    """
+    told = {}
+    for field in fields(space):  # type: ignore[arg-type]
+        value = getattr(space, field.name)
+        if field.compare and not (field.metadata == LATER and value == field.default):
+            told[field.name] = _as_json(value)
+    return {"space": space.name, **told}
+
+
+def _as_json(value: Any) -> Any:
+    """Make 1 and 1.0 the same which are equal as a setting."""
+    if isinstance(value, tuple):
+        return [_as_json(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def fingerprint(space: Space) -> str:
+    """Return the space's name and 16 digits of its description: what releases and teachers carry.
+
+    Args:
+        space: The space.
+    """
+    digest = hashlib.sha256(json.dumps(describe(space), sort_keys=True).encode()).hexdigest()
+    return f"{space.name}-{digest[:16]}"
+
+
+def compare(there: dict[str, Any], here: dict[str, Any]) -> None:
+    """Raise ConfigError, naming both sides, unless two descriptions are of the same space.
+
+    Args:
+        there: The task's description.
+        here: This client's description.
+    """
+    for key in {**there, **here}:
+        if there.get(key) != here.get(key):
+            raise ConfigError(f"the task's space has {key} {there.get(key)!r}, this client's {here.get(key)!r}")
