@@ -5,7 +5,7 @@ FLOWER := build/flower/.installed
 
 PAGES := build/pages
 # Tests of whole stories, minutes long together: a target of their own.
-WALKS := tests/test_walks.py tests/test_tutorials.py lab/tests/cli/test_demo.py lab/tests/cli/test_new.py tests/party/test_ten_parties.py \
+WALKS := tests/test_walks.py tests/test_alone.py tests/test_tutorials.py lab/tests/cli/test_demo.py lab/tests/cli/test_new.py tests/party/test_ten_parties.py \
 	lab/tests/simulation/test_cluster.py tests/relay/test_relay_failover.py \
 	tests/relay/test_relay_cluster.py tests/cli/test_peering.py tests/party/test_common_party.py tests/party/test_common_group.py tests/party/test_joining_page.py
 
@@ -64,7 +64,8 @@ bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; 
 
 docs: $(INSTALLED) ## Build the documents as a site in build/site; a link that leads nowhere is an error
 	@rm -rf $(PAGES) && mkdir -p $(PAGES)
-	@cp -R *.md LICENSE docs benchmarks examples deploy lab flower $(PAGES)
+	@cp -R *.md LICENSE docs benchmarks examples deploy $(PAGES)
+	@mkdir $(PAGES)/lab && cp -R lab/notebook $(PAGES)/lab
 	$(BIN)/mkdocs build --strict
 	@echo "open build/site/index.html"
 

@@ -5,10 +5,11 @@ repshare join http://127.0.0.1:8000 --party examples/common_party.py:bob --token
 repshare join http://127.0.0.1:8000 --party examples/common_party.py:carol --token-file carol.token
 """
 
-from repshare import Party
+from repshare import Party, Policy
 from repshare_lab import load
 
 train, test, _ = load("digits")  # 8 × 8 pixels from 0 to 16
+PUBLIC = Policy(accept_exposure=True)  # anybody may see who is among these samples
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -16,7 +17,8 @@ def hold(*digits: int) -> Party:
     """A party with the samples of these digits."""
     rows = [row for row, label in enumerate(train.labels) if label in digits]
     data = train.images[rows].astype("float32"), train.labels[rows]
-    return Party(data=data, test=(test.images.astype("float32"), test.labels), class_names=NAMES)
+    tested = test.images.astype("float32"), test.labels
+    return Party(data=data, test=tested, class_names=NAMES, policy=PUBLIC)
 
 
 def alice() -> Party:

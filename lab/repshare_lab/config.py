@@ -3,7 +3,6 @@
 A line of a description is a sentence, or several. The help adds the default, unless the description says it.
 """
 
-import re
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
@@ -28,11 +27,6 @@ class Setting:
     standardise: bool = False
     """Standardise your own data by the training samples: each column of a table, all pixels of images together.
     Built-in images and tables always are."""
-    data_folder: str | None = None
-    """RunFolder that already holds the dataset, as torchvision lays it out."""
-    public_data: str | None = None
-    """Unlabelled samples that no client owns, as NAME:NUMBER, for methods that learn from them (`repshare methods`).
-    rest:2000 are training samples of the dataset beyond --samples; fashion_mnist:2000 are of another data set."""
     samples: int | None = None
     """Number of training samples to use. Default: the paper's number for the dataset, else all."""
     clients: int = 5
@@ -134,8 +128,6 @@ class Setting:
         check_fits(self, ["dropout"], "at least 0 and below 1", lambda value: 0 <= value < 1)
         check_fits(self, ["participation"], "above 0 and at most 1", lambda value: 0 < value <= 1)
         check_whole(self, 1, "samples", "rounds", "dimension", "common_rounds", "eval_every")
-        wanted = "NAME:NUMBER, such as rest:2000 or fashion_mnist:2000"
-        check_fits(self, ["public_data"], wanted, lambda value: bool(re.fullmatch(r".+:[1-9]\d*", value)))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import io
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from repshare.privacy import make_guard
 from repshare.samples import Labelled, Samples, Setup, as_samples, choose_device, without_labels
 from repshare.space import Space, choose
 from repshare.space.agreement import Agreement
+from repshare.space.exposure import Exposure
 
 __all__ = ["Client", "Record", "make_wants"]
 
@@ -167,11 +168,14 @@ class Client:
         if self.guard is not None:
             self.guard.check_exchange(self.exchange)
             if self.guard.pending.body is not None:
-                return self.guard.pending.body
+                return self.guard.pending.body  # with a share of the noise, none is kept over a failure
         most = self.policy.releases
         if self.round_number % self.policy.release_every or (most is not None and self.released >= most):
             return None
+        self.check_exposure()
         try:
+            if self.guard is not None:
+                self.guard.rehearse(self.exchange)
             return self.learner.release(self.round_number)
         except (ExchangeError, BudgetExhausted) as error:
             self.trouble = error
@@ -264,11 +268,31 @@ class Client:
         if self.guard is not None and guard is not None:
             self.guard.load_state(guard)
 
+    def exposure(self, behind: Callable[[int], float] | None = None) -> Exposure | None:
+        """What the next release shows; None where no rule is: without a space, or with a budget.
+
+        Args:
+            behind: The samples behind what is seen, given this client's. Default: as the exchange counts them.
+        """
+        space = self.learner.space
+        if space is None or self.guard is not None or self.method.serve is None:
+            return None
+        if behind is None:
+            behind = (self.exchange or Exchange()).behind
+        seen = behind(len(space.used_rows))
+        return Exposure(space.dimension, space.classes, seen, sums=space.agreement.loss == "discriminant")
+
+    def check_exposure(self) -> None:
+        """Raise ConfigError if a release would show single samples, and the policy does not accept that."""
+        shown = self.exposure()
+        if shown is not None and not self.policy.accept_exposure:
+            shown.check()
+
     def _unlabelled(self, inputs: Any) -> Samples:
         return without_labels(inputs, str(self.samples.device))
 
     def _count_bytes(self) -> Traffic | None:
-        """Bytes up and down so far, where the exchange counts its own."""
+        """Bytes so far, where the exchange counts its own."""
         return None if self.exchange is None else self.exchange.traffic()
 
     def _record(self, losses: Losses, traffic: tuple[int, int], seconds: float, *, test: bool) -> Record:

@@ -17,6 +17,9 @@ Precision = Literal["fp32", "fp16", "int8"]
 Level = float | Literal["public", "never"]  # a sample's own privacy budget: ε, none needed, or nothing of it leaves
 
 
+FEWEST = 3  # samples in an average that leaves: of two, whoever has one knows the other
+
+
 @dataclass(frozen=True)
 class Policy:
     """One client's own choices: how it learns, and what it lets others see (tunable collaboration)."""
@@ -42,7 +45,11 @@ class Policy:
     """M↓: number of observations to learn from for each class and round."""
     minimum_count: int | None = None
     """Never share an average over fewer samples than this.
-    Default: 2 for `join` and `peer`; 1 in a simulation and from Python."""
+    CS: samples of classes with fewer take no part, and none counts for more than one of so many in a row.
+    Default: 3; 1 in a simulation, of which nothing leaves."""
+    accept_exposure: bool = False
+    """CS: share also where rows are so long that whoever sees a release can tell who is among your samples.
+    Default: refuse, unless there is a budget."""
     share_classes: tuple[int, ...] | None = None
     """Classes that may be shared. Default: all."""
     share_samples: tuple[int, ...] | None = None
@@ -116,7 +123,7 @@ class Policy:
     @property
     def fewest(self) -> int:
         """The number of samples that an average is at least over."""
-        return 1 if self.minimum_count is None else self.minimum_count
+        return FEWEST if self.minimum_count is None else self.minimum_count
 
     def check_chosen(self, samples: int, classes: int) -> None:
         """Raise ConfigError if it names a sample or a class that is not there: another must not be shared instead.

@@ -8,7 +8,7 @@ LABORATORY = ["audit", "data", "experiments", "results", "simulation", "compare"
 FLOWER = ["FlowerRun", "make_client_app", "make_server_app"]
 METHODS = [
     *("averaging", "codes", "distillation", "fedavg", "split", "policies"),
-    *("moments", "prototypes", "public", "weights"),
+    *("moments", "prototypes", "weights"),
 ]
 FOUND = ["CL", "FC", "FD", "FL", "SL", "find_method"]
 SETTING = ["Setting", "ResolvedSetting", "Run", "Topology", "Attack", "METHODS"]

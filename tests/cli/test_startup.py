@@ -1,4 +1,4 @@
-"""Until the first round is on disk, a command imports what it needs, and nothing else."""
+"""A command, and the package itself, import what they need and nothing else: by modules, since clocks differ."""
 
 import json
 import subprocess
@@ -6,99 +6,28 @@ import sys
 
 import pytest
 
-NEVER = ("IPython", "jinja2", "matplotlib", "narwhals", "pandas", "pyarrow", "ray", "scipy", "sklearn", "torchvision")
-NOT_BY_US = (  # beyond those modules of theirs that `import torch` itself imports
-    "functorch", "mpmath", "networkx", "onnx", "sympy", "tensorboard", "torch._dynamo", "torch._export",
-    "torch._functorch", "torch._higher_order_ops", "torch._inductor", "torch.ao", "torch.distributed", "torch.export",
-    "torch.fx", "torch.jit", "torch.onnx", "torch.testing", "triton",
-)  # fmt: skip
-WATCHED = """
+HEAVY = {"torch", "matplotlib", "sklearn", "pandas", "scipy", "ray", "repshare_lab", "repshare_flower"}
+SERVERS = {"starlette", "uvicorn", "pydantic", "prometheus_client", "httpx2", "redis", "zenoh", "cryptography"}
+LOADED = """
 import json, sys
-from pathlib import Path
-import torch
-brought = set(sys.modules)
-def watch(event, arguments):
-    if event == "open" and str(arguments[0]).endswith("records.jsonl") and arguments[1] == "a":
-        Path("modules.json").write_text(json.dumps([sorted(brought), sorted(sys.modules)]))
-sys.addaudithook(watch)
-from repshare.cli.main import main
-main(sys.argv[1:])
+{code}
+print(json.dumps(sorted({{name.partition(".")[0] for name in sys.modules}})))
 """
-WITHOUT_MATPLOTLIB = """
-import sys
-class Finder:  # importing it raises ModuleNotFoundError, as where it is not installed
-    def find_spec(self, name, path=None, target=None):
-        if name == "matplotlib":
-            raise ModuleNotFoundError(name=name)
-sys.meta_path.insert(0, Finder())
+SERVE_HELP = """
 from repshare.cli.main import main
-main(sys.argv[1:])
+try:
+    main(["relay", "serve", "--help"])
+except SystemExit as done:
+    assert not done.code
 """
-FIRST_SERVER = """
-import sys
-def watch(event, arguments):
-    if event == "socket.bind":
-        sys.exit("late" if "torch" in sys.modules else "early")
-sys.addaudithook(watch)
-from repshare.cli.main import main
-main(sys.argv[1:])
-"""
-COMPARE = ("compare", "--dataset", "digits", "--clients", "2", "--samples", "60", "--rounds", "1", "--name", "first")
 
 
-def run(code, *arguments, cwd):
-    command = [sys.executable, "-c", code, *COMPARE, *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
-
-
-def within(modules, packages):
-    return {name for name in modules if any(name == each or name.startswith(f"{each}.") for each in packages)}
-
-
-def test_rounds_of_all_usual_methods_import_no_plots_no_compiler_and_no_other_packages(tmp_path):
-    done = run(WATCHED, "--workers", "0", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    brought, loaded = map(set, json.loads((tmp_path / "modules.json").read_text()))
-    assert "repshare_lab.simulation.rounds" in loaded
-    assert within(loaded, NEVER) == set()
-    assert within(loaded - brought, NOT_BY_US) == set()
-
-
-def test_a_worker_imports_nothing_else_either():
-    code = (
-        "import json, sys, torch; brought = set(sys.modules)\n"
-        "import importlib; from repshare_lab.simulation.starting import NEEDED; importlib.import_module(NEEDED)\n"
-        "print(json.dumps([sorted(brought), sorted(sys.modules)]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
-    brought, loaded = map(set, json.loads(done.stdout))
-    assert "repshare_lab.simulation.workers" in loaded
-    assert within(loaded, (*NEVER, "rich")) == set()
-    assert within(loaded - brought, NOT_BY_US) == set()
-
-
-@pytest.mark.parametrize("module", ["repshare_lab.cli.learning", "repshare_lab.simulation.starting"])
-def test_a_command_is_read_without_pytorch_and_numpy(module):
-    code = f"import sys, {module}; sys.exit(bool({{'torch', 'numpy'}} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_workers_begin_to_start_before_pytorch_is_imported(tmp_path):
-    """On Linux, where they are copied from a process that listens on a socket."""
-    done = run(FIRST_SERVER, "--workers", "2", cwd=tmp_path)
-    assert done.stderr.strip() == ("early" if sys.platform == "linux" else "")
-
-
-def test_what_the_figures_need_is_missed_before_the_training_not_after_it(tmp_path):
-    done = run(WITHOUT_MATPLOTLIB, "--workers", "0", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("repshare: this needs matplotlib, which is not installed: ")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_script_that_workers_would_run_again_is_told_so(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(f"from repshare.cli.main import main\nmain({[*COMPARE, '--workers', '2']!r})\n")
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("repshare: worker processes run your script again: put what it does under")
+@pytest.mark.parametrize(
+    "code", ["import repshare", "import repshare.cli.main", SERVE_HELP], ids=["it", "main", "help"]
+)
+def test_neither_the_package_nor_a_help_imports_heavy_packages(code):
+    command = [sys.executable, "-c", LOADED.format(code=code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    assert "repshare" in loaded
+    assert loaded & (HEAVY | SERVERS) == set()

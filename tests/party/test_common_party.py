@@ -26,10 +26,13 @@ from support.common_parties import COMMON, VALUES
 from support.processes import Process, eventually, records
 from support.relays import create_task, invite, start_relay
 
+POLICY = Policy(minimum_count=2, accept_exposure=True)
 OWN = {"alice": (0, 1, 2, 3), "bob": (3, 4, 5, 6), "carol": (6, 7, 8, 9, 0)}
 PARTY = """
-from repshare import LeNet5, Party
+from repshare import LeNet5, Party, Policy
 from repshare_lab import load
+
+POLICY = Policy(accept_exposure=True)
 
 def make(own, count=None, scale=1, names=()):
     def party():
@@ -37,7 +40,7 @@ def make(own, count=None, scale=1, names=()):
         rows = [row for row, label in enumerate(train.labels) if label in own][:count]
         data = train.images[rows].astype("float32") * scale, train.labels[rows]
         tested = test.images.astype("float32"), test.labels
-        return Party(LeNet5(), data, test=tested, class_names=names, accept_space=True)
+        return Party(LeNet5(), data, test=tested, class_names=names, accept_space=True, policy=POLICY)
     return party
 
 alice, bob, carol = make((0, 1, 2, 3)), make((3, 4, 5, 6)), make((6, 7, 8, 9, 0))
@@ -53,7 +56,7 @@ def held_by(name):
 
 def make_clients(exchanges, space=COMMON):
     return [
-        Client(None, held_by(name), exchange, name=name, space=space, classes=10, policy=Policy(minimum_count=2))
+        Client(None, held_by(name), exchange, name=name, space=space, classes=10, policy=POLICY)
         for name, exchange in exchanges.items()
     ]
 

@@ -40,7 +40,9 @@ runpy.run_path(sys.argv[1])
 
 CHECKS = {  # all of them, but one that needs arrays of another kind switched on before SciPy is imported
     f"{number} {getattr(check, 'func', check).__name__}": (estimator, check)
-    for number, (estimator, check) in enumerate(estimator_checks_generator(CommonSpaceClassifier(features=64)))
+    for number, (estimator, check) in enumerate(
+        estimator_checks_generator(CommonSpaceClassifier(accept_exposure=True, features=64))
+    )
     if "array_api" not in repr(check)
 }
 
@@ -72,7 +74,7 @@ def exchange_rounds(board, parties, rounds):
 
 def test_alone_it_is_cas_classifier(table):
     x, y = table
-    alone = CommonSpaceClassifier(**{**AGREED, "classes": None}).fit(x[:100], y[:100])
+    alone = CommonSpaceClassifier(accept_exposure=True, **{**AGREED, "classes": None}).fit(x[:100], y[:100])
     space = Fourier((-4.0,) * 30, (4.0,) * 30, features=64)
     data = torch.from_numpy(x[:100]).float(), torch.from_numpy(y[:100])
     client = Client(None, data, method=CA, space=Agreement(space))
@@ -87,7 +89,9 @@ def test_together_they_reach_the_pooled_closed_form(table, sizes):
     x, y = table
     shrinkage, starts = 0.05, np.cumsum((0, *sizes))
     parties = {
-        str(start): CommonSpaceClassifier(**AGREED, shrinkage=shrinkage).fit(x[start:stop], y[start:stop])
+        str(start): CommonSpaceClassifier(accept_exposure=True, **AGREED, shrinkage=shrinkage).fit(
+            x[start:stop], y[start:stop]
+        )
         for start, stop in pairwise(starts)
     }
     vectors = Fourier((-4.0,) * 30, (4.0,) * 30, features=64)(x).astype(np.float64)
@@ -103,7 +107,7 @@ def test_together_they_reach_the_pooled_closed_form(table, sizes):
 
 def test_it_shares_a_board_with_clients_that_have_pytorch(table):
     x, y = table
-    mine = CommonSpaceClassifier(**{**AGREED, "classes": None}).fit(x[:100], y[:100])
+    mine = CommonSpaceClassifier(accept_exposure=True, **{**AGREED, "classes": None}).fit(x[:100], y[:100])
     common = Agreement(Fourier((-4.0,) * 30, (4.0,) * 30, features=64))
     assert mine.task_ == common.task(2)
     board, policy = Board(mine.task_), Policy(common_precision="fp32", held_out=0.0)
@@ -129,7 +133,9 @@ def test_two_of_them_learn_through_a_real_relay(table, tmp_path):
         for place, token in enumerate(tokens):
             exchange = stack.enter_context(RelayExchange(relay.url, token=token))
             mine = np.flatnonzero(y == place)[:60]  # one has those who are ill, the other those who are well
-            parties[exchange] = CommonSpaceClassifier(task=exchange.describe().agreed).fit(x[mine], y[mine])
+            parties[exchange] = CommonSpaceClassifier(accept_exposure=True, task=exchange.describe().agreed).fit(
+                x[mine], y[mine]
+            )
         alone = [party.score(x, y) for party in parties.values()]
         for _ in range(8):
             for exchange, party in parties.items():
@@ -144,7 +150,10 @@ def test_two_of_them_learn_through_a_real_relay(table, tmp_path):
 
 def test_a_party_knows_a_class_of_which_it_has_no_sample(table):
     x, y = table
-    parties = {str(label): CommonSpaceClassifier(**AGREED).fit(x[y == label], y[y == label]) for label in (0, 1)}
+    parties = {
+        str(label): CommonSpaceClassifier(accept_exposure=True, **AGREED).fit(x[y == label], y[y == label])
+        for label in (0, 1)
+    }
     assert [set(party.predict(x)) for party in parties.values()] == [{0}, {1}]
     exchange_rounds(Board(parties["0"].task_), parties, 20)
     assert min(party.score(x, y) for party in parties.values()) > 0.9
@@ -153,16 +162,16 @@ def test_a_party_knows_a_class_of_which_it_has_no_sample(table):
 def test_a_task_says_all_that_is_agreed_on(table):
     x, y = table
     words = np.array(["healthy", "ill"])[y]
-    first = CommonSpaceClassifier(**{**AGREED, "classes": ("healthy", "ill")}).fit(x, words)
-    second = CommonSpaceClassifier(task=first.task_, precision="fp32").fit(x, words)
+    first = CommonSpaceClassifier(accept_exposure=True, **{**AGREED, "classes": ("healthy", "ill")}).fit(x, words)
+    second = CommonSpaceClassifier(accept_exposure=True, task=first.task_, precision="fp32").fit(x, words)
     assert clone(second).fit(x, words).partial_release() == second.partial_release() == first.partial_release()
-    numbered = CommonSpaceClassifier(task=first.task_).fit(x, y)
+    numbered = CommonSpaceClassifier(accept_exposure=True, task=first.task_).fit(x, y)
     assert numbered.predict(x).tolist() == [["healthy", "ill"].index(word) for word in second.predict(x)]
 
 
 def test_the_same_step_is_released_until_a_total_comes(table):
     x, y = table
-    party = CommonSpaceClassifier(**AGREED).fit(x, y)
+    party = CommonSpaceClassifier(accept_exposure=True, **AGREED).fit(x, y)
     first, again = (wire.decode_release(party.partial_release()) for _ in range(2))
     assert (first.round, again.round) == (1, 2)
     assert np.array_equal(first.means.vectors, again.means.vectors)
@@ -174,8 +183,8 @@ def test_the_same_step_is_released_until_a_total_comes(table):
 
 def test_what_does_not_fit_is_refused(table):
     x, y = table
-    party = CommonSpaceClassifier(**AGREED).fit(x, y)
-    other = CommonSpaceClassifier(**{**AGREED, "seed": 1}).fit(x, y)
+    party = CommonSpaceClassifier(accept_exposure=True, **AGREED).fit(x, y)
+    other = CommonSpaceClassifier(accept_exposure=True, **{**AGREED, "seed": 1}).fit(x, y)
     board = Board(other.task_)
     with pytest.raises(Refused, match="the task's vectors are in fourier"):
         board.accept("a", party.partial_release())
@@ -183,14 +192,14 @@ def test_what_does_not_fit_is_refused(table):
     with pytest.raises(Malformed, match="the teacher is of the space"):
         party.absorb(board.teach("a", Wants(0, 0)))
     with pytest.raises(ConfigError, match="the label 1 is none of the classes 0, 2"):
-        CommonSpaceClassifier(classes=(0, 2)).fit(x, y)
+        CommonSpaceClassifier(accept_exposure=True, classes=(0, 2)).fit(x, y)
     with pytest.raises(ConfigError, match="there are 3 classes here, and 2 in the task"):
-        CommonSpaceClassifier(classes=(0, 1, 2), task=party.task_).fit(x, y)
+        CommonSpaceClassifier(accept_exposure=True, classes=(0, 1, 2), task=party.task_).fit(x, y)
     with pytest.raises(ConfigError, match="the space patches with the loss squared needs PyTorch"):
-        CommonSpaceClassifier(task=Agreement(Patches((1, 8, 8), sizes=(3,))).task(2)).fit(x, y)
+        CommonSpaceClassifier(accept_exposure=True, task=Agreement(Patches((1, 8, 8), sizes=(3,))).task(2)).fit(x, y)
     with pytest.raises(ConfigError, match="discriminant needs PyTorch"):
         task = Agreement(Fourier((-4.0,) * x.shape[1], (4.0,) * x.shape[1]), "discriminant").task(2)
-        CommonSpaceClassifier(task=task, accept_space=True).fit(x, y)
+        CommonSpaceClassifier(accept_exposure=True, task=task, accept_space=True).fit(x, y)
 
 
 def test_two_hospitals_need_no_pytorch():

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from repshare import Board, Client, LeNet5, LocalExchange, Task
@@ -81,16 +82,20 @@ def test_a_dry_run_marks_what_is_a_single_samples(party, capsys, command):
 
 
 def test_a_relay_raises_ones_own_bound_and_never_lowers_it(party):
-    for least, own, expected in ((1, None, 2), (5, None, 5), (1, 1, 1), (1, 7, 7), (9, 7, 9)):
+    for least, own, expected in ((1, None, 3), (5, None, 5), (1, 1, 1), (1, 7, 7), (9, 7, 9)):
         client = make_client(
             f"{party}:one", "one", WorkOptions(), Policy(minimum_count=own), Task(2, 4, minimum_count=least)
         )
         assert client.policy.minimum_count == expected
 
 
-def test_a_simulation_and_python_keep_their_default(digits):
+def test_only_a_simulation_shares_averages_of_one_or_two_samples(digits):
     assert resolve(Setting(dataset="digits", samples=100), 1000).policy.minimum_count == 1
-    board, (images, labels) = Board(Task(10, 84)), digits[0]
-    first = [int((labels == label).nonzero()[0]) for label in range(10)]
-    Client(LeNet5(), (images[first], labels[first]), LocalExchange(board, "a"), name="a").round()
-    assert wire.decode_teacher(board.teach("b", Wants(0, 0, None))).means.counts.tolist() == [1] * 10
+    (images, labels), told = digits[0], {}
+    few = np.concatenate([np.flatnonzero(labels == label)[: 1 + label] for label in range(4)])
+    for least in (None, 1):
+        board = Board(Task(10, 84))
+        policy = Policy(minimum_count=least)
+        Client(LeNet5(), (images[few], labels[few]), LocalExchange(board, "a"), name="a", policy=policy).round()
+        told[least] = wire.decode_teacher(board.teach("b", Wants(0, 0, None))).means.counts.tolist()
+    assert told == {None: [3, 4], 1: [1, 2, 3, 4]}

@@ -85,7 +85,7 @@ def relay(tmp_path_factory):
 
 def join(relay, name, space, state, *options):
     party = f"{relay.folder}/party.py:{party_of(space)}"
-    named = ["--name", "alice", "--task", name, "--state", str(state / name), "--rounds", "1"]
+    named = ["--name", "alice", "--task", name, "--accept-exposure", "--state", str(state / name), "--rounds", "1"]
     main(["join", relay.url, "--party", party, *named, *options])
 
 
@@ -168,7 +168,7 @@ def test_the_usual_space_of_a_data_set_is_refused_for_none_of_it(name, count):
 def make_client(space, inputs, labels, classes, **policy):
     flat = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(8), torch.nn.Tanh(), torch.nn.Linear(8, classes))
     flat(torch.as_tensor(inputs[:1]).float())
-    return Client(flat, (inputs, labels), space=Agreement(space), policy=Policy(**policy))
+    return Client(flat, (inputs, labels), space=Agreement(space), policy=Policy(minimum_count=1, **policy))
 
 
 def test_who_says_that_the_data_may_leave_is_not_asked():
@@ -183,8 +183,8 @@ def test_an_estimator_takes_no_hostile_space_from_a_task():
     odd, hash_like = (Agreement(replace(TABLE, **changes)).task(2) for changes in ({"seed": 1}, {"width": 0.1}))
     with pytest.raises(ConfigError, match=r"seed 1 \(usual: 0\)"):
         CommonSpaceClassifier(task=odd).fit(inputs, labels)
-    CommonSpaceClassifier(task=odd, accept_space=True).fit(inputs, labels).partial_release()
-    fitted = CommonSpaceClassifier(task=hash_like, accept_space=True).fit(inputs, labels)
+    CommonSpaceClassifier(task=odd, accept_space=True, accept_exposure=True).fit(inputs, labels).partial_release()
+    fitted = CommonSpaceClassifier(task=hash_like, accept_space=True, accept_exposure=True).fit(inputs, labels)
     with pytest.raises(ConfigError, match=NOTHING_IN_COMMON):
         fitted.partial_release()
 

@@ -203,9 +203,8 @@ def test_a_plan_says_what_noise_a_budget_means(tmp_path, monkeypatch, capsys):
     few, many = plan["classes"]
     assert few["mean"] == pytest.approx(plan["noise"] * 2 * 4 / 10)  # √16 numbers' noise, over 10 samples
     assert (many["mean"], many["together"]) == pytest.approx((few["mean"] / 4, few["mean"] / 8))
-    shown = run(capsys, *command, "--adjacency", "add-remove", "--figure", "plan.png").out
+    shown = run(capsys, *command, "--adjacency", "add-remove").out
     assert "release-only" in shown
-    assert Path("plan.png").stat().st_size > 10_000
     assert "at least 1" in run(capsys, *command, "--class-sizes", 0, expect=2).err
 
 

@@ -347,6 +347,9 @@ def test_a_release_that_has_not_left_is_kept_and_one_that_has_is_spent():
         def may_have_left(self):
             return self.left
 
+        def rehearse(self):
+            pass
+
         def collect(self, wants):
             raise Unreachable("nobody is there")
 

@@ -46,9 +46,7 @@ class Group:
         (self.folder / name).mkdir(exist_ok=True)
         relay = SimpleNamespace(connection=Connection(self.roll, name), task_path=lambda: "/v1/tasks/t", identity={})
         given = {"company": 1, "patience": LONGEST_SECONDS, "tell": self.told.setdefault(name, []).append, **how}
-        made = GatheredExchange(
-            TASK, name, relay, task_name="t", folder=self.folder / name, own=np.array(own), **given
-        )
+        made = GatheredExchange(TASK, name, relay, task_name="t", folder=self.folder / name, own=np.array(own), **given)
         made.meetings = self.meetings  # in place of the same over HTTP
         return made
 

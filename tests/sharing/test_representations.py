@@ -11,7 +11,7 @@ LABELS = np.array([0, 0, 1, 3, 3, 3])
 
 
 def release(vectors=VECTORS, labels=LABELS, seed=0, **changes):
-    policy = Policy(**{"n_avg": 2} | changes)
+    policy = Policy(**{"n_avg": 2, "minimum_count": 1} | changes)
     return make_release(vectors, labels, np.random.default_rng(seed), policy, 1)
 
 

@@ -21,13 +21,9 @@ STRANGE_DTYPES = ["F64", "BF16", "I64", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "C64
 class Body(NamedTuple):
     """What is sent, as whom, and which statuses may answer it."""
 
-    content: bytes | None
+    content: bytes
     statuses: tuple[int, ...]
     client: str = "alice"
-    method: str = "PUT"
-    path: str | None = None  # unless it is for the client's release
-    token: str = "alice"
-    headers: dict[str, str] = {}
 
 
 def tensors(rng, rows=None, dtype="F32", dimension=DIMENSION):

@@ -39,7 +39,7 @@ def ask_all(relay, token, examples, seed):
         "--phases", "examples,coverage,fuzzing", "--exclude-checks", BEYOND_A_SCHEMA, "--seed", str(seed),
         "--request-timeout", "10", "--no-color", *(["-H", f"Authorization: Bearer {token}"] if token else []),
     ]  # fmt: skip
-    environment = os.environ | {"SCHEMATHESIS_HOOKS": "soak.hooks", "PYTHONPATH": _path()}
+    environment = os.environ | {"SCHEMATHESIS_HOOKS": "support.schema_hooks", "PYTHONPATH": _path()}
     done = subprocess.run(
         command, cwd=relay.folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )

@@ -11,6 +11,7 @@ from repshare.errors import ConfigError, StoreError
 from repshare.stores import MemoryDatabase, SqliteDatabase, open_database
 from repshare.stores.redis import RedisDatabase
 from repshare.stores.sqlite import SqliteStore
+from repshare.testing import StoreContract, get, put
 
 DATABASES = ["memory", "sqlite", "redis", "cluster"]
 
@@ -31,105 +32,8 @@ def store(database):
     return database.store("task:mnist")
 
 
-def get(store, *keys):
-    return store.transact(lambda state: state.get(keys))
-
-
-def put(store, **items):
-    store.transact(lambda state: state.set({key: value.encode() for key, value in items.items()}))
-
-
-def test_what_was_set_is_there(store):
-    put(store, a="1", b="2")
-    assert get(store, "b", "nothing", "a") == [b"2", None, b"1"]
-    assert store.items() == {"a": b"1", "b": b"2"}
-
-
-def test_any_bytes_and_any_name_are_kept_as_they_are(store):
-    value = bytes(range(256)) * 100
-    items = {"": value, "ü/{x}*?[a]\\ '": b"", "release/a b": value}
-    store.transact(lambda state: state.set(items))
-    assert store.items() == items
-    assert get(store, *items) == list(items.values())
-
-
-def test_reads_see_the_writes_before_them(store):
-    put(store, a="old", b="old")
-
-    def work(state):
-        state.set({"a": b"new"})
-        state.delete(["b"])
-        return state.get(["a", "b", "c"])
-
-    assert store.transact(work) == [b"new", None, None]
-    assert store.items() == {"a": b"new"}
-
-
-def test_what_is_deleted_and_set_again_is_there(store):
-    put(store, a="old")
-
-    def work(state):
-        state.delete(["a", "never was"])
-        state.set({"a": b"new"})
-
-    store.transact(work)
-    assert store.items() == {"a": b"new"}
-
-
-def test_nothing_is_kept_of_work_that_failed(store):
-    put(store, a="old")
-
-    def work(state):
-        state.set({"a": b"new", "b": b"new"})
-        raise ValueError("stop")
-
-    with pytest.raises(ValueError, match="stop"):
-        store.transact(work)
-    assert store.items() == {"a": b"old"}
-    put(store, a="next")
-    assert store.items() == {"a": b"next"}
-
-
-def test_stores_of_one_database_know_nothing_of_each_other(database):
-    one, two = database.store("task:a"), database.store("task:a b")
-    put(one, x="1")
-    put(two, x="2")
-    assert (get(one, "x"), get(two, "x")) == ([b"1"], [b"2"])
-    one.clear()
-    assert (one.items(), two.items()) == ({}, {"x": b"2"})
-    put(one, x="3")
-    assert get(database.store("task:a"), "x") == [b"3"]
-
-
-def test_thousands_of_keys_at_once(store):
-    items = {f"key {number}": str(number).encode() for number in range(5_000)}
-    store.transact(lambda state: state.set(items))
-    assert get(store, *items) == list(items.values())
-    assert store.items() == items
-    store.clear()
-    assert store.items() == {}
-
-
-def test_no_update_is_lost_among_threads(store):
-    put(store, count="0")
-
-    def add(state):
-        state.set({"count": str(int(state.get(["count"])[0]) + 1).encode()})
-
-    def work():
-        for _ in range(50):
-            store.transact(add)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert get(store, "count") == [b"200"]
-
-
-def test_a_check_of_a_sound_database_passes(database):
-    database.check()
+class TestStores(StoreContract):
+    """Every store fulfils the contract."""
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "redis", "cluster"])

@@ -27,7 +27,7 @@ def make(number):
         rows = [row for row, label in enumerate(train.labels) if label in own][number % 3 : 240 : 3]
         labels = (train.labels[rows] + (number == 9)) % 10
         data, tested = (train.images[rows].astype("float32"), labels), (test.images.astype("float32"), test.labels)
-        return Party(LeNet5(), data, test=tested, policy=Policy(held_out=0.2), accept_space=True)
+        return Party(LeNet5(), data, test=tested, policy=Policy(held_out=0.2, accept_exposure=True), accept_space=True)
     return party
 
 for number in range(10):

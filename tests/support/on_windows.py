@@ -42,7 +42,7 @@ def become_windows():
     ours.__dict__.update(os.__dict__)
     pathlib.os = ours
     for name in [*sys.modules]:
-        if name.partition(".")[0] in {"repshare", *MODULES}:
+        if name.partition(".")[0] in {"repshare", "repshare_lab", *MODULES}:
             del sys.modules[name]  # what the project imports is imported anew
     sys.meta_path.insert(0, Lacking())
     for module, names in ((os, CALLS), (signal, SIGNALS)):

@@ -24,6 +24,7 @@ from support.redis_servers import find_port
 PACKAGE = str(Path(repshare.__file__).parent) + os.sep
 CLASSES, DIMENSION = 10, 84
 PATH = "/v1/tasks/t"
+TIMES = 3  # of which the shortest counts: threads take turns as they like
 QUIET_SECONDS = 1.5  # until what the relay does in the background has been done once
 
 
@@ -74,24 +75,25 @@ def walk_through(port, walks):
         ask(port, "PUT", f"{PATH}/clients/{name}/release", make_body(round))
     ask(port, "GET", f"{PATH}/teacher?client=a")
     time.sleep(QUIET_SECONDS)
-    for method, path, body in (
-        ("PUT", f"{PATH}/clients/a/release", make_body(3)),
-        ("GET", f"{PATH}/teacher?client=a", None),
-    ):
-        walk = walks[method]
-        walk.on = True
-        status = ask(port, method, path, body)
-        time.sleep(QUIET_SECONDS / 10)  # an answer is sent before all is done
-        walk.on = False
-        assert status == 200, (method, status)
+    for round in range(3, 3 + len(walks["PUT"])):
+        for method, path, body in (
+            ("PUT", f"{PATH}/clients/a/release", make_body(round)),
+            ("GET", f"{PATH}/teacher?client=a", None),
+        ):
+            walk = walks[method][round - 3]
+            walk.on = True
+            status = ask(port, method, path, body)
+            time.sleep(QUIET_SECONDS / 10)  # an answer is sent before all is done
+            walk.on = False
+            assert status == 200, (method, status)
 
 
 def main(folder, *options):
     os.chdir(folder)
-    port, walks = find_port(), {"PUT": Walk(), "GET": Walk()}
+    port, walks = find_port(), {method: [Walk() for _ in range(TIMES)] for method in ("PUT", "GET")}
 
     def trace(*event):
-        for walk in walks.values():
+        for walk in (*walks["PUT"], *walks["GET"]):
             walk.trace(*event)
 
     def talk():
@@ -112,7 +114,8 @@ def main(folder, *options):
     task = ("--task", "t", "--classes", str(CLASSES), "--dimension", str(DIMENSION))
     sys.argv = ["repshare", "relay", "serve", "--port", str(port), "--insecure", "--log-level", "error", *task]
     command()
-    for method, walk in walks.items():
+    for method, repeated in walks.items():
+        walk = min(repeated, key=lambda walk: walk.changes)
         for file, names in sorted(walk.functions.items() if "--list" in options else ()):
             print(f"{method} {file}: {', '.join(sorted(names))}", file=sys.stderr)
         print(method, json.dumps(walk.counts()))

@@ -25,7 +25,7 @@ from repshare.sharing.task import Task
 from repshare.space.agreement import Agreement
 from repshare.space.dual import Dual
 from repshare.space.model import Linear
-from repshare.space.solution import Query, solve
+from repshare.space.solution import SolutionKey, solve
 from repshare_lab.audit.sequences import Array, Points, Seen
 
 Inputs = NDArray[np.float32]
@@ -80,7 +80,7 @@ def capture(
         policy: Their policy. Default: the default, with what a client would refuse to release.
     """
     board, taps, clients = Board(common.task(classes)), list[Tapped](), list[Client]()
-    policy = policy or Policy(share_inputs=True)  # what shows more than it should is attacked, too
+    policy = policy or Policy(share_inputs=True, accept_exposure=True, minimum_count=1)  # to be attacked
     for number, rows in enumerate(owners):
         tap = Tapped(LocalExchange(board, f"client {number}"))
         data, name = _data(inputs[rows], labels[rows]), tap.inner.client
@@ -105,7 +105,7 @@ def capture(
     everyone = next(total.samples for total in totals if total is not None)
     seen = _add_up(parts, classes, common.space.dimension)
     seen = seen._replace(totals=totals[:releases], everyone=everyone, share=seen.samples / visible / everyone)
-    read = [solve(total, Query(everyone, None, testing=True)) for total in totals if total]
+    read = [solve(total, SolutionKey(everyone, None, testing=True)) for total in totals if total]
     return Captured(seen, Points(vectors, own), np.stack(weights, axis=1), tuple(each.linear for each in read))
 
 

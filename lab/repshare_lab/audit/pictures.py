@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from repshare_lab.audit.campaign import Gallery, Line
+from repshare_lab.audit.campaign import Line
 from repshare_lab.results.plots import panels
 
 CASES = {  # colours as in plots
@@ -43,21 +43,4 @@ def draw_bounds(lines: Sequence[Line], path: Path, title: str) -> None:
     axes.legend(loc="upper left", frameon=False)
     axes.grid(visible=True, axis="y", alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
-
-
-def draw_galleries(galleries: Sequence[Gallery], path: Path, title: str) -> None:
-    """Draw a row for each kind of release, a column for each class."""
-    columns = len(galleries[0].images)
-    limits = float(galleries[0].images.min()), float(galleries[0].images.max())
-    figure, grid = panels(2.4 + 0.72 * columns, 0.5 + 0.78 * len(galleries), len(galleries), columns)
-    for place, gallery in enumerate(galleries):
-        row = grid[place * columns : (place + 1) * columns]
-        for axes, image in zip(row, gallery.images, strict=True):
-            axes.imshow(image.mean(dim=0).numpy(), cmap="gray", vmin=limits[0], vmax=limits[1])
-            axes.set_xticks([])
-            axes.set_yticks([])
-        met = f"\nfeatures missed: {gallery.line['missed']:.1%}" if gallery.line else "\n(not released)"
-        row[0].set_ylabel(gallery.title + met, rotation=0, ha="right", va="center", fontsize=9)
-    figure.suptitle(title, parse_math=False)
     figure.savefig(path, dpi=150)

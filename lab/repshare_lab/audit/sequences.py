@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from repshare.sharing.parts import Part
-from repshare.space.solution import START, Query, Solution, solve
+from repshare.space.solution import START, Solution, SolutionKey, solve
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -153,7 +153,7 @@ def guess_weights(seen: Seen, sets: Sequence[Points]) -> list[Array]:
         total = seen.totals[number]
         if total is None:
             raise ValueError(f"no total was collected before release {number + 1}")
-        view = solve(total, Query(seen.everyone, None))
+        view = solve(total, SolutionKey(seen.everyone, None))
         shared, scaled = view.unit / view.wanted, view.scale / view.used
         following = _next_momentum(momentum)
         usual = (momentum - 1) / following * (1 - seen.share)

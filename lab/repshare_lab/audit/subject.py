@@ -7,7 +7,7 @@ import torch
 
 from repshare.config import Policy
 from repshare.network.learner import NetworkLearner
-from repshare.network.models import Network, build
+from repshare.network.models import build
 from repshare.privacy import accounting
 from repshare.privacy.accounting import Charge
 from repshare.privacy.guard import Guard
@@ -70,20 +70,18 @@ def unguarded(policy: Policy, size: int) -> Released:
 
 
 class Trained(NamedTuple):
-    """A model, and the samples that it was trained on with their representations, the same number of each class."""
+    """Representations of the samples that a model was trained on, the same number of each class."""
 
-    network: Network
-    rows: Integers  # (n,)  of the data set
     vectors: Floats  # (n, d)
     labels: Integers  # (n,)
 
 
-def train(data: Dataset, classes: int, size: int, epochs: int, model: str) -> Trained:
-    """Train one client's model alone on the first `size` samples of each class."""
+def train(data: Dataset, classes: int, size: int, epochs: int) -> Trained:
+    """Train one client's LeNet5 alone on the first `size` samples of each class."""
     rows = np.sort(np.concatenate([np.flatnonzero(data.labels == label)[:size] for label in range(classes)]))
     torch.set_num_threads(1)
-    network = build(model, channels=data.images.shape[1], classes=classes, dimension=None, seed=SEED)
+    network = build("lenet5", channels=data.images.shape[1], classes=classes, dimension=None, seed=SEED)
     samples = Samples((torch.from_numpy(data.images[rows]), torch.from_numpy(data.labels[rows])))
     learner = NetworkLearner(network, samples, Policy(epochs=epochs), name="audited", seed=SEED)
     learner.train()
-    return Trained(learner.network, rows, *learner.represent())
+    return Trained(*learner.represent())

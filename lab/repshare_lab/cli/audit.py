@@ -11,8 +11,9 @@ from rich.table import Table
 
 from repshare.cli.interrupts import interruptible
 from repshare.cli.parsing import Json, print_json
-from repshare.cli.terminal import make_table, say
+from repshare.cli.terminal import make_table, progress, say
 from repshare.errors import ConfigError
+from repshare.files import explain_errors, write_atomically
 from repshare_lab.audit.grid import Grid
 from repshare_lab.cli.learning import load
 from repshare_lab.config import Setting
@@ -23,22 +24,17 @@ def audit(
     grid: Grid,
     method: Literal["RS", "CS"] = "RS",
     dataset: str = Setting.dataset,
-    data_folder: str | None = Setting.data_folder,
-    fallback: str | None = None,
-    model: str = "lenet5",
     samples: tuple[int, ...] = (),
     members: int = 1,
     space: tuple[str, ...] = (),
     output: Path = Path("audit"),
     json: Json = False,
 ) -> None:
-    """Attack releases made by the shipped mechanism: whose sample is in them, and what does it look like?
+    """Attack releases made by the shipped mechanism: whose sample is in them?
 
     Membership: the attacker knows the model, every other sample and both candidates, and says by the likelihood ratio
     which of the two was released; in the worst case that clipping allows, and with the two most different real samples
     of a class. From its rates follows a lower bound on ε (95 % confidence), which must stay below the accounted ε.
-
-    Inversion: from one released average back to an image, by gradient descent through the features.
 
     All of it is about release-only privacy, which protects samples given the model.
 
@@ -60,55 +56,44 @@ def audit(
     Args:
         method: RS: averages of features. CS: class sums in a common space, with the loss discriminant.
         dataset: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function.
-        data_folder: Folder that already holds the dataset, as torchvision lays it out.
-        fallback: Dataset to use, with a warning, if the first cannot be downloaded.
-        model: lenet5, resnet9, resnet18, or your own as file.py:function.
         samples: CS: numbers of samples behind a release, or a total, that is attacked.
         members: CS with --samples: clients whose total is attacked, as a group's; 1: a client's own releases.
         space: CS with --samples: the common space, as in `relay tasks create`. Default: the one that suits the data.
-        output: Folder for audit.json, audit.png and inversion.png; with CS, for common.json and common.png;
+        output: Folder for audit.json and audit.png; with CS, for common.json and common.png;
             with --samples, for leakage.json.
     """
-    from repshare.cli import terminal
-    from repshare.files import write_atomically
     from repshare_lab.audit import campaign, pictures
 
     console = Console(stderr=json)
     if method == "CS" and samples:
-        splits, _ = load(Setting(dataset=dataset, data_folder=data_folder), fallback, console)
+        splits, _ = load(Setting(dataset=dataset), None, console)
         _audit_releases(splits, grid.releases, samples, members, space, output, console, json=json)
         return
     if method == "CS":
         _audit_sums(grid, output, console, json=json)
         return
-    splits, _ = load(Setting(dataset=dataset, data_folder=data_folder), fallback, console)
+    splits, _ = load(Setting(dataset=dataset), None, console)
     splits = splits.prepared()
     _make_folder(output)
-    with terminal.progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
+    with progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
         task = bar.add_task("training", total=grid.attacks)
-        subjects = campaign.prepare(splits, grid, model)
+        subjects = campaign.prepare(splits, grid)
         lines = []
         for line in until_interrupted(campaign.infer_membership(subjects, grid)):
             lines.append(line)
             bar.update(task, advance=1, description=f"class of {line['size']}, n_avg {line['n_avg']}")
-        size = min(subjects)
-        bar.update(task, description="reconstructing")
-        galleries = list(until_interrupted(campaign.reconstruct(splits, subjects[size], size, grid)))
-    found = [gallery.line for gallery in galleries if gallery.line]
-    document = {"membership": [_finite(line) for line in lines], "inversion": found, "broken": grid.broken}
+    document = {"membership": [_finite(line) for line in lines], "broken": grid.broken}
     write_atomically(output / "audit.json", jsonlib.dumps(document, indent=2) + "\n")
     title = f"{Path(dataset).name}, {grid.releases} releases: {_kind(grid)}"
     pictures.draw_bounds(lines, output / "audit.png", title)
-    pictures.draw_galleries(galleries, output / "inversion.png", f"{Path(dataset).name}: inputs from releases")
     if json:
         print_json(document)
         return
     caption = "class: its samples"
     title = f"whose sample is in it? After {grid.releases} releases"
     console.print(membership_table(lines, {"class": "size", "n_avg": "n_avg"}, title, caption))
-    console.print(inversion_table(found, size))
     _say_outcome(lines, console)
-    for what, name in (("figure", "audit.png"), ("reconstructions", "inversion.png"), ("figures", "audit.json")):
+    for what, name in (("figure", "audit.png"), ("figures", "audit.json")):
         say(console, f"{what:<16}{output / name}")
 
 
@@ -117,7 +102,6 @@ def _audit_releases(
     console: Console, *, json: bool,
 ) -> None:  # fmt: skip
     """Attack releases without noise of clients that learn together."""
-    from repshare.files import write_atomically
     from repshare.space import exposure
     from repshare_lab.audit.pool import Pool, attack_releases, lay_ground
 
@@ -146,13 +130,11 @@ def _audit_releases(
 
 def _audit_sums(grid: Grid, output: Path, console: Console, *, json: bool) -> None:
     """Attack sequences of releases of class sums."""
-    from repshare.cli import terminal
-    from repshare.files import write_atomically
     from repshare_lab.audit import campaign, pictures, sums
 
     _make_folder(output)
     lines, share = [], campaign.BROKEN if grid.broken else 1.0
-    with terminal.progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
+    with progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
         task = bar.add_task("", total=sums.count_attacks(grid))
         for line in until_interrupted(sums.infer_membership(grid, share=share)):
             lines.append(line)
@@ -171,10 +153,8 @@ def _audit_sums(grid: Grid, output: Path, console: Console, *, json: bool) -> No
 
 
 def _make_folder(path: Path) -> None:
-    try:
+    with explain_errors(f"{path} cannot be made"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be made: {error.strerror}") from error
 
 
 def _kind(grid: Grid) -> str:
@@ -204,21 +184,6 @@ def membership_table(lines: Sequence[dict[str, Any]], columns: dict[str, str], t
             style="bold red" if is_broken(line) else "",
         )
     return table
-
-
-def inversion_table(lines: Sequence[dict[str, Any]], size: int) -> Table:
-    """Make a table with a row for each kind of release."""
-    caption = (
-        "missed: of the features; error: of pixels, squared, in variances; found: the nearest of the class's images is "
-        "one that was averaged"
-    )
-    rows = []
-    for line in lines:
-        noise = "no noise" if line["epsilon"] is None else f"{line['epsilon']:g}"
-        errors = f"{line['missed']:.0%}", f"{line['error']:.2f}", f"{line['elsewhere']:.2f}"
-        rows.append([f"{line['averaged']}", noise, *errors, f"{line['found']:.0%}", f"{line['chance']:.1%}"])
-    heads = "averaged|ε|missed|error|from others|found|by chance"
-    return make_table(heads, rows, f"what does it look like? Classes of {size}", caption)
 
 
 def is_broken(line: dict[str, Any]) -> bool:

@@ -7,7 +7,7 @@ HOME = "repshare_lab.cli"
 LAYOUTS = {
     "compare": {
         COMMON: "dataset clients rounds methods method-options model partition alpha seeds name resume json",
-        "data": "samples classes-per-client label test-file standardise public-data fallback",
+        "data": "samples classes-per-client label test-file standardise fallback",
         "training": "epochs batch-size optimizer learning-rate compute eval-every dimension device",
         "sharing": "n-avg m-up m-down lambda-kd lambda-disc lambda-length aggregation topology degree",
         "common space (methods CS and CA)": "space loss shrinkage common-rounds",
@@ -17,7 +17,7 @@ LAYOUTS = {
     },
     "privacy plan": {
         COMMON: "epsilon method clients releases delta adjacency json",
-        "RS (averages of features)": "class-sizes dimension n-avg m-up figure",
+        "RS (averages of features)": "class-sizes dimension n-avg m-up",
         "CS (a common space): what to try it on": "dataset samples space",
     },
     "privacy audit": {

@@ -78,7 +78,6 @@ def compare(
     if output.workers != 0:
         starting.prepare()
     with no_collection():
-        from repshare_lab.data.public import describe_public
         from repshare_lab.experiments import comparison
         from repshare_lab.results import findings
         from repshare_lab.results.terminal import comparison_tables
@@ -98,15 +97,14 @@ def compare(
             follow=partial(show_progress, console=console, hint=f"resume with --name {folder.name} --resume"),
             tell=partial(terminal.say, console), **given,
         )  # fmt: skip
-    described, lines, public = comparison.describe(result.runs, result.setting), result.records, setting.public_data
-    title, using = findings.name_setting(described["setting"]), {each.name for each in chosen if each.uses_public}
+    described, lines = comparison.describe(result.runs, result.setting), result.records
+    title = findings.name_setting(described["setting"])
     if output.json:
         results = {row.pop("method"): row for row in result.rows}
         print_json({"methods": results, "config": described})
     else:
         titles = {method.name: method.title for method in chosen}
-        used = describe_public(public, setting.dataset) if using and public else ""
-        tables = comparison_tables(lines, described["setting"], title, titles, using, used)
+        tables = comparison_tables(lines, described["setting"], title, titles)
         console.print(*tables, sep="\n", highlight=False)
     from repshare_lab.results import plots
 
@@ -139,10 +137,9 @@ def load(setting: Setting, fallback: str | None, console: Console) -> "tuple[Spl
     """Load the data set of a setting. If it cannot be downloaded, say so, and load the fallback instead."""
     from repshare_lab.data import load as fetch
 
-    folder = Path(setting.data_folder).expanduser() if setting.data_folder else None
     test_file = Path(setting.test_file).expanduser() if setting.test_file else None
     try:
-        splits = fetch(setting.dataset, folder=folder, progress=True, label=setting.label, test_file=test_file)
+        splits = fetch(setting.dataset, progress=True, label=setting.label, test_file=test_file)
         for note in splits.notes:
             terminal.say(console, note)
         return splits, setting

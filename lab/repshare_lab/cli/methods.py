@@ -37,14 +37,13 @@ def methods(names: tuple[str, ...] = (), /, json: Json = False) -> None:
 
 
 def _describe(method: "Method", *, options: bool) -> dict[str, Any]:
-    told = {"title": method.title, "source": method.source, "public": method.uses_public}
+    told = {"title": method.title, "source": method.source}
     return told | ({"options": _options(method)} if options else {})
 
 
 def _lay_out(method: "Method", *, options: bool) -> Iterator[str]:
     """Yield the lines about a method."""
-    needs = " (needs --public-data)" if method.uses_public else ""
-    yield from _wrap(f"{method.name:<{len(INDENT) - 2}}{method.title}{needs}", "  ", INDENT)
+    yield from _wrap(f"{method.name:<{len(INDENT) - 2}}{method.title}", "  ", INDENT)
     yield from _wrap(method.source, f"{INDENT}  ") if method.source else ()
     for option, help in _options(method).items() if options else ():
         yield from _wrap(f"{option}  {help}", f"{INDENT}  ", f"{INDENT}    ")

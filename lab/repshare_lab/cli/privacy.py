@@ -2,8 +2,6 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
@@ -13,9 +11,6 @@ from repshare.cli.terminal import make_table, say
 from repshare.config import Policy
 from repshare_lab.config import Setting
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-RANGE = 30.0  # the figure goes from this many times less to this many times more than ε
-POINTS = 9
 DRAWS = 3  # of samples and noise
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of ε, for which CS is tried
 
@@ -31,7 +26,6 @@ def plan(
     class_sizes: tuple[int, ...] = (12, 120, 1200),
     dimension: int = 84,
     clients: int = 10,
-    figure: Path | None = None,
     dataset: str = Setting.dataset,
     samples: int | None = None,
     space: tuple[str, ...] = (),
@@ -64,7 +58,6 @@ def plan(
         class_sizes: Number of samples that a client has of each class. With replace, the smallest decides the noise.
         dimension: d', the length of a representation.
         clients: Number of clients that share.
-        figure: File for a figure of the error against ε.
         dataset: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function. Its test samples are not used.
         samples: Number of samples of all clients together. If the dataset has fewer, its sums are multiplied.
             Default: all that it has for training, less those held out.
@@ -72,9 +65,11 @@ def plan(
             and need more noise. Default: patches with 256 components.
     """
     if method == "CS":
+        from repshare.secure import usual_threshold
+
         chosen = Policy(
             epsilon=epsilon, delta=delta, planned_releases=1 if releases is None else releases, adjacency=adjacency,
-            noise_shares=_usual_threshold(clients), seeded_noise=True,
+            noise_shares=usual_threshold(clients), seeded_noise=True,
         )  # fmt: skip
         setting = Setting(dataset=dataset, samples=samples, clients=clients, space=space)
         _rehearse(setting, chosen, json=json)
@@ -86,8 +81,6 @@ def plan(
         epsilon=epsilon, delta=delta, planned_releases=releases, n_avg=n_avg, m_up=m_up, adjacency=adjacency
     )
     outlook = forecast(policy, class_sizes, dimension, clients)
-    if figure is not None:
-        _draw(policy, class_sizes, dimension, clients, figure)
     if json:
         print_json({**outlook._asdict(), "classes": [each._asdict() for each in outlook.classes]})
         return
@@ -101,8 +94,6 @@ def plan(
     say(console, f"{noise} ({outlook.noise:.4g} times what one sample can move it; clip {outlook.clip:.4g})")
     console.print(make_table(heads, rows, "error ÷ longest possible mean"))
     say(console, "release-only: this protects samples given the model, not what training put into the model")
-    if figure is not None:
-        say(console, f"figure {figure}")
 
 
 def _rehearse(setting: Setting, policy: Policy, *, json: bool) -> None:
@@ -151,40 +142,6 @@ def _rehearse(setting: Setting, policy: Policy, *, json: bool) -> None:
         say(console, f"shared out: {check_shares(policy, clients, policy.noise_shares)}")
 
 
-def _usual_threshold(members: int) -> int:
-    """Return how many members of a group must stay in a sum, unless told otherwise."""
-    return 2 * members // 3 + 1
-
-
 def _percent(values: Sequence[float]) -> str:
     spread = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{100 * statistics.fmean(values):.1f}{spread}"
-
-
-def _draw(policy: Policy, sizes: Sequence[int], dimension: int, clients: int, path: Path) -> None:
-    """Draw the error of class means against ε, a curve for each class size."""
-    from repshare.privacy.planning import forecast
-    from repshare_lab.results.plots import panels, tidy
-
-    chosen = policy.epsilon or 1.0
-    epsilons = [chosen * RANGE ** (2 * i / (POINTS - 1) - 1) for i in range(POINTS)]
-    outlooks = [forecast(replace(policy, epsilon=epsilon), sizes, dimension, clients) for epsilon in epsilons]
-    figure, (axes,) = panels(7.6, 4.8)
-    axes.axhspan(1, 1e9, color="#777777", alpha=0.12, linewidth=0)
-    axes.axvline(chosen, color="#777777", linewidth=1)
-    for place, expected in enumerate(outlooks[0].classes):
-        colour, label = COLOURS[place % len(COLOURS)], f"{expected.size:,} samples of a class"
-        errors = [(each.classes[place].mean, each.classes[place].together) for each in outlooks]
-        one, together = zip(*errors, strict=True)
-        axes.plot(epsilons, one, color=colour, marker="o", markersize=4, label=label)
-        axes.plot(epsilons, together, color=colour, linestyle="--", linewidth=1.2)
-    low = min(outlook.classes[-1].together for outlook in outlooks)
-    high = max(outlook.classes[0].mean for outlook in outlooks)
-    axes.set(xscale="log", yscale="log", ylim=(low / 2, max(high * 2, 4)))
-    axes.text(epsilons[0], max(high * 2, 4) / 1.3, " more noise than mean", va="top", color="#444444")
-    axes.annotate(f" ε = {chosen:g}", (chosen, low / 2), (0, 4), textcoords="offset points", color="#444444")
-    spent = f"ε of {policy.planned_releases} releases together (δ = {policy.delta:g}, {policy.adjacency})"
-    tidy(axes, "", spent, "error of a class mean ÷ the longest it can be")
-    axes.set_title(f"solid: one client's mean; dashed: the mean of {clients} clients' means", fontsize=10)
-    axes.legend(frameon=False, loc="lower left")
-    figure.savefig(path, dpi=150)

@@ -57,7 +57,7 @@ def _read_dataset(given: Any, whose: str) -> Half:
     """Read every sample once, in order."""
     import torch
 
-    from repshare.network.batches import Indexed, separate
+    from repshare.batches import Indexed, separate
 
     try:
         if isinstance(getattr(given, "dataset", None), torch.utils.data.IterableDataset):

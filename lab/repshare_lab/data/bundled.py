@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from repshare.errors import ConfigError
 from repshare_lab.data.contents import DATASETS, Arrays, verify
 
 Array = npt.NDArray[np.generic]
@@ -17,10 +16,7 @@ SEED = 0  # of the order in which samples are divided into training and test one
 
 def read_bundled(name: str) -> Arrays:
     """Return the data set, verified to the byte."""
-    try:
-        arrays = {"digits": _digits, "colour_names": _colour_names}.get(name, lambda: _table(name))()
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"{name} needs {error.name}: pip install 'repshare[learn]'") from error
+    arrays = {"digits": _digits, "colour_names": _colour_names}.get(name, lambda: _table(name))()
     verify(arrays, name)
     return arrays
 

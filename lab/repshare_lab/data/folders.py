@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from repshare.errors import ConfigError, DataError
+from repshare.errors import DataError
 from repshare_lab.data.arrays import PIXELS, Half
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -55,10 +55,8 @@ def _list(folder: Path) -> dict[str, list[Path]]:
 
 def _read(paths: list[Path]) -> npt.NDArray[np.float32]:
     """Return images (n, channels, height, width) from 0 to 1: in colour if one of them is."""
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ModuleNotFoundError as error:
-        raise ConfigError("images need pillow: pip install 'repshare[learn]'") from error
+    from PIL import Image, UnidentifiedImageError
+
     arrays = []
     for path in paths:
         try:

@@ -4,15 +4,12 @@ A reader takes a folder and returns `Arrays`, or raises DataError with what is w
 """
 
 import gzip
-import io
 import json
-import pickle
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -76,16 +73,6 @@ def read_cifar_binary(folder: Path) -> Arrays:
     return _cifar([folder / f"{name}.bin" for name in CIFAR_BATCHES], batch)
 
 
-def read_cifar_pickles(folder: Path) -> Arrays:
-    """Read CIFAR-10's Python version, which torchvision keeps."""
-
-    def batch(path: Path) -> Batch:
-        content = _unpickle(path.read_bytes())
-        return content["data"].reshape(-1, *CIFAR_SHAPE), np.asarray(content["labels"], np.int64)
-
-    return _cifar([folder / name for name in CIFAR_BATCHES], batch)
-
-
 def read_cifar_pngs(folder: Path) -> Arrays:
     """Read CIFAR-10 as PNGs of one image a row, with labels as JSON next to them (their names are spelled so)."""
     from PIL import Image
@@ -118,27 +105,6 @@ def _cifar(paths: list[Path], batch: Callable[[Path], Batch]) -> Arrays:
         np.ascontiguousarray(test_images),
         test_labels,
     )
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """An unpickler of NumPy arrays and nothing else: a pickle is a program, and this one comes from a stranger."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("numpy.core.multiarray", "_reconstruct"):
-            return np._core.multiarray._reconstruct  # type: ignore[attr-defined]
-        if (module, name) in {("numpy", "ndarray"), ("numpy", "dtype")}:
-            return getattr(np, name)
-        raise pickle.UnpicklingError(f"refused to unpickle {module}.{name}")
-
-
-def _unpickle(content: bytes) -> dict[str, Any]:
-    try:
-        found = _ArraysOnly(io.BytesIO(content), encoding="latin1").load()
-    except Exception as error:  # a damaged pickle can raise anything at all
-        raise ValueError(str(error) or type(error).__name__) from error
-    if not (isinstance(found, dict) and isinstance(found.get("data"), np.ndarray)):
-        raise ValueError("holds no array called data")
-    return found
 
 
 def unpack(archive: Path, into: Path) -> None:

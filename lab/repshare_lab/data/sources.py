@@ -74,9 +74,7 @@ ORIGINS = {
     "cifar10": Origin(
         (
             Layout("cifar-10-batches-bin", "data_batch_1.bin", formats.read_cifar_binary),
-            Layout("cifar-10-batches-py", "data_batch_1", formats.read_cifar_pickles),
             Layout("", "data_batch_1.bin", formats.read_cifar_binary),
-            Layout("", "data_batch_1", formats.read_cifar_pickles),
             Layout("", "data_batch_1.png", formats.read_cifar_pngs),
         ),
         (("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530"),),

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -86,8 +86,7 @@ def describe(runs: Sequence[Run[Setting]], setting: ResolvedSetting) -> dict[str
     """Return the contents of run.json."""
     methods = list(dict.fromkeys(run.method for run in runs))
     described = {"methods": methods, "seeds": sorted({run.seed for run in runs}), "setting": asdict(setting)}
-    public = (setting.public_data or "").rpartition(":")[0]
-    return described | describe_code([*methods, setting.dataset, public, *setting.model, *setting.space])
+    return described | describe_code([*methods, setting.dataset, *setting.model, *setting.space])
 
 
 def carry_out(
@@ -196,23 +195,14 @@ def checkpoints(folder: RunFolder, name: str) -> States:
     return States(folder.path / "checkpoints" / name)
 
 
-def find_public(runs: Sequence[Run[Setting]]) -> set[str]:
-    """Return the names of the methods that learn from public samples."""
-    return {name_of(run) for run in runs if find_method(run.method).uses_public}
-
-
-def list_results(lines: Sequence[Line], setting: Setting, public: Collection[str] = ()) -> list[Line]:
-    """Return a row for each method: its summary, and, where clients' classes differ, its accuracies by own mix.
-
-    Rows of methods in `public` say which public samples they used.
-    """
+def list_results(lines: Sequence[Line], setting: Setting) -> list[Line]:
+    """Return a row for each method: its summary, and, where clients' classes differ, its accuracies by own mix."""
     differ, rows = clients_differ(asdict(setting), lines), []
     for method, own in group(lines, "method").items():
         summary = summarise(own)
         std = summary.std_over_clients if summary.std_over_seeds is None else summary.std_over_seeds
         rows.append({"method": method, "std": std, **summary._asdict()})
         rows[-1] |= summarise_own(own).means() if differ else {}
-        rows[-1] |= {"public_data": setting.public_data} if method in public else {}
     return rows
 
 
@@ -277,8 +267,7 @@ def compare(
         raise ConfigError(f"seeds must be at least 1, not {seeds}")
     if folder is None and (resume or keep_models):
         raise ConfigError("resume and keep_models need a folder")
-    where = options.get("data_folder")
-    found = splits or load(dataset, folder=None if where is None else Path(where))
+    found = splits or load(dataset)
     wanted = Setting(dataset=dataset, **options)
     setting = resolve(wanted if folder is None else keep_begun(wanted, Path(folder)), found)
     runs = plan_comparison(setting, _choose_usual(methods, setting, found, tell), seeds, found)
@@ -294,7 +283,7 @@ def compare(
         steps = carry_out(runs, found, held, workers, checkpoint_every=checkpoint_every, keep_models=keep_models)
         follow(steps, sum(run.setting.rounds for run in runs))
         lines = held.records.read()
-    rows = list_results(lines, setting, find_public(runs))
+    rows = list_results(lines, setting)
     return Comparison(rows, lines, setting, None if folder is None else Path(folder), runs)
 
 

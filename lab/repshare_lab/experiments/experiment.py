@@ -111,20 +111,17 @@ class Experiment(NamedTuple):
 
     def describe(self, setting: Setting) -> dict[str, Any]:
         """Return the contents of its run.json: what all cells, those to be added later too, have in common."""
-        given = {key: value for key, value in asdict(setting).items() if key != "data_folder"}
-        described = {"experiment": self.name, "setting": {} if self.datasets == () else given}
+        described = {"experiment": self.name, "setting": {} if self.datasets == () else asdict(setting)}
         return described | describe_code([setting.dataset])
 
 
 Load = Callable[[str], Splits]
 
 
-def usual_setting(
-    dataset: str, available: int, rounds: int | None = None, data_folder: str | None = None
-) -> ResolvedSetting:
+def usual_setting(dataset: str, available: int, rounds: int | None = None) -> ResolvedSetting:
     """Return the setting that experiments change. Their folders hold it: it stays, whatever defaults become."""
     rounds = rounds or PAPER.get(dataset, OTHER_DATA).rounds
-    usual = Setting(dataset=dataset, rounds=rounds, data_folder=data_folder, eval_every=10)
+    usual = Setting(dataset=dataset, rounds=rounds, eval_every=10)
     return resolve(usual, available)
 
 

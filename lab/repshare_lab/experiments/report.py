@@ -116,9 +116,8 @@ def _show_comparison(path: Path, described: Mapping[str, Any], lines: Sequence[L
         left += [f"{unknown} not begun"] if unknown > 0 else []
         lines = [line for line in lines if (line["method"], line["seed"]) in done]
     used = {name: METHODS[name] for name in group(lines, "method") if name in METHODS}
-    public = {name for name, method in used.items() if method.uses_public}
     titles = {name: method.title for name, method in used.items()}
-    tables = terminal.comparison_tables(lines, setting, title, titles, public, str(setting.get("public_data")))
+    tables = terminal.comparison_tables(lines, setting, title, titles)
     measured = {line["method"]: line["metrics"] for line in lines if line.get("metrics")}
     for name, metrics in measured.items():
         shown = (f"{what.replace('_', ' ')} {np.round(np.array(value, float), 3)}" for what, value in metrics.items())

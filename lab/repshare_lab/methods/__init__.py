@@ -21,10 +21,9 @@ from repshare_lab.methods.split import SL
 
 __all__ = ["CL", "FC", "FD", "FL", "SL", "find_method"]
 
-GONE = {  # only records have them any more: docs/field.md
-    *("CCVR", "CODIST", "CRONUS", "DSFL", "FEDADAGRAD", "FEDADAM", "FEDDF", "FEDGKT", "FEDKD", "FEDNOVA", "FEDYOGI"),
-    *("FINETUNE", "GOSSIP", "LGFEDAVG", "VRLSGD"),
-}
+# Only records have these any more: docs/field.md.
+ONCE = "CCVR CODIST CRONUS DSFL FEDADAGRAD FEDADAM FEDDF FEDGKT FEDKD FEDNOVA FEDYOGI FINETUNE GOSSIP LGFEDAVG VRLSGD"
+GONE = dict.fromkeys(ONCE.split(), "c528c6c") | {"FEDMD": "9ea4c8a"}  # the last commit with each
 
 
 def find_method(name: str, setting: Setting | None = None) -> Method:
@@ -41,7 +40,9 @@ def find_method(name: str, setting: Setting | None = None) -> Method:
     elif name.upper() in METHODS:
         method = METHODS[name.upper()]
     elif name.upper() in GONE:
-        raise ConfigError(f"{name.upper()} is gone: c528c6c is the last commit that has it (docs/field.md)")
+        raise ConfigError(
+            f"{name.upper()} is gone: {GONE[name.upper()]} is the last commit that has it (docs/field.md)"
+        )
     else:
         near = difflib.get_close_matches(name.upper(), METHODS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(USUAL)}, another of `repshare methods`,"

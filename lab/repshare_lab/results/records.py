@@ -141,6 +141,8 @@ def summarise(lines: Sequence[Line]) -> Summary:
 
 GONE = {  # options that are no more: the value that changes nothing, and the last commit that has them
     "pair": ("no", "055caf8"),
+    "public_data": (None, "9ea4c8a"),
+    "data_folder": (None, "9ea4c8a"),
     "kernels": ("single", "eaadb79"),
     "discriminator": ("classifier", "c528c6c"),
     "end_to_end": (False, "c528c6c"),

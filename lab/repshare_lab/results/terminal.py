@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
@@ -13,7 +13,6 @@ from repshare.records import Line
 from repshare_lab.results.findings import clients_differ, find_best, still_improving, summarise_own
 from repshare_lab.results.records import Summary, entry, find, group, plus_minus, summarise
 
-PUBLIC = " †"  # marks a method that used public samples
 BLOCKS = "▁▂▃▄▅▆▇█"
 LAST = 5  # rounds whose mean a table shows where the accuracy of one swings: networks with batch normalisation
 CURVE_WIDTH = 8  # characters, as its heading has
@@ -28,37 +27,30 @@ def comparison_tables(
     setting: Mapping[str, Any],
     about: str,
     titles: Mapping[str, str],
-    public: Collection[str] = (),
-    used: str = "",
 ) -> list[Table | str]:
-    """Return the tables of the methods that were tested, and a legend. `used`: the samples of those in `public`."""
+    """Return the tables of the methods that were tested, and a legend."""
     tested = group((line for line in lines if line["test_accuracy"] is not None), "method")
     if not tested:
         return [f"{escape(about)}: not tested yet"]
     lines = [line for line in lines if line["method"] in tested]
     summaries = {method: summarise(own) for method, own in group(lines, "method").items()}
     rounds, differ = max(line["round"] for line in lines), clients_differ(setting, lines)
-    tables: list[Table | str] = [
-        comparison(summaries, lines, f"{about}, {rounds} rounds: test accuracy at the end", public)
-    ]
+    tables: list[Table | str] = [comparison(summaries, lines, f"{about}, {rounds} rounds: test accuracy at the end")]
     tables += [own_mixes(summaries, lines)] if differ else []
-    used = used if public else ""
-    tables.append(legend(titles, len(group(lines, "seed")), differ=differ, public=used))
+    tables.append(legend(titles, len(group(lines, "seed")), differ=differ))
     if rising := still_improving(lines):
         tables.append(f"still improving at the end: more --rounds would help {escape(', '.join(map(str, rising)))}\n")
     return tables
 
 
-def comparison(
-    summaries: Mapping[str, Summary], lines: Sequence[Line], title: str, public: Collection[str] = ()
-) -> Table:
-    """Make a table with one row for each method. Those that used public samples are marked."""
+def comparison(summaries: Mapping[str, Summary], lines: Sequence[Line], title: str) -> Table:
+    """Make a table with one row for each method."""
     table = make_table("<method|accuracy|±|<by round|up|down|in all|compute", title=escape(title))
     best, by_method = find_best(summaries), group(lines, "method")
     for method, summary in summaries.items():
         both = (summary.bytes_up + summary.bytes_down) / len(group(by_method[method], "client"))
         table.add_row(
-            f"[bold]{escape(method)}[/]{PUBLIC if method in public else ''}",
+            f"[bold]{escape(method)}[/]",
             plus_minus(summary.accuracy, summary.std_over_seeds),
             f"{summary.std_over_clients:.2f}",
             curve(by_method[method]),
@@ -80,8 +72,8 @@ def own_mixes(summaries: Mapping[str, Summary], lines: Sequence[Line]) -> Table:
     return table
 
 
-def legend(titles: Mapping[str, str], seeds: int, *, differ: bool = False, public: str = "") -> str:
-    """Return what the rows and columns of a comparison mean. `public`: the public samples that some rows used."""
+def legend(titles: Mapping[str, str], seeds: int, *, differ: bool = False) -> str:
+    """Return what the rows and columns of a comparison mean."""
     width = max(map(len, titles), default=0)
     rows = [f"  [bold]{name:<{width}}[/]  {escape(title)}" for name, title in titles.items()]
     several = [f"accuracy   mean over clients, ± standard deviation over {seeds} seeds"] if seeds > 1 else []
@@ -92,8 +84,7 @@ def legend(titles: Mapping[str, str], seeds: int, *, differ: bool = False, publi
         "in all     both, in all its rounds",
         "compute    seconds of one core, all clients together",
     ]
-    used = [f"{PUBLIC.strip():<11}with public data, which no client owns: {escape(public)}"] if public else []
-    return "\n".join([*rows, "", *several, *columns, *used, ""])
+    return "\n".join([*rows, "", *several, *columns, ""])
 
 
 def curve(lines: Sequence[Line]) -> str:

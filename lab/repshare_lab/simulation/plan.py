@@ -16,14 +16,13 @@ from repshare.network.models import Network, build, split
 from repshare.network.precision import choose_compute
 from repshare.network.threads import one_thread
 from repshare.randomness import derive, numpy_stream
-from repshare.samples import Samples, change_tensors, choose_device
+from repshare.samples import change_tensors, choose_device
 from repshare.sharing.task import Task
 from repshare.space import choose
 from repshare.space.agreement import Agreement
 from repshare_lab.config import ResolvedSetting, Run, Setting
-from repshare_lab.data import Dataset, Splits, partition
+from repshare_lab.data import Splits, partition
 from repshare_lab.data.arrays import Inputs, take
-from repshare_lab.data.public import choose_public
 from repshare_lab.methods import find_method
 from repshare_lab.simulation.attacks import FACTORS, choose_attackers, spoil
 
@@ -57,7 +56,7 @@ LARGE = ("resnet9", "resnet18")  # networks that gain by bf16
 
 
 ARRAYS = (  # of a plan
-    "train_inputs", "train_labels", "test_inputs", "test_labels", "dealt", "starts", "public_inputs", "public_labels",
+    "train_inputs", "train_labels", "test_inputs", "test_labels", "dealt", "starts",
 )  # fmt: skip
 
 
@@ -73,15 +72,6 @@ class Plan(NamedTuple):
     dealt: NDArray[np.int64]  # sample indices, client after client
     starts: NDArray[np.int64]  # (clients + 1,)  where each client's begin in `dealt`
     sizes: dict[str, int]  # of the data, which a model is built for
-    public_inputs: Inputs | None = None  # (p, …), where the method learns from public samples
-    public_labels: NDArray[np.int64] | None = None
-
-    @property
-    def public(self) -> Samples | None:
-        """The public samples, if there are any."""
-        if self.public_inputs is None or self.public_labels is None:
-            return None
-        return Samples((self.public_inputs, self.public_labels), device=self.run.setting.device)
 
     @property
     def clients(self) -> int:
@@ -123,7 +113,7 @@ def resolve(setting: Setting, data: Splits | int) -> ResolvedSetting:
         "policy": replace(
             setting.policy,
             compute=choose_compute(setting.policy, device, large=set(model) <= set(LARGE)),
-            minimum_count=setting.policy.fewest,
+            minimum_count=setting.policy.minimum_count or 1,  # nothing leaves this machine
             common_precision="fp32" if setting.loss == "discriminant" else setting.policy.common_precision,
             seeded_noise=setting.policy.epsilon is not None or setting.policy.seeded_noise,
         ),
@@ -198,34 +188,20 @@ def as_tensors(inputs: Inputs, *, copied: bool = False) -> Any:
 
 def make_plan(run: Run[ResolvedSetting], splits: Splits) -> Plan:
     """Take the first samples, standardise what is to be by training samples alone, deal them out."""
-    sizes, public = measure(splits), _choose_public(run, splits)
+    sizes = measure(splits)
     splits = splits.first(run.setting.samples).prepared(standardise=run.setting.standardise)
     parts = deal(run.setting, splits.train.labels, numpy_stream(run.seed, "partition"))
     if find_method(run.method).models == "pooled":
         parts = [np.sort(np.concatenate(parts))]
     starts = np.cumsum([0, *map(len, parts)])
     data = *splits.train, *splits.test, np.concatenate(parts), starts
-    plan = Plan(run, splits.classes, *data, sizes, *public)
+    plan = Plan(run, splits.classes, *data, sizes)
     attackers = choose_attackers(run.setting, run.seed, plan.clients)
     if not attackers or run.setting.attack in FACTORS:
         return plan
     rows = np.concatenate([plan.part(client) for client in sorted(attackers)])
     inputs, labels = spoil(plan.train_inputs, plan.train_labels, rows, run.setting.attack, run.seed, plan.classes)
     return plan._replace(train_inputs=inputs, train_labels=labels)
-
-
-def _choose_public(run: Run[ResolvedSetting], splits: Splits) -> Dataset | tuple[()]:
-    """Return the public samples, if the method learns from any."""
-    setting, method = run.setting, find_method(run.method)
-    if not method.uses_public:
-        return ()
-    if setting.public_data is None:
-        raise ConfigError(
-            f"{method.name} learns from public samples: give them with --public-data, as in rest:2000 (training "
-            "samples beyond --samples) or fashion_mnist:2000 (samples of another data set), or leave it out"
-        )
-    given = setting.public_data, setting.dataset, splits, setting.samples
-    return choose_public(*given, standardise=setting.standardise)
 
 
 def write_plan(plan: Plan, folder: Path) -> None:
@@ -294,7 +270,7 @@ def make_task(plan: Plan) -> Task:
     if len(set(widths.values())) > 1:
         listed = ", ".join(f"{width} ({name})" for name, width in widths.items())
         raise ConfigError(f"clients' representations have different lengths: {listed}; give one with --dimension")
-    no_vectors = method.models in ("one", "part") or method.uses_public
+    no_vectors = method.models in ("one", "part")
     if setting.attackers and no_vectors and setting.attack in FACTORS:
         raise ConfigError(f"attackers change representations: {method.name} shares none, leave it out")
     return Task(

@@ -1,5 +1,6 @@
 """A worker holds some of a run's clients: those that are active in memory, the others on disk."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -52,6 +53,10 @@ class Mailbox(Exchange):
         """Leave it for the simulator."""
         self.outbox = body
 
+    def behind(self, own: int) -> float:
+        """Return infinity: nobody but the simulator sees it."""
+        return math.inf
+
 
 class Worker:
     """Some of a plan's clients. It computes with one thread, so that sums inside a convolution have one order."""
@@ -61,7 +66,7 @@ class Worker:
         self.plan, self.method, self.resident = plan, find_method(plan.run.method, plan.run.setting), resident
         self.train = (as_tensors(plan.train_inputs), torch.from_numpy(plan.train_labels))
         self.test = Samples((plan.test_inputs, plan.test_labels), device=plan.run.setting.device)
-        self.public, self.policy = plan.public, self.method.adapt(plan.run.setting.policy)
+        self.policy = self.method.adapt(plan.run.setting.policy)
         self.space: SharedAgreement | None = None
         if self.method.in_space:
             self.space = SharedAgreement(*make_agreement(plan.run, take(plan.train_inputs, slice(1))))
@@ -156,7 +161,6 @@ class Worker:
             head=run.setting.head,
             space=self.space,
             classes=self.plan.classes,
-            public=self.public,
         )
 
 

@@ -371,14 +371,13 @@ def test_the_list_of_methods_has_every_method_with_its_source(capsys, monkeypatc
 
     main(["methods", "--json"])
     assert json.loads(capsys.readouterr().out) == {
-        m.name: {"title": m.title, "source": m.source, "public": m.uses_public} for m in METHODS.values()
+        m.name: {"title": m.title, "source": m.source} for m in METHODS.values()
     }
     assert {name for name, method in METHODS.items() if not method.source} == {"CL", "IL"}
     monkeypatch.setenv("COLUMNS", "80")
     main(["methods"])
     listed = capsys.readouterr().out
     assert all(re.search(rf"^  {name} +{re.escape(m.title)}", listed, re.MULTILINE) for name, m in METHODS.items())
-    assert " ".join(listed.split()).count("(needs --public-data)") == sum(each.uses_public for each in METHODS.values())
     assert max(map(len, listed.splitlines())) <= 80
 
 
@@ -391,10 +390,9 @@ def test_a_method_that_is_named_is_shown_with_its_options(tmp_path, monkeypatch,
     assert shown["FC"]["options"] == {}  # they are the command's
     main(["methods", "own.py:RS2"])
     assert "RS2.width=1.0  How wide it is.\n" in capsys.readouterr().out
-    main(["methods", "SCAFFOLD", "FEDMD"])
+    main(["methods", "SCAFFOLD"])
     shown = capsys.readouterr().out
     assert "SCAFFOLD.learning_rate=…  η_l: " in shown
-    assert "(needs --public-data)" in " ".join(shown.split())
     code, _, error = call(capsys, "methods", "XX")
     assert (code, error.count("\n"), "unknown method 'XX'" in error) == (2, 1, True)
 

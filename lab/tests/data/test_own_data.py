@@ -47,9 +47,6 @@ def plan(splits, method="RS", **given):
 
 
 def records(splits, method="RS", **given):
-    if METHODS[method].uses_public:  # a quarter of the samples are then nobody's
-        count = len(splits.train.labels)
-        given |= {"samples": count - count // 4, "public_data": f"rest:{count // 4}"}
     setting = Setting(**{"dataset": "mine.py:data", "clients": 2, "rounds": 2, **given})
     with Inline() as workers:
         return [

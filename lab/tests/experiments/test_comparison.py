@@ -15,16 +15,10 @@ from repshare.errors import ConfigError
 from repshare.network.models import build
 from repshare_lab import compare
 from repshare_lab.config import Run, Setting
-from repshare_lab.simulation import Inline, Processes, make_plan, resolve
+from repshare_lab.simulation import Processes, make_plan, resolve
 from support.warm import run_warm
 
 SMALL = {"samples": 90, "clients": 3, "partition": "shards", "classes_per_client": 6}
-
-
-@pytest.fixture(scope="module")
-def inline():
-    with Inline() as workers:
-        yield workers
 
 
 def lines(folder, *, timed=False):

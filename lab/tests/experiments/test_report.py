@@ -147,7 +147,7 @@ def test_the_papers_table_and_clients_of_a_relay_can_be_reported_on_together(tmp
     (client / "records.jsonl").write_text(json.dumps(line) + "\n")
     shown = report(tmp_path, table, client)
     assert "<title>2 runs" in shown
-    assert "82.37 ± 0.77 (82.07)" in shown
+    assert "82.33 ± 0.71 (82.07)" in shown
     assert "row CA (the space alone), clients 2, seed 0" in shown
     assert "<h1>client alice in task wards</h1>" in shown
     assert "client alice in task wards: not tested yet" in shown

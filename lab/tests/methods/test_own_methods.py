@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Literal
 import torch
 from repshare.methods import RS, Method
+from repshare.network.learner import NetworkLearner
 from repshare_lab.methods import FL
 
 @dataclass(frozen=True)

@@ -72,5 +72,5 @@ def test_without_ray_the_error_names_what_to_install(monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without_ray)
-    with pytest.raises(ConfigError, match=r"pip install -c constraints.txt '.\[ray\]' in a clone"):
+    with pytest.raises(ConfigError, match=r"pip install -c constraints.txt . './lab\[ray\]' in a clone"):
         Cluster().__enter__()

@@ -20,7 +20,7 @@ from repshare.sharing.task import make_common_task
 from repshare.space import Patches, choose
 from repshare.space.agreement import Agreement
 from repshare_lab.config import Setting
-from repshare_lab.simulation import Checkpoint, Inline, Processes, simulate
+from repshare_lab.simulation import Checkpoint, simulate
 from repshare_lab.simulation.plan import make_run
 
 COMMON = Agreement(Patches((1, 8, 8), sizes=(3, 4), filters=12))  # d = 432
@@ -41,6 +41,9 @@ class Tapped(Exchange):
     def publish(self, body):
         self.bodies.append(body)
         self.exchange.publish(body)
+
+    def behind(self, own):
+        return self.exchange.behind(own)
 
     def collect(self, wants):
         return self.exchange.collect(wants)
@@ -143,7 +146,7 @@ def test_nothing_that_leaves_depends_on_held_out_samples(halves):
 
 def test_too_few_samples_are_not_held_out(halves):
     (own, _), _ = halves
-    few = make_client((own[0][:99], own[1][:99]), make_board())
+    few = make_client((own[0][:99], own[1][:99]), make_board(), policy=Policy(minimum_count=1))
     assert len(few.learner.held[0]) == 0
     record = few.round()
     assert (record.held_out, record.held_out_alone, record.doubt) == (None, None, None)
@@ -190,8 +193,8 @@ def test_a_client_of_which_nothing_may_be_shared_is_refused(halves):
 def test_an_average_of_too_few_samples_does_not_leave(halves):
     (own, other), test = halves
     board = make_board()
-    a = make_client(own, board, "a", policy=Policy(minimum_count=181, held_out=0.1), test=test)
-    b = make_client(other, board, "b", policy=Policy(minimum_count=180, held_out=0.1))
+    a = make_client(own, board, "a", policy=Policy(minimum_count=40, held_out=0.1), test=test)
+    b = make_client(other, board, "b", policy=Policy(held_out=0.1))
     records = [in_turn([a, b], 1)[0] for _ in range(4)]
     assert {len(wire.decode_release(body).means.labels) for body in a.exchange.bodies} == {0}
     assert {len(wire.decode_release(body).means.labels) for body in b.exchange.bodies} == {11}
@@ -470,26 +473,14 @@ def plain(rounds):
     return [[replace(record, seconds=0.0) for record in records] for records in rounds]
 
 
-@pytest.fixture(scope="module")
-def inline():
-    with Inline() as workers:
-        yield workers
-
-
-@pytest.fixture(scope="module")
-def two():
-    with Processes(2) as workers:
-        yield workers
-
-
 @pytest.mark.parametrize("method", ["CS", "CA"])
 @pytest.mark.parametrize("changes", [{}, FAULTS], ids=["no faults", "faults"])
-def test_any_number_of_workers_gives_the_same_bits(splits, inline, two, method, changes):
+def test_any_number_of_workers_gives_the_same_bits(splits, inline, processes, method, changes):
     run = make_run(method, 0, replace(SETTING, **changes))
     records = plain(simulate(run, splits, inline))
     assert len(records) == (5 if method == "CS" else 1)
     assert records[-1][0].test_accuracy > 0.3
-    assert plain(simulate(run, splits, two)) == records
+    assert plain(simulate(run, splits, processes)) == records
 
 
 @pytest.mark.parametrize("changes", [{}, FAULTS], ids=["no faults", "faults"])

@@ -29,12 +29,6 @@ def bits(run, splits, workers, checkpoint=None):
 
 
 @pytest.fixture(scope="module")
-def inline():
-    with Inline() as workers:
-        yield workers
-
-
-@pytest.fixture(scope="module")
 def expected(splits, inline):
     return bits(make_run("CS", 0, CROWD), splits, inline)
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from repshare.simulation import shared_space
-from repshare.simulation.shared_space import Memory, SharedAgreement
 
 from repshare.samples import Samples
 from repshare.space import Patches, choose
 from repshare.space.agreement import Agreement
+from repshare_lab.simulation import shared_space
+from repshare_lab.simulation.shared_space import Memory, SharedAgreement
 
 SOME = Agreement(Patches((1, 8, 8), sizes=(3, 4), filters=4, grid=2))
 

@@ -25,12 +25,6 @@ def bits(run, splits, workers):
     return [[replace(record, seconds=0.0) for record in records] for records in simulate(run, splits, workers)]
 
 
-@pytest.fixture(scope="module")
-def inline():
-    with Inline() as workers:
-        yield workers
-
-
 @pytest.fixture(scope="module", params=[1, 2, 4])
 def processes(request):
     with Processes(request.param) as workers:

@@ -10,7 +10,7 @@ from repshare.board import Wants
 from repshare.config import Policy
 from repshare.errors import ConfigError
 from repshare_lab.config import Run, Setting, Topology
-from repshare_lab.simulation import Inline, Processes, simulate
+from repshare_lab.simulation import Processes, simulate
 from repshare_lab.simulation.rounds import Simulation
 from repshare_lab.simulation.topology import is_connected, make_graph
 
@@ -86,12 +86,6 @@ def test_what_cannot_be_is_refused_before_anything_starts():
 def play(splits, workers, method="RS", seed=0, **changes):
     run = Run(method, seed, replace(SMALL, **changes))
     return [[replace(record, seconds=0.0) for record in records] for records in simulate(run, splits, workers)]
-
-
-@pytest.fixture(scope="module")
-def inline():
-    with Inline() as workers:
-        yield workers
 
 
 def test_with_a_topology_too_any_number_of_workers_gives_the_same_bits(splits, inline):

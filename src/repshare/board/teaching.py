@@ -29,13 +29,6 @@ class Wants(NamedTuple):
     precision: str = "fp32"
     """Number format of the answer."""
 
-    def among(self, labels: Iterable[int]) -> list[int]:
-        """Return those of these classes that the client asks for."""
-        if self.classes is None:
-            return list(labels)
-        chosen = set(self.classes)
-        return [label for label in labels if label in chosen]
-
 
 def draw(there: BoardState, client: str, wants: Wants, key: bytes) -> list[Place]:
     """Return the observations that a client will see: their classes, and their slots in the classes' buffers."""
@@ -43,7 +36,7 @@ def draw(there: BoardState, client: str, wants: Wants, key: bytes) -> list[Place
     if not shared:  # in a common space, nobody shares observations
         return []
     rng, drawn = make_random(there, client, wants, key), list[Place]()
-    for label in wants.among(shared):
+    for label in _among(shared, wants):
         drawn += zip([label] * wants.observations, there.draw(client, label, wants.observations, rng), strict=False)
     return drawn
 
@@ -58,7 +51,7 @@ def make_teacher(there: BoardState, client: str, wants: Wants, drawn: Sequence[P
         contents.append(row)
         labels.append(label)
     rows = decoded("row", decode_rows, contents, labels, there.task.columns)
-    return Teacher(there.totals.means(wants.among(np.flatnonzero(left > 0).tolist())), rows)
+    return Teacher(there.totals.means(_among(np.flatnonzero(left > 0).tolist(), wants)), rows)
 
 
 def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, key: bytes) -> Teacher:
@@ -68,8 +61,8 @@ def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, key: byt
     totals, least = Totals.zeros(task.rows, task.columns), max(1, task.named_peers)
     for release in releases:
         totals.add(release.means, +1, weighted=task.counts_samples)
-    taught, drawn = wants.among(np.flatnonzero(totals.clients >= least).tolist()), []
-    for label in wants.among(range(task.rows)):
+    taught, drawn = _among(np.flatnonzero(totals.clients >= least).tolist(), wants), []
+    for label in _among(range(task.rows), wants):
         observed = [list(zip(*r.observations.of(label), strict=True)) for r in releases]
         rows = [row for each in observed for row in each]
         if sum(map(bool, observed)) >= least:
@@ -88,3 +81,11 @@ def make_random(there: BoardState, client: str, wants: Wants, key: bytes) -> ran
         return random.Random(wants.seed)
     asked = f"{there.version}\n{client}\n{wants.seed}".encode()
     return random.Random(hashlib.blake2b(asked, key=key, digest_size=32).digest())
+
+
+def _among(labels: Iterable[int], wants: Wants) -> list[int]:
+    """Return those of these classes that the client asks for."""
+    if wants.classes is None:
+        return list(labels)
+    chosen = set(wants.classes)
+    return [label for label in labels if label in chosen]

@@ -70,6 +70,21 @@ class Exchange:
         """Return whether others may have seen the last release. Default: yes, also if publishing it failed."""
         return True
 
+    def behind(self, own: int) -> float:
+        """Return the samples behind the least difference that anybody sees of what is published. Default: the own ones.
+
+        Args:
+            own: The samples of the client that publishes. ∞: nobody sees any difference.
+        """
+        return own
+
+    def holds(self) -> bool:
+        """Return whether the other end has a release of this client. Default: yes, it loses none."""
+        return True
+
+    def rehearse(self) -> None:
+        """Find those who would spoil a sum before a release is charged. Default: there is nobody to spoil it."""
+
     def traffic(self) -> Traffic | None:
         """Return the bytes so far. Default: None, releases and teachers and nothing else."""
         return None

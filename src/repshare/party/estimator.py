@@ -12,11 +12,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from repshare.config import Policy
+from repshare.config import FEWEST, Policy
 from repshare.errors import ConfigError
 from repshare.sharing.task import Task
 from repshare.space import Fourier
 from repshare.space.agreement import Agreement, check_usual, read_agreement
+from repshare.space.exposure import Exposure
 from repshare.space.inspection import check
 from repshare.space.learner import SpaceLearner
 from repshare.space.model import as_probabilities
@@ -69,6 +70,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         task: Task | None = None,
         accept_space: bool = False,
         precision: Literal["fp32", "fp16"] = "fp16",
+        accept_exposure: bool = False,
     ) -> None:
         """Create a classifier. All but `precision` must be the same for all parties.
 
@@ -84,10 +86,11 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             task: The task of a relay, in place of all arguments above: `RelayExchange(…).describe().agreed`.
             accept_space: Whether the task's space may be another than this package's own choice.
             precision: The number format of releases: "fp16" or "fp32".
+            accept_exposure: Whether a release may show who is among the samples: see docs/privacy.md.
         """
         self.classes, self.low, self.high, self.features, self.width = classes, low, high, features, width
         self.seed, self.shrinkage, self.task, self.precision = seed, shrinkage, task, precision
-        self.accept_space = accept_space
+        self.accept_space, self.accept_exposure = accept_space, accept_exposure
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from these samples alone. What was exchanged before is forgotten.
@@ -101,11 +104,13 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         agreement = self._agree(rows.shape[1])
         agreement.check_range(float(rows.min()), float(rows.max()), "this party")
         self.classes_, labels = self._number(given, agreement)
-        self.task_ = self.task or agreement.task(len(self.classes_))
+        self.task_ = self.task or agreement.task(max(2, len(self.classes_)))  # a single class makes no task
         if self.task is not None and not self.accept_space:
             check_usual(agreement.unusual(float(rows.min()), float(rows.max()), images=False))
         # Its inputs are looked at when something is to leave: to learn alone is always possible.
-        policy = Policy(held_out=0.0, share_inputs=True, common_precision=self.precision)
+        least = int(np.unique(labels, return_counts=True)[1].min())
+        fewest = 1 if self.accept_exposure or least < FEWEST else FEWEST  # with fewer, nothing leaves
+        policy = Policy(held_out=0.0, share_inputs=True, common_precision=self.precision, minimum_count=fewest)
         self._learner = SpaceLearner(Rows(rows, labels), policy, agreement, classes=len(self.classes_))
         self._found, self._linear, self.round_ = self._learner.inspect(), self._learner.model.alone(), 0
         return self
@@ -117,6 +122,12 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         check_is_fitted(self)
         check(self._found, self._learner.agreement.space, images=False)
+        if not self.accept_exposure:
+            labels, numbers = self._learner.samples.labels, self._learner.dimension
+            Exposure(numbers, len(self.classes_), len(labels), sums=False).check()
+            least = int(np.unique(labels, return_counts=True)[1].min())
+            if least < FEWEST:
+                raise ConfigError(f"there is a class of {least} samples here: leave out those of fewer than {FEWEST}")
         if (samples := len(self._learner.samples)) < self.task_.fewest:
             raise ConfigError(f"a release is of at least {self.task_.fewest} samples here, and there are {samples}")
         self._learner.train()

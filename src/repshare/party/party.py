@@ -98,6 +98,8 @@ def agree(party: Party, task: Task) -> Agreement | None:
 def check_fit(client: Client, membership: Membership) -> None:
     """Refuse a model that cannot take part in the task, before it is trained, and peers that the task does not name."""
     learner, task = client.learner, membership.agreed
+    if task.description is not None and learner.classes != task.classes:
+        raise ConfigError(f"the party has {learner.classes} classes, the task {membership.task} {task.classes}")
     if task.description is None and (learner.classes, learner.dimension) != (task.classes, task.dimension):
         raise ConfigError(
             f"the model has {learner.classes} classes and d' = {learner.dimension}, but the task {membership.task} "

@@ -35,6 +35,7 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
         representation += ", weighted by what the classifier still needs of each sample"
         space = {"agreement": own.agreement.describe(), "unusual": own.unusual()}
         space |= {"tried": own.inspect()._asdict(), "held_out": len(own.held_rows)}
+        space["left_out"] = own.left_out_classes()
     return {
         **(_masked(task) if masked else {"bytes": len(body)}),
         "vectors": len(release.means.labels) + len(release.observations.labels),

@@ -152,6 +152,7 @@ def _watch(state: State, exchange: Exchange) -> Iterator[None]:
                 renewed = time.monotonic()
             seen = exchange.wait(version, SLICE_SECONDS)
             if seen != version:
+                state.send_again()
                 state.refresh()
             version = seen
         except ExchangeError:

@@ -25,10 +25,13 @@ from repshare.measures import Measures
 from repshare.party import classifier
 from repshare.privacy.ledger import read_ledger
 from repshare.records import Folder
+from repshare.space.exposure import Exposure
+from repshare.space.learner import SpaceLearner
 from repshare.space.model import SpaceModel
 
 LEDGER = "privacy.jsonl"
 TOTAL = "total"
+SHARED = "shared.marks"  # keyed hashes of the samples behind what was shared last
 SECRET, SECRET_BYTES = "held-out.secret", 32
 MODEL, CLIENT = "model.safetensors", "client.state"
 TWINS, TWIN = "twins.jsonl", ".twin"
@@ -73,11 +76,24 @@ class CachingExchange(Exchange):
         sent, received = self.exchange.traffic() or (self._shared, self._taught)
         return Traffic(sent, self._again + received)
 
+    def rehearse(self) -> None:
+        """Rehearse a sum of the group behind."""
+        self.exchange.rehearse()
+
     def publish(self, body: bytes) -> None:
         """Share this release. A round done again makes the same one, and publishing twice changes nothing."""
         self.exchange.publish(body)
         self._shared += len(body)
         self._last = body
+
+    def behind(self, own: int) -> float:
+        """Return the samples behind what is seen of a release, as the exchange behind counts them."""
+        return self.exchange.behind(own)
+
+    @property
+    def last(self) -> bytes | None:
+        """The last release since the start; None: there was none."""
+        return self._last
 
     def renew(self) -> None:
         """Share the last release once more, so that it does not expire: nothing new leaves."""
@@ -120,6 +136,8 @@ class State:
         self.records = self.folder.records  # one line a round
         if client.learner.space is not None:
             self._keep_secret(client.learner.space.secret)
+            if client.method.serve is not None and client.guard is None:
+                self._check_change(client.learner.space)
         if client.guard is None and self._ledger.exists() and read_ledger(self._ledger)[1]:
             raise ConfigError(
                 f"releases from {path} were private, and without epsilon exact averages would leave, of which no ε "
@@ -138,6 +156,23 @@ class State:
             write_atomically(path, secret, private=True)
         elif path.read_bytes() != secret:
             raise ConfigError(f"{path} is not the secret that this client was made with: see read_secret")
+
+    def _check_change(self, learner: SpaceLearner) -> None:
+        """Refuse samples that are other ones than before, so few that what changes would show them alone."""
+        path, marks = self.folder.path / SHARED, learner.marks()
+        body = b"".join(sorted(marks))
+        before = path.read_bytes() if path.exists() else body
+        size = len(next(iter(marks)))
+        changed = len(marks ^ {before[place : place + size] for place in range(0, len(before), size)})
+        shown = Exposure(learner.dimension, learner.classes, changed, sums=learner.agreement.loss == "discriminant")
+        if changed and not shown.allowed and not self.client.policy.accept_exposure:
+            raise ConfigError(
+                f"{changed:,} samples came, went or changed since the last start, and the difference of two releases "
+                f"would show these alone. For so few, {shown.most} numbers are allowed, not {shown.numbers:,}: keep "
+                "the samples as they were, change more at a time, or say --accept-exposure"
+            )
+        if not path.exists() or changed:
+            write_atomically(path, body, private=True)
 
     def restore(self) -> None:
         """Restore the client as it was. Nothing remains of a round that was not kept whole."""
@@ -181,6 +216,9 @@ class State:
         if client.learner.space is not None and client.method.serve is not None:
             self._count_others(client.learner.space.model)
             record = replace(record, others=self.others)
+        if not record.bytes_up and not isinstance(client.trouble, ExchangeError):
+            with suppress(ExchangeError):
+                self.send_again()
         self.keep(record)
         self._keep_classifier()
         return record
@@ -211,6 +249,15 @@ class State:
         """Keep what was shared last from expiring, without a round."""
         if isinstance(self.client.exchange, CachingExchange):
             self.client.exchange.renew()
+
+    def send_again(self) -> None:
+        """Share the last release again where the other end has lost it: after an older backup, nobody else would."""
+        caching, guard = self.client.exchange, self.client.guard
+        if not isinstance(caching, CachingExchange):
+            return
+        body = caching.last if guard is None else guard.pending.last
+        if body and self.client.released and not caching.exchange.holds():
+            caching.publish(body)
 
     def clear(self) -> None:
         """Forget all rounds, and what was not acknowledged. The ledger stays."""

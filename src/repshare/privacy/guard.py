@@ -84,6 +84,11 @@ class Guard:
         if self._shares_noise and not exchange.hides_single_releases:
             raise ConfigError("a share of the noise hides nothing by itself: noise_shares needs a group (--group)")
 
+    def rehearse(self, exchange: Exchange) -> None:
+        """Rehearse a sum that shares the noise: a member that spoils sums costs nobody's budget then."""
+        if self._shares_noise:
+            exchange.rehearse()
+
     def note_failure(self, exchange: Exchange) -> None:
         """Give up a release that may have left with a share of the noise: sent with others' new shares, it is new."""
         if self._shares_noise and self.pending.body is not None and exchange.may_have_left():

@@ -66,6 +66,11 @@ class Pending:
             self._write(body, entry, round)
             self.body = None
 
+    @property
+    def last(self) -> bytes:
+        """The bytes that were charged last, acknowledged or not; none, if nothing was."""
+        return self._kept[0]
+
     def resume(self, round: int) -> None:
         """Resume after this round. If a later one was acknowledged, its bytes are sent once more."""
         body, _, acknowledged = self._kept

@@ -5,6 +5,7 @@ GatheredExchange    the same for a group that comes together at a relay, anew fo
 RelayMeetings       where members meet through a relay
 Meetings            a relay's side: keeps the messages of a group, step by step, without reading them
 Roll                a relay's side: who is there, and meets next
+Together            how many samples stand behind a group's totals
 masked_bytes        the size of what a member sends in place of its averages
 """
 
@@ -15,27 +16,17 @@ from repshare.secure.meetings import MOST_MEMBERS, STEPS, Meetings
 from repshare.secure.roll import Roll
 
 if TYPE_CHECKING:
-    from repshare.secure.exchange import RelayMeetings, SecureExchange
+    from repshare.secure.exchange import RelayMeetings, SecureExchange, Together
     from repshare.secure.gathering import GatheredExchange
-    from repshare.secure.masking import masked_bytes
+    from repshare.secure.masking import masked_bytes, usual_threshold
 
 __all__ = [
-    "MOST_MEMBERS",
-    "STEPS",
-    "GatheredExchange",
-    "Meetings",
-    "RelayMeetings",
-    "Roll",
-    "SecureExchange",
-    "masked_bytes",
-]
+    "MOST_MEMBERS", "STEPS", "GatheredExchange", "Meetings", "RelayMeetings", "Roll", "SecureExchange", "Together",
+    "masked_bytes", "usual_threshold",
+]  # fmt: skip
 
-_MODULES = {
-    "GatheredExchange": "gathering",
-    "RelayMeetings": "exchange",
-    "SecureExchange": "exchange",
-    "masked_bytes": "masking",
-}
+_MODULES = {"RelayMeetings": "exchange", "SecureExchange": "exchange", "Together": "exchange"}
+_MODULES |= {"GatheredExchange": "gathering", "masked_bytes": "masking", "usual_threshold": "masking"}
 
 
 def __getattr__(name: str) -> Any:

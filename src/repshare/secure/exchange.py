@@ -89,6 +89,26 @@ class Known(NamedTuple):
         return hashlib.sha256(b"%d\0" % self.members + self.total.astype("<i8").tobytes()).hexdigest()
 
 
+class Together(NamedTuple):
+    """A group, as far as it tells how many samples stand behind its totals."""
+
+    members: int
+    required: int
+    """Members that must stay until the end of a sum."""
+    samples: int | None = None
+    """Of all members. Default: as many of each as this client's."""
+
+    def behind(self, own: int) -> float:
+        """Return the samples behind a total less what one member has of it, as if all members had as many.
+
+        Where fewer than all must stay, the difference of two totals may be one member's.
+        """
+        if self.required < self.members:
+            return own
+        everyone = own * self.members if self.samples is None else self.samples
+        return everyone * (self.members - 1) / self.members
+
+
 class SecureExchange(Exchange):
     """A client's connection to a group that learns only the total of its class means. Publishing waits for the group.
 
@@ -141,6 +161,7 @@ class SecureExchange(Exchange):
         # Other members behind the last total, and behind the one that was collected last; None: not known.
         self._others: int | None = 0
         self._collected: int | None = 0
+        self._samples: int | None = None  # of all members, once a total has told
 
     def keep_in(self, file: Path) -> None:
         """Keep the last total in a file, so that a new process of this member continues from it.
@@ -172,8 +193,20 @@ class SecureExchange(Exchange):
         taught = np.flatnonzero(others.clients > 0).tolist()
         self._teacher = Teacher(totals.means(taught), nothing(self.task.columns), self.task.space)
         self._others = int(others.clients.max(initial=0))
+        if self.task.format != "sums":
+            self._samples = int(totals.samples.max(initial=0))
         if self._total_file is not None:
             write_atomically(self._total_file, wire.encode_teacher(self._teacher), private=True)
+
+    def rehearse(self) -> None:
+        """Add up zeros with the other members: who spoils sums is named before a release is charged, and leaves."""
+        number, zeros = self._number(), Totals.zeros(self.task.rows, self.task.columns).numbers.ravel()
+        try:
+            total, _ = self._sum_up(self._group(number, rehearsal=True), number, zeros)
+        finally:
+            self._has_left = False
+        if total.any():
+            raise Refused(f"the total of meeting {number}, a rehearsal, is not zero. A member has lied")
 
     def collect(self, wants: Wants) -> bytes:
         """Return the means behind the last total, of classes that others have, too."""
@@ -185,6 +218,10 @@ class SecureExchange(Exchange):
     def others(self) -> int | None:
         """Return the number of other members in the total that was collected last; None, if not known."""
         return self._collected
+
+    def behind(self, own: int) -> float:
+        """Return the samples behind the least difference of totals that anybody sees."""
+        return Together(len(self.members), self.required, self._samples).behind(own)
 
     @property
     def required(self) -> int:
@@ -235,14 +272,14 @@ class SecureExchange(Exchange):
                 ", ".join(map(str, sorted(few))),
             )
 
-    def _group(self, number: int, noise: float = 0.0) -> Group:
+    def _group(self, number: int, noise: float = 0.0, *, rehearsal: bool = False) -> Group:
         """Bind the sum to all that decides what members add up: else a relay could give each another description."""
         task = self.task
         agreed = [task.rows, task.columns, float(task.norm_bound), task.minimum_count, task.weighted]
         space = [task.space] if task.space else []
         variance = [noise] if noise else []  # the share of each: a total is private only if all add theirs
         base = [self.base.name] if self.base else []
-        session = json.dumps([self.task_name, number, *agreed, *space, *variance, *base])
+        session = json.dumps([self.task_name, number, *agreed, *space, *variance, *["rehearsal"] * rehearsal, *base])
         return Group(self.members, session, task.totals_size, self.threshold)
 
     def _sum_up(self, group: Group, number: int, vector: Vector) -> tuple[Vector, int]:
@@ -251,8 +288,9 @@ class SecureExchange(Exchange):
         announced = self._meet(number, 0, member.announce())
         self._last[frozenset(self.members)] = number
         dealt = self._meet(number, 1, member.deal(announced))
+        body = member.mask(dealt, vector)
         self._has_left = True
-        masked = self._meet(number, 2, member.mask(dealt, vector))
+        masked = self._meet(number, 2, body)
         confirmed = self._meet(number, 3, member.confirm(masked))
         opened = self._meet(number, 4, member.open(confirmed))
         return add_up(group, announced, dealt, masked, opened), len(masked)

@@ -70,7 +70,7 @@ class Group:
         if len(set(self.keys.values())) < len(self.keys):
             raise ConfigError("two members of the group have the same key: each needs its own")
         if not self.threshold:
-            object.__setattr__(self, "threshold", 2 * len(self.keys) // 3 + 1)
+            object.__setattr__(self, "threshold", usual_threshold(len(self.keys)))
         if not len(self.keys) // 2 < self.threshold <= len(self.keys):
             least = len(self.keys) // 2 + 1
             raise ConfigError(f"threshold must be from {least} to {len(self.keys)} of them, not {self.threshold}")
@@ -289,6 +289,11 @@ def pairwise_mask(
     """Return the mask that the first of two members adds, and the other subtracts. No one else can compute it."""
     mask = _stretch(_agree(group, private, public, b"mask", between), group.length)
     return mask if between[0] < between[1] else -mask
+
+
+def usual_threshold(members: int) -> int:
+    """Return how many members must stay to the end of a sum, unless a group says otherwise."""
+    return 2 * members // 3 + 1
 
 
 def split(secret: bytes, threshold: int, indexes: Iterable[int]) -> dict[int, bytes]:

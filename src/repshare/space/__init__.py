@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backbone", "Fourier", "Patches", "Space",
-    "choose", "compare", "describe", "fingerprint", "hash_weights", "measure", "read",
+    "choose", "compare", "describe", "fingerprint", "hash_weights", "measure", "read", "shorten",
 ]  # fmt: skip
 
 SPACES = {"patches": "Patches", "fourier": "Fourier", "backbone": "Backbone"}
@@ -73,6 +73,19 @@ def choose(words: Sequence[str], example: Any, seed: int) -> Space:
     if wanted.get("components"):
         usual |= _shorten(*shape, plain="filters" in wanted)
     return _kind(name)(**{**usual, "seed": seed, **wanted})  # type: ignore[no-any-return]
+
+
+def shorten(numbers: int, example: Any) -> tuple[str, ...]:
+    """Return the words for a space with vectors of so many numbers, for inputs like the example.
+
+    Args:
+        numbers: The numbers.
+        example: A batch of inputs.
+    """
+    shape = tuple(example.shape[1:])
+    if len(shape) == 3 and min(shape[1:]) >= SMALLEST:
+        return "patches", f"components={numbers}"
+    return "fourier", f"features={numbers}"
 
 
 def read(description: dict[str, Any], *, module: str = "") -> Space:

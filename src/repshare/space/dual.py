@@ -27,11 +27,12 @@ from repshare.errors import ConfigError, Malformed
 from repshare.sharing.parts import MOST_WEIGHT, SHRINKAGES, Part, as_release, count_samples, weigh_samples
 from repshare.sharing.representations import Floats, Integers, Release
 from repshare.space.model import Doubles, Hits, Linear
-from repshare.space.solution import Query, Solution, Total, elect, solve_own
+from repshare.space.solution import Solution, SolutionKey, Total, elect, solve_own
 
 GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Smaller growth is others' steps
 ABSURD = 100.0  # a gap that honest totals do not make: theirs are below 3, and up to 25 just after another vote
 VOTERS = 1000  # samples of a client, at most, that vote on shrinkage
+ROUNDED = 1e-9  # of a square
 PIECE = 4096  # columns of vectors that are multiplied at a time
 
 
@@ -51,15 +52,17 @@ class Dual:
     settles_at_once = False
 
     def __init__(
-        self, vectors: Floats, labels: Integers, classes: int, *, shrinkage: float | None = None, alone: bool = False
-    ) -> None:
+        self, vectors: Floats, labels: Integers, classes: int, *, shrinkage: float | None = None, alone: bool = False,
+        fewest: int = 1,
+    ) -> None:  # fmt: skip
         """Begin with α of 0 for vectors (n, d), none longer than √d, and their labels (n,).
 
         `shrinkage` is ρ / n; without one it is voted on. `alone`: no other client will share anything.
+        `fewest`: no sample's weight counts for more than one of so many in the squares of a row's.
         """
         if shrinkage is not None and not 0 < shrinkage < math.inf:
             raise ConfigError(f"shrinkage must be above 0 and finite, not {shrinkage}")
-        self.vectors, self.labels, self.fixed, self.is_alone = vectors, labels, shrinkage, alone
+        self.vectors, self.labels, self.fixed, self.is_alone, self.fewest = vectors, labels, shrinkage, alone, fewest
         self.targets = np.eye(classes)[labels]  # (n, C)
         zeros = np.zeros_like(self.targets)
         self.published = Variables(zeros, zeros)  # what totals count: every step begins here
@@ -111,6 +114,8 @@ class Dual:
         if view.unit != view.wanted:  # what is shared is to mean the same after another vote
             extrapolated, reached = (each * (view.unit / view.wanted) for each in (extrapolated, reached))
             extrapolated = _within_bounds(extrapolated)
+        if self.fewest > 1:
+            extrapolated = _share_rows(extrapolated, self.fewest)
         if not (np.isfinite(extrapolated).all() and math.isfinite(gap)):
             self.improved = self.published
             return math.inf
@@ -144,7 +149,7 @@ class Dual:
     def alone(self) -> Linear:
         """The classifier of this client's samples alone, whatever others have shared."""
         alone, zeros = copy(self), np.zeros_like(self.targets)  # the Gram matrix is the same
-        alone.is_alone, alone.total, alone.published = True, None, Variables(zeros, zeros)
+        alone.is_alone, alone.total, alone.published, alone.fewest = True, None, Variables(zeros, zeros), 1
         alone.improve()
         return alone.linear()
 
@@ -193,10 +198,12 @@ class Dual:
         """Solve the total in hand for a step from these variables or, with `testing`, for a test."""
         if self.total is None:
             own = self._average(variables)
-            return solve_own(own, Query(own.samples, self.fixed, testing), variables.shrinkage, alone=self.is_alone)
+            return solve_own(
+                own, SolutionKey(own.samples, self.fixed, testing), variables.shrinkage, alone=self.is_alone
+            )
         is_new = self.published.shrinkage is None and not self.published.alpha.any()
         samples = self.total.samples + len(self.labels) * is_new
-        return self.total.solution(Query(samples, self.fixed, testing))
+        return self.total.solution(SolutionKey(samples, self.fixed, testing))
 
     def _solve(self, view: Solution, scores: Doubles, start: Doubles) -> Doubles:
         """Find the α that this client's samples would have, if all clients stepped alike."""
@@ -262,3 +269,17 @@ def _multiply(a: Floats, b: Floats) -> Doubles:
 def _within_bounds(alpha: Doubles) -> Doubles:
     """Bound α: no weight is above the most that may leave."""
     return alpha.clip(-MOST_WEIGHT, MOST_WEIGHT)
+
+
+def _share_rows(alpha: Doubles, fewest: int) -> Doubles:
+    """Bound α (n, C) so that no sample has more than 1 / fewest of the squares of its row of a part."""
+    if len(alpha) < fewest:  # of which nothing leaves
+        return alpha
+    squares = np.sort(np.square(alpha), axis=0)[::-1]  # (n, C), the largest first
+    above = squares[: fewest - 1]  # that may be cut
+    rest = squares.sum(axis=0) - np.concatenate([np.zeros((1, alpha.shape[1])), above.cumsum(axis=0)])  # (fewest, C)
+    levels = rest / (fewest - np.arange(len(rest)))[:, None]  # of a square, where so many are cut to it
+    fits = squares[: len(levels)] <= levels * (1 + ROUNDED)
+    cut = np.where(fits.any(axis=0), fits.argmax(axis=0), len(levels) - 1)
+    most = np.sqrt(np.take_along_axis(levels.clip(0), cut[None], axis=0)[0])  # (C,)
+    return alpha.clip(-most, most)

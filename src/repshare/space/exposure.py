@@ -9,8 +9,13 @@ come to that (`repshare reproduce leakage`), after one release as after twenty, 
 import math
 from typing import NamedTuple
 
+from repshare.errors import ConfigError
+
 SAMPLES_A_NUMBER = 8  # behind each of the C · (d + 1) numbers of a release, at least
 PROMISED = 0.60  # the largest AUC of the attacks that the rule leaves
+BUDGET = 1.3  # ε of one release, with δ = 10⁻⁵: no attack has an AUC above 0.60 then, whatever it knows
+PLAIN = 150  # numbers, from which rows without noise are proposed
+NOISY = 256  # numbers of rows with noise
 
 
 class Measured(NamedTuple):
@@ -76,3 +81,103 @@ def nearest(numbers: int, samples: int, classes: int) -> Measured:
         MEASURED,
         key=lambda row: abs(math.log(row.ratio / asked.ratio)) + abs(math.log(row.samples / asked.samples)) / 4,
     )
+
+
+def fewest_samples(numbers: int, classes: int) -> int:
+    """Return the least number of samples behind a visible sum for which the rule allows rows of so many numbers.
+
+    Args:
+        numbers: The numbers of each row.
+        classes: The rows of the sum, one a class.
+    """
+    return SAMPLES_A_NUMBER * classes * (numbers + 1)
+
+
+class Proposal(NamedTuple):
+    """How clients should learn together so that nobody can tell who is among their samples."""
+
+    numbers: int
+    """The numbers of a row."""
+    noisy: bool
+    """Whether class sums are shared once, with noise."""
+    group: bool
+    """Whether clients should be in a masked group."""
+    members: int
+    """The clients."""
+
+    def __str__(self) -> str:
+        options = ["--group peers.jsonl --signing-key NAME.key"] if self.group else []
+        if self.noisy:
+            options += [f"--noise-shares {2 * self.members // 3 + 1}"] if self.group else []
+            options += [f"--epsilon {BUDGET:g} --adjacency add-remove"]
+            what = (
+                f"sums of {self.numbers} numbers a class, once, with noise (AUC at most {PROMISED:.2f} for any attack)"
+            )
+        else:
+            options += [f"--threshold {self.members}"] if self.group else []
+            what = f"rows of {self.numbers} numbers (AUC at most {PROMISED:.2f} for the attacks known)"
+        return f"chosen: {what}. Clients join with: {' '.join(options) or 'no further options'}"
+
+
+def propose(samples: int, members: int, classes: int) -> Proposal:
+    """Return what to agree on. Rows without noise are proposed where they may be long enough.
+
+    Args:
+        samples: The samples of all clients together.
+        members: The number of clients.
+        classes: The number of classes.
+    """
+    together = samples * (members - 1) // members if members > 2 else 0
+    for group, behind in ((False, samples // members), (True, together)):
+        if (numbers := most_numbers(behind, classes)) >= PLAIN:
+            return Proposal(min(numbers, NOISY), noisy=False, group=group, members=members)
+    return Proposal(NOISY, noisy=True, group=members > 2, members=members)
+
+
+class Exposure(NamedTuple):
+    """What a client's next release shows to whoever sees most of it."""
+
+    numbers: int
+    """The numbers of a row."""
+    classes: int
+    """The rows."""
+    samples: float
+    """The samples behind the least difference that anybody sees; infinite where nobody else sees any."""
+    sums: bool
+    """Whether the rows are sums of classes, which can have noise."""
+
+    @property
+    def allowed(self) -> bool:
+        """Return whether the rule allows it."""
+        return self.numbers <= self.most
+
+    @property
+    def most(self) -> int:
+        """The largest number of numbers that the rule allows."""
+        return self.numbers if math.isinf(self.samples) else most_numbers(int(self.samples), self.classes)
+
+    @property
+    def measured(self) -> Measured:
+        """The measured attack that is nearest."""
+        return nearest(self.numbers, int(self.samples), self.classes)
+
+    def __str__(self) -> str:
+        near = self.measured
+        return (
+            f"{self.classes} rows of {self.numbers:,} numbers for {int(self.samples):,} samples: in the nearest attack "
+            f"that was measured ({near.dataset}, {near.samples:,} samples, {near.numbers:,} numbers), members are told "
+            f"from others with AUC {near.auc:.2f} (0.5 is a guess)"
+        )
+
+    def check(self) -> None:
+        """Raise ConfigError, with the ways out, if the rule does not allow it."""
+        if self.allowed:
+            return
+        shorter = f"a task with vectors of at most {self.most} numbers" if self.most else "more samples"
+        task = "" if self.sums else ", in a task with --loss discriminant"
+        raise ConfigError(
+            f"this would show who is among your samples: {self}. The rule allows {self.most:,} numbers, so that each "
+            f"number of all rows has {SAMPLES_A_NUMBER} samples behind it. Ways out: a budget (--epsilon {BUDGET:g} "
+            f"--adjacency add-remove{task}); a masked group whose members all stay (--group, --signing-key, "
+            f"--threshold); {shorter}; or --accept-exposure (accept_exposure in the policy) if that may be seen"
+        )

@@ -36,6 +36,7 @@ PENALTIES = (1e-6, 1e-4, 1e-2)  # of the regression that reads them
 SAME = 1e-6  # of a vector's squared length: vectors that differ by less are the same
 
 LIKE = 0.05  # |cosine| of two samples' vectors: the package's spaces have 0.1 to 0.8, a hash 0.02
+RANDOM = 0.8  # |cosine| times √d: of random vectors it is 0.67
 BENT = 0.02  # how far from linear: the package's spaces have 0.08 to 1, straight ones below 0.012
 BEARING = 0.25  # of the samples, behind the differences of vectors: the package's spaces have 0.6 to 1
 READ = 0.97  # R² of images read back: the package's spaces have 0.4 to 0.9
@@ -122,7 +123,7 @@ def check(found: Findings, space: Space, *, images: bool) -> None:
     """
     if found.bearers < BEARING:
         fault = f"of your samples, {found.bearers:.1%} make up all differences between vectors, so that sums show these"
-    elif found.likeness < max(LIKE, 1 / math.sqrt(space.dimension)):
+    elif found.likeness < max(LIKE, RANDOM / math.sqrt(space.dimension)):
         fault = f"two samples' vectors have nothing in common (|cosine| {found.likeness:.2g}): a sum shows each label"
     elif found.bend is not None and found.bend < BENT:
         fault = f"it is linear (bend {found.bend:.2g}; {BENT:g} is the least): sums of vectors are sums of your inputs"

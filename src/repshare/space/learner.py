@@ -116,7 +116,8 @@ class SpaceLearner:
         """Make the classifier's model of these samples."""
         if self.agreement.loss == "discriminant":
             return Discriminant(vectors, labels, self.classes, personal=not self.policy.common_only)
-        return Dual(vectors, labels, self.classes, shrinkage=self.agreement.shrinkage, alone=alone)
+        fewest = 1 if alone else self.policy.fewest
+        return Dual(vectors, labels, self.classes, shrinkage=self.agreement.shrinkage, alone=alone, fewest=fewest)
 
     def train(self) -> Losses:
         """Improve this client's part against the total that was collected last."""
@@ -143,7 +144,7 @@ class SpaceLearner:
         """This client's part of the classifier, or nothing while it is of too few samples."""
         if self.guard is not None:
             release = self.guard.release(lift(self.model.vectors), self.model.labels, self.used_rows, round)
-        elif len(self.model.labels) < self.policy.fewest:
+        elif not self.shares_any:
             none = nothing(self.dimension + BESIDE)
             release = Release(round, none, none, space=self.space_name)
         else:
@@ -157,6 +158,25 @@ class SpaceLearner:
     def absorb(self, body: bytes) -> None:
         """Continue from this total."""
         self.model.absorb(self.agreement.read(body, self.classes))
+
+    def marks(self) -> frozenset[bytes]:
+        """A mark of each sample that counts in what is shared: a keyed hash, which tells nothing without the key."""
+        batches, known = self.samples.in_order(READ_AT_ONCE), [""] * len(self.samples)
+        marks = [mark for _, mark in _toss(batches, known, self.secret)]
+        return frozenset(marks[row] for row in self.used_rows.tolist())
+
+    @property
+    def shares_any(self) -> bool:
+        """Whether each class in the sums has enough samples; where none has, all learn, and nothing leaves."""
+        counts = np.bincount(self.model.labels)
+        return bool(counts[counts > 0].min() >= self.policy.fewest)
+
+    def left_out_classes(self) -> dict[int, int]:
+        """The classes of which no sample takes part, having too few, and how many these are."""
+        labels = as_array(self.samples.labels)
+        allowed = labels[may_share(labels, self.policy)]
+        found, taken = (np.bincount(each, minlength=self.classes) for each in (allowed, labels[self.used_rows]))
+        return {label: int(found[label]) for label in np.flatnonzero((found > 0) & (taken == 0)).tolist()}
 
     def classifier(self) -> Linear:
         """The current classifier: all clients'; with `keep_to_self`, this client's own where that is better."""
@@ -293,18 +313,24 @@ class SpaceLearner:
         held = np.zeros(len(allowed), bool)
         if policy.held_out and (policy.epsilon is not None or count >= FEWEST_HELD):
             known = [*map(repr, zip_longest(allowed.tolist(), levels or ()))]
-            coins = np.array([*_toss(self.samples.in_order(READ_AT_ONCE), known, self.secret)])
+            coins = np.array([coin for coin, _ in _toss(self.samples.in_order(READ_AT_ONCE), known, self.secret)])
             held = coins < policy.held_out if policy.epsilon is not None else np.argsort(np.argsort(coins)) < count
         used = np.flatnonzero(allowed & ~held)
+        if policy.epsilon is None:  # with a budget, how many there are is nothing to go by
+            enough = np.bincount(labels[used], minlength=1)[labels[used]] >= policy.fewest
+            used = used[enough] if enough.any() else used  # of which nothing leaves: see `shares_any`
         if not len(used):
             raise ConfigError(
-                f"{self.name} has no sample that may be shared: see share_samples, share_classes, held_out"
+                f"{self.name} has no sample that may be shared: "
+                "see share_samples, share_classes, held_out, minimum_count"
             )
         return used, np.flatnonzero(held)
 
 
-def _toss(batches: Iterable[tuple[Any, Any]], known: Sequence[str], secret: bytes) -> Iterator[float]:
+def _toss(batches: Iterable[tuple[Any, Any]], known: Sequence[str], secret: bytes) -> Iterator[tuple[float, bytes]]:
     """Yield a coin of each sample, from 0 to 1: of its bytes, its label, what else is known of it, and a secret.
+
+    Beside it stands the hash that it is made of.
 
     Copies that are alike in all of that have the coins of the first copy, the second and so on, whichever is which:
     one copy more or less is one coin more or less.
@@ -320,7 +346,7 @@ def _toss(batches: Iterable[tuple[Any, Any]], known: Sequence[str], secret: byte
             place, own = place + 1, told.digest()
             copies[own] += 1
             coin = hashlib.blake2b(own + copies[own].to_bytes(8), key=secret, digest_size=8).digest()
-            yield int.from_bytes(coin) / 2**64
+            yield int.from_bytes(coin) / 2**64, coin
 
 
 def _cross_entropy(scores: Doubles, labels: Integers) -> float:

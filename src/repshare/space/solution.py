@@ -16,7 +16,7 @@ ROUNDED = 0.02  # by how much fp16 may change a shrinkage
 FEWEST = 0.01  # of d: τ is at least so much, also where all vectors are alike
 
 
-class Query(NamedTuple):
+class SolutionKey(NamedTuple):
     """All that a client's solution depends on, besides the total."""
 
     samples: int  # of all clients, with this one's
@@ -42,9 +42,9 @@ class Total:
 
     def __init__(self, part: Part) -> None:
         self.part, self.samples = part, part.samples
-        self._solutions: dict[Query, Solution] = {}
+        self._solutions: dict[SolutionKey, Solution] = {}
 
-    def solution(self, query: Query) -> Solution:
+    def solution(self, query: SolutionKey) -> Solution:
         """Solve for this client, once. Solutions for the same ρ share one classifier."""
         if query not in self._solutions:
             made = solve(self.part, query)
@@ -55,7 +55,7 @@ class Total:
         return self._solutions[query]
 
 
-def solve(total: Part, query: Query) -> Solution:
+def solve(total: Part, query: SolutionKey) -> Solution:
     """Elect ρ, where it is not fixed, and make the classifier of a total."""
     if query.fixed is not None:
         fixed = query.fixed * query.samples
@@ -64,7 +64,7 @@ def solve(total: Part, query: Query) -> Solution:
     return _solve(total, query.samples, wanted, wanted, UNIT, _reconcile(total, query, wanted))
 
 
-def solve_own(own: Part, query: Query, vote: float | None, *, alone: bool) -> Solution:
+def solve_own(own: Part, query: SolutionKey, vote: float | None, *, alone: bool) -> Solution:
     """Solve a client's own part, while nobody else has shared any; `vote`: ρ that it was made for."""
     if alone or vote is not None or query.fixed is not None:
         return solve(own, query)
@@ -83,7 +83,7 @@ def _solve(total: Part, samples: int, vote: float | None, wanted: float, unit: f
     return Solution(samples, vote, wanted, unit, wanted * spread, used * spread, length, linear)
 
 
-def _reconcile(total: Part, query: Query, wanted: float) -> float:
+def _reconcile(total: Part, query: SolutionKey, wanted: float) -> float:
     """Choose the ρ to scale a total by, some of whose parts may be first releases.
 
     First releases alone are an average of clients' own classifiers, and are read as such. Among others, they count no

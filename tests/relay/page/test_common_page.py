@@ -53,7 +53,7 @@ def samples_of(name):
 
 
 def make_client(name, exchange=None, **policy):
-    given = Policy(minimum_count=2, held_out=0.2, **policy)
+    given = Policy(minimum_count=2, held_out=0.2, accept_exposure=True, **policy)
     return Client(None, samples_of(name), exchange, name=name, space=COMMON, classes=10, policy=given)
 
 

@@ -8,7 +8,6 @@ from repshare.methods import Method
 MODEL = ("mlp",)
 ROUNDS = 50  # of one local epoch each, for every method that trains networks
 LENGTH = 10.0  # λ_length, where features are kept short
-PUBLIC = 2000  # samples that no client has, for methods that learn from public ones
 KINDS = ("lenet5", "convnet", "mlp")
 
 
@@ -39,8 +38,3 @@ def fits(method: Method, division: Division) -> bool:
     if method.models == "pooled":
         return division is UNIFORM
     return division is not NETWORKS or not method.shares_weights
-
-
-def needs(method: Method) -> dict[str, Any]:
-    """Return what a setting must have for a method: public samples, where it learns from any."""
-    return {"public_data": f"rest:{PUBLIC}"} if method.uses_public else {}

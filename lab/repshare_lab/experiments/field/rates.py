@@ -4,7 +4,7 @@ Every method that trains networks has the same four candidates, Adam and SGD wit
 written for plain SGD, has four rates of that. FedProx's μ is chosen next to FL's optimizer. All are chosen
 once for uniform divisions, and once for skewed ones. A method without a choice of its own has its control's: FL's
 if its clients share weights, else IL's. A candidate is trained on 1,200 training samples, and scored on 2,000 others in
-place of tests; 2,000 more stand in for public ones. The field uses none of these.
+place of tests; 2,000 more stood in for public ones. The field uses none of these.
 """
 
 import statistics
@@ -19,7 +19,7 @@ from repshare_lab.config import ResolvedSetting, Setting
 from repshare_lab.data import Dataset, Splits
 from repshare_lab.data.arrays import take
 from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell
-from repshare_lab.experiments.field.contenders import MODEL, PUBLIC, ROUNDS, SKEWED, UNIFORM, Division, needs
+from repshare_lab.experiments.field.contenders import MODEL, ROUNDS, SKEWED, UNIFORM, Division
 from repshare_lab.methods.weights.scaffold import PlainSGD
 from repshare_lab.results.findings import summarise_own
 from repshare_lab.results.plots import panels, save, tidy
@@ -29,6 +29,7 @@ from repshare_lab.results.terminal import markdown
 CLIENTS = 10
 AS_GOOD = 0.25  # percentage points, which one seed cannot tell apart
 TRAINED, HELD_OUT = 1200, 2000  # of the last training samples: the field uses the first
+PUBLIC = 2000  # between those two: they stood in for public samples, while a method had any
 DIVISIONS = UNIFORM, SKEWED
 LOCAL = {
     f"{name} {rate:g}": {"optimizer": name.lower(), "learning_rate": rate}
@@ -48,7 +49,6 @@ CHOSEN: dict[str, dict[str, str]] = {  # `best` of the committed lines, by divis
         "FEDPROTO": "Adam 0.003",
         "FEDPROX": "mu 0.01",
         "SCAFFOLD": "SGD 1",
-        "FEDMD": "SGD 1",
     },
     SKEWED.label: {
         "IL": "Adam 0.003",
@@ -58,7 +58,6 @@ CHOSEN: dict[str, dict[str, str]] = {  # `best` of the committed lines, by divis
         "FEDPROTO": "Adam 0.003",
         "FEDPROX": "mu 0.01",
         "SCAFFOLD": "SGD 0.3",
-        "FEDMD": "Adam 0.003",
     },
 }
 
@@ -112,12 +111,7 @@ def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     return [
         make_cell(
             {"method": method.name, "candidate": each.title, "division": division.label, "seed": seed},
-            Row(
-                each.title,
-                method.name,
-                {**needs(method), **division.setting, "method_options": each.options},
-                each.policy,
-            ),
+            Row(each.title, method.name, {**division.setting, "method_options": each.options}, each.policy),
             usual,
         )
         for seed in range(seeds)

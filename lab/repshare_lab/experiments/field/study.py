@@ -9,7 +9,7 @@ from repshare.methods import METHODS, Method
 from repshare.records import Line
 from repshare_lab.config import ResolvedSetting, Setting
 from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell
-from repshare_lab.experiments.field.contenders import BLOCKS, LENGTH, MODEL, ROUNDS, Division, fits, needs
+from repshare_lab.experiments.field.contenders import BLOCKS, LENGTH, MODEL, ROUNDS, Division, fits
 from repshare_lab.experiments.field.rates import Candidate, chosen_for
 from repshare_lab.experiments.field.reading import draw, write_tables
 from repshare_lab.results.findings import summarise_own
@@ -44,7 +44,7 @@ def _cell(
     method: Method, chosen: Candidate, division: Division, penalty: str, seed: int, usual: ResolvedSetting
 ) -> Cell:
     key = {"division": division.label, "method": method.name, "penalty": penalty, "seed": seed}
-    own = {**needs(method), **division.setting, "method_options": chosen.options}
+    own = {**division.setting, "method_options": chosen.options}
     policy = {**chosen.policy, "lambda_length": LENGTH if penalty == "on" else 0.0}
     return make_cell(key, Row(method.title, method.name, own, policy), usual)
 

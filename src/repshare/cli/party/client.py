@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repshare.config import Policy
+from repshare.config import FEWEST, Policy
 from repshare.errors import ConfigError
 from repshare.fields import check_least, check_within
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from repshare.client import Client
     from repshare.party.party import Party
     from repshare.sharing.task import Task
-
-DEFAULT_MINIMUM_COUNT = 2  # samples in an average that leaves: one alone would be that sample's features
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ def _read(path: Path) -> str:
 def _merge_policies(party: "Party", given: Policy, least: int) -> Policy:
     """Return the party's policy with what the command line sets otherwise than the default.
 
-    Unless minimum_count says otherwise, no average of a single sample leaves, whatever the task allows.
+    Unless minimum_count says otherwise, no average of fewer than three samples leaves, whatever the task allows.
     """
     default = Policy()
     names = [field.name for field in fields(Policy)]
@@ -152,10 +150,9 @@ def _merge_policies(party: "Party", given: Policy, least: int) -> Policy:
     policy = replace(party.policy or default, **changed)
     if policy.m_up and policy.n_avg < least:
         raise ConfigError(f"the task takes no average of fewer than {least} samples, but n_avg is {policy.n_avg}")
-    own = DEFAULT_MINIMUM_COUNT if policy.minimum_count is None else policy.minimum_count
-    if policy.m_up and policy.n_avg == 1 and policy.minimum_count is None:
+    if policy.m_up and policy.n_avg < FEWEST and policy.minimum_count is None:
         raise ConfigError(
-            "with n_avg = 1, every observation would be a single sample's features: raise --n-avg, or give "
-            "--minimum-count 1 if they may leave"
+            f"with n_avg = {policy.n_avg}, every observation would show single samples' features: raise --n-avg to "
+            f"{FEWEST}, or give --minimum-count {policy.n_avg} if they may leave"
         )
-    return replace(policy, minimum_count=max(own, least))
+    return replace(policy, minimum_count=max(policy.fewest, least))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from repshare.client import Client
     from repshare.exchange.relay import Membership, RelayExchange
     from repshare.party.state import State
-    from repshare.secure import SecureExchange
+    from repshare.secure import SecureExchange, Together
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,8 @@ def join(
             say(console, check_shares(client.policy, len(group.members), group.required))
         show_log(console, "repshare.secure")
         check_fit(client, membership)
+        if group is not None or not task.group_members:  # else nobody is there yet
+            client.check_exposure()
         state = State(folder, client, membership)
         with state.folder:
             if task.group_members and group is None:
@@ -172,7 +174,17 @@ def _preview(client: "Client", work: WorkOptions, secure: SecureSumOptions, cons
         also = ["the token, the members' names, and keys, sealed shares and signatures in the sum's other steps"]
     if work.report:
         also.append(f"what --report sends: {', '.join(reported(client))}")
-    show_preview(client, console, as_json=work.json, also=also, masked=secure.group is not None)
+    show_preview(client, console, as_json=work.json, also=also, group=_describe_group(secure))
+
+
+def _describe_group(secure: SecureSumOptions) -> "Together | None":
+    from repshare.exchange.keys import Trust
+    from repshare.secure import Together, usual_threshold
+
+    if secure.group is None:
+        return None
+    members = len(dict(Trust(secure.group))) if secure.group.exists() else 1
+    return Together(members, secure.threshold or usual_threshold(members))
 
 
 def _check_shares_sums_only(policy: Policy) -> None:

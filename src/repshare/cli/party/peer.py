@@ -120,6 +120,7 @@ def peer(
             timeout=options.timeout,
         )
         try:
+            client.check_exposure()
             state.attach(exchange)
             if exchange.listening:
                 say(console, f"listening at {', '.join(exchange.listening)}")

@@ -12,15 +12,20 @@ from repshare.config import Policy
 
 if TYPE_CHECKING:
     from repshare.client import Client
+    from repshare.secure import Together
+    from repshare.space.exposure import Exposure
 
 
 def show_preview(
-    client: "Client", console: Console, *, as_json: bool, also: Sequence[str], masked: bool = False
+    client: "Client", console: Console, *, as_json: bool, also: Sequence[str], group: "Together | None" = None
 ) -> None:
-    """Show what would leave in a round, and what `also` would; `masked`, if it enters a secure sum."""
+    """Show what would leave in a round, and what `also` would; `group`, if it enters a secure sum of one."""
     from repshare.party.preview import preview
 
+    masked, exposure = group is not None, client.exposure(None if group is None else group.behind)
     shown = {**preview(client, masked=masked), "also": list(also)}
+    if exposure is not None:
+        shown["exposure"] = {**exposure._asdict(), "allowed": exposure.allowed, "auc": exposure.measured.auc}
     if as_json:
         print_json(shown)
         return
@@ -43,6 +48,11 @@ def show_preview(
         say(console, f"The clients agree on: {', '.join(f'{name} {value}' for name, value in agreed.items())}")
         _show_space(shown, console)
         say(console, f"{shown['held_out']} samples are held out: nothing of them leaves in any form.")
+        for label, count in shown["left_out"].items():
+            named = shown["agreement"]["class_names"][label] if shown["agreement"]["class_names"] else label
+            say(console, f"Class {named} is left out: it has {count} samples, fewer than --minimum-count.")
+    if told := _tell_exposure(client, exposure):
+        say(console, told, "" if exposure is None or exposure.allowed else "yellow")
     say(console, f"Nothing else leaves but {'; and '.join(also)}. Nothing has been sent now.")
     for warning in list_warnings(client):
         say(console, warning, "yellow")
@@ -62,6 +72,8 @@ def list_warnings(client: "Client") -> list[str]:
     from repshare.party.preview import single_samples
 
     found = policy_warnings(client.policy, in_space=client.learner.network is None)
+    if client.exchange is not None and (shown := client.exposure()) is not None and not shown.allowed:
+        found.append(f"warning: what leaves shows who is among your samples: {shown}")
     representation = client.learner.describe().representation
     if representation.shares_inputs:
         found.append(f"warning: what leaves are averages of your data ({representation})")
@@ -69,7 +81,7 @@ def list_warnings(client: "Client") -> list[str]:
     if labels and client.policy.epsilon is None:
         named = f"class {labels[0]}" if len(labels) == 1 else f"classes {', '.join(map(str, labels))}"
         alone = "an average of one sample leaves, which is that sample's features"
-        found.append(f"warning: of {named} {alone}: --minimum-count 2")
+        found.append(f"warning: of {named} {alone}: leave --minimum-count out")
     return found
 
 
@@ -85,10 +97,17 @@ def _samples(count: int) -> str:
     return "1 sample: itself!" if count == 1 else f"{count} samples"
 
 
+def _tell_exposure(client: "Client", shown: "Exposure | None") -> str:
+    if shown is None:
+        return ""
+    accepted = "accepted by --accept-exposure" if client.policy.accept_exposure else "refused: nothing leaves"
+    return f"What it shows, {'allowed' if shown.allowed else accepted}: {shown}."
+
+
 def policy_warnings(policy: Policy, *, in_space: bool = False) -> list[str]:
     """Return what a user should know about the privacy of this policy, in a common space or not."""
     found = []
-    if policy.n_avg == 1 and policy.m_up and policy.fewest == 1 and policy.epsilon is None:
+    if policy.n_avg == 1 and policy.m_up and policy.minimum_count in (None, 1) and policy.epsilon is None:
         found.append(
             "warning: with n_avg = 1 and no epsilon, every observation that you release is a single sample's features, "
             "from which the sample may be recognised or rebuilt"

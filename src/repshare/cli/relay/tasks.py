@@ -12,6 +12,7 @@ from repshare.cli.parsing import Json, print_json
 from repshare.cli.relay.database import DatabaseOptions, Stored
 from repshare.config import CommonLoss
 from repshare.errors import ConfigError
+from repshare.fields import check_least
 from repshare.files import explain_errors, write_atomically
 from repshare.relay.tasks import make_task
 from repshare.sharing.task import describe_fields
@@ -45,10 +46,21 @@ class AgreementOptions:
     space: tuple[str, ...] = ()
     """The space: patches (images), fourier (tables), or a module as file.py:function, of which the task states a hash.
     Default: by the shape."""
-    loss: CommonLoss = "squared"
-    """Loss of the common classifier. discriminant is the one that takes --epsilon: clients share sums of classes."""
+    loss: CommonLoss | None = None
+    """Loss of the common classifier. discriminant is the one that takes --epsilon: clients share sums of classes.
+    Default: squared, or what --samples-expected chooses."""
     shrinkage: float | None = None
     """Regularisation ρ / n of the common classifier. Default: by the clients' votes."""
+    samples_expected: int | None = None
+    """Samples that all clients together will have.
+    With --members it chooses vectors and loss so that nobody can tell who is among them, and says how clients join."""
+    members: int | None = None
+    """Number of clients expected."""
+
+    def __post_init__(self) -> None:
+        check_least(self, samples_expected=1, members=1)
+        if (self.samples_expected is None) != (self.members is None):
+            raise ConfigError("--samples-expected and --members belong together: give both")
 
 
 def create(name: str, /, storage: DatabaseOptions, values: TaskValues, common: AgreementOptions) -> None:
@@ -59,6 +71,8 @@ def create(name: str, /, storage: DatabaseOptions, values: TaskValues, common: A
     repshare relay tasks create wards --classes 4 --dimension 128 --aggregation trimmed --minimum-count 20
 
     repshare relay tasks create scans --input-shape 1 28 28 --input-range 0 255 --class-names healthy ill
+
+    repshare relay tasks create scans --input-shape 1 28 28 --classes 2 --samples-expected 1200 --members 10
 
     Args:
         name: The task's name.
@@ -80,18 +94,34 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         )
     import torch
 
-    from repshare.space import Fourier, choose
+    from repshare.space import Fourier, choose, exposure, shorten
     from repshare.space.agreement import Agreement
 
     classes = values.classes or len(options.class_names)
     if not classes:
         raise ConfigError("a common classifier needs --classes or --class-names")
-    space, inputs = choose(options.space, torch.zeros(1, *options.input_shape), 0), options.input_range
+    example, inputs, words, loss = (
+        torch.zeros(1, *options.input_shape),
+        options.input_range,
+        options.space,
+        options.loss,
+    )
+    if options.samples_expected and options.members:
+        if words or loss:
+            raise ConfigError("--samples-expected chooses --space and --loss: leave these out, or it")
+        chosen = exposure.propose(options.samples_expected, options.members, classes)
+        words, loss = shorten(chosen.numbers, example), "discriminant" if chosen.noisy else "squared"
+        print(chosen, file=sys.stderr)
+    space = choose(words, example, 0)
     if isinstance(space, Fourier) and inputs is not None:
         columns = len(space.low)
         space, inputs = replace(space, low=(inputs[0],) * columns, high=(inputs[1],) * columns), None
-    common = Agreement(space, options.loss, options.shrinkage, class_names=options.class_names, inputs=inputs)
+    common = Agreement(space, loss or "squared", options.shrinkage, class_names=options.class_names, inputs=inputs)
     task = common.task(classes)
+    if not options.samples_expected and common.loss == "squared":
+        least = exposure.fewest_samples(space.dimension, classes)
+        told = f"with vectors of {space.dimension:,} numbers, clients share from {least:,} samples on"
+        print(f"{told}; --samples-expected and --members choose other ways", file=sys.stderr)
     return {
         name: getattr(task, name) for name in ("classes", "dimension", "norm_bound", "space", "format", "description")
     }

@@ -1,1 +1,0 @@
-"""Methods that learn from public samples, which no client owns: clients share what they say about them."""

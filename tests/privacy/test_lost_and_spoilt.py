@@ -1,0 +1,100 @@
+"""A budget is not lost by others: to a member that spoils a sum, or to a relay that went back to an older backup."""
+
+import threading
+from contextlib import closing
+
+import numpy as np
+import torch
+
+from repshare import Client, Policy
+from repshare.exchange.keys import Key
+from repshare.exchange.relay import RelayExchange
+from repshare.party.state import State, take_part
+from repshare.relay.tasks import Tasks
+from repshare.secure import Meetings, SecureExchange
+from repshare.secure.masking import Member
+from repshare.space import Fourier
+from repshare.space.agreement import Agreement
+from repshare.stores import open_database
+from support.processes import eventually
+from support.relays import start_relay
+
+COMMON = Agreement(Fourier((-3.0,) * 4, (3.0,) * 4, features=16), "discriminant")
+KEYS = {name: Key.new() for name in ("alice", "bob", "carol")}
+
+
+def client(name, exchange, **policy):
+    torch.manual_seed(0)
+    rng = np.random.default_rng(sorted(KEYS).index(name))
+    data = rng.normal(size=(90, 4)).clip(-3, 3).astype(np.float32), np.arange(90) % 3
+    chosen = Policy(epsilon=1.0, adjacency="add-remove", **policy)
+    return Client(None, data, exchange, name=name, policy=chosen, space=COMMON, classes=3)
+
+
+def in_a_group(meetings):
+    public, given = {name: key.public for name, key in KEYS.items()}, {"threshold": 3, "patience": 20.0}
+    return {
+        name: client(
+            name,
+            SecureExchange(COMMON.task(3), name, meetings, task_name="t", key=key, members=public, **given),
+            noise_shares=3,
+        )
+        for name, key in KEYS.items()
+    }
+
+
+def at_once(clients):
+    records = {}
+    threads = [threading.Thread(target=lambda n=n: records.update({n: clients[n].round(test=False)})) for n in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return records
+
+
+def test_a_member_that_spoils_a_sum_is_named_and_costs_no_budget(monkeypatch):
+    clients, deal = in_a_group(Meetings()), Member.deal
+
+    def misdeal(member, announced):
+        if member.name == "carol":
+            member._seed = bytes(len(member._seed))  # its shares will not fit what it committed itself to
+        return deal(member, announced)
+
+    monkeypatch.setattr(Member, "deal", misdeal)
+    for record in at_once(clients).values():
+        assert "the shares of carol's seed do not fit together" in record.trouble
+    assert [len(each.guard.ledger.entries) for each in clients.values()] == [0, 0, 0]
+    monkeypatch.undo()
+    assert {record.trouble for record in at_once(clients).values()} == {None}
+    assert [len(each.guard.ledger.entries) for each in clients.values()] == [1, 1, 1]
+    at_once(clients)
+    assert all(each.learner.space.model.total is not None for each in clients.values())
+
+
+def test_an_acknowledged_release_is_sent_again_where_a_backup_has_none(tmp_path):
+    with closing(open_database(str(tmp_path / "relay.db"))) as database:
+        Tasks(database).create("sums", COMMON.task(3))
+    with start_relay(tmp_path, "--insecure") as relay, RelayExchange(relay.url, "sums", client="alice") as exchange:
+
+        def resume():
+            made = client("alice", exchange)
+            state = State(tmp_path / "alice", made, exchange.describe())
+            state.restore()
+            return state, take_part(state)
+
+        state, rounds = resume()
+        with state.folder:
+            next(rounds)
+            assert exchange.holds()
+            exchange.withdraw()  # as a restored backup would have it
+            eventually(lambda: not exchange.holds(), "the relay's status is some moments old")
+            assert next(rounds).trouble is None
+        eventually(exchange.holds, "it was sent again")
+        exchange.withdraw()
+        eventually(lambda: not exchange.holds(), "and is lost again")
+        state, rounds = resume()  # another process
+        with state.folder:
+            next(rounds)
+        eventually(exchange.holds, "by another process, too")
+        assert len(state.client.guard.ledger.entries) == 1, "nothing was charged again"
