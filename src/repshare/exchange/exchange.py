@@ -62,6 +62,9 @@ class Exchange:
         """Return whether enough others are there to publish. Default: none need be."""
         return True
 
+    def wait_for_more(self) -> None:
+        """Do not publish among those whom `gather` found. Default: it found none."""
+
     def has_begun(self) -> bool:
         """Return whether the others wait for this client in a meeting. Default: clients do not meet."""
         return False

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from repshare.client import Client
 from repshare.errors import ExchangeError
 from repshare.exchange import Exchange
 from repshare.party.state import State
+from repshare.secure import MOST_MEMBERS
 from repshare.sharing.representations import Integers, may_share
 
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.5
@@ -26,26 +28,42 @@ def count_shared(client: Client) -> Integers:
 
 def count_company(client: Client) -> int:
     """Return how many newcomers, with this client, must join at once, so that a difference of totals shows none."""
-    return 1
+    from repshare.secure.gathering import newcomers_behind
+
+    for newcomers in range(1, MOST_MEMBERS):
+        shown = client.exposure(partial(newcomers_behind, newcomers=newcomers))
+        if shown is None or shown.allowed or client.policy.accept_exposure:
+            return newcomers
+    return MOST_MEMBERS
 
 
 def gather(state: State, group: Exchange, tell: Callable[[str], None]) -> Iterator[None]:
-    """Yield until it is known whom to meet, and leave out what too few of them have."""
-    told, pause = None, PAUSE_SECONDS
+    """Yield until it is known whom to meet, and they are enough; leave out classes that too few of them have."""
+    client, told, pause = state.client, "", PAUSE_SECONDS
     while True:
         try:
             if group.gather():
-                break
+                _hide(client, group.hidden, state.membership.agreed.class_members, tell)
+                shown = client.exposure(group.behind)
+                if shown is None or shown.allowed or client.policy.accept_exposure:
+                    return
+                group.wait_for_more()
+                now = f"waiting for more members, or --accept-exposure: {shown}"
+                pause = LONGEST_PAUSE_SECONDS
+                if now != told:
+                    tell(told := now)
         except ExchangeError as error:
             if (now := str(error)) != told:
                 tell(told := now)
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         yield None
-    space = state.client.learner.space
-    if space is not None and space.hidden != group.hidden:
-        space.hide(group.hidden)
+
+
+def _hide(client: Client, hidden: frozenset[int], fewest: int, tell: Callable[[str], None]) -> None:
+    space = client.learner.space
+    if space is not None and space.hidden != hidden:
+        space.hide(hidden)
         names = space.agreement.class_names or range(space.classes)
-        hidden = ", ".join(str(names[label]) for label in sorted(group.hidden)) or "none"
-        fewest = state.membership.agreed.class_members
-        tell(f"classes that stay hidden, as fewer than {fewest} members have them: {hidden}")
+        named = ", ".join(str(names[label]) for label in sorted(hidden)) or "none"
+        tell(f"classes that stay hidden, as fewer than {fewest} members have them: {named}")

@@ -67,7 +67,6 @@ class GatheredExchange(SecureExchange):
         self.relay, self.own, self.company, self.tell = relay, own, company, tell
         self.trust = Trust(folder / MEMBERS, first_use=True)
         self._newcomers = 0  # with this member among them; 0: it is behind the total before, or there was none
-        self._samples = 0  # of all members together
         self._counted = ""  # the code of those who counted their classes last
         self._is_gathered = False
         self._recall_known()
@@ -117,6 +116,16 @@ class GatheredExchange(SecureExchange):
         self._counted = counted
         self._keep_known()
 
+    def rehearse(self) -> None:
+        """Add up zeros with those whom this member meets."""
+        while not self.gather():
+            time.sleep(POLL_SECONDS)
+        super().rehearse()
+
+    def wait_for_more(self) -> None:
+        """Meet nobody yet: `gather` asks again whom to meet."""
+        self._is_gathered = False
+
     def has_begun(self) -> bool:
         """Return whether another member waits for a meeting."""
         return bool(self.relay.connection.ask("GET", f"{self.relay.task_path()}/group").value("ready", list))
@@ -125,8 +134,8 @@ class GatheredExchange(SecureExchange):
         """Return the samples behind the least difference of totals that anybody sees; ∞: there are no members yet."""
         if not self._counted:
             return math.inf
-        together = self._samples * (len(self.members) - 1) / len(self.members)
-        return min(together, own * max(1, self._newcomers - 1)) if self._newcomers else together
+        together = super().behind(own)
+        return min(together, newcomers_behind(own, self._newcomers)) if self._newcomers else together
 
     def _renew(self) -> None:
         self._call, self._remind = secrets.token_hex(8), time.monotonic() + QUIET_SECONDS
@@ -163,7 +172,7 @@ class GatheredExchange(SecureExchange):
         total, _ = self._sum_up(group, number, np.append(has, self.own.sum()))
         self._has_left = False
         others, self._samples = total[:-1] - has, int(total[-1])
-        if others.min() < 0 or others.max() >= len(self.members) or self._samples < self.own.sum():
+        if others.min() < 0 or others.max() >= len(self.members) or total[-1] < self.own.sum():
             raise Refused("members cannot have as many classes or samples as they say together. A member has lied")
         few = (total[:-1] > 0) & (total[:-1] < self.task.class_members)
         self.hidden, self._counted = frozenset(np.flatnonzero(few).tolist()), code(self.members)
@@ -183,6 +192,11 @@ class GatheredExchange(SecureExchange):
             self.known = Known(own, total, members)
             if owned == self.own.tolist():
                 self._counted, self.hidden, self._samples = counted, frozenset(hidden), samples
+
+
+def newcomers_behind(own: int, newcomers: int) -> int:
+    """Return the samples behind what newcomers to a group add to its total, as one of them sees it."""
+    return own * max(1, newcomers - 1)
 
 
 def code(members: Mapping[str, bytes]) -> str:
