@@ -1,7 +1,7 @@
 """A party in a masked group: what it brings, and what it does before each meeting."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from repshare.client import Client
 from repshare.errors import ExchangeError
 from repshare.exchange import Exchange
-from repshare.party.state import State
+from repshare.party.state import OwnRecord, State
 from repshare.secure import MOST_MEMBERS
 from repshare.sharing.representations import Integers, may_share
 
@@ -58,6 +58,16 @@ def gather(state: State, group: Exchange, tell: Callable[[str], None]) -> Iterat
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
         yield None
+
+
+def take_part_masked(
+    state: State, group: Exchange, rounds: int | None, *, eval_every: int, tell: Callable[[str], None]
+) -> Generator[OwnRecord | None]:
+    """Yield round after round of a client with a network, up to round number `rounds`, and None while it waits."""
+    while rounds is None or state.client.round_number < rounds:
+        yield from gather(state, group, tell)
+        number = state.client.round_number + 1
+        yield state.play(test=number % eval_every == 0 or number == rounds)
 
 
 def _hide(client: Client, hidden: frozenset[int], fewest: int, tell: Callable[[str], None]) -> None:

@@ -93,9 +93,9 @@ class GatheredExchange(SecureExchange):
             return False
         self._renew()
         self._admit({str(name): parse_public(str(key)) for name, key in members.items()})
-        self.base = self.known if reply.value("base", str) else None
-        if self.base is not None and self.base.name != reply.value("base", str):
+        if (told := reply.value("base", str)) not in ("", base):
             raise Malformed("the relay continues from a total that was not the last one")
+        self.base = self.known if told else None
         self._newcomers = len(newcomers) if self.name in newcomers else 0
         if self._counted != code(self.members):
             self._count()

@@ -79,6 +79,7 @@ def _rounds(
     work: WorkOptions,
     console: Console,
 ) -> "Generator[OwnRecord | None]":
+    from repshare.party.grouping import take_part_masked
     from repshare.party.space import take_part_in_group, take_part_in_space
     from repshare.party.state import take_part
 
@@ -93,6 +94,8 @@ def _rounds(
         return take_part_in_group(state, group, work.rounds, eval_every=work.eval_every, settled=settled, tell=tell)
     if in_space and exchange is not None:
         return take_part_in_space(state, exchange, work.rounds, eval_every=work.eval_every, settled=settled)
+    if group is not None:
+        return take_part_masked(state, group, work.rounds, eval_every=work.eval_every, tell=tell)
     return take_part(state, work.rounds or (1 if in_space else None), eval_every=work.eval_every)
 
 
