@@ -19,7 +19,7 @@ from repshare.errors import ConfigError, Malformed, Refused
 from repshare.exchange.keys import Key, Trust, parse_public
 from repshare.exchange.relay import RelayExchange
 from repshare.files import write_atomically
-from repshare.secure.exchange import Known, RelayMeetings, SecureExchange
+from repshare.secure.exchange import Known, RelayMeetings, SecureExchange, Together
 from repshare.secure.masking import Group
 from repshare.sharing import wire
 from repshare.sharing.representations import Integers
@@ -132,9 +132,9 @@ class GatheredExchange(SecureExchange):
 
     def behind(self, own: int) -> float:
         """Return the samples behind the least difference of totals that anybody sees; ∞: there are no members yet."""
-        if not self._counted:
+        if not self.members:
             return math.inf
-        together = super().behind(own)
+        together = Together(len(self.members), len(self.members), self._samples).behind(own)
         return min(together, newcomers_behind(own, self._newcomers)) if self._newcomers else together
 
     def _renew(self) -> None:
