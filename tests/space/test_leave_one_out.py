@@ -2,14 +2,18 @@
 
 import numpy as np
 import pytest
+import torch
 
 from repshare.board import Board, Wants
+from repshare.config import Policy
+from repshare.samples import as_samples
 from repshare.sharing import wire
 from repshare.sharing.sums import Sums, scales
-from repshare.space import Patches
+from repshare.space import Fourier, Patches
 from repshare.space.agreement import Agreement
 from repshare.space.discriminant import Discriminant
 from repshare.space.dual import Dual
+from repshare.space.learner import SpaceLearner
 from repshare.space.solution import Total
 
 CLASSES, N, SHRINKAGE = 10, 60, 0.01
@@ -96,3 +100,24 @@ def test_sums_are_judged_by_tenths(data):
     np.testing.assert_array_equal(unseen[~rest], fewer.linear()(vectors[:30][~rest]).argmax(1) == labels[:30][~rest])
     np.testing.assert_array_equal(alone[~rest], fewer.alone()(vectors[:30][~rest]).argmax(1) == labels[:30][~rest])
     assert seen.mean() > unseen.mean()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "right", "doubts"),
+    [
+        ((60, 3), ((60, 0), (52, 3)), False),  # classes count the same: the rare one gains more than the other loses
+        ((30, 30), ((28, 28), (15, 15)), True),
+        ((50, 0), ((50, 0), (40, 0)), False),  # alone it knows nothing else
+        ((6, 6), ((6, 6), (3, 3)), True),
+    ],
+)
+def test_others_are_doubted_where_they_cost_more_than_chance_class_by_class(data, sizes, right, doubts):
+    labels = np.repeat([0, 1], sizes)
+    vectors = np.resize(data[0], (len(labels), data[0].shape[1]))
+    given = as_samples((torch.from_numpy(vectors), torch.from_numpy(labels)), "cpu")
+    policy = Policy(keep_to_self=True, share_inputs=True)
+    learner = SpaceLearner(given, policy, Agreement(Fourier((-4.0,) * 144, (4.0,) * 144, features=8)), classes=2)
+    alone, together = (
+        np.concatenate([np.arange(size) < good for size, good in zip(sizes, each, strict=True)]) for each in right
+    )
+    assert (learner._doubt(together, alone) is not None) == doubts

@@ -279,11 +279,21 @@ class SpaceLearner:
         return together, alone
 
     def _doubt(self, together: Hits | None, alone: Hits | None) -> str | None:
-        """What speaks against the others: more samples lost than gained, beyond chance (McNemar)."""
+        """What speaks against the others: more samples lost than gained, beyond chance (McNemar).
+
+        Where samples are left out in turn, classes count the same: who has few samples of a class has most to gain
+        there. A single class says nothing, as its classifier alone is always right.
+        """
         if together is None or alone is None:
             return None
-        lost, gained = int((alone & ~together).sum()), int((together & ~alone).sum())
-        if lost - gained <= CERTAIN * math.sqrt(lost + gained):
+        weights = np.ones(len(alone))
+        if not self._holds_out:
+            sizes = np.bincount(self.model.labels)
+            weights = 1 / sizes[self.model.labels]
+            if np.count_nonzero(sizes) < 2:
+                return None
+        lost, gained = alone & ~together, together & ~alone
+        if weights[lost].sum() - weights[gained].sum() <= CERTAIN * math.sqrt(np.square(weights[lost | gained]).sum()):
             return None
         return (
             f"other clients make it worse: of {len(alone)} {self.judged_on} {100 * together.mean():.1f} % right with "
