@@ -10,7 +10,7 @@ from repshare.client import Client
 from repshare.errors import ExchangeError
 from repshare.exchange import Exchange
 from repshare.party.state import OwnRecord, State
-from repshare.secure import MOST_MEMBERS
+from repshare.secure import MOST_MEMBERS, newcomers_behind
 from repshare.sharing.representations import Integers, may_share
 
 PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.02, 0.5
@@ -28,8 +28,6 @@ def count_shared(client: Client) -> Integers:
 
 def count_company(client: Client) -> int:
     """Return how many newcomers, with this client, must join at once, so that a difference of totals shows none."""
-    from repshare.secure.gathering import newcomers_behind
-
     for newcomers in range(1, MOST_MEMBERS):
         shown = client.exposure(partial(newcomers_behind, newcomers=newcomers))
         if shown is None or shown.allowed or client.policy.accept_exposure:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from repshare.secure.meetings import MOST_MEMBERS, STEPS, Meetings
-from repshare.secure.roll import Roll
+from repshare.secure.roll import Called, Roll, newcomers_behind
 
 if TYPE_CHECKING:
     from repshare.secure.exchange import RelayMeetings, SecureExchange, Together
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from repshare.secure.masking import masked_bytes, usual_threshold
 
 __all__ = [
-    "MOST_MEMBERS", "STEPS", "GatheredExchange", "Meetings", "RelayMeetings", "Roll", "SecureExchange", "Together",
-    "masked_bytes", "usual_threshold",
+    "MOST_MEMBERS", "STEPS", "Called", "GatheredExchange", "Meetings", "RelayMeetings", "Roll", "SecureExchange",
+    "Together", "masked_bytes", "newcomers_behind", "usual_threshold",
 ]  # fmt: skip
 
 _MODULES = {"RelayMeetings": "exchange", "SecureExchange": "exchange", "Together": "exchange"}

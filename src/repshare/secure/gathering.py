@@ -21,6 +21,7 @@ from repshare.exchange.relay import RelayExchange
 from repshare.files import write_atomically
 from repshare.secure.exchange import Known, RelayMeetings, SecureExchange, Together
 from repshare.secure.masking import Group
+from repshare.secure.roll import newcomers_behind
 from repshare.sharing import wire
 from repshare.sharing.representations import Integers
 from repshare.sharing.task import Task
@@ -192,11 +193,6 @@ class GatheredExchange(SecureExchange):
             self.known = Known(own, total, members)
             if owned == self.own.tolist():
                 self._counted, self.hidden, self._samples = counted, frozenset(hidden), samples
-
-
-def newcomers_behind(own: int, newcomers: int) -> int:
-    """Return the samples behind what newcomers to a group add to its total, as one of them sees it."""
-    return own * max(1, newcomers - 1)
 
 
 def code(members: Mapping[str, bytes]) -> str:

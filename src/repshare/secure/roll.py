@@ -141,6 +141,11 @@ class Roll:
         return {name: each for name, each in roll["ready"].items() if abs(now - each.asked) < AWAY_SECONDS}
 
 
+def newcomers_behind(own: int, newcomers: int) -> int:
+    """Return the samples behind what newcomers to a group add to its total, as one of them sees it."""
+    return own * max(1, newcomers - 1)
+
+
 def _find(state: Transaction) -> _Roll:
     kept: Any = read(state, ROLL)
     if kept is None:

@@ -9,8 +9,7 @@ from repshare.relay.problems import Problem
 from repshare.relay.routes.schemas import CallQuery, GroupQuery, MessageQuery, StepQuery, parse_query
 from repshare.relay.service import Service
 from repshare.relay.tasks import OpenTask
-from repshare.secure import MOST_MEMBERS, Roll
-from repshare.secure.roll import Called
+from repshare.secure import MOST_MEMBERS, Called, Roll
 from repshare.sharing import wire
 from repshare.sharing.task import Task
 
