@@ -224,7 +224,7 @@ def make_total(classes, dimension, **changed):
 def test_no_total_of_a_common_space_stops_a_client_or_spoils_its_classifier(changed):
     data = samples(80)
     common = Agreement(choose((), data[0][:1], 0))
-    client = Client(None, data, space=common, classes=10, test=data)
+    client = Client(None, data, space=common, classes=10, test=data, policy=Policy(accept_exposure=True))
     total = as_release(make_total(10, common.space.dimension, **changed), 1, common.name)
     body = wire.encode_teacher(Teacher(total.means, total.observations, common.name))
     client.exchange = Giving(body)

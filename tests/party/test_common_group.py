@@ -51,11 +51,12 @@ def test_a_group_has_the_classifier_of_a_simulator_to_the_bit(group, tmp_path):
     rounds = 4
     for name in MEMBERS:
         meet(group, name, "--rounds", rounds)
-    simulation = Simulation(tmp_path, MEMBERS)
+    for name in MEMBERS:
+        assert group.processes[name].process.wait(PATIENCE_SECONDS) == 0, group.told(name)
+    simulation = Simulation(tmp_path, MEMBERS, state=group.state)  # with their secrets: the same samples are held out
     for _ in range(rounds):
         simulation.play(MEMBERS)
     for name in MEMBERS:
-        assert group.processes[name].process.wait(PATIENCE_SECONDS) == 0, group.told(name)
         expected, found = simulation.finish(name), in_hand(group, name)
         assert all(map(np.array_equal, found.linear, expected.learner.classifier()))
         assert found.samples == sum(SAMPLES.values())

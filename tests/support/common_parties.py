@@ -87,11 +87,11 @@ class Tapped(Exchange):
 class Simulation:
     """The same parties at a board of this process: in each round all collect, then all improve, then all publish."""
 
-    def __init__(self, folder, names, space=COMMON):
+    def __init__(self, folder, names, space=COMMON, state=lambda name: None):
         (folder / "party.py").write_text(PARTY_FILE)
         self.task = task = replace(space.task(10), minimum_count=2)  # as `repshare relay tasks create` makes it
         self.board, file, usual = Board(task), folder / "party.py", (WorkOptions(), Policy())
-        self.clients = {name: make_client(f"{file}:{name}", name, *usual, task) for name in names}
+        self.clients = {name: make_client(f"{file}:{name}", name, *usual, task, folder=state(name)) for name in names}
 
     def play(self, present):
         clients = [self.clients[name] for name in present]
