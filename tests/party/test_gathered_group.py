@@ -73,8 +73,8 @@ def test_join_alone_takes_part_in_a_group(group):
 
 def test_two_wait_for_a_third_and_say_so(group):
     ask(group, *MEMBERS)
-    group.join("p0", "--rounds", 2)
-    group.join("p3", "--rounds", 2)
+    group.join("p0", "--rounds", 2, "--step-patience", 1)
+    group.join("p3", "--rounds", 2, "--step-patience", 1)
     said = "waiting for another member (here: p0, p3; everything is saved; Ctrl-C stops)"
     eventually(lambda: said in group.told("p0") and said in group.told("p3"), "they say so")
     assert group.rounds("p0") == group.rounds("p3") == [], "two do not meet"
