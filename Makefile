@@ -5,9 +5,9 @@ FLOWER := build/flower/.installed
 
 PAGES := build/pages
 # Tests of whole stories, minutes long together: a target of their own.
-WALKS := tests/test_walks.py tests/test_alone.py tests/test_tutorials.py lab/tests/cli/test_demo.py lab/tests/cli/test_new.py tests/party/test_ten_parties.py \
+WALKS := tests/test_walks.py tests/test_alone.py tests/test_tutorials.py lab/tests/cli/test_demo.py tests/party/test_ten_parties.py \
 	lab/tests/simulation/test_cluster.py tests/relay/test_relay_failover.py \
-	tests/relay/test_relay_cluster.py tests/cli/test_peering.py tests/party/test_common_party.py tests/party/test_common_group.py tests/party/test_joining_page.py
+	tests/relay/test_relay_cluster.py tests/cli/test_peering.py tests/party/test_common_party.py tests/party/test_common_group.py tests/party/test_join_page.py
 
 .PHONY: help run test walks flower services pictures soak check package audit bench docs tutorials format lock hashes clean
 .DEFAULT_GOAL := help
@@ -40,7 +40,7 @@ services:
 pictures: $(INSTALLED) services ## Take the pictures of the relay's page in the documents again
 	cd tests && ../$(BIN)/python -m pictures ../docs
 
-soak: $(INSTALLED) ## Kill, fuzz and abuse for up to an hour, or resume that (SOAK=--restart: start over); docs/results/soak.md
+soak: $(INSTALLED) ## Kill, fuzz and abuse for up to an hour, or resume that (SOAK=--restart: start over); lab/notebook/soak.md
 	cd tests && ../$(BIN)/python -m soak $(SOAK)
 
 check: $(INSTALLED) ## Formatting, lint, types, and whether versions fit their bounds, pins and hashes
@@ -64,8 +64,8 @@ bench: $(INSTALLED) ## Compare simulators (half an hour) and measure the relay; 
 
 docs: $(INSTALLED) ## Build the documents as a site in build/site; a link that leads nowhere is an error
 	@rm -rf $(PAGES) && mkdir -p $(PAGES)
-	@cp -R *.md LICENSE docs benchmarks examples deploy $(PAGES)
-	@mkdir $(PAGES)/lab && cp -R lab/notebook $(PAGES)/lab
+	@cp -R *.md LICENSE CITATION.cff docs benchmarks examples deploy $(PAGES)
+	@mkdir $(PAGES)/lab $(PAGES)/flower && cp -R lab/notebook $(PAGES)/lab && cp flower/README.md $(PAGES)/flower
 	$(BIN)/mkdocs build --strict
 	@echo "open build/site/index.html"
 

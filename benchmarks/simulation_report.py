@@ -47,7 +47,7 @@ def report(results: Results) -> str:
     """Table, reading, machine."""
     lines = [INTRODUCTION, table(results), "", NOTES, "## Reading", ""]
     lines += [f"- {line}" for line in [*read_targets(results), *read_growth(results), read_drift(results)]]
-    lines += ["- What limits a round, with a profile, and what was tried: [notes.md](notes.md)."]
+    lines += ["- What limits a round, with a profile, and what was tried: [tries.md](../lab/notebook/tries.md)."]
     for title, reasons in (("Failed", results.failures), ("Skipped", results.skipped)):
         lines += [f"\n## {title}: {name}\n\n```\n{reason}\n```" for name, reason in reasons.items()]
     lines += ["", "## Machine", "", *(f"- {name}: {value}" for name, value in results.machine.items())]

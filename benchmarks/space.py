@@ -100,7 +100,7 @@ def main() -> None:
     text += (
         f"\nFilters of 7 × 7 over grey images, pooled: {best['last'] / 40 * 1e6:.0f} µs an image with the channels "
         f"last, as they are;\n{best['first'] / 40 * 1e6:.0f} µs with the channels first "
-        f"(× {best['first'] / best['last']:.1f}). [What was tried](notes.md#the-feature-map).\n"
+        f"(× {best['first'] / best['last']:.1f}). [What was tried](../lab/notebook/tries.md#the-feature-map).\n"
     )
     print(text)
     (Path(__file__).parent / "space.md").write_text(text)

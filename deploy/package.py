@@ -32,7 +32,7 @@ SMALL = "--dataset digits --clients 2 --rounds 1 --samples 40 --methods IL RS --
 TASK = "relay tasks create digits --classes 10 --dimension 84"
 IN_WHEELS = {  # what is in each, by the folder that it is built in
     "": ("repshare/py.typed", "repshare/relay/page/static/page.html"),
-    "lab": ("repshare_lab/py.typed", "repshare_lab/experiments/report.html", "repshare_lab/cli/new/templates"),
+    "lab": ("repshare_lab/py.typed", "repshare_lab/experiments/report.html"),
     "flower": ("repshare_flower/py.typed",),
 }
 IN_THE_ARCHIVE = ("Makefile", "constraints.txt", "mkdocs.yml", "docs/architecture.md", "conftest.py", "lab/tests",
@@ -56,7 +56,7 @@ EXTRAS = {
         not_there="torch",
     ),
     "lab": Extra(
-        ("new project", "data list", f"compare {SMALL} --name x", "report runs/x"),
+        ("data list", f"compare {SMALL} --name x", "report runs/x"),
         {"privacy audit": "privacy", "relay serve": "relay"},
         "repshare_lab",
         packages=("lab",),

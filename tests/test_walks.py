@@ -35,11 +35,11 @@ def walk(tmp_path):
 
 def test_a_researcher_compares_her_table_and_her_method_and_has_a_report(walk, tmp_path):
     shown = walk("researcher")
-    for method in ("IL", "FL", "SHORT", "CA", "CS"):
+    for method in ("IL", "FL", "PROX", "CA", "CS"):
         assert re.search(rf"\b{method}\b.*±", shown), method
     lines = [json.loads(line) for line in (tmp_path / "runs/first/records.jsonl").read_text().splitlines()]
     assert {(line["method"], line["seed"]) for line in lines} == {
-        (method, seed) for method in ("IL", "FL", "SHORT", "CA", "CS") for seed in (0, 1)
+        (method, seed) for method in ("IL", "FL", "PROX", "CA", "CS") for seed in (0, 1)
     }
     assert "own mix" in shown
     assert "tumours.csv" in (tmp_path / "first.html").read_text()

@@ -8,8 +8,8 @@ python -c 'from sklearn.datasets import load_breast_cancer as load
 table = load(as_frame=True)
 table.frame.assign(target=table.target_names[table.target]).to_csv("tumours.csv", index=False)'
 
-repshare new study  # a project to start from: party.py, own_method.py, notebook.ipynb
+own=$(cd "$(dirname "$0")/.." && pwd)/fedprox.py:PROX  # her method, to begin with
 setting="--dataset tumours.csv --standardise --clients 4 --partition dirichlet --alpha 0.5 --rounds 6 --name first"
-repshare compare $setting --methods IL FL study/own_method.py:SHORT
-repshare compare $setting --methods IL FL study/own_method.py:SHORT CA CS --seeds 2 --resume  # it grows
+repshare compare $setting --methods IL FL "$own"
+repshare compare $setting --methods IL FL "$own" CA CS --seeds 2 --resume  # it grows
 repshare report runs/first --output first.html

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
+from repshare.board import Server
 from repshare.errors import ExchangeError, Refused, Unreachable, WorkerFailed
-from repshare.exchange.local import Server
 from repshare.methods import Method
 from repshare_flower.messages import Fields, NodeAnswer, NodeQuestion, read_answer, write_question
 from repshare_flower.nodes import check_method

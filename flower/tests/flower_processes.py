@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 BIN = ROOT / "build" / "flower" / "bin"
 APP = ROOT / "examples" / "flower"
 PATIENCE_SECONDS = 540  # a process for every message, on a busy machine
-QUIET = {  # as docs/flower.md says
+QUIET = {  # as flower/README.md says
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",

@@ -57,9 +57,9 @@ def my_samples():
 
 
 def write_own_app(folder):
-    """The app that docs/flower.md describes, with a model and samples, and fewer rounds."""
+    """The app that flower/README.md describes, with a model and samples, and fewer rounds."""
     shutil.copytree(ROOT / "examples" / "flower", folder)
-    client, server = re.findall(r"```python\n(.*?)```", (ROOT / "docs/flower.md").read_text(), re.DOTALL)
+    client, server = re.findall(r"```python\n(.*?)```", (ROOT / "flower/README.md").read_text(), re.DOTALL)
     (folder / "digits_app" / "client.py").write_text(OWN + client)
     assert "rounds=20" in server
     (folder / "digits_app" / "server.py").write_text(server.replace("rounds=20", "rounds=3"))

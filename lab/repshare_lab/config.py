@@ -10,7 +10,7 @@ from repshare.config import Aggregation, CommonLoss, Policy
 from repshare.errors import ConfigError
 from repshare.fields import check_fits, check_not_negative, check_one_of, check_positive, check_whole, check_within
 
-Topology = Literal["complete", "ring", "regular", "random", "star", "small_world"]
+Topology = Literal["complete", "ring"]
 Attack = Literal["flip", "scale", "noise", "permuted"]
 
 
@@ -38,16 +38,14 @@ class Setting:
     Several are assigned to clients in turn. Default: what suits the dataset."""
     dimension: int | None = None
     """d', the length of a representation. It must be the same for all models. Default: the model's own."""
-    partition: Literal["uniform", "dirichlet", "shards", "unequal", "drawn"] = "uniform"
+    partition: Literal["uniform", "dirichlet", "shards", "drawn"] = "uniform"
     """How samples are divided among clients. uniform: at random, in equal parts (the paper).
-    unequal: at random, in parts of unequal size. dirichlet: each class in Dirichlet(alpha) proportions.
+    dirichlet: each class in Dirichlet(alpha) proportions, so that sizes differ, too.
     shards: a few classes for each client. drawn: samples may repeat among clients."""
     alpha: float = 0.5
     """dirichlet: smaller values make clients' classes more unequal."""
     classes_per_client: int = 2
     """shards: number of classes that each client has."""
-    ratio: float = 10.0
-    """unequal: size of the largest part divided by the smallest."""
     samples_per_client: int = 6
     """drawn: number of samples that each client has. So there can be more clients than samples."""
     head: str | None = None
@@ -82,26 +80,11 @@ class Setting:
     """Fraction of the available clients that take part in a round, chosen at random each time."""
     dropout: float = 0.0
     """Probability that a client misses a round."""
-    late_joiners: float = 0.0
-    """Fraction of clients that join in a later round."""
-    leavers: float = 0.0
-    """Fraction of clients that leave for good after some round."""
-    stragglers: float = 0.0
-    """Probability that a client needs one to three rounds longer for a round.
-    Its release arrives late (FL continues without it), and it is busy until then."""
     topology: Topology | None = None
     """Share without a server (RS and FD only).
     In each round a client learns from M↓ neighbours, chosen at random; the global means are the average of theirs.
     complete: all clients are connected. ring: every client has two neighbours.
-    regular: every client has --degree neighbours, chosen at random.
-    random: two clients are connected with probability link_chance.
-    star: every client is connected to the first one only.
-    small_world: a ring with --degree neighbours, and each link rewired with probability link_chance.
     Default: a relay."""
-    degree: int = 4
-    """regular, small_world: number of neighbours of a client."""
-    link_chance: float = 0.3
-    """random: probability that two clients are connected. small_world: probability that a link is rewired."""
     eval_every: int | None = None
     """Number of rounds between tests. There is always one after the last round.
     Default: 20 to 40 tests in all, the first after round 1."""
@@ -113,17 +96,12 @@ class Setting:
     """Every client's policy."""
 
     def __post_init__(self) -> None:
-        check_whole(self, 1, "clients", "degree", "samples_per_client")
+        check_whole(self, 1, "clients", "samples_per_client")
         check_positive(self, "shrinkage")
         check_one_of(self, "partition", "aggregation", "attack", "loss", "topology")
-        if self.topology in ("regular", "small_world"):
-            if self.degree >= self.clients:
-                raise ConfigError(f"degree must be below the number of clients, {self.clients}, not {self.degree}")
-            if self.degree % 2 and self.clients % 2:
-                raise ConfigError(f"{self.clients} clients cannot have {self.degree} neighbours each: both are odd")
         if self.partition == "drawn" and self.attackers and self.attack in ("noise", "permuted"):
             raise ConfigError(f"with drawn samples, honest clients have those that attackers make {self.attack}, too")
-        check_within(self, 0, 1, "late_joiners", "leavers", "stragglers", "attackers", "link_chance")
+        check_within(self, 0, 1, "attackers")
         check_not_negative(self, "code_size")
         check_fits(self, ["dropout"], "at least 0 and below 1", lambda value: 0 <= value < 1)
         check_fits(self, ["participation"], "above 0 and at most 1", lambda value: 0 < value <= 1)

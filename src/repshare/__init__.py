@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from repshare.space.agreement import Agreement
     from repshare.stores import MemoryStore
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Agreement",
     "Board",

@@ -15,13 +15,12 @@ from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Exchange, Traffic
 from repshare.measures import Losses, Measures, Record, measure
-from repshare.methods import CS, RS, Method
-from repshare.methods.method import make_wants
+from repshare.methods import CS, RS, Method, make_wants
 from repshare.network import features
 from repshare.network.models import Network
 from repshare.privacy import make_guard
 from repshare.samples import Labelled, Samples, Setup, as_samples, choose_device, without_labels
-from repshare.space import Space, choose
+from repshare.space import Space
 from repshare.space.agreement import Agreement
 from repshare.space.exposure import Exposure
 
@@ -54,7 +53,6 @@ class Client:
         space: Agreement | Space | None = None,
         classes: int | None = None,
         norm_bound: float = math.inf,
-        public: Labelled | Samples | None = None,
         secret: bytes | None = None,
     ) -> None:
         """Create a client.
@@ -78,7 +76,6 @@ class Client:
             classes: In a space, the number of all clients' classes. Default: as many as the agreement names, else
                 one more than the largest label.
             norm_bound: The longest vector that clients agreed on. A longer one that comes back is refused.
-            public: Samples that all clients have, in the same form as `data`, for a method that learns from them.
             secret: CS: what decides, with each sample's own bytes, which samples are held out. Default: from the seed.
         """
         if data is None:
@@ -86,20 +83,16 @@ class Client:
         self.name, self.exchange, self.seed = name, exchange, seed
         self.method = method = (RS if space is None else CS) if method is None else method
         policy, device = method.adapt(policy or Policy()), choose_device(device)
-        samples, test, public = as_samples(data, device), as_samples(test, device), as_samples(public, device)
-        agreement = None
-        if method.in_space:
-            space = space or choose((), samples.batch(torch.arange(1))[0], 0)
-            agreement = space if isinstance(space, Agreement) else Agreement(space)
-            policy = agreement.adapt(policy)
-        self.policy, self.samples, self.test, alone = policy, samples, test, method.serve is None
-        self.other_model = model if method.in_space else None  # which `Twins` compare with
+        samples, test = as_samples(data, device), as_samples(test, device)
+        self.samples, self.test, alone = samples, test, method.serve is None
+        self.given_model = model
         self.learner = method.learner(
             Setup(
-                samples, policy, name, seed, model, head, agreement, classes, alone, norm_bound, public, secret,
-                levels, method.options,
+                samples, policy, name, seed, model, head, space, classes, alone, norm_bound, secret, levels,
+                method.options,
             )
         )  # fmt: skip
+        self.policy = policy = self.learner.policy
         described = self.learner.describe()
         if not (policy.share_inputs or alone or method.shares_weights):
             features.check(described.representation, described.name)
@@ -220,7 +213,8 @@ class Client:
         """The model, as it was given to this client, in evaluation mode."""
         if self.learner.network is None:
             raise ConfigError(f"{self.name} has no model: it learns the classifier of a space")
-        return self.learner.network.model.eval()
+        model: nn.Module = self.learner.network.model.eval()
+        return model
 
     def predict(self, inputs: Any) -> torch.Tensor:
         """The class of each input (n,), by whatever this client is tested by: its model, or a space's classifier.
@@ -274,13 +268,10 @@ class Client:
         Args:
             behind: The samples behind what is seen, given this client's. Default: as the exchange counts them.
         """
-        space = self.learner.space
-        if space is None or self.guard is not None or self.method.serve is None:
+        if self.method.serve is None:
             return None
-        if behind is None:
-            behind = (self.exchange or Exchange()).behind
-        seen = behind(len(space.used_rows))
-        return Exposure(space.dimension, space.classes, seen, sums=space.agreement.loss == "discriminant")
+        shown: Exposure | None = self.learner.exposure(behind or (self.exchange or Exchange()).behind)
+        return shown
 
     def check_exposure(self) -> None:
         """Raise ConfigError if a release would show single samples, and the policy does not accept that."""

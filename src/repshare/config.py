@@ -88,7 +88,7 @@ class Policy:
     """Number of rounds between releases. Each release costs privacy and traffic."""
     epsilon: float | None = None
     """ε: add noise, so that all releases together are (ε, δ)-differentially private for each sample, given the model.
-    This does not cover training itself: see docs/privacy.md. Default: no noise."""
+    This does not cover training itself: see docs/what-leaves.md. Default: no noise."""
     delta: float = 1e-5
     """δ: the probability that ε does not hold. It should be well below one over the number of samples."""
     planned_releases: int = 20

@@ -1,67 +1,102 @@
 """What a client learns with: a network (`network.learner`), or samples in a space (`space.learner`)."""
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from repshare.config import Policy
 from repshare.measures import Description, Doubles, Losses, Score, View
-from repshare.sharing.representations import Floats, Protection
+from repshare.sharing.representations import Floats, Integers, Protection
+from repshare.sharing.task import Task
 
-if TYPE_CHECKING:
-    from repshare.network.models import Network
-    from repshare.samples import Samples
-    from repshare.space.learner import SpaceLearner
+Samples = Any  # `repshare.samples.Samples`, or rows of a table: a party with a table has no PyTorch
+NO_ROWS: Integers = np.zeros(0, np.int64)
 
 
-class Learner(Protocol):
-    """One client's side of a method. It knows nothing of exchanges and rounds."""
+class Learner:
+    """One client's side of a method. It knows nothing of exchanges and rounds.
 
-    samples: "Samples"
+    The verbs up to `describe` are every learner's own; those that follow have defaults.
+    """
+
+    samples: Samples
     policy: Policy
     classes: int  # C
+    dimension: int  # d', the length of what stands for a sample
     norm_bound: float  # the longest vector that clients agreed on
-    guard: Protection | None  # makes releases private; None: they are exact
-
-    @property
-    def dimension(self) -> int:
-        """d', the length of what stands for a sample."""
-
-    @property
-    def network(self) -> "Network | None":
-        """The network that it trains; None: it learns in a space."""
-
-    @property
-    def space(self) -> "SpaceLearner | None":
-        """This learner, with what one in a space has beside these verbs; None: it trains a network."""
+    guard: Protection | None = None  # makes releases private; None: they are exact
+    network: Any = None  # the `Network` that it trains; None: it learns in a space
+    space: Any = None  # itself, if it learns in one
+    secret: bytes | None = None  # decides which samples are held out; None: none are
+    held_rows: Integers = NO_ROWS  # the samples of which nothing is ever shared
+    behind: float | None = None  # samples behind the total in hand; None: no other client has shared anything
+    enough: int | None = None  # rounds without other clients after which nothing changes; None: it always may
+    settles_at_once = False  # whether what is shared never depends on what others share
 
     def train(self) -> Losses:
         """Learn for one round. Training that leaves numbers that are not finite is undone, which the losses say."""
+        raise NotImplementedError
 
     def release(self, round: int) -> bytes:
         """Make what leaves this client after a round. Raises BudgetExhausted if its noise cannot be paid for."""
-
-    def acknowledge(self) -> None:
-        """Note that the last release has arrived."""
+        raise NotImplementedError
 
     def absorb(self, body: bytes) -> None:
         """Learn from this teacher from now on. Raises Malformed, and keeps the last one, if it does not fit."""
+        raise NotImplementedError
 
-    def scores(self, samples: "Samples") -> Doubles | Floats:
+    def scores(self, samples: Samples) -> Doubles | Floats:
         """Compute a score for each of these samples and class (n, C). The largest one is the class."""
+        raise NotImplementedError
 
     def probabilities(self, scores: Doubles | Floats) -> Doubles:
         """Turn scores into probabilities (n, C)."""
+        raise NotImplementedError
 
-    def evaluate(self, samples: "Samples") -> Score:
+    def evaluate(self, samples: Samples) -> Score:
         """Count how many of these samples are classified right."""
+        raise NotImplementedError
 
-    def view(self, samples: "Samples") -> View:
+    def view(self, samples: Samples) -> View:
         """Compute these samples' features, with the linear classifier of them."""
+        raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
         """Collect all that a learner of the same samples needs to continue to the same bits."""
+        raise NotImplementedError
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from this state."""
+        raise NotImplementedError
 
     def describe(self) -> Description:
         """Describe what it shares."""
+        raise NotImplementedError
+
+    def acknowledge(self) -> None:
+        """Note that the last release has arrived. Default: no release depends on which ones have."""
+
+    def task(self, **values: Any) -> Task:
+        """The task of clients that learn like this one, with these values."""
+        return Task(self.classes, self.dimension, **values)
+
+    def exposure(self, behind: Callable[[int], float]) -> Any:
+        """What a release shows, given the samples behind what is seen of it. Default: no rule is known."""
+        return None
+
+    def marks(self) -> frozenset[bytes]:
+        """A mark of each sample that counts in what is shared, where it matters which samples change."""
+        return frozenset()
+
+    def compare_held_out(self) -> tuple[float | None, float | None]:
+        """Accuracy on held-out samples, with the others and without them. Default: none are held out."""
+        return None, None
+
+    def unusual(self) -> dict[str, tuple[Any, Any]]:
+        """What was agreed on, and is not this package's own choice for these samples: what it is, and the choice."""
+        return {}
+
+    def preview(self) -> dict[str, Any]:
+        """What a party should know of the agreement before it takes part. Default: there is none."""
+        return {}

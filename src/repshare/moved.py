@@ -12,7 +12,7 @@ METHODS = [
 ]
 FOUND = ["CL", "FC", "FD", "FL", "SL", "find_method"]
 SETTING = ["Setting", "ResolvedSetting", "Run", "Topology", "Attack", "METHODS"]
-COMMANDS = ["audit", "data", "demo", "learning", "methods", "new", "privacy", "report", "reproduce"]
+COMMANDS = ["audit", "data", "demo", "learning", "methods", "privacy", "report", "reproduce"]
 MOVED = {
     **{f"repshare.{name}": f"repshare_lab.{name}" for name in LABORATORY},
     **{f"repshare.{name}": f"repshare_flower.{name}" for name in FLOWER},

@@ -117,12 +117,11 @@ class Setup(NamedTuple):
     seed: int
     model: Any = None  # a `nn.Module` or `Network`
     head: str | None = None
-    agreement: Any = None  # a `space.Agreement`
+    space: Any = None  # a `Space`, or an `Agreement` about one
     classes: int | None = None
     alone: bool = False
     """Whether nothing will ever be shared."""
     norm_bound: float = math.inf
-    public: Samples | None = None
     secret: bytes | None = None
     levels: Sequence[Level] | None = None
     options: Any = None

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from repshare import Board, Client, LeNet5, LocalExchange
+from repshare import Board, Client, LocalExchange
 from repshare.methods import CS
 from repshare.space import Patches
 from repshare.space.agreement import Agreement
@@ -23,7 +23,8 @@ def test_in_a_common_space_a_client_whose_samples_are_noise_is_unlike_the_others
             images = rng.standard_normal(images.shape, dtype=np.float32)
         if name == "liar" and bad == "labels":
             labels = rng.permutation(labels)
-        client = Client(LeNet5(), (images, labels), LocalExchange(there, name), name=name, method=CS, space=common)
+        exchange = LocalExchange(there, name)
+        client = Client(None, (images, labels), exchange, name=name, method=CS, space=common, classes=10)
         for _ in range(2):
             assert client.round().trouble is None
     status = there.status()

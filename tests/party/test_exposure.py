@@ -110,6 +110,23 @@ def test_the_estimator_refuses_like_a_client():
     assert CommonSpaceClassifier(accept_exposure=True).fit(x, y).partial_release()
 
 
+def test_the_estimator_leaves_a_class_of_too_few_samples_out_like_a_client():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 5)).clip(-3, 3)
+    y = (x[:, 0] > 0).astype(int)
+    rare, others = y.copy(), np.arange(600) >= 2
+    rare[:2] = 2
+    released = [
+        CommonSpaceClassifier(classes=(0, 1, 2), features=16).fit(*data).partial_release()
+        for data in ((x, rare), (x[others], y[others]))
+    ]
+    assert released[0] == released[1]
+    told = CommonSpaceClassifier(classes=(0, 1, 2), features=16, accept_exposure=True).fit(x, rare)
+    assert told.partial_release() != released[0], "the test sees that they are there"
+    with pytest.raises(ConfigError, match="no class here has the 3 samples"):
+        CommonSpaceClassifier(features=16).fit(x[:4], [0, 1, 0, 1]).partial_release()
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -77,6 +77,30 @@ def test_the_same_release_again_changes_nothing(relay):
     assert version(relay) == first["version"]
 
 
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b'{"classes": 3, "dimension": 2, "classes": 4}', "application/json", 400),
+        (b'{"classes": 3, "dimension": 2}', "text/plain", 415),
+        (b'{"classes": 3, "dimension": 2}', "application/x-www-form-urlencoded", 415),
+        (b'{"classes": 3, "dimension": 2}', "multipart/form-data; boundary=x", 415),
+        (b"[" * 100_000, "application/json", 400),
+    ],
+)
+def test_what_is_not_json_or_says_something_twice_makes_no_task(relay, body, kind, status):
+    headers = {"Content-Type": kind}
+    check_problem(relay.ask("PUT", "/v1/tasks/twice", relay.tokens["admin"], content=body, headers=headers), status)
+    check_problem(relay.ask("GET", "/v1/tasks/twice", relay.tokens["admin"]), 404)
+
+
+def test_json_may_say_its_character_set_or_nothing_of_itself(relay):
+    for number, headers in enumerate(({"Content-Type": "application/json; charset=utf-8"}, {})):
+        fields = b'{"classes": 3, "dimension": 2}'
+        path = f"/v1/tasks/plain-{number}"
+        assert relay.ask("PUT", path, relay.tokens["admin"], content=fields, headers=headers).status_code == 201
+        assert relay.ask("DELETE", path, relay.tokens["admin"]).status_code == 204
+
+
 def test_a_client_can_publish_only_as_itself(relay):
     before = version(relay)
     for token in ("bob", "stranger", "viewer", "admin"):

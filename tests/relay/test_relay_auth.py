@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from repshare.errors import ConfigError, Refused
-from repshare.relay.auth import REMEMBERED_SECONDS, Access, Grant, split
+from repshare.relay.auth import DAY_SECONDS, REMEMBERED_SECONDS, Access, Grant, split
 from repshare.stores import open_database
 
 ALICE = Grant("client", "alice", "mnist")
@@ -125,3 +125,14 @@ def test_names_of_people_and_places_are_fine(database, name):
 def test_a_client_without_a_task_makes_no_sense(database):
     with pytest.raises(ConfigError, match="a client belongs to a task"):
         Access(database).invite(Grant("client", "alice", None))
+
+
+def test_a_clock_that_is_set_back_makes_no_expired_token_valid_that_it_had_not_made_yet(database):
+    clock = Clock()
+    clock.now = 10 * DAY_SECONDS
+    access = Access(database, now=clock)
+    token, lasting = access.invite(ALICE, days=2), access.invite(Grant("viewer", "eve", "mnist"))
+    for days, valid in ((10, True), (11.9, True), (12.1, False), (9, False), (0, False), (9.999, True)):
+        clock.now = days * DAY_SECONDS
+        assert (Access(database, now=clock).find(token) == ALICE) is valid, days
+        assert access.find(lasting) is not None, "a token that never expires needs no clock"

@@ -3,6 +3,8 @@
 import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 from contextlib import closing
 
@@ -92,6 +94,41 @@ def test_a_backup_or_a_database_that_exists_is_replaced_only_if_asked(run, tmp_p
     assert "digits" in prepare("relay", "tasks", "list", cwd=tmp_path)
     assert run("restore", "relay.db", "--replace")[1] == 2  # onto itself
     assert names(tmp_path) == ["b.db", "relay.db"]
+
+
+HALF = """
+import sys, time
+from pathlib import Path
+from repshare.stores import copies
+
+def write(target):
+    target.execute("CREATE TABLE half (x)")
+    print("half", flush=True)
+    time.sleep(600)
+
+copies._write(Path(sys.argv[1]), write, lambda _: None)
+"""
+
+
+def test_what_a_killed_backup_leaves_goes_with_the_next_one(run, tmp_path):
+    parts = []
+    for _ in range(2):
+        command = [sys.executable, "-c", HALF, str(tmp_path / "b.db")]
+        parts.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        assert parts[-1].stdout.readline() == "half\n"
+    killed, alive = parts
+    killed.kill()
+    killed.wait()
+    assert {f".b.db.{part.pid}.part" for part in parts} <= set(names(tmp_path)), "each left a part"
+    assert run("backup", "b.db")[1] == 0
+    left = [name for name in names(tmp_path) if ".part" in name and "-journal" not in name]
+    alive.kill()
+    alive.wait()
+    assert left == [f".b.db.{alive.pid}.part"], "that of a backup under way stays"
+    assert run("backup", "b.db", "--replace")[1] == 0
+    assert not [name for name in names(tmp_path) if ".part" in name]
+    for part in parts:
+        part.stdout.close()
 
 
 def test_a_database_in_use_is_not_replaced(run, tmp_path):

@@ -38,6 +38,28 @@ def test_a_redis_that_drops_what_it_was_given_is_refused(tmp_path, start_redis, 
         assert connection.dbsize() == 0, "nothing was entrusted to it"
 
 
+@pytest.mark.parametrize("command", ["tasks create digits", "tasks list", "invite alice --task digits", "check"])
+def test_each_command_refuses_a_redis_that_drops_what_it_was_given(tmp_path, start_redis, command):
+    url = start_redis(maxmemory_policy="allkeys-lru").url
+    words = [*command.split(), *(DIGITS if "create" in command else ())]
+    told = repshare("relay", *words, "--db", url, cwd=tmp_path, expect=2)
+    assert "its maxmemory-policy is allkeys-lru" in told
+    with redis.Redis.from_url(url) as connection:
+        assert connection.dbsize() == 0, "nothing was entrusted to it"
+
+
+def test_a_policy_that_changes_under_a_running_relay_shows_in_its_health(tmp_path, start_redis):
+    server = start_redis()
+    with start_relay(tmp_path, "--db", server.url, *OPEN) as relay, redis.Redis.from_url(server.url) as connection:
+        health = lambda: relay.ask("GET", "/healthz").status_code  # noqa: E731
+        assert health() == 200
+        connection.config_set("maxmemory-policy", "allkeys-lru")
+        eventually(lambda: health() == 503, "it is checked every few seconds")
+        assert "maxmemory-policy is allkeys-lru" in relay.logged(kind="store-away")["reason"]
+        connection.config_set("maxmemory-policy", "noeviction")
+        eventually(lambda: health() == 200, "it is well again")
+
+
 def warnings(relay):
     return [line["event"] for line in relay.log() if line["level"] == "warning"]
 

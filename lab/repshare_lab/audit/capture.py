@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from repshare.sharing.sums import scales
 from repshare.sharing.task import Task
 from repshare.space.agreement import Agreement
 from repshare.space.dual import Dual
+from repshare.space.learner import SpaceLearner
 from repshare.space.model import Linear
 from repshare.space.solution import SolutionKey, solve
 from repshare_lab.audit.sequences import Array, Points, Seen
@@ -117,29 +118,55 @@ class Told(NamedTuple):
     members: Points
 
 
+class Noisy(NamedTuple):
+    """Class sums with noise that some clients released, and what clients make of all of them."""
+
+    told: Told
+    variance: float  # of the noise on each number of the sums of vectors
+    classifiers: tuple[Linear, ...]  # of those clients
+    alone: tuple[Linear, ...]  # those of their own samples alone
+
+
 def capture_sums(
-    common: Agreement, inputs: Inputs, labels: Labels, classes: int, epsilon: float
-) -> tuple[Told, float]:  # fmt: skip
-    """Let a client release noisy class sums; return these as sums of vectors, and their noise's variance.
+    common: Agreement, inputs: Inputs, labels: Labels, owners: Sequence[Labels], classes: int, policy: Policy, *,
+    visible: int, seed: int = 0,
+) -> Noisy:  # fmt: skip
+    """Let clients release noisy class sums once; return the total of the first ones.
 
     Args:
         common: What clients agree on, with the loss discriminant.
-        inputs: The client's samples.
+        inputs: Points of all clients.
         labels: Their labels.
+        owners: Each client's samples, as rows.
         classes: C.
-        epsilon: Its budget.
+        policy: Their policy, with a budget and seeded noise.
+        visible: Of how many clients the total is seen: 1 for a client that is not in a group.
+        seed: The seed of their noise.
     """
-    tap = Tapped(LocalExchange(Board(common.task(classes)), "client"))
-    policy = Policy(epsilon=epsilon, seeded_noise=True)
-    client = Client(None, _data(inputs, labels), tap, space=common, classes=classes, policy=policy)
-    client.round(test=False)
+    board, taps, learners, owned = Board(common.task(classes)), list[Tapped](), list[SpaceLearner](), list[Labels]()
+    for number, rows in enumerate(owners):
+        tap = Tapped(LocalExchange(board, f"client {number}"))
+        given: dict[str, Any] = {"name": tap.inner.client, "space": common, "classes": classes, "policy": policy}
+        client = Client(None, _data(inputs[rows], labels[rows]), tap, seed=seed, **given)
+        if (trouble := client.round(test=False).trouble) is not None:
+            raise RepshareError(f"nothing was released: {trouble}")
+        tap.deliver()
+        assert client.learner.space is not None  # CS has one
+        taps.append(tap)
+        learners.append(client.learner.space)
+        owned.append(rows[client.learner.space.used_rows])
     dimension, (factor, constant) = common.space.dimension, scales(common.space.dimension)
-    rows = wire.decode_release(tap.published[0]).means.vectors.astype(np.float64)
-    used = np.arange(len(labels)) if client.learner.space is None else client.learner.space.used_rows
-    vectors = common.vectors(torch.from_numpy(inputs[used])).astype(np.float64)
-    counts = (rows[:classes, dimension] / constant).clip(1, None)  # as far as noise lets it be known
-    told = Told(rows[:classes, None, :dimension] / factor, counts[:, None], Points(vectors, labels[used]))
-    return told, float(rows[classes, dimension]) / factor**2
+    releases = [wire.decode_release(tap.published[0]).means.vectors.astype(np.float64) for tap in taps[:visible]]
+    total = np.sum(releases, axis=0)
+    members = np.concatenate(owned[:visible])
+    vectors = common.vectors(torch.from_numpy(inputs[members])).astype(np.float64)
+    counts = (total[:classes, dimension] / constant).clip(1, None)  # as far as noise lets it be known
+    told = Told(total[:classes, None, :dimension] / factor, counts[:, None], Points(vectors, labels[members]))
+    for learner, tap in zip(learners[:visible], taps, strict=False):
+        learner.absorb(tap.collect(make_wants(CS, learner.policy, 0, tap.inner.client, 1)))
+    classifiers = tuple(each.classifier() for each in learners[:visible])
+    alone = tuple(each.model.alone() for each in learners[:visible])
+    return Noisy(told, float(total[classes, dimension]) / factor**2, classifiers, alone)
 
 
 def capture_means(

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from repshare.config import CommonLoss
+from repshare.config import CommonLoss, Policy
 from repshare.errors import ConfigError
 from repshare.space import choose
 from repshare.space.agreement import Agreement
-from repshare_lab.audit.capture import Captured, capture
+from repshare_lab.audit.capture import Captured, Noisy, Told, capture, capture_sums
 from repshare_lab.audit.sequences import (
     ATTACKS,
     FIRST,
@@ -28,6 +28,7 @@ from repshare_lab.audit.sequences import (
     area,
     guess_weights,
     score,
+    score_means,
 )
 from repshare_lab.data import Splits
 
@@ -57,14 +58,12 @@ class Pool:
         """Return the rows of clients in two random orders."""
         return [np.random.default_rng([seed, place]).permutation(self.rest) for place in range(DRAWS)]
 
-    def capture(self, common: Agreement, *, samples: int, members: int, releases: int, seed: int = 0) -> list[Captured]:
-        """Capture what clients release, in two draws.
+    def divide(self, samples: int, members: int, seed: int = 0) -> list[list[Labels]]:
+        """Return the rows of each client, in two draws.
 
         Args:
-            common: What they agree on.
             samples: The samples behind what is seen, before some are held out.
             members: The clients whose total is seen; 1: a client by itself.
-            releases: How often they release.
             seed: The seed of the draws.
         """
         own, clients = samples // members, max(members, BESIDE)
@@ -72,13 +71,24 @@ class Pool:
             raise ConfigError(
                 f"{clients} clients of {own} samples each need {max(own, 1) * clients:,}; there are {len(self.rest):,}"
             )
+        return [[rows[i * own : (i + 1) * own] for i in range(clients)] for rows in self.draws(seed)]
+
+    def capture(self, common: Agreement, *, samples: int, members: int, releases: int, seed: int = 0) -> list[Captured]:
+        """Capture what clients release without noise, `releases` times, in two draws: see `divide`."""
         return [
-            capture(
-                common, self.inputs, self.labels, [rows[i * own : (i + 1) * own] for i in range(clients)],
-                self.classes, visible=members, releases=releases,
-            )
-            for rows in self.draws(seed)
-        ]  # fmt: skip
+            capture(common, self.inputs, self.labels, owners, self.classes, visible=members, releases=releases)
+            for owners in self.divide(samples, members, seed)
+        ]
+
+    def capture_sums(
+        self, common: Agreement, policy: Policy, *, samples: int, members: int, seed: int = 0
+    ) -> list[Noisy]:  # fmt: skip
+        """Capture the noisy class sums of clients, in two draws: see `divide`."""
+        given: dict[str, Any] = {"classes": self.classes, "policy": policy, "visible": members}
+        return [
+            capture_sums(common, self.inputs, self.labels, owners, **given, seed=DRAWS * seed + draw)
+            for draw, owners in enumerate(self.divide(samples, members, seed))
+        ]
 
 
 class Ground(NamedTuple):
@@ -100,8 +110,10 @@ def lay_ground(pool: Pool, words: tuple[str, ...], loss: CommonLoss = "squared")
     common = Agreement(choose(words, torch.from_numpy(pool.inputs[:1]), 0), loss)
 
     def embed(rows: Labels) -> Points:
-        pieces = [common.space(torch.from_numpy(pool.inputs[rows[i : i + BATCH]])) for i in range(0, len(rows), BATCH)]
-        return Points(torch.cat(pieces).double().numpy(), pool.labels[rows])
+        pieces = [
+            common.vectors(torch.from_numpy(pool.inputs[rows[i : i + BATCH]])) for i in range(0, len(rows), BATCH)
+        ]
+        return Points(np.concatenate(pieces).astype(np.float64), pool.labels[rows])
 
     return Ground(common, Public(embed(pool.public), pool.classes), embed(pool.tested))
 
@@ -156,6 +168,35 @@ def _attack_all(ground: Ground, targets: Sequence[_Target], releases: int) -> Li
         "half_known": [round(each.attack_knowing_half(), 4) for each in targets] if releases == 1 else None,
         "accuracy": [round(100 * _test(each, ground.strangers), 2) for each in linears],
     }
+
+
+def attack_told(told: Told, variance: float, public: Public, strangers: Points, *, drawn: bool = False) -> float:
+    """Return the AUC of the attack on sums of vectors of one class each, with noise of this variance."""
+    scores = score_means(told.sums, told.counts, variance, public, join(told.members, strangers), drawn=drawn)
+    return compare(scores, len(told.members.labels))
+
+
+def attack_sums(ground: Ground, captured: Sequence[Noisy]) -> Line:
+    """Attack noisy class sums, in each draw."""
+    areas = [attack_told(each.told, each.variance, ground.public, ground.strangers) for each in captured]
+    shares = [
+        [
+            statistics.fmean(_test(one, ground.strangers) for one in linears)
+            for linears in (each.classifiers, each.alone)
+        ]
+        for each in captured
+    ]
+    right, alone = ([round(100 * share, 2) for share in column] for column in zip(*shares, strict=True))
+    behind = statistics.fmean(len(each.told.members.labels) for each in captured)
+    line = tell(ground.dimension, behind, areas, "sums")
+    return {**line, "accuracy": right, "alone": alone}
+
+
+def tell(width: int, behind: float, areas: Sequence[float], attack: str) -> Line:
+    """Return the line of an attack on one release."""
+    rounded = [round(each, 4) for each in areas]
+    told = {"releases": 1, "behind": behind, "d": width, "auc": rounded, "attack": [attack]}
+    return {**told, "half_known": None, "accuracy": None}
 
 
 def compare(scored: Array, members: int) -> float:

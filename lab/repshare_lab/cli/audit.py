@@ -4,7 +4,7 @@ import json as jsonlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -22,79 +22,44 @@ from repshare_lab.data import Splits
 
 def audit(
     grid: Grid,
-    method: Literal["RS", "CS"] = "RS",
-    dataset: str = Setting.dataset,
     samples: tuple[int, ...] = (),
+    dataset: str = Setting.dataset,
     members: int = 1,
     space: tuple[str, ...] = (),
     output: Path = Path("audit"),
     json: Json = False,
 ) -> None:
-    """Attack releases made by the shipped mechanism: whose sample is in them?
+    """Attack releases made by the shipped mechanisms: whose sample is in them?
 
-    Membership: the attacker knows the model, every other sample and both candidates, and says by the likelihood ratio
-    which of the two was released; in the worst case that clipping allows, and with the two most different real samples
-    of a class. From its rates follows a lower bound on ε (95 % confidence), which must stay below the accounted ε.
+    The attacker knows the model, every other sample and both candidates, and says by the likelihood ratio which of two
+    data sets was released, in the worst case that there can be. From its rates follows a lower bound on ε (95 %
+    confidence), which must stay below the accounted ε. Sequences of noisy class sums in a common space are attacked: a
+    sample added, replaced by its opposite, or by one of another class; and through noise that a group shares out. So
+    are class means of features. It needs no data set, and is about release-only privacy, which protects samples given
+    the model.
 
-    All of it is about release-only privacy, which protects samples given the model.
-
-    With --method CS, sequences of noisy class sums in a common space: a sample added, replaced by its opposite, or by
-    one of another class; and through noise that a group shares out. It needs no data set. With --samples, releases
-    without noise instead: clients of a data set learn together, and attacks that know images of the same kind tell from
-    what the relay sees who is among the samples.
+    With --samples, releases without noise instead: clients of a data set learn together in a common space, and attacks
+    that know images of the same kind tell from what the relay sees who is among the samples.
 
     repshare privacy audit
 
     repshare privacy audit --broken            (half of the noise is left out: the audit must notice)
 
-    repshare privacy audit --method CS --epsilons 0.1 1 10
-
-    repshare privacy audit --method CS --samples 120 1200 --members 10 --space patches components=14
-
-    repshare privacy audit --dataset digits --class-sizes 12 60 --epsilons 0.5 8 --trials 10000
+    repshare privacy audit --samples 120 1200 --members 10 --space patches components=14
 
     Args:
-        method: RS: averages of features. CS: class sums in a common space, with the loss discriminant.
-        dataset: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function.
-        samples: CS: numbers of samples behind a release, or a total, that is attacked.
-        members: CS with --samples: clients whose total is attacked, as a group's; 1: a client's own releases.
-        space: CS with --samples: the common space, as in `relay tasks create`. Default: the one that suits the data.
-        output: Folder for audit.json and audit.png; with CS, for common.json and common.png;
-            with --samples, for leakage.json.
+        samples: Numbers of samples behind a release without noise, or a total of such, that is attacked.
+        dataset: With --samples: mnist, fashion_mnist, cifar10, digits, or your own as file.py:function.
+        members: With --samples: clients whose total is attacked, as a group's; 1: a client's own releases.
+        space: With --samples: the common space, as in `relay tasks create`. Default: the one that suits the data.
+        output: Folder for audit.json and audit.png; with --samples, for leakage.json.
     """
-    from repshare_lab.audit import campaign, pictures
-
     console = Console(stderr=json)
-    if method == "CS" and samples:
+    if samples:
         splits, _ = load(Setting(dataset=dataset), None, console)
         _audit_releases(splits, grid.releases, samples, members, space, output, console, json=json)
-        return
-    if method == "CS":
-        _audit_sums(grid, output, console, json=json)
-        return
-    splits, _ = load(Setting(dataset=dataset), None, console)
-    splits = splits.prepared()
-    _make_folder(output)
-    with progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
-        task = bar.add_task("training", total=grid.attacks)
-        subjects = campaign.prepare(splits, grid)
-        lines = []
-        for line in until_interrupted(campaign.infer_membership(subjects, grid)):
-            lines.append(line)
-            bar.update(task, advance=1, description=f"class of {line['size']}, n_avg {line['n_avg']}")
-    document = {"membership": [_finite(line) for line in lines], "broken": grid.broken}
-    write_atomically(output / "audit.json", jsonlib.dumps(document, indent=2) + "\n")
-    title = f"{Path(dataset).name}, {grid.releases} releases: {_kind(grid)}"
-    pictures.draw_bounds(lines, output / "audit.png", title)
-    if json:
-        print_json(document)
-        return
-    caption = "class: its samples"
-    title = f"whose sample is in it? After {grid.releases} releases"
-    console.print(membership_table(lines, {"class": "size", "n_avg": "n_avg"}, title, caption))
-    _say_outcome(lines, console)
-    for what, name in (("figure", "audit.png"), ("figures", "audit.json")):
-        say(console, f"{what:<16}{output / name}")
+    else:
+        _audit_noise(grid, output, console, json=json)
 
 
 def _audit_releases(
@@ -128,27 +93,27 @@ def _audit_releases(
     say(console, f"{'figures':<16}{output / 'leakage.json'}")
 
 
-def _audit_sums(grid: Grid, output: Path, console: Console, *, json: bool) -> None:
-    """Attack sequences of releases of class sums."""
-    from repshare_lab.audit import campaign, pictures, sums
+def _audit_noise(grid: Grid, output: Path, console: Console, *, json: bool) -> None:
+    """Attack noisy sequences of releases."""
+    from repshare_lab.audit import pictures, sums
 
     _make_folder(output)
-    lines, share = [], campaign.BROKEN if grid.broken else 1.0
+    lines, share = [], sums.BROKEN if grid.broken else 1.0
     with progress(console, "attacks") as bar, interruptible("nothing was written") as until_interrupted:
         task = bar.add_task("", total=sums.count_attacks(grid))
         for line in until_interrupted(sums.infer_membership(grid, share=share)):
             lines.append(line)
             bar.update(task, advance=1, description=f"ε = {line['epsilon']:g}, {line['case']}")
     document = {"membership": [_finite(line) for line in lines], "broken": grid.broken}
-    write_atomically(output / "common.json", jsonlib.dumps(document, indent=2) + "\n")
-    title = f"class sums (CS), open marks: {grid.releases} releases. {_kind(grid).capitalize()}"
-    pictures.draw_bounds(lines, output / "common.png", title)
+    write_atomically(output / "audit.json", jsonlib.dumps(document, indent=2) + "\n")
+    title = f"open marks: {grid.releases} releases. {'Half of the noise left out' if grid.broken else 'As it ships'}"
+    pictures.draw_bounds(lines, output / "audit.png", title)
     if json:
         print_json(document)
         return
-    console.print(membership_table(lines, {"releases": "releases"}, "is a sample in it?"))
+    console.print(membership_table(lines))
     _say_outcome(lines, console)
-    for what, name in (("figure", "common.png"), ("figures", "common.json")):
+    for what, name in (("figure", "audit.png"), ("figures", "audit.json")):
         say(console, f"{what:<16}{output / name}")
 
 
@@ -157,30 +122,26 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-def _kind(grid: Grid) -> str:
-    return "half of the noise left out" if grid.broken else "the mechanism as it ships"
-
-
 def _say_outcome(lines: Sequence[dict[str, Any]], console: Console) -> None:
-    noisy = [line for line in lines if math.isfinite(line["accounted"])]
-    over = sum(map(is_broken, noisy))
-    outcome = f"{over} of {len(noisy)} attacks on noisy releases proved more than the accounted ε"
+    over = sum(map(is_broken, lines))
+    outcome = f"{over} of {len(lines)} attacks on noisy releases proved more than the accounted ε"
     say(console, outcome, "bold red" if over else "bold green")
 
 
-def membership_table(lines: Sequence[dict[str, Any]], columns: dict[str, str], title: str, caption: str = "") -> Table:
-    """Make a table with a row for each attack; `columns` are those of its setting, by their heads."""
+def membership_table(lines: Sequence[dict[str, Any]]) -> Table:
+    """Make a table with a row for each attack."""
     explained = "TPR: at 1 % false positives; ε ≥: proved, whatever the mechanism"
-    heads = "|".join(["<case", *columns, "AUC|TPR|ε ≥|if Gaussian|accounted"])
-    table = make_table(heads, title=title, caption="; ".join(filter(None, [caption, explained])))
+    table = make_table(
+        "<case|releases|AUC|TPR|ε ≥|if Gaussian|accounted", title="is a sample in it?", caption=explained
+    )
     for line in lines:
         low, high = line["gaussian"]
         table.add_row(
-            *(line["case"], *(f"{line[name]:,}" for name in columns.values())),
+            *(line["case"], f"{line['releases']:,}"),
             *(f"{line['auc']:.3f}", f"{line['tpr']:.1%}"),
             f"{line['proved']:.2f}",
             f"{low:.2f} … " + ("∞" if math.isinf(high) else f"{high:.2f}"),
-            "no noise" if math.isinf(line["accounted"]) else f"{line['accounted']:.2f}",
+            f"{line['accounted']:.2f}",
             style="bold red" if is_broken(line) else "",
         )
     return table
@@ -194,4 +155,4 @@ def is_broken(line: dict[str, Any]) -> bool:
 def _finite(line: dict[str, Any]) -> dict[str, Any]:
     """Return the number as JSON can hold it: None for what has no bound."""
     bounds = [None if math.isinf(end) else end for end in line["gaussian"]]
-    return {**line, "accounted": None if math.isinf(line["accounted"]) else line["accounted"], "gaussian": bounds}
+    return {**line, "gaussian": bounds}

@@ -9,20 +9,15 @@ LAYOUTS = {
         COMMON: "dataset clients rounds methods method-options model partition alpha seeds name resume json",
         "data": "samples classes-per-client label test-file standardise fallback",
         "training": "epochs batch-size optimizer learning-rate compute eval-every dimension device",
-        "sharing": "n-avg m-up m-down lambda-kd lambda-disc lambda-length aggregation topology degree",
+        "sharing": "n-avg m-up m-down lambda-kd lambda-disc lambda-length aggregation topology",
         "common space (methods CS and CA)": "space loss shrinkage common-rounds",
         "privacy": BUDGET,
         "absence and attacks": "participation dropout attackers attack",
         "output and processes": "keep-models workers checkpoint-every",
     },
-    "privacy plan": {
-        COMMON: "epsilon method clients releases delta adjacency json",
-        "RS (averages of features)": "class-sizes dimension n-avg m-up",
-        "CS (a common space): what to try it on": "dataset samples space",
-    },
     "privacy audit": {
-        COMMON: "method dataset epsilons class-sizes n-avgs releases trials broken output json",
-        "CS, releases without noise": "samples members space",
+        COMMON: "epsilons releases trials delta broken output json",
+        "releases without noise": "samples dataset members space",
     },
 }
 COMMANDS: Commands = {
@@ -33,7 +28,6 @@ COMMANDS: Commands = {
         LAYOUTS["compare"],
     ),
     "methods": Command("List the methods, with the publication of each.", f"{HOME}.methods:methods"),
-    "new": Command("Make a small project to start from.", f"{HOME}.new.command:new"),
     "report": Command("Write one HTML file about recorded runs.", f"{HOME}.report:report"),
     "reproduce": Command(
         "Reproduce the paper's tables and figures, and further studies.", f"{HOME}.reproduce:reproduce"
@@ -42,11 +36,7 @@ COMMANDS: Commands = {
     "privacy": CommandGroup(
         "Plan, account for and audit privacy (plan, ledger, audit).",
         {
-            "plan": Command(
-                "Show how much noise a privacy budget means, before it is spent.",
-                f"{HOME}.privacy:plan",
-                LAYOUTS["privacy plan"],
-            ),
+            "plan": Command("Show how much noise a privacy budget means, before it is spent.", f"{HOME}.privacy:plan"),
             "audit": Command(
                 "Attack releases, to measure what they reveal.", f"{HOME}.audit:audit", LAYOUTS["privacy audit"]
             ),

@@ -4,8 +4,6 @@ Every sample goes to at most one client (but for `drawn`) and every client gets 
 order.
 """
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 
@@ -88,32 +86,6 @@ def shards(labels: Labels, clients: int, rng: np.random.Generator, classes_per_c
         for client, part in zip(holders, np.array_split(samples, max(len(holders), 1)), strict=False):
             owned[client].append(part)
     return [np.sort(np.concatenate(mine)) for mine in owned]
-
-
-def unequal(labels: Labels, clients: int, rng: np.random.Generator, ratio: float) -> Parts:
-    """Divide the samples at random in sizes that shrink geometrically, the first `ratio` times the last.
-
-    Sizes are whole numbers, so the ratio holds up to rounding.
-
-    Args:
-        labels: The class of each sample.
-        clients: Number of clients.
-        rng: The random generator.
-        ratio: Size of the largest part divided by the smallest.
-    """
-    _check(labels, clients)
-    if not (ratio >= 1 and math.isfinite(ratio)):
-        raise ConfigError(f"ratio must be at least 1 and finite, not {ratio}")
-    weights = float(ratio) ** -np.linspace(0, 1, clients)
-    exact = len(labels) * weights / weights.sum()
-    if exact[-1] < 1 - 1e-9:
-        raise ConfigError(
-            f"{len(labels)} samples, {clients} clients and ratio {ratio} leave {exact[-1]:.3g} for the last"
-        )
-    sizes = np.floor(exact).astype(np.int64)
-    left = len(labels) - int(sizes.sum())
-    sizes[np.argsort(sizes - exact, kind="stable")[:left]] += 1  # the largest remainders first
-    return [np.sort(part) for part in np.split(rng.permutation(len(labels)), np.cumsum(sizes)[:-1])]
 
 
 def drawn(labels: Labels, clients: int, rng: np.random.Generator, each: int) -> Parts:

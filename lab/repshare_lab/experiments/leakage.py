@@ -3,16 +3,27 @@
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from torch import nn
 
+from repshare.config import Policy
 from repshare.network.models import build
 from repshare.records import Line
 from repshare.space import exposure
-from repshare_lab.audit.capture import Told, capture_means, capture_sums
-from repshare_lab.audit.pool import BESIDE, DRAWS, Ground, Pool, attack_releases, compare, join, lay_ground
-from repshare_lab.audit.sequences import Labels, Points, Public, score_means
+from repshare_lab.audit.capture import capture_means
+from repshare_lab.audit.pool import (
+    BESIDE,
+    DRAWS,
+    Pool,
+    attack_releases,
+    attack_sums,
+    attack_told,
+    lay_ground,
+    tell,
+)
+from repshare_lab.audit.sequences import Labels, Points, Public
 from repshare_lab.config import ResolvedSetting
 from repshare_lab.data import Splits
 from repshare_lab.experiments.experiment import Cell, Experiment, Row, make_cell, missing
@@ -21,6 +32,7 @@ from repshare_lab.results.records import find, group
 from repshare_lab.results.terminal import markdown
 
 RELEASES = (1, 5, 20)
+WITH_NOISE = f"CS, ε = {exposure.BUDGET:g}"
 
 Case = tuple[int, int, int]  # the numbers of a vector (0: the usual space), samples behind what is seen, clients in it
 CASES: dict[str, tuple[Case, ...]] = {  # those of one space one after the other: what is public is embedded once
@@ -38,18 +50,24 @@ CASES: dict[str, tuple[Case, ...]] = {  # those of one space one after the other
         (32, 120, 3), (0, 12, 1), (0, 60, 1),
     ),
 }  # fmt: skip
-BUDGETS = (1.0,)
-BUDGET_SIZES = {"mnist": (120, 1200)}
-NOISY = 64  # numbers of a vector where there is noise
+NOISY: dict[str, tuple[Case, ...]] = {  # class sums, shared once, with the noise that the package proposes
+    "mnist": (
+        (exposure.NOISY, 120, 1), (exposure.NOISY, 1200, 1), (exposure.NOISY, 1200, 3), (exposure.NOISY, 1200, 10),
+        (exposure.NOISY, 4000, 10), (64, 120, 1), (64, 1200, 10),
+    ),
+    "fashion_mnist": ((exposure.NOISY, 120, 1), (exposure.NOISY, 1200, 10), (64, 1200, 10)),
+    "digits": ((32, 120, 1), (32, 840, 3), (32, 840, 10)),
+    "breast_cancer": ((32, 60, 1), (32, 120, 3), (exposure.NOISY, 120, 3)),
+}  # fmt: skip
+NETWORKS = {"mnist": (120, 1200)}  # samples of a client of RS
 
 
 def plan(setting: ResolvedSetting, seeds: int) -> list[Cell]:
     """Plan every case, seed by seed."""
     cells = []
     for seed in range(seeds):
-        for samples in BUDGET_SIZES.get(setting.dataset, ()):
-            cells += [_cell(f"CS, ε = {epsilon:g}", NOISY, samples, 1, seed, setting) for epsilon in BUDGETS]
-            cells.append(_cell("RS", 0, samples, 1, seed, setting))
+        cells += [_cell("RS", 0, samples, 1, seed, setting) for samples in NETWORKS.get(setting.dataset, ())]
+        cells += [_cell(WITH_NOISE, *case, seed, setting) for case in NOISY.get(setting.dataset, ())]
         cells += [_cell("CS", *case, seed, setting) for case in CASES.get(setting.dataset, ())]
     return cells
 
@@ -81,25 +99,16 @@ def _hold(splits: Splits) -> Pool:
 def carry_out(cell: Cell, splits: Splits) -> list[Line]:
     """Capture what two draws of clients release, attack both, and return a line for each number of releases."""
     pool, key = _hold(splits), cell.key
-    draws = [rows[: key["samples"]] for rows in pool.draws(key["seed"])]
     if key["method"] == "RS":
-        return _attack_means(pool, draws, cell)
-    ground = lay_ground(pool, cell.run.setting.space, "squared" if key["method"] == "CS" else "discriminant")
-    if key["method"] != "CS":
-        return _attack_sums(pool, ground, draws, float(key["method"].partition("= ")[2]))
-    seen = pool.capture(
-        ground.common, samples=key["samples"], members=key["group"], releases=max(RELEASES), seed=key["seed"]
-    )
-    return attack_releases(ground, seen, RELEASES)
-
-
-def _attack_sums(pool: Pool, ground: Ground, draws: Sequence[Labels], epsilon: float) -> list[Line]:
-    areas, behind = [], 0
-    for rows in draws:
-        told, variance = capture_sums(ground.common, pool.inputs[rows], pool.labels[rows], pool.classes, epsilon)
-        areas.append(_attack_told(told, variance, ground.public, ground.strangers))
-        behind = len(told.members.labels)
-    return [_line(ground.dimension, behind, areas, "sums")]
+        return _attack_means(pool, [rows[: key["samples"]] for rows in pool.draws(key["seed"])], cell)
+    drawn = {"samples": key["samples"], "members": key["group"], "seed": key["seed"]}
+    if key["method"] == "CS":
+        ground = lay_ground(pool, cell.run.setting.space)
+        return attack_releases(ground, pool.capture(ground.common, releases=max(RELEASES), **drawn), RELEASES)
+    ground = lay_ground(pool, cell.run.setting.space, "discriminant")
+    shares = 2 * key["group"] // 3 + 1 if key["group"] > 2 else 1
+    policy = Policy(epsilon=exposure.BUDGET, adjacency="add-remove", noise_shares=shares, seeded_noise=True)
+    return [attack_sums(ground, pool.capture_sums(ground.common, policy, **drawn))]
 
 
 def _attack_means(pool: Pool, draws: Sequence[Labels], cell: Cell) -> list[Line]:
@@ -114,60 +123,62 @@ def _attack_means(pool: Pool, draws: Sequence[Labels], cell: Cell) -> list[Line]
         )
         public = Public(Points(features[0], pool.labels[pool.public]), pool.classes)
         strangers = Points(features[1], pool.labels[pool.tested])
-        means.append(_attack_told(mean, 0.0, public, strangers))
-        observations.append(_attack_told(observed, 0.0, public, strangers, drawn=True))
+        means.append(attack_told(mean, 0.0, public, strangers))
+        observations.append(attack_told(observed, 0.0, public, strangers, drawn=True))
     behind = len(draws[0])
-    return [_line(width, behind, means, "class means"), _line(width, behind, observations, "observations")]
-
-
-def _attack_told(told: Told, variance: float, public: Public, strangers: Points, *, drawn: bool = False) -> float:
-    scores = score_means(told.sums, told.counts, variance, public, join(told.members, strangers), drawn=drawn)
-    return compare(scores, len(told.members.labels))
-
-
-def _line(width: int, behind: float, areas: list[float], attack: str) -> Line:
-    rounded = [round(each, 4) for each in areas]
-    told = {"releases": 1, "behind": behind, "d": width, "auc": rounded, "attack": [attack]}
-    return {**told, "half_known": None, "accuracy": None}
+    return [tell(width, behind, means, "class means"), tell(width, behind, observations, "observations")]
 
 
 def show(lines: Sequence[Line], folder: Path, setting: ResolvedSetting) -> list[Path]:
     """Draw accuracy against AUC, a panel for each size of a group, and put all numbers in a table."""
-    shared = [line for line in lines if line["method"] == "CS" and line["releases"] == SHOWN]
+    shared = [line for line in lines if line["accuracy"] and line["releases"] == _shown(line)]
     groups = sorted(group(shared, "group"))
     figure, systems = panels(1.2 + 4.4 * max(1, len(groups)), 4.8, 1, max(1, len(groups)), sharex=True, sharey=True)
     for axes, members in zip(systems, groups, strict=False):
         _draw(axes, [line for line in shared if line["group"] == members], members)
     systems[0].set_ylabel(f"{setting.dataset}: test accuracy after {SHOWN} releases [%]")
-    handles = {
+    handles: dict[str, Any] = {
         label: handle for axes in systems for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    named = [label for label in map(_title, COLOURS) if label in handles]
+    named = [label for label in (*map(_title, COLOURS), STAR) if label in handles]
     figure.legend([handles[label] for label in named], named, loc="outside right upper", frameon=False)
     return save(figure, folder, write_table(lines, setting))
 
 
 SHOWN = 5  # releases
+STAR = f"class sums, ε = {exposure.BUDGET:g}"
 COLOURS = {  # by samples behind what is seen
     12: "#999999", 60: "#E69F00", 120: "#D55E00", 360: "#CC79A7", 840: "#56B4E9", 1200: "#0072B2", 4000: "#009E73",
 }  # fmt: skip
 
 
 def _draw(axes: Axes, lines: Sequence[Line], members: int) -> None:
-    for samples, own in sorted(group(lines, "samples").items()):
+    for (samples, method), own in _by(lines):
         ordered = sorted(own, key=lambda line: line["d"])
         points = [(statistics.fmean(line["auc"]), statistics.fmean(line["accuracy"])) for line in ordered]
         x, y = zip(*points, strict=True)
-        axes.plot(x, y, "o-", color=COLOURS[samples], label=_title(samples), markersize=4, linewidth=1)
-        for place, (line, point) in enumerate(zip(ordered, points, strict=True)):
+        noisy = method == WITH_NOISE
+        line, label = ("*", STAR) if noisy else ("o-", _title(samples))
+        axes.plot(x, y, line, color=COLOURS[samples], label=label, markersize=9 if noisy else 4, linewidth=1)
+        for place, (one, point) in enumerate(zip(ordered, points, strict=True)):
             aside = (4, 4 if place % 2 else -9)  # so that neighbours do not meet
-            axes.annotate(
-                f"{line['d']:,}", point, aside, textcoords="offset points", fontsize=7, color=COLOURS[samples]
-            )
+            axes.annotate(f"{one['d']:,}", point, aside, textcoords="offset points", fontsize=7, color=COLOURS[samples])
     axes.axvline(exposure.PROMISED, color="black", linestyle=":", linewidth=1)
     axes.set_xlim(0.48, 1.04)
     who = "a client alone" if members == 1 else f"the total of a group of {members}"
     tidy(axes, f"{who}; at each point: d", f"AUC of the best attack, {SHOWN} releases", "")
+
+
+def _by(lines: Sequence[Line]) -> list[tuple[tuple[int, str], list[Line]]]:
+    found: dict[tuple[int, str], list[Line]] = {}
+    for line in lines:
+        found.setdefault((line["samples"], line["method"]), []).append(line)
+    return sorted(found.items())
+
+
+def _shown(line: Line) -> int:
+    """Return the number of releases after which a case is drawn. Sums with noise are released once."""
+    return 1 if line["method"] == WITH_NOISE else SHOWN
 
 
 def _title(samples: int) -> str:
@@ -188,7 +199,9 @@ def write_table(lines: Sequence[Line], setting: ResolvedSetting) -> str:
         by_releases = group(own, "releases")
         areas = [_auc(by_releases.get(releases, [])) for releases in RELEASES]
         known = _mean([value for line in by_releases[1] for value in line["half_known"] or ()], ".2f")
-        right = _mean([value for line in by_releases.get(SHOWN, []) for value in line["accuracy"] or ()], ".1f")
+        right = _mean([value for line in by_releases.get(_shown(first), []) for value in line["accuracy"] or ()], ".1f")
+        alone = _mean([value for line in own for value in line.get("alone") or ()], ".1f")
+        right += f" (alone {alone})" if alone else ""
         allowed = first["method"] == "CS" and is_allowed(first, setting.dataset)
         title = first["method"] + (", allowed" if allowed else "")
         rows.append([title, *_setting(first), *areas, known, right])

@@ -21,7 +21,7 @@ from repshare_lab.methods.split import SL
 
 __all__ = ["CL", "FC", "FD", "FL", "SL", "find_method"]
 
-# Only records have these any more: docs/field.md.
+# Only records have these any more: lab/notebook/field.md.
 ONCE = "CCVR CODIST CRONUS DSFL FEDADAGRAD FEDADAM FEDDF FEDGKT FEDKD FEDNOVA FEDYOGI FINETUNE GOSSIP LGFEDAVG VRLSGD"
 GONE = dict.fromkeys(ONCE.split(), "c528c6c") | {"FEDMD": "9ea4c8a"}  # the last commit with each
 
@@ -41,7 +41,7 @@ def find_method(name: str, setting: Setting | None = None) -> Method:
         method = METHODS[name.upper()]
     elif name.upper() in GONE:
         raise ConfigError(
-            f"{name.upper()} is gone: {GONE[name.upper()]} is the last commit that has it (docs/field.md)"
+            f"{name.upper()} is gone: {GONE[name.upper()]} is the last commit that has it (lab/notebook/field.md)"
         )
     else:
         near = difflib.get_close_matches(name.upper(), METHODS, n=1)

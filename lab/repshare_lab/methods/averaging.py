@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from repshare.board import Wants
+from repshare.board import Server, Wants
 from repshare.errors import Malformed, Refused
 from repshare.network.models import Network
 from repshare.sharing import fixed_point, wire
@@ -90,7 +90,7 @@ def _together(a: Sum, b: Sum, client: str) -> Sum:
     return Sum(a.round, a.samples + b.samples, totals, a.like)
 
 
-class Average:
+class Average(Server):
     """The average of the newest round's weights; it grows with the clients that have sent theirs."""
 
     add_up, part = staticmethod(add_up), staticmethod(model_of)

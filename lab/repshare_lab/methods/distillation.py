@@ -6,8 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from repshare.config import Policy
-from repshare.methods.method import Method
-from repshare.methods.sharing import serve
+from repshare.methods import Method, serve
 from repshare.network.learner import NetworkLearner
 from repshare.network.models import Network
 

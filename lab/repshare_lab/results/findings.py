@@ -97,8 +97,6 @@ def name_partition(setting: Mapping[str, Any]) -> str:
             return f"Dirichlet {setting['alpha']:g}"
         case "shards":
             return f"{setting['classes_per_client']} classes each"
-        case "unequal":
-            return f"parts up to {setting['ratio']:g} times as large"
         case "drawn":
             return f"{setting['samples_per_client']} samples each, drawn"
     return ""

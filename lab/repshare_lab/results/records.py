@@ -148,6 +148,12 @@ GONE = {  # options that are no more: the value that changes nothing, and the la
     "end_to_end": (False, "c528c6c"),
     "training_share": (0.5, "c528c6c"),
     "grad_clip": (1.0, "c528c6c"),
+    "late_joiners": (0.0, "befa941"),
+    "leavers": (0.0, "befa941"),
+    "stragglers": (0.0, "befa941"),
+    "ratio": (10.0, "befa941"),
+    "degree": (4, "befa941"),
+    "link_chance": (0.3, "befa941"),
 }
 
 

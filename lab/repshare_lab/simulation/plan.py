@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from repshare.board import Server
 from repshare.errors import ConfigError
-from repshare.exchange.local import Server
 from repshare.network.models import Network, build, split
 from repshare.network.precision import choose_compute
 from repshare.network.threads import one_thread
@@ -240,8 +240,6 @@ def deal(setting: Setting, labels: NDArray[np.int64], rng: np.random.Generator) 
             return partition.dirichlet(labels, setting.clients, rng, setting.alpha)
         case "shards":
             return partition.shards(labels, setting.clients, rng, setting.classes_per_client)
-        case "unequal":
-            return partition.unequal(labels, setting.clients, rng, setting.ratio)
         case "drawn":
             return partition.drawn(labels, setting.clients, rng, setting.samples_per_client)
 

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -50,9 +50,9 @@ class Workers(ABC):
         for old in before:
             shutil.rmtree(old, ignore_errors=True)  # where a mapped file cannot be removed, it goes with the scratch
 
-    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> RoundResult:
-        """Carry out this round of these clients with what each downloads; some releases are kept out of the sums."""
-        reports = self._ask("round", [(number, share, apart) for share in self._deal(teachers)])
+    def round(self, number: int, teachers: Bodies) -> RoundResult:
+        """Carry out this round of these clients with what each downloads."""
+        reports = self._ask("round", [(number, share) for share in self._deal(teachers)])
         records = {i: record for report in reports for i, record in report.records.items()}
         releases = {i: body for report in reports for i, body in report.releases.items()}
         sums = [part for report in reports for part in report.sums]

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from repshare.board import Board, Wants
-from repshare.board.state import release_key
+from repshare.board import Wants
 from repshare.client import Record, make_wants
 from repshare.errors import Refused
 from repshare.files import write_atomically
@@ -27,8 +26,7 @@ from repshare_lab.simulation.attacks import FACTORS, choose_attackers, poison
 from repshare_lab.simulation.checkpoint import Checkpoint
 from repshare_lab.simulation.plan import make_plan, open_server, resolve
 from repshare_lab.simulation.pools import Workers
-from repshare_lab.simulation.schedule import Attendance, attend, test_is_due
-from repshare_lab.simulation.topology import Graph, make_graph
+from repshare_lab.simulation.schedule import attend, test_is_due
 
 CHECKPOINT_SECONDS = 60.0
 KEPT_AT_ONCE = 100  # models in memory while they are written
@@ -78,9 +76,9 @@ def simulate(
     simulation = Simulation(run, splits, workers, checkpoint)
     last, saved = simulation.run.setting.rounds, time.monotonic()
     rounds = attend(simulation.attended, run.seed, simulation.plan.clients)
-    for attendance in islice(rounds, simulation.done, last):
+    for present in islice(rounds, simulation.done, last):
         try:
-            yield simulation.play(attendance)
+            yield simulation.play(present)
         except GeneratorExit:
             simulation.save()
             raise
@@ -109,8 +107,6 @@ class Simulation:
         self.attended = always if self.method.models == "pooled" else run.setting
         self.attackers = choose_attackers(run.setting, run.seed, self.plan.clients)
         self.done = 0
-        self.graph = self._connect()
-        self._held: dict[str, bytes] = {}  # "round client": a straggler's release, on its way until that round
         if checkpoint is None:
             workers.begin(self.plan, None, {})
         else:
@@ -120,16 +116,17 @@ class Simulation:
             workers.begin(self.plan, checkpoint.folder, clients)
 
     @one_thread()
-    def play(self, attendance: Attendance) -> list[Record]:
-        """Carry out the next round."""
-        number, (present, delays) = self.done + 1, attendance
-        gossip = {client: self._gossip(client, number) for client in present} if self.graph else {}
+    def play(self, present: tuple[int, ...]) -> list[Record]:
+        """Carry out the next round of these clients."""
+        number = self.done + 1
+        gossip = {}
+        if self.run.setting.topology is not None and self.server is not None and self.server.teaches_by_name:
+            gossip = {client: self._gossip(client, number) for client in present}
         downloaded = {client: self._weigh(wants) for client, wants in gossip.items()}
         teachers = self._teach({client: gossip.get(client) or self._wants(client, number) for client in present})
         records = list[Record]()
         for start in range(0, len(present), PLAYED_AT_ONCE):
-            records += self._play(number, {each: teachers[each] for each in present[start:][:PLAYED_AT_ONCE]}, delays)
-        self._deliver(number)
+            records += self._play(number, {each: teachers[each] for each in present[start:][:PLAYED_AT_ONCE]})
         self.done = number
         if downloaded:
             pairs = zip(present, records, strict=True)
@@ -138,27 +135,26 @@ class Simulation:
             records = self._test(present, records)
         return records
 
-    def _play(self, number: int, teachers: Mapping[int, bytes | None], delays: Mapping[int, int]) -> list[Record]:
+    def _play(self, number: int, teachers: Mapping[int, bytes | None]) -> list[Record]:
         """Carry out this round of these clients, and hand over what they share."""
-        report = self.workers.round(number, teachers, tuple(delays))
-        for part in report.sums:
-            self.server.accept_sum(part)  # type: ignore[union-attr]
-        arrived = dict[int, bytes]()
-        for client, release in report.releases.items():
-            if client in self.attackers and self.run.setting.attack in FACTORS:
-                release = poison(release, self.run.setting.attack)
-            if client in delays:
-                self._held[f"{number + delays[client]} {client}"] = release
-            else:
-                arrived[client] = release
-        self._accept(arrived)
+        report = self.workers.round(number, teachers)
+        if self.server is not None:
+            for part in report.sums:
+                self.server.accept_sum(part)
+        lying = self.attackers if self.run.setting.attack in FACTORS else frozenset()
+        self._accept(
+            {
+                client: poison(release, self.run.setting.attack) if client in lying else release
+                for client, release in report.releases.items()
+            }
+        )
         return [report.records[client] for client in teachers]
 
     def save(self) -> None:
         """Take a checkpoint, if there is a place for one."""
         if self.checkpoint is not None:
             server = b"" if self.server is None else self.server.save()
-            self.checkpoint.commit(self.done, wire.encode_items({"": server, **self._held}), self.workers.save())
+            self.checkpoint.commit(self.done, wire.encode_items({"": server}), self.workers.save())
 
     @one_thread()
     def keep_models(self, folder: Path) -> None:
@@ -181,19 +177,14 @@ class Simulation:
         return self._teach({client: Wants(0, 0) if one else self._wants(client, 0) for client in clients})
 
     def _load(self, saved: bytes) -> None:
-        self._held = wire.decode_items(saved)
-        server = self._held.pop("")
         if self.server is not None:
-            self.server.load(server)
+            self.server.load(wire.decode_items(saved)[""])
 
-    def _connect(self) -> Graph | None:
-        """Return who is whose neighbour, if clients do without a server."""
-        setting = self.run.setting
-        if setting.topology is None or not isinstance(self.server, Board):
-            return None
-        rng = random.Random(derive(self.run.seed, "topology"))
-        chance, degree = setting.link_chance, setting.degree
-        return make_graph(setting.topology, self.plan.clients, rng, degree=degree, chance=chance)
+    def _neighbours(self, client: int) -> list[int]:
+        """Return whom a client can learn from without a server, in ascending order."""
+        clients = self.plan.clients
+        reached = range(clients) if self.run.setting.topology == "complete" else (client - 1, client + 1)
+        return sorted({other % clients for other in reached} - {client})
 
     def _teach(self, wanted: Mapping[int, Wants]) -> dict[int, bytes | None]:
         """Return what each client gets."""
@@ -208,7 +199,7 @@ class Simulation:
     def _gossip(self, client: int, number: int) -> Wants:
         """Return the same from M↓ neighbours only. A board then averages these alone: what a peer does by itself."""
         wants, name = self._wants(client, number), self.plan.name(client)
-        among = [self.plan.name(other) for other in self.graph[client]] if self.graph else []
+        among = [self.plan.name(other) for other in self._neighbours(client)]
         if wants.peers is not None:
             among = [other for other in among if other in wants.peers]
         rng = random.Random(derive(self.run.seed, name, "gossip", number))
@@ -217,17 +208,7 @@ class Simulation:
 
     def _weigh(self, wants: Wants) -> int:
         """Return the bytes of the releases that a client downloads from its peers."""
-        keys = [release_key(name) for name in wants.peers or ()]
-        if not isinstance(self.server, Board):
-            return 0
-        return sum(len(body or b"") for body in self.server.store.read(lambda state: state.get(keys)))
-
-    def _deliver(self, number: int) -> None:
-        """Hand over what stragglers sent, client by client. A sum over one round was made without them."""
-        arrived = {int(client): key for key in self._held for due, client in [key.split()] if int(due) <= number}
-        releases = {client: self._held.pop(key) for client, key in sorted(arrived.items())}
-        if self.method.add_up is None:
-            self._accept(releases)
+        return 0 if self.server is None else self.server.weigh(wants.peers or ())
 
     def _accept(self, releases: Mapping[int, bytes]) -> None:
         """Hand these over, in their order."""

@@ -2,7 +2,7 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,7 +77,7 @@ class Worker:
         self._versions = dict(versions)  # each client's newest state on disk
         self._changed: set[int] = set()  # in memory, and not on disk as they are
 
-    def round(self, number: int, teachers: Bodies, apart: Collection[int]) -> RoundResult:
+    def round(self, number: int, teachers: Bodies) -> RoundResult:
         """Carry out this round of these clients."""
         records, releases = dict[int, Record](), dict[int, bytes]()
         for index, teacher in teachers.items():
@@ -90,9 +90,8 @@ class Worker:
                 releases[index] = box.outbox
         if self.method.add_up is None:
             return RoundResult(records, releases, [])
-        together = {self.plan.name(i): body for i, body in releases.items() if i not in apart}
-        sums = [self.method.add_up(together)] if together else []
-        return RoundResult(records, {i: body for i, body in releases.items() if i in apart}, sums)
+        together = {self.plan.name(i): body for i, body in releases.items()}
+        return RoundResult(records, {}, [self.method.add_up(together)] if together else [])
 
     def evaluate(self, bodies: Bodies) -> dict[int, Score]:
         """Test each of these clients."""

@@ -2,15 +2,18 @@
 
 import math
 
+import dp_accounting
 import numpy as np
 import pytest
-import torch
 from scipy import stats
 
+from repshare.config import Policy
+from repshare.sharing.sums import scales
 from repshare.space import Fourier
 from repshare.space.agreement import Agreement
 from repshare_lab.audit.capture import capture, capture_sums
-from repshare_lab.audit.sequences import ATTACKS, Attack, Points, Public, area, guess_weights, score, score_means
+from repshare_lab.audit.pool import attack_told
+from repshare_lab.audit.sequences import ATTACKS, Attack, Points, Public, area, guess_weights, score
 
 CLASSES, COLUMNS = 4, 12
 SPACE = Fourier((-4.0,) * COLUMNS, (4.0,) * COLUMNS, features=16)
@@ -27,7 +30,7 @@ def draw(count, seed):
 
 def embed(count, seed, space=SPACE):
     inputs, labels = draw(count, seed)
-    return Points(space(torch.from_numpy(inputs)).numpy().astype(np.float64), labels)
+    return Points(np.asarray(space(inputs), np.float64), labels)
 
 
 @pytest.fixture(scope="module")
@@ -88,14 +91,16 @@ def test_strangers_are_not_told_from_strangers(public, way):
     assert area(found[:2000], found[2000:]) == pytest.approx(0.5, abs=0.03)
 
 
-def test_noise_of_a_budget_hides_who_is_in_a_sum(public):
+@pytest.mark.parametrize(("members", "shares"), [(1, 1), (4, 3)])
+def test_noise_of_a_budget_hides_who_is_in_a_sum(public, members, shares):
     inputs, labels = draw(80, 4)
-    strangers, areas = embed(3000, 3), []
+    owners, areas = np.split(np.arange(len(labels)), members), []
     for epsilon in (1.0, 1000.0):
-        told, variance = capture_sums(Agreement(SPACE, "discriminant"), inputs, labels, CLASSES, epsilon)
-        both = Points(*(np.concatenate(pair) for pair in zip(told.members, strangers, strict=True)))
-        found = score_means(told.sums, told.counts, variance, public, both)
-        count = len(told.members.labels)
-        areas.append(area(found[:count], found[count:]))
+        policy = Policy(epsilon=epsilon, adjacency="add-remove", noise_shares=shares, seeded_noise=True)
+        common = Agreement(SPACE, "discriminant")
+        seen = capture_sums(common, inputs, labels, owners, CLASSES, policy, visible=members)
+        noise = dp_accounting.get_sigma_gaussian(epsilon, policy.delta)
+        assert seen.variance == pytest.approx(noise**2 / scales(16)[0] ** 2 * members / shares, rel=0.01)
+        areas.append(attack_told(seen.told, seen.variance, public, embed(3000, 3)))
     assert areas[0] < 0.62
     assert areas[1] > areas[0] + 0.05

@@ -20,7 +20,10 @@ def prove(name, share=1.0, releases=1, trials=2 * BLOCK):
     return judge(worlds, Policy.delta)
 
 
-@pytest.mark.parametrize(("name", "releases"), [("added", 1), ("added", 5), ("opposite", 1), ("shared noise", 2)])
+@pytest.mark.parametrize(
+    ("name", "releases"),
+    [("added", 1), ("added", 5), ("opposite", 1), ("shared noise", 2), ("class mean", 1), ("class mean", 5)],
+)
 def test_the_guard_keeps_its_promise_and_is_caught_when_half_of_its_noise_is_left_out(name, releases):
     right, broken = prove(name, releases=releases), prove(name, 0.5, releases)
     assert max(right.gaussian[0], right.proved) < EPSILON < broken.gaussian[0]
@@ -45,12 +48,12 @@ def test_the_least_budget_needs_the_most_trials():
 
 
 def test_the_command_writes_its_figures_and_says_what_it_found(tmp_path, capsys):
-    main(["privacy", "audit", "--method", "CS", "--epsilons", "8", "--releases", "2", "--trials", "1000",
+    main(["privacy", "audit", "--epsilons", "8", "--releases", "2", "--trials", "1000",
           "--output", str(tmp_path), "--json"])  # fmt: skip
     document = json.loads(capsys.readouterr().out)
-    assert document == json.loads((tmp_path / "common.json").read_text())
+    assert document == json.loads((tmp_path / "audit.json").read_text())
     lines = document["membership"]
     assert [(line["case"], line["releases"]) for line in lines] == [(name, count) for count in (1, 2) for name in PAIRS]
     assert all(line["proved"] < line["accounted"] < 8.001 for line in lines)
     assert np.ptp([line["trials"] for line in lines]) == 0
-    assert (tmp_path / "common.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "audit.png").read_bytes().startswith(b"\x89PNG")

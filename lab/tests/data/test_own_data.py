@@ -245,7 +245,7 @@ def test_the_command_leaves_out_what_does_not_suit_text(tmp_path, capsys, monkey
     assert "classes: 0 red, 1 yellow" in told.err
 
 
-PAGE = Path(__file__).parents[3] / "docs/simulation.md"
+PAGE = Path(__file__).parents[3] / "docs/compare.md"
 
 
 @pytest.mark.parametrize("function", ["table", "text", "named", "loaded", "columns"])
@@ -271,7 +271,7 @@ def test_the_commands_in_the_documents_work_as_they_stand(tmp_path, monkeypatch,
         for number in range(5):
             Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "pets" / kind / f"{number}.png")
     monkeypatch.chdir(tmp_path)
-    (section,) = re.findall(r"## Your own data\n(.*?)\n## ", PAGE.read_text(), re.DOTALL)
+    (section,) = re.findall(r"## Your data\n(.*?)\n## ", PAGE.read_text(), re.DOTALL)
     commands = re.findall(r"^repshare (compare .*)$", section, re.MULTILINE)
     assert len(commands) == 5
     for command in commands:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from repshare.errors import ConfigError
-from repshare_lab.data import dirichlet, drawn, histogram, shards, unequal, uniform
+from repshare_lab.data import dirichlet, drawn, histogram, shards, uniform
 
 
 @st.composite
@@ -124,37 +124,10 @@ def test_classes_of_one_shard_are_not_always_the_same_neighbours():
     assert len(pairs) > 10
 
 
-@given(labels_and_clients(), st.floats(1, 50), st.integers(0, 99))
-def test_unequal_parts_shrink_geometrically_or_are_impossible(case, ratio, seed):
-    labels, clients = case
-    weights = [ratio ** (-i / max(clients - 1, 1)) for i in range(clients)]
-    exact = [len(labels) * weight / sum(weights) for weight in weights]
-    if exact[-1] < 1 - 1e-6:
-        with pytest.raises(ConfigError):
-            unequal(labels, clients, rng(seed), ratio)
-    elif exact[-1] > 1 + 1e-6:
-        parts = unequal(labels, clients, rng(seed), ratio)
-        assert_shared_out(labels, parts, clients)
-        sizes = [len(part) for part in parts]
-        assert all(abs(size - wished) < 1 for size, wished in zip(sizes, exact, strict=True))
-        assert sizes == sorted(sizes, reverse=True)
-
-
-def test_unequal_sizes_are_the_ones_on_paper():
-    parts = unequal(np.zeros(1500, int), 4, rng(), 8)
-    assert [len(part) for part in parts] == [800, 400, 200, 100]
-
-
-@pytest.mark.parametrize("clients", [1, 7, 49, 98])
-def test_ratio_one_is_equal_parts_even_when_each_gets_one_sample(clients):
-    assert [len(part) for part in unequal(np.zeros(clients, int), clients, rng(), 1)] == [1] * clients
-
-
 SPLITS = {
     "uniform": lambda labels, clients, generator: uniform(labels, clients, generator),
     "dirichlet": lambda labels, clients, generator: dirichlet(labels, clients, generator, 0.3),
     "shards": lambda labels, clients, generator: shards(labels, clients, generator, 2),
-    "unequal": lambda labels, clients, generator: unequal(labels, clients, generator, 4),
 }
 
 
@@ -184,9 +157,6 @@ def test_every_split_refuses_an_impossible_number_of_clients(split, clients):
         (lambda labels: shards(labels, 2, rng(), 0), r"1…2 .* not 0"),
         (lambda labels: shards(labels, 2, rng(), 3), r"1…2 .* not 3"),
         (lambda labels: shards(labels, 20, rng(), 2), "20 clients with 2 classes each need 40 .* 20 only"),
-        (lambda labels: unequal(labels, 2, rng(), 0.5), r"ratio must be at least 1 .* not 0\.5"),
-        (lambda labels: unequal(labels, 2, rng(), float("nan")), "not nan"),
-        (lambda labels: unequal(labels, 2, rng(), 100), "20 samples, 2 clients and ratio 100 leave 0.198"),
         (lambda labels: histogram(labels, [np.arange(20)], 1), "from 0 to 1, which 1 classes"),
     ],
 )

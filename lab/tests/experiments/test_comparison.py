@@ -74,7 +74,7 @@ def test_more_methods_and_seeds_repeat_nothing(splits, inline, tmp_path):
     [
         ({"methods": ["RS"]}, "has also the methods IL: name all that it has"),
         ({"rounds": 1}, "has 3 rounds, not 1"),
-        ({"ratio": 3.0, "seeds": 4}, r"another run \(ratio 10.0 there, 3.0 here\)"),
+        ({"alpha": 3.0, "seeds": 4}, r"another run \(alpha 0.5 there, 3.0 here\)"),
     ],
 )
 def test_what_the_folder_has_must_be_wanted(change, words, splits, inline, tmp_path):

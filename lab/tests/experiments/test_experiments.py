@@ -22,6 +22,7 @@ from repshare_lab.results.terminal import table_markdown
 from repshare_lab.simulation import Inline, resolve
 
 RESULTS = Path(__file__).parents[3] / "docs/results"
+NOTEBOOK = Path(__file__).parents[2] / "notebook"
 TINY = Setting(dataset="digits", samples=60, rounds=2)
 TABLE, TRAFFIC = EXPERIMENTS["table"], EXPERIMENTS["traffic"]
 
@@ -211,7 +212,7 @@ def test_committed_tables_come_from_committed_records(tmp_path, table):
     lines = Journal(table.with_name("records.jsonl")).read()
     EXPERIMENTS[described["experiment"]].show(lines, tmp_path, setting)
     assert (tmp_path / "table.md").read_text() == table.read_text()
-    page = (RESULTS.parent / "results.md").read_text()
+    page = (NOTEBOOK / "reproduction.md").read_text()
     if f"results/{table.parent.name}/" in page:
         assert [row for row in table.read_text().splitlines() if row not in page] == []
 

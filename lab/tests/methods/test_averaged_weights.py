@@ -26,7 +26,7 @@ from repshare_lab.simulation import simulate
 from support.simulations import bits, resumed_bits
 
 FAMILY = ["FEDPER", "FEDPROX", "SCAFFOLD"]
-SMALL = Setting(dataset="digits", samples=150, clients=3, rounds=3, model=("mlp",), partition="unequal", ratio=3)
+SMALL = Setting(dataset="digits", samples=150, clients=3, rounds=3, model=("mlp",), partition="dirichlet")
 RATE = 0.2
 
 

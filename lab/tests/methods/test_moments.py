@@ -170,7 +170,7 @@ def test_a_run_is_one_round_to_share_and_one_to_collect(splits, inline):
 
 
 def test_second_moments_of_fewer_samples_than_dimensions_show_whose_they_are(digits):
-    """docs/privacy.md says so: a sample lies in their span, and no other image does."""
+    """lab/notebook/privacy.md says so: a sample lies in their span, and no other image does."""
     _, (client, *_) = parties(digits, "FED3R", sizes=(40,))
     moments = wire.decode_weights(client.learner.release(1))[0]["moments"]
     values, directions = torch.linalg.eigh(unpack(moments, D))

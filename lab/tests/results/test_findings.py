@@ -27,7 +27,7 @@ def test_accuracies_by_own_mix_are_those_of_the_last_test():
 
 
 def test_clients_differ_by_their_partition_or_by_a_class_that_one_lacks():
-    assert clients_differ({"partition": "unequal"}, [])
+    assert clients_differ({"partition": "dirichlet"}, [])
     assert clients_differ({"partition": "uniform"}, [line(1, 0.1, test_unseen=0.0)])
     assert not clients_differ({"partition": "uniform"}, [line(1, 0.1, test_unseen=None), line(1, 0.1)])
 
@@ -61,6 +61,5 @@ def test_what_still_improves_is_what_rises_by_a_point_in_the_last_fifth():
 def test_a_partition_has_a_name_in_titles():
     assert name_partition({"partition": "dirichlet", "alpha": 0.3}) == "Dirichlet 0.3"
     assert name_partition({"partition": "shards", "classes_per_client": 2}) == "2 classes each"
-    assert name_partition({"partition": "unequal", "ratio": 10.0}) == "parts up to 10 times as large"
     assert name_partition({"partition": "drawn", "samples_per_client": 6}) == "6 samples each, drawn"
     assert name_partition({"partition": "uniform"}) == ""

@@ -77,7 +77,7 @@ def test_what_an_earlier_version_did_not_know_of_stood_at_its_default(tmp_path):
 
 def test_an_option_that_is_gone_counts_only_where_it_changed_the_run(tmp_path):
     setting = asdict(Setting(dataset="digits"))
-    RunFolder(tmp_path / "run", {"setting": {**setting, "kernels": "single"}}, resume=False)
+    RunFolder(tmp_path / "run", {"setting": {**setting, "kernels": "single", "leavers": 0.0}}, resume=False)
     RunFolder(tmp_path / "run", {"setting": setting}, resume=True)
     RunFolder(tmp_path / "other", {"setting": {**setting, "kernels": "stacked"}}, resume=False)
     with pytest.raises(ConfigError, match=r"kernels 'stacked' there, None here.*eaadb79 is the last commit"):

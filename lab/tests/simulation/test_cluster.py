@@ -14,7 +14,7 @@ from repshare_lab.simulation.cluster import Cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, and those of what it brings along
 
-SMALL = Setting(dataset="digits", samples=120, clients=3, rounds=3, eval_every=2, model=("lenet5",), stragglers=0.2)
+SMALL = Setting(dataset="digits", samples=120, clients=3, rounds=3, eval_every=2, model=("lenet5",), dropout=0.2)
 
 
 def plain(rounds):

@@ -466,7 +466,7 @@ def test_a_client_of_another_space_is_told_both_and_trains_alone(halves):
 SETTING = Setting(
     dataset="digits", samples=240, clients=4, rounds=5, eval_every=2, model=("mlp",), space=("patches", "filters=6"),
 )  # fmt: skip
-FAULTS = {"dropout": 0.3, "late_joiners": 0.3, "stragglers": 0.4, "partition": "dirichlet"}
+FAULTS = {"dropout": 0.3, "participation": 0.8, "partition": "dirichlet"}
 
 
 def plain(rounds):

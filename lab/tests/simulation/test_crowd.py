@@ -19,7 +19,7 @@ from repshare_lab.simulation.shared_space import SharedAgreement
 
 CROWD = Setting(
     dataset="digits", samples=90, clients=24, rounds=4, eval_every=2, model=("mlp",), space=("patches", "filters=4"),
-    partition="unequal", ratio=6.0, dropout=0.3, stragglers=0.2,
+    partition="dirichlet", dropout=0.3,
 )  # fmt: skip
 
 
@@ -94,18 +94,18 @@ def test_clients_that_differ_do_not_share_a_solution():
 
 def test_clients_of_one_total_have_one_classifier(splits, inline):
     simulation = Simulation(make_run("CS", 0, replace(CROWD, dropout=0.0)), splits, inline, None)
-    simulation.play((tuple(range(24)), {}))
-    simulation._test(tuple(range(24)), simulation.play((tuple(range(24)), {})))
+    simulation.play(tuple(range(24)))
+    simulation._test(tuple(range(24)), simulation.play(tuple(range(24))))
     learners = [inline._worker.client(index).learner for index in range(24)]
     assert len({id(learner.classifier()) for learner in learners}) == 1
 
 
 def test_a_release_that_is_refused_among_many_is_named(splits, inline):
     simulation = Simulation(make_run("CS", 0, replace(CROWD, clients=9)), splits, inline, None)
-    simulation.play((tuple(range(9)), {}))
+    simulation.play(tuple(range(9)))
     kept = simulation.server.store.items()
     late = {index: kept[f"release/client {index + 1}"] for index in range(9)}
-    simulation.play((tuple(range(5)), {}))
+    simulation.play(tuple(range(5)))
     with pytest.raises(Refused, match="round 3, client 1: client 1 published round 2 already: 1 is older"):
         simulation._accept(late)
     simulation.attackers = frozenset(range(9))
@@ -114,12 +114,12 @@ def test_a_release_that_is_refused_among_many_is_named(splits, inline):
 
 def test_what_a_client_published_is_not_kept_with_it(splits, inline):
     simulation = Simulation(make_run("CS", 0, CROWD), splits, inline, None)
-    simulation.play((tuple(range(24)), {}))
+    simulation.play(tuple(range(24)))
     assert {inline._worker.client(index).exchange for index in range(24)} == {None}
 
 
 def test_more_clients_than_samples_learn_together_from_drawn_ones(splits, inline):
-    setting = replace(CROWD, samples=60, clients=80, partition="drawn", samples_per_client=4, dropout=0, stragglers=0)
+    setting = replace(CROWD, samples=60, clients=80, partition="drawn", samples_per_client=4, dropout=0)
     run = make_run("CS", 0, setting)
     *_, last = bits(run, splits, inline)
     assert len(last) == 80

@@ -1,11 +1,11 @@
-from itertools import islice, pairwise
+from itertools import islice
 
 import numpy as np
 import pytest
 
 from repshare.errors import ConfigError
 from repshare_lab.config import Setting
-from repshare_lab.simulation.schedule import SLOWEST, attend
+from repshare_lab.simulation.schedule import attend
 
 
 def rounds(count=20, clients=50, seed=0, **changes):
@@ -13,59 +13,33 @@ def rounds(count=20, clients=50, seed=0, **changes):
 
 
 def test_without_faults_everyone_is_always_there():
-    assert all(present == tuple(range(50)) and not delays for present, delays in rounds())
+    assert all(present == tuple(range(50)) for present in rounds())
 
 
 def test_the_same_seed_gives_the_same_schedule_and_another_does_not():
-    faults = {"participation": 0.5, "dropout": 0.2, "late_joiners": 0.3, "leavers": 0.3, "stragglers": 0.2}
+    faults = {"participation": 0.5, "dropout": 0.2}
     assert rounds(**faults) == rounds(**faults) != rounds(seed=1, **faults)
 
 
 def test_participation_draws_its_share_anew_each_round():
-    attended = [present for present, _ in rounds(participation=0.1)]
+    attended = rounds(participation=0.1)
     assert {len(present) for present in attended} == {5}
     assert len(set(attended)) > 15
     assert len({client for present in attended for client in present}) > 40
 
 
 def test_even_the_smallest_share_is_someone():
-    assert all(len(present) == 1 for present, _ in rounds(participation=0.001))
+    assert all(len(present) == 1 for present in rounds(participation=0.001))
 
 
 def test_dropout_misses_about_its_share_of_rounds():
-    missed = 1 - np.mean([len(present) / 50 for present, _ in rounds(count=200, dropout=0.3)])
+    missed = 1 - np.mean([len(present) / 50 for present in rounds(count=200, dropout=0.3)])
     assert missed == pytest.approx(0.3, abs=0.02)
-
-
-def test_late_joiners_stay_once_they_have_come():
-    attended = [set(present) for present, _ in rounds(late_joiners=0.5)]
-    assert 15 <= len(attended[0]) <= 35
-    assert all(earlier <= later for earlier, later in pairwise(attended))
-    assert len(attended[-1]) == 50
-
-
-def test_leavers_never_return_and_have_been_there():
-    attended = [set(present) for present, _ in rounds(leavers=0.5)]
-    assert len(attended[0]) == 50
-    assert all(earlier >= later for earlier, later in pairwise(attended))
-    assert len(attended[-1]) < 45
-
-
-def test_a_straggler_is_busy_until_its_release_arrives():
-    schedule = rounds(count=100, stragglers=0.3)
-    seen = 0
-    for number, (_, delays) in enumerate(schedule):
-        for client, delay in delays.items():
-            assert 1 <= delay <= SLOWEST
-            for later in schedule[number + 1 : number + 1 + delay]:
-                assert client not in later.present
-                seen += 1
-    assert seen > 100
 
 
 @pytest.mark.parametrize(
     "change",
-    [{"participation": 0}, {"participation": 1.5}, {"dropout": -0.1}, {"leavers": 2}, {"stragglers": float("nan")}],
+    [{"participation": 0}, {"participation": 1.5}, {"dropout": -0.1}, {"dropout": float("nan")}],
 )
 def test_shares_that_are_none_are_refused(change):
     with pytest.raises(ConfigError, match=next(iter(change))):

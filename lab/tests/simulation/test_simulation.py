@@ -39,7 +39,7 @@ def test_any_number_of_workers_gives_the_same_bits(method, splits, inline, proce
 
 @pytest.mark.parametrize("method", ["RS", "SCAFFOLD"])
 def test_unequal_clients_that_come_and_go_have_the_same_bits_anywhere(method, splits, inline):
-    unequal = replace(SMALL, samples=200, clients=7, eval_every=3, partition="unequal", ratio=5.0, dropout=0.3)
+    unequal = replace(SMALL, samples=200, clients=7, eval_every=3, partition="dirichlet", alpha=1.0, dropout=0.3)
     run = Run(method, 0, unequal)
     with Inline(resident=1) as alone, Processes(2) as apart:
         expected = bits(run, splits, inline)
@@ -81,7 +81,7 @@ def test_all_methods_see_the_same_split_and_centralized_sees_all_of_it(splits):
 
 
 def test_centralized_learning_never_misses_a_round(splits, inline):
-    away = replace(SMALL, dropout=0.9, leavers=1.0, late_joiners=1.0, participation=0.5, stragglers=1.0)
+    away = replace(SMALL, dropout=0.9, participation=0.5)
     assert bits(Run("CL", 0, away), splits, inline) == bits(Run("CL", 0, SMALL), splits, inline)
 
 
@@ -312,7 +312,7 @@ def test_images_are_normalised_by_the_samples_that_are_used(splits):
 
 
 def test_weighting_by_samples_is_a_choice_that_shows(splits, inline):
-    unequal = replace(SMALL, partition="unequal", ratio=5.0)
+    unequal = replace(SMALL, partition="dirichlet", alpha=1.0)
     weighted, same = (bits(Run("RS", 0, replace(unequal, weighted=w)), splits, inline) for w in (True, False))
     assert weighted != same
 

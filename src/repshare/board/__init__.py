@@ -1,6 +1,7 @@
 """Algorithm 1's server half: accept releases, add them up, draw observations. NumPy only."""
 
 from repshare.board.board import Board
-from repshare.board.teaching import Wants
+from repshare.board.server import Server
+from repshare.sharing.representations import Wants
 
-__all__ = ["Board", "Wants"]
+__all__ = ["Board", "Server", "Wants"]

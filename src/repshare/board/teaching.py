@@ -3,7 +3,6 @@
 import hashlib
 import random
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,23 +10,8 @@ from numpy.typing import NDArray
 from repshare.board.aggregation import aggregate
 from repshare.board.state import BoardState, Place, decode_rows, read_releases, row_key
 from repshare.sharing.fixed_point import Totals
-from repshare.sharing.representations import Teacher, stack
+from repshare.sharing.representations import Teacher, Wants, stack
 from repshare.stores import decoded
-
-
-class Wants(NamedTuple):
-    """A client's request to a board. The seed makes the draw repeatable, wherever the board is."""
-
-    observations: int
-    """M↓: number of observations of each class."""
-    seed: int
-    """The seed of the draw."""
-    peers: tuple[str, ...] | None = None
-    """Names of the clients to learn from. Default: all."""
-    classes: tuple[int, ...] | None = None
-    """Classes to learn. Default: all."""
-    precision: str = "fp32"
-    """Number format of the answer."""
 
 
 def draw(there: BoardState, client: str, wants: Wants, key: bytes) -> list[Place]:

@@ -83,7 +83,7 @@ COMMANDS: Commands = {
     "relay": CommandGroup("Run a relay (serve, invite, revoke, backup, tasks …).", RELAY),
 }
 
-LABORATORY = ("demo", "compare", "methods", "new", "report", "reproduce", "data", "privacy plan", "privacy audit")
+LABORATORY = ("demo", "compare", "methods", "report", "reproduce", "data", "privacy plan", "privacy audit")
 TITLE = "Learn together by sharing representations: not data, not weights."
 MORE = """
 

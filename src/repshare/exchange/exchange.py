@@ -3,7 +3,7 @@
 import time
 from typing import NamedTuple
 
-from repshare.board import Wants
+from repshare.sharing.representations import Wants
 
 
 class Traffic(NamedTuple):

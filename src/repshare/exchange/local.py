@@ -1,26 +1,10 @@
 """A board in the same process."""
 
 import math
-from typing import Protocol
 
-from repshare.board import Wants
+from repshare.board import Server
 from repshare.exchange.exchange import Exchange
-
-
-class Server(Protocol):
-    """The other end of an exchange: a `Board`, or what another method puts in its place."""
-
-    def accept(self, client: str, body: bytes) -> object:
-        """Take what a client shares."""
-
-    def teach(self, client: str, wants: Wants) -> bytes:
-        """Give a client what it learns from."""
-
-    def save(self) -> bytes:
-        """Return all that is needed to continue to the same bits."""
-
-    def load(self, saved: bytes) -> None:
-        """Continue from what `save` returned."""
+from repshare.sharing.representations import Wants
 
 
 class LocalExchange(Exchange):
@@ -44,5 +28,5 @@ class LocalExchange(Exchange):
         return self.server.teach(self.client, wants)
 
     def behind(self, own: int) -> float:
-        """Return infinity: what is published stays in this process."""
+        """Infinity: what is published stays in this process."""
         return math.inf

@@ -15,13 +15,13 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from repshare.board import Board, Wants
+from repshare.board import Board
 from repshare.errors import ConfigError, ExchangeError, Outdated, StoreError, Unreachable
 from repshare.exchange.exchange import Exchange, Traffic
 from repshare.exchange.keys import AHEAD_SECONDS, Key, NewestReleases, Trust, seal, unseal
 from repshare.exchange.network import PeerNetwork, Question, Tls, check_name
 from repshare.sharing import wire
-from repshare.sharing.representations import Release, Teacher, nothing
+from repshare.sharing.representations import Release, Teacher, Wants, nothing
 from repshare.sharing.task import Task
 from repshare.sharing.wire import Signed
 from repshare.stores import MemoryStore, Store

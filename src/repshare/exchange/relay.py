@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
-from repshare.board import Wants
 from repshare.errors import ConfigError, Malformed
 from repshare.exchange.exchange import Exchange
 from repshare.exchange.http import PATIENCE_SECONDS, REPLY_LIMIT, TIMEOUT_SECONDS, Connection, Reply
 from repshare.sharing import wire
+from repshare.sharing.representations import Wants
 from repshare.sharing.task import Task, read_task
 
 LONGEST_NAME = 64  # characters, all printable: it becomes part of a path and goes to the terminal

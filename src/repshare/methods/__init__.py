@@ -1,31 +1,79 @@
-"""The ways to learn together, and alone, by their letters: those of this package, and of others that are installed.
+"""The ways to learn together, and alone, by their letters.
 
-A package adds a `Method` as an entry point of the group `repshare.methods`, as this one does with its own.
+RS is the paper's method: class means and observations of features go out, global means and others' come back. IL is its
+measure: every client alone.
+
+In CS, clients share class-shaped averages of fixed features over all their samples, in which each sample counts as much
+as the classifier still needs it. The board adds them up, and the total is the classifier: see `repshare.space`. CA is
+its measure.
+
+Another package adds a `Method` as an entry point of the group `repshare.methods`.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
-from repshare.methods.method import Method
-from repshare.methods.sharing import IL, RS
-from repshare.methods.space import CA, CS
+from repshare.board import Board
+from repshare.config import Policy
+from repshare.errors import ConfigError
+from repshare.methods.method import Method, make_wants
+from repshare.sharing.task import Task
+from repshare.space.learner import SpaceLearner
 
-__all__ = ["CA", "CS", "IL", "METHODS", "RS", "Method"]
+__all__ = ["CA", "CS", "IL", "METHODS", "RS", "Method", "make_wants", "serve"]
 
 FIRST = ("CL", "IL", "FL", "FD", "RS", "CA", "CS")  # the paper's table begins like this, and so does the help
 
 
+def serve(task: Task, start: Any = None, options: Any = None) -> Board:
+    """Make a board in memory."""
+    return Board(task)
+
+
+def adapt_to_space(policy: Policy) -> Policy:
+    """Use no observations and no distillation."""
+    if policy.epsilon is not None:  # one release, unless told otherwise: it takes the whole budget
+        policy = replace(policy, releases=policy.releases or 1, planned_releases=policy.releases or 1)
+    if policy.peers is not None:
+        raise ConfigError("the classifier of a space is made by all clients: leave peers or CS out")
+    return replace(policy, lambda_kd=0.0, lambda_disc=0.0, m_up=0, m_down=0)
+
+
+def adapt_alone(policy: Policy) -> Policy:
+    """As CS, without samples held out: there are no other clients to judge."""
+    return replace(adapt_to_space(policy), held_out=0.0, epsilon=None)
+
+
+RS = Method(
+    "RS", "representation sharing (the paper)", serve=serve,
+    source="Berdoz et al., 2022: Scalable collaborative learning via representation sharing",
+)  # fmt: skip
+IL = Method("IL", "independent learning")
+CS = Method(
+    "CS", "sharing in a common space", SpaceLearner.open, serve,
+    adapt=adapt_to_space, models="part", source="new here", in_space=True,
+)  # fmt: skip
+CA = Method(
+    "CA", "the common space alone (a control: nothing is shared)", SpaceLearner.open,
+    adapt=adapt_alone, source="new here", in_space=True,
+)  # fmt: skip
+OWN = {method.name: method for method in (RS, IL, CS, CA)}
+
+
 class _Installed(Mapping[str, Method]):
-    """All methods by name. A method's module is imported when it is asked for."""
+    """All methods by name. The module of another package's is imported when it is asked for."""
 
     @cached_property
-    def _found(self) -> dict[str, EntryPoint]:
-        found = {each.name: each for each in entry_points(group="repshare.methods")}
+    def _found(self) -> dict[str, EntryPoint | None]:
+        found = {each.name: each for each in entry_points(group="repshare.methods")} | dict.fromkeys(OWN)
         return {name: found[name] for name in [*filter(found.__contains__, FIRST), *sorted(found.keys() - {*FIRST})]}
 
     def __getitem__(self, name: str) -> Method:
-        method: Method = self._found[name].load()
+        entry = self._found[name]
+        method: Method = OWN[name] if entry is None else entry.load()
         return method
 
     def __iter__(self) -> Iterator[str]:

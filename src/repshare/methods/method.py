@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from repshare.board import Wants
+from repshare.board import Server
 from repshare.config import Policy
-from repshare.exchange.local import Server
 from repshare.learner import Learner
 from repshare.network.learner import NetworkLearner
 from repshare.randomness import derive
 from repshare.samples import Setup
+from repshare.sharing.representations import Wants
 from repshare.sharing.task import Task
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ class Method(NamedTuple):
     """Whether clients learn in a space that they agree on, without networks."""
     shares_weights: bool = False
     """Whether clients share weights of all their layers, or of those before the head: all need one model."""
-    uses_public: bool = False
-    """Whether clients learn from public samples, which no client owns."""
     sends_batches: bool = False
     """Whether clients exchange messages while they train, batch by batch."""
     width: Callable[["Network"], int] = NetworkLearner.width

@@ -13,6 +13,7 @@ from torch.nn.utils import get_total_norm
 
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, ModelError
+from repshare.learner import Learner
 from repshare.measures import Description, Doubles, Losses, Score, View, count_hits
 from repshare.network import features, lesson, objective
 from repshare.network.lesson import Lesson
@@ -24,7 +25,7 @@ from repshare.network.states import copy_state, find_broken, seems_finite
 from repshare.randomness import numpy_stream, torch_stream
 from repshare.samples import EVALUATION_BATCH, LARGE_EVALUATION_BATCH, Samples, Setup
 from repshare.sharing import wire
-from repshare.sharing.representations import Floats, Integers, Protection, Teacher, make_release
+from repshare.sharing.representations import Floats, Integers, Teacher, make_release
 
 
 class Batch(NamedTuple):
@@ -36,7 +37,7 @@ class Batch(NamedTuple):
     logits: Tensor  # (n, C)
 
 
-class NetworkLearner:
+class NetworkLearner(Learner):
     """One client's network, optimizer, data and random streams: all that local training needs."""
 
     def __init__(
@@ -49,22 +50,19 @@ class NetworkLearner:
         seed: int,
         head: str | None = None,
         norm_bound: float = math.inf,
-        public: Samples | None = None,
         options: Any = None,
     ) -> None:
-        """`public` and `options` are for a method's own learner. A network that was split already is taken as it is."""
+        """`options` are for a method's own learner. A network that was split already is taken as it is."""
         self.network: Network = model if isinstance(model, Network) else _open(model, samples, head)
-        self.space: None = None
         self.classes = self.network.classes
         self.representation = features.examine(self.network, _example(samples))
         samples.check_labels(self.classes)
         policy.check_chosen(len(samples), self.classes)
-        self.samples, self.policy, self.name, self.options, self.public = samples, policy, name, options, public
+        self.samples, self.policy, self.name, self.options = samples, policy, name, options
         large, place = is_large(self.network.model), samples.device.type
         self.compute = choose_compute(policy, place, large=large)
         self.evaluation_batch = LARGE_EVALUATION_BATCH if large and place == "cpu" else EVALUATION_BATCH  # samples
         self.remembered: dict[str, Tensor] = {}  # what a method keeps from round to round
-        self.guard: Protection | None = None
         self.lesson: Lesson | None = None
         self.norm_bound = norm_bound  # what others agreed no vector is longer than
         self.steps = 0  # of the last training
@@ -78,7 +76,7 @@ class NetworkLearner:
             raise ConfigError(f"{given.name} trains a network: give it as model")
         return cls(
             given.model, given.samples, given.policy, name=given.name, seed=given.seed, head=given.head,
-            norm_bound=given.norm_bound, public=given.public, options=given.options,
+            norm_bound=given.norm_bound, options=given.options,
         )  # fmt: skip
 
     def _equip(self, seed: int) -> None:
@@ -91,7 +89,7 @@ class NetworkLearner:
         self.noise = torch_stream(seed, self.name, "noise")
 
     @property
-    def dimension(self) -> int:
+    def dimension(self) -> int:  # type: ignore[override]
         """The length of what this client represents a sample by."""
         return self.width(self.network)
 
@@ -216,9 +214,6 @@ class NetworkLearner:
         vectors, labels = self.represent()
         release = make_release(vectors, labels, self.averaging, self.policy, round, self.guard)
         return wire.encode_release(release, self.policy.precision)
-
-    def acknowledge(self) -> None:
-        """Do nothing: no release depends on which ones have arrived."""
 
     def absorb(self, body: bytes) -> None:
         """Learn from this teacher from now on. Before any training, one without any class has means of zero.

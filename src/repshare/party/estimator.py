@@ -86,7 +86,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             task: The task of a relay, in place of all arguments above: `RelayExchange(…).describe().agreed`.
             accept_space: Whether the task's space may be another than this package's own choice.
             precision: The number format of releases: "fp16" or "fp32".
-            accept_exposure: Whether a release may show who is among the samples: see docs/privacy.md.
+            accept_exposure: Whether a release may show who is among the samples: see docs/what-leaves.md.
         """
         self.classes, self.low, self.high, self.features, self.width = classes, low, high, features, width
         self.seed, self.shrinkage, self.task, self.precision = seed, shrinkage, task, precision
@@ -108,8 +108,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if self.task is not None and not self.accept_space:
             check_usual(agreement.unusual(float(rows.min()), float(rows.max()), images=False))
         # Its inputs are looked at when something is to leave: to learn alone is always possible.
-        least = int(np.unique(labels, return_counts=True)[1].min())
-        fewest = 1 if self.accept_exposure or least < FEWEST else FEWEST  # with fewer, nothing leaves
+        fewest = 1 if self.accept_exposure else FEWEST  # samples of classes with fewer take no part
         policy = Policy(held_out=0.0, share_inputs=True, common_precision=self.precision, minimum_count=fewest)
         self._learner = SpaceLearner(Rows(rows, labels), policy, agreement, classes=len(self.classes_))
         self._found, self._linear, self.round_ = self._learner.inspect(), self._learner.model.alone(), 0
@@ -122,13 +121,12 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         check_is_fitted(self)
         check(self._found, self._learner.agreement.space, images=False)
+        samples = len(self._learner.used_rows)
+        if not self._learner.shares_any:
+            raise ConfigError(f"no class here has the {FEWEST} samples that a release needs")
         if not self.accept_exposure:
-            labels, numbers = self._learner.samples.labels, self._learner.dimension
-            Exposure(numbers, len(self.classes_), len(labels), sums=False).check()
-            least = int(np.unique(labels, return_counts=True)[1].min())
-            if least < FEWEST:
-                raise ConfigError(f"there is a class of {least} samples here: leave out those of fewer than {FEWEST}")
-        if (samples := len(self._learner.samples)) < self.task_.fewest:
+            Exposure(self._learner.dimension, len(self.classes_), samples, sums=False).check()
+        if samples < self.task_.fewest:
             raise ConfigError(f"a release is of at least {self.task_.fewest} samples here, and there are {samples}")
         self._learner.train()
         self.round_ += 1

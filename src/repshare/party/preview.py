@@ -19,8 +19,7 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
     body = learner.release(1) if client.method.serve is not None else b""
     release, described = wire.decode_release(body), learner.describe()
     held = torch.bincount(client.samples.labels, minlength=learner.classes).tolist()
-    representation, own = str(described.representation), learner.space
-    task = Task(learner.classes, learner.dimension) if own is None else own.agreement.task(learner.classes)
+    representation, space = str(described.representation), learner.preview()
     classes = {
         label: {
             "samples": count,
@@ -30,14 +29,10 @@ def preview(client: Client, *, masked: bool) -> dict[str, Any]:
         }
         for label, count in enumerate(held)
     }
-    space: dict[str, Any] = {}
-    if own is not None:
+    if space:
         representation += ", weighted by what the classifier still needs of each sample"
-        space = {"agreement": own.agreement.describe(), "unusual": own.unusual()}
-        space |= {"tried": own.inspect()._asdict(), "held_out": len(own.held_rows)}
-        space["left_out"] = own.left_out_classes()
     return {
-        **(_masked(task) if masked else {"bytes": len(body)}),
+        **(_masked(learner.task()) if masked else {"bytes": len(body)}),
         "vectors": len(release.means.labels) + len(release.observations.labels),
         "dimension": learner.dimension,
         "representation": representation,

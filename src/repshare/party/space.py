@@ -11,7 +11,7 @@ from repshare.party.state import OwnRecord, State
 
 FEWEST_ROUNDS = 20  # after a change of who takes part
 MOST_ROUNDS = 100  # the same, where the gap does not become small
-SMALL_GAP = 0.01  # with which the classifier is as good as the last one: docs/method.md, "when clients stop"
+SMALL_GAP = 0.01  # with which the classifier is as good as the last one: docs/method.md, "when to stop"
 ROUNDS_OF_SUMS = 2  # the same for class sums, which do not depend on what others share: publish, and read the total
 SLICE_SECONDS = 2.0  # of waiting, so that an interrupt is noticed
 LATE_SECONDS = 6.0  # after which a round begins without the clients that have not published since the last one
@@ -96,8 +96,7 @@ class _Progress:
     @property
     def is_settled(self) -> bool:
         """Whether more rounds would change little."""
-        space = self.state.client.learner.space
-        if space is not None and space.model.settles_at_once:
+        if self.state.client.learner.settles_at_once:
             return self.improved >= ROUNDS_OF_SUMS
         return self.improved >= (FEWEST_ROUNDS if self.gap <= SMALL_GAP else MOST_ROUNDS)
 
@@ -167,5 +166,4 @@ def _has_begun(group: Exchange) -> bool:
 
 
 def _samples(state: State) -> float | None:
-    space = state.client.learner.space
-    return None if space is None or space.model.total is None else float(space.model.total.samples)
+    return state.client.learner.behind

@@ -14,7 +14,6 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from repshare.board import Wants
 from repshare.client import Client, Record, make_wants
 from repshare.errors import CheckpointError, ConfigError, ExchangeError, Outdated, RepshareError
 from repshare.exchange import Exchange, Traffic
@@ -25,9 +24,7 @@ from repshare.measures import Measures
 from repshare.party import classifier
 from repshare.privacy.ledger import read_ledger
 from repshare.records import Folder
-from repshare.space.exposure import Exposure
-from repshare.space.learner import SpaceLearner
-from repshare.space.model import SpaceModel
+from repshare.sharing.representations import Wants
 
 LEDGER = "privacy.jsonl"
 TOTAL = "total"
@@ -134,10 +131,10 @@ class State:
         described = _as_before(path, _describe(client, membership))
         self.folder = Folder(path, described, resume=True, option="--state", private=True)
         self.records = self.folder.records  # one line a round
-        if client.learner.space is not None:
-            self._keep_secret(client.learner.space.secret)
-            if client.method.serve is not None and client.guard is None:
-                self._check_change(client.learner.space)
+        if client.learner.secret is not None:
+            self._keep_secret(client.learner.secret)
+        if client.method.serve is not None and client.guard is None and (marks := client.learner.marks()):
+            self._check_change(marks)
         if client.guard is None and self._ledger.exists() and read_ledger(self._ledger)[1]:
             raise ConfigError(
                 f"releases from {path} were private, and without epsilon exact averages would leave, of which no ε "
@@ -157,15 +154,15 @@ class State:
         elif path.read_bytes() != secret:
             raise ConfigError(f"{path} is not the secret that this client was made with: see read_secret")
 
-    def _check_change(self, learner: SpaceLearner) -> None:
+    def _check_change(self, marks: frozenset[bytes]) -> None:
         """Refuse samples that are other ones than before, so few that what changes would show them alone."""
-        path, marks = self.folder.path / SHARED, learner.marks()
+        path = self.folder.path / SHARED
         body = b"".join(sorted(marks))
         before = path.read_bytes() if path.exists() else body
         size = len(next(iter(marks)))
         changed = len(marks ^ {before[place : place + size] for place in range(0, len(before), size)})
-        shown = Exposure(learner.dimension, learner.classes, changed, sums=learner.agreement.loss == "discriminant")
-        if changed and not shown.allowed and not self.client.policy.accept_exposure:
+        shown = self.client.learner.exposure(lambda _: changed)
+        if changed and shown is not None and not shown.allowed and not self.client.policy.accept_exposure:
             raise ConfigError(
                 f"{changed:,} samples came, went or changed since the last start, and the difference of two releases "
                 f"would show these alone. For so few, {shown.most} numbers are allowed, not {shown.numbers:,}: keep "
@@ -214,7 +211,7 @@ class State:
                 f"what it shared and begins at round 1{spent}"
             )
         if client.learner.space is not None and client.method.serve is not None:
-            self._count_others(client.learner.space.model)
+            self._count_others()
             record = replace(record, others=self.others)
         if not record.bytes_up and not isinstance(client.trouble, ExchangeError):
             with suppress(ExchangeError):
@@ -236,9 +233,9 @@ class State:
             body = classifier.encode_classifier(space, self.client.round_number)
             write_atomically(self.classifier, body, private=True)
 
-    def _count_others(self, model: SpaceModel) -> None:
+    def _count_others(self) -> None:
         """Ask how many others are behind the classifier; while nobody can be asked, it is the last one."""
-        if model.total is None:
+        if self.client.learner.behind is None:
             self.others = 0
         elif self.client.exchange is not None and not isinstance(self.client.trouble, ExchangeError):
             with suppress(ExchangeError):

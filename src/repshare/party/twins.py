@@ -36,9 +36,9 @@ def make_twins(client: Client) -> dict[str, Client]:
     given: dict[str, Any] = {"name": client.name, "test": test, "seed": client.seed}
     if own is not None:
         space = Client(None, samples, policy=policy, method=CA, space=own.agreement, classes=own.classes, **given)
-        if client.other_model is None:
+        if client.given_model is None:
             return {SPACE: space}
-        return {NETWORK: Client(deepcopy(client.other_model), samples, policy=policy, method=IL, **given), SPACE: space}
+        return {NETWORK: Client(deepcopy(client.given_model), samples, policy=policy, method=IL, **given), SPACE: space}
     given["head"] = None if network is None else network.head_name
     lengths = {ALONE: 0.0, SHORT: policy.lambda_length or LENGTH}
     return {
@@ -51,7 +51,7 @@ def _samples_to_test(client: Client) -> tuple[Samples, Samples]:
     """What twins train on, and what they are tested on: the client's test data, or its held-out samples."""
     if client.test is not None:
         return client.samples, client.test
-    held = np.zeros(0, np.int64) if client.learner.space is None else client.learner.space.held_rows
+    held = client.learner.held_rows
     if not len(held):
         raise ConfigError("--compare needs samples to test on: give the party test data, Party(…, test=…)")
     rest = np.setdiff1d(np.arange(len(client.samples)), held)
@@ -85,22 +85,21 @@ class Twins:
     def catch_up(self, *, eval_every: int, last: int | None) -> None:
         """Let every twin do as many rounds as the client has done; each is kept."""
         for title, twin in self.clients.items():
-            once = twin.learner.network is None
-            rounds = min(1, self.client.round_number) if once else self.client.round_number
+            most = twin.learner.enough
+            rounds = self.client.round_number if most is None else min(most, self.client.round_number)
             while twin.round_number < rounds:
                 number = twin.round_number + 1
-                is_due = number % eval_every == 0 or number == last or once
+                is_due = number % eval_every == 0 or number in (last, most)
                 record = play_round(twin, test=is_due)
                 self._records.add([{"twin": title, **asdict(record)}])
                 save(twin, self._path(title))
 
     def compare(self) -> dict[str, float | None]:
         """Return the accuracies: together, and of every twin."""
-        space = self.client.learner.space
         if self.client.test is not None:
             together: float | None = self.client.evaluate()
         else:
-            together = None if space is None else space.compare_held_out()[0]
+            together, _ = self.client.learner.compare_held_out()
         return {"together": together, **{title: twin.evaluate() for title, twin in self.clients.items()}}
 
     def _path(self, title: str) -> Path:

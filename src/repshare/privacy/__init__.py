@@ -32,8 +32,7 @@ def make_guard(
     seeded = numpy_stream(seed, name, "privacy") if policy.seeded_noise else None
     labels, classes = learner.samples.labels.numpy(), learner.classes
     guard: Guard
-    if learner.space is not None:
-        space = learner.space.agreement.name
+    if (space := learner.task().space) is not None:
         guard = SumsGuard(policy, labels, classes=classes, space=space, levels=levels, seeded=seeded)
     else:
         shared = policy.share_classes or range(classes)

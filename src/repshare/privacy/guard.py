@@ -35,7 +35,7 @@ class Guard:
     """Makes a client's releases, each with noise, kept and charged to a ledger before it leaves.
 
     A sample replaced by another of its class (counts public), or one added or removed (counts noised, and every
-    sample on a budget of its own): see docs/privacy.md.
+    sample on a budget of its own): see lab/notebook/privacy.md.
     """
 
     def __init__(

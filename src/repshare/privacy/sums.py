@@ -2,7 +2,7 @@
 
 A sample is one vector of at most length 1 in one class's sum: nothing is clipped by looking at the data, and no other
 sample's part depends on it. Noise is a discrete Gaussian. In a secure sum each member may add a share of it, so that
-the total carries it once: see docs/privacy.md.
+the total carries it once: see lab/notebook/privacy.md.
 """
 
 import math

@@ -54,6 +54,7 @@ REMEMBERED_SECONDS = 1.0  # how long a revoked token may still work in a relay t
 MOST_REMEMBERED = 100_000
 MOST_DAYS = 36_500
 DAY_SECONDS = 86_400.0
+SKEW_SECONDS = 300.0  # by which clocks of relays over one database may differ
 
 
 class Grant(NamedTuple):
@@ -173,8 +174,11 @@ class Access:
         return entry.grant
 
     def _fits(self, entry: TokenEntry, secret: str) -> bool:
-        """Return whether this is the token's secret, and the token has not expired."""
-        expired = entry.expires is not None and self._now() >= entry.expires
+        """Return whether this is the token's secret, and the token has not expired.
+
+        By a clock from before it was made, a token that expires is not valid: whether it has expired is not known.
+        """
+        expired = entry.expires is not None and not entry.created - SKEW_SECONDS <= self._now() < entry.expires
         return hmac.compare_digest(entry.digest, _digest(secret)) and not expired
 
     def entries(self) -> list[TokenEntry]:

@@ -24,6 +24,7 @@ KINDS = {
     "exists": (409, "The task exists with other values"),
     "has-token": (409, "This name has a token already"),
     "too-large": (413, "The body is too large"),
+    "not-json": (415, "The body must be JSON"),
     "refused": (422, "The task does not allow this"),
     "invalid": (422, "A value is not valid"),
     "too-fast": (429, "Too many requests"),

@@ -1,4 +1,4 @@
-"""Secure sums: a group learns the total of its members' vectors, and nothing else. See docs/secure-sums.md.
+"""Secure sums: a group learns the total of its members' vectors, and nothing else. See lab/notebook/secure-sums.md.
 
 SecureExchange      a client's side: an exchange that shares class means through a secure sum
 GatheredExchange    the same for a group that comes together at a relay, anew for each meeting

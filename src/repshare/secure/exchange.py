@@ -1,6 +1,6 @@
 """Class means through secure sums: a fixed group meets once a round, and only the total can be read by anyone.
 
-A total still tells of a class that one or two members share: see docs/secure-sums.md, and the warning here.
+A total still tells of a class that one or two members share: see lab/notebook/secure-sums.md, and the warning here.
 """
 
 import hashlib
@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 import numpy as np
 
-from repshare.board import Wants
 from repshare.errors import ConfigError, Refused, Unreachable
 from repshare.exchange import Exchange, Traffic
 from repshare.exchange.http import REPLY_LIMIT, Reply
@@ -25,7 +24,7 @@ from repshare.secure.masking import Group, Member, Vector, add_up
 from repshare.secure.meetings import STEPS, Meetings
 from repshare.sharing import fixed_point, wire
 from repshare.sharing.fixed_point import Totals
-from repshare.sharing.representations import Teacher, nothing
+from repshare.sharing.representations import Teacher, Wants, nothing
 from repshare.sharing.task import Task
 
 log = logging.getLogger("repshare.secure")

@@ -12,8 +12,8 @@ each of which some members may be missing from then on:
 
 Enough shares (`threshold`) restore a seed or a key, so that masks that do not cancel can be subtracted. Of one member,
 never both are restored: the seed still covers a vector that arrives after its sender was taken for dropped out.
-Numbers are whole, modulo 2⁶⁴ (see `fixed_point`), so totals are exact. docs/secure-sums.md says against whom this
-protects, and why against that many.
+Numbers are whole, modulo 2⁶⁴ (see `fixed_point`), so totals are exact. lab/notebook/secure-sums.md says against whom
+this protects, and why against that many.
 """
 
 import hashlib

@@ -4,12 +4,13 @@
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from repshare.config import Policy
+if TYPE_CHECKING:
+    from repshare.config import Policy
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -59,6 +60,21 @@ class Teacher(NamedTuple):
     space: str | None = None  # the common space's fingerprint; None: each client's own
 
 
+class Wants(NamedTuple):
+    """A client's request to a board. The seed makes the draw repeatable, wherever the board is."""
+
+    observations: int
+    """M↓: number of observations of each class."""
+    seed: int
+    """The seed of the draw."""
+    peers: tuple[str, ...] | None = None
+    """Names of the clients to learn from. Default: all."""
+    classes: tuple[int, ...] | None = None
+    """Classes to learn. Default: all."""
+    precision: str = "fp32"
+    """Number format of the answer."""
+
+
 def nothing(dimension: int) -> Representations:
     """Return no rows."""
     return stack([], dimension)
@@ -100,7 +116,7 @@ def observe(
     return stack(rows, vectors.shape[1])
 
 
-def may_share(labels: Integers, policy: Policy) -> NDArray[np.bool_]:
+def may_share(labels: Integers, policy: "Policy") -> NDArray[np.bool_]:
     """Return which of a client's samples its policy lets take part (n,)."""
     allowed = np.ones(len(labels), bool)
     if policy.share_samples is not None:
@@ -115,7 +131,7 @@ def make_release(
     vectors: Floats,  # (n, d)  one representation a sample
     labels: Integers,  # (n,)
     rng: np.random.Generator,
-    policy: Policy,
+    policy: "Policy",
     round: int,
     guard: Protection | None = None,
 ) -> Release:

@@ -9,7 +9,7 @@ import hashlib
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,15 +17,19 @@ import numpy as np
 
 from repshare.config import Level, Policy
 from repshare.errors import ConfigError, DataError
+from repshare.learner import Learner
 from repshare.measures import Description, Doubles, Losses, Score, View, count_hits
 from repshare.randomness import derive
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE
-from repshare.sharing.representations import Floats, Integers, Protection, Release, may_share, nothing
+from repshare.sharing.representations import Floats, Integers, Release, may_share, nothing
 from repshare.sharing.sums import lift
+from repshare.sharing.task import Task
+from repshare.space import choose
 from repshare.space.agreement import Agreement
 from repshare.space.discriminant import Discriminant
 from repshare.space.dual import Dual
+from repshare.space.exposure import Exposure
 from repshare.space.inspection import Findings, check, inspect
 from repshare.space.model import Hits, Linear, SpaceModel, as_probabilities
 from repshare.space.space import as_array
@@ -40,10 +44,12 @@ CERTAIN = 1.64  # standard deviations: one-sided, 5 %
 READ_AT_ONCE = 250  # samples
 
 
-class SpaceLearner:
+class SpaceLearner(Learner):
     """A client's samples in the space, and its part in the classifier."""
 
-    network = None
+    samples: Any  # `Samples`, or anything like them: see `__init__`
+    secret: bytes
+    enough = 1
     norm_bound = math.inf  # vectors of a space are never longer than √d
 
     @property
@@ -79,7 +85,6 @@ class SpaceLearner:
             )
         policy.check_chosen(len(labels), self.classes)
         self.dimension, self.space_name = agreement.space.dimension, agreement.name
-        self.guard: Protection | None = None
         self.secret = secret or derive(seed, name, "held out").to_bytes(8)
         if agreement.inputs is not None:
             agreement.check_range(*self._find_span(), name)
@@ -104,12 +109,12 @@ class SpaceLearner:
 
     @classmethod
     def open(cls, given: "Setup") -> Self:
-        """Make the learner of a client."""
-        if given.agreement is None:
-            raise ConfigError(f"{given.name} needs the space that clients agree on: give it as space")
+        """Make the learner of a client: in the space given, or the usual one for its samples."""
+        space = given.space or choose((), next(given.samples.in_order(1))[0], 0)
+        agreement = space if isinstance(space, Agreement) else Agreement(space)
         return cls(
-            given.samples, given.policy, given.agreement, classes=given.classes, name=given.name, seed=given.seed,
-            alone=given.alone, secret=given.secret, levels=given.levels, options=given.options,
+            given.samples, agreement.adapt(given.policy), agreement, classes=given.classes, name=given.name,
+            seed=given.seed, alone=given.alone, secret=given.secret, levels=given.levels, options=given.options,
         )  # fmt: skip
 
     def make_model(self, vectors: Floats, labels: Integers, *, alone: bool) -> SpaceModel:
@@ -251,6 +256,39 @@ class SpaceLearner:
         if together is None or alone is None:
             return None, None
         return float(together.mean()), float(alone.mean())
+
+    @property
+    def behind(self) -> float | None:  # type: ignore[override]
+        """The samples behind the total in hand, this client's among them."""
+        return None if self.model.total is None else float(self.model.total.samples)
+
+    @property
+    def settles_at_once(self) -> bool:  # type: ignore[override]
+        """Whether what is shared never depends on what others share: so it is with class sums."""
+        return self.model.settles_at_once
+
+    def task(self, **values: Any) -> Task:
+        """The task of clients with this agreement, which says all of it but how releases are combined."""
+        if values.get("aggregation", "mean") != "mean":
+            raise ConfigError("a common classifier is the sum of all parts: leave --aggregation out")
+        return self.agreement.task(self.classes)
+
+    def exposure(self, behind: Callable[[int], float]) -> Exposure | None:
+        """What a release shows to whoever sees it with the releases of so many samples; with a budget, no rule is."""
+        if self.guard is not None:
+            return None
+        sums = self.agreement.loss == "discriminant"
+        return Exposure(self.dimension, self.classes, behind(len(self.used_rows)), sums=sums)
+
+    def preview(self) -> dict[str, Any]:
+        """The agreement, what of it is unusual, and what the space makes of these samples."""
+        return {
+            "agreement": self.agreement.describe(),
+            "unusual": self.unusual(),
+            "tried": self.inspect()._asdict(),
+            "held_out": len(self.held_rows),
+            "left_out": self.left_out_classes(),
+        }
 
     def inspect(self) -> Findings:
         """Try the space on the samples that count in what is shared."""

@@ -40,7 +40,11 @@ class Space(Protocol):
         """
 
     def examine(self, inputs: Any) -> Representation:
-        """Describe what a vector is made of, for inputs like these."""
+        """Describe what a vector is made of, for inputs like these.
+
+        Args:
+            inputs: A batch.
+        """
         return Representation(self.dimension, 0, 0, is_inputs=False, source=f"the space {self.name}")
 
     def graph(self) -> Callable[[Any], Any] | None:

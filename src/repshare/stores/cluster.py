@@ -45,6 +45,10 @@ class ClusterDatabase(RedisDatabase):
         with suppress(redis.RedisError, RedisClusterException):  # what comes next will say so
             self.cluster.nodes_manager.initialize()
 
+    def servers(self) -> "list[redis.Redis]":
+        """Return connections to all primaries."""
+        return [self.cluster.get_redis_connection(node) for node in self.cluster.get_primaries()]
+
     def inspect(self) -> list[str]:
         """Check that every node keeps what it is given, and that each primary has replicas enough."""
         fewest = self._fewest_replicas()

@@ -3,11 +3,12 @@
 import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
+from glob import escape
 from pathlib import Path
 
 from repshare.errors import ConfigError, StoreError
-from repshare.files import PART, explain_errors, sync_folder
+from repshare.files import HAS_MODES, PART, explain_errors, lock, sync_folder
 from repshare.stores.sqlite import SqliteDatabase, make_private
 
 BESIDE = ("-wal", "-shm", "-journal")  # files that SQLite keeps next to a database
@@ -58,9 +59,12 @@ def restore(backup: Path, path: Path, check: Callable[[SqliteDatabase], None], *
 def _write(path: Path, write: Callable[[sqlite3.Connection], None], accept: Callable[[Path], None]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}{PART}")
     try:
-        with explain_errors(f"{path} cannot be written"):
+        with explain_errors(f"{path} cannot be written"), ExitStack() as stack:
+            _remove_left_over(path)
             temporary.unlink(missing_ok=True)
             make_private(temporary)
+            if HAS_MODES:
+                lock(stack.enter_context(temporary.open("rb")))
             with closing(sqlite3.connect(temporary)) as target:
                 write(target)
                 target.execute("PRAGMA journal_mode = DELETE")  # one file, which can be read from anywhere
@@ -72,8 +76,20 @@ def _write(path: Path, write: Callable[[sqlite3.Connection], None], accept: Call
     except sqlite3.Error as error:
         raise StoreError(f"{path} cannot be written: {error}") from error
     finally:
-        for end in ("", *BESIDE):
-            temporary.with_name(temporary.name + end).unlink(missing_ok=True)
+        _remove(temporary)
+
+
+def _remove_left_over(path: Path) -> None:
+    """Remove unfinished copies whose process was killed: nobody locks them any more."""
+    for left in path.parent.glob(f".{escape(path.name)}.*{PART}") if HAS_MODES else ():
+        with left.open("rb") as file:
+            if lock(file, wait=False):
+                _remove(left)
+
+
+def _remove(copy: Path) -> None:
+    for end in ("", *BESIDE):
+        copy.with_name(copy.name + end).unlink(missing_ok=True)
 
 
 def _release(path: Path) -> None:

@@ -57,6 +57,12 @@ for i = last + 1, #ARGV do redis.call('HDEL', KEYS[1], '.' .. ARGV[i], '~' .. AR
 return 1
 """
 
+EVICTING = "allkeys"  # how policies begin that drop what has no end, as nothing of ours has
+DROPS = (
+    "this Redis may drop what it was given: its maxmemory-policy is {policy}. Releases, tokens and tasks would be lost "
+    "silently: set maxmemory-policy noeviction"
+)
+
 # KEYS: the hash. ARGV: letters for the next version, which continues: a reader from before must notice.
 CLEAR = """
 local version = redis.call('HGET', KEYS[1], '#')
@@ -142,14 +148,11 @@ class RedisDatabase(Database):
     def inspect_server(self, server: "redis.Redis") -> list[str]:
         """Check one server."""
         setting, info = server.config_get, server.info  # fewer users may ask for settings
-        policy = _ask(setting, "maxmemory-policy") or _ask(info, "memory", "maxmemory_policy")
+        policy = _read_policy(server)
         log = _ask(setting, "appendonly") or {"0": "no", "1": "yes"}.get(_ask(info, "persistence", "aof_enabled"), "")
         sync = _ask(setting, "appendfsync")
-        if policy.startswith("allkeys"):  # volatile ones drop only what has an end, and nothing of ours has
-            raise ConfigError(
-                f"this Redis may drop what it was given: its maxmemory-policy is {policy}. Releases, tokens and tasks "
-                "would be lost silently: set maxmemory-policy noeviction"
-            )
+        if policy.startswith(EVICTING):
+            raise ConfigError(DROPS.format(policy=policy))
         warnings = {
             "its maxmemory-policy cannot be read: it must be noeviction, or stored values may be lost": not policy,
             "it cannot be read whether appendonly is on: it must be": not log,
@@ -159,6 +162,17 @@ class RedisDatabase(Database):
             "appendfsync is no: its machine may lose the last half minute": log == "yes" and sync == "no",
         }
         return [f"Redis: {warning}" for warning, so in warnings.items() if so]
+
+    def check(self) -> None:
+        """Write something and read it back, and see that nothing is dropped: the policy may have been changed."""
+        super().check()
+        for server in self.servers():
+            if (policy := _read_policy(server)).startswith(EVICTING):
+                raise StoreError(DROPS.format(policy=policy))
+
+    def servers(self) -> "list[redis.Redis]":
+        """Return connections to all servers that are written to."""
+        return [self.connection]
 
     def close(self) -> None:
         """Close the connections."""
@@ -273,6 +287,10 @@ def _ask(command: Callable[[str], Any], about: str, name: str = "") -> str:
     with _errors(None), suppress(redis.ResponseError):
         return str(command(about).get(name or about, ""))
     return ""
+
+
+def _read_policy(server: "redis.Redis") -> str:
+    return _ask(server.config_get, "maxmemory-policy") or _ask(server.info, "memory", "maxmemory_policy")
 
 
 def _where(url: str) -> str:

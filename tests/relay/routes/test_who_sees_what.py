@@ -1,4 +1,4 @@
-"""The table "Who sees what" of docs/privacy.md, line by line, on a real relay over HTTP."""
+"""The table "Who sees what" of docs/relay.md, line by line, on a real relay over HTTP."""
 
 import json
 import random

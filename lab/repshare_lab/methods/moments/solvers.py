@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from repshare.board import Wants
+from repshare.board import Server, Wants
 from repshare.errors import ConfigError, Malformed
 from repshare.network.models import Network
 from repshare.network.threads import one_thread
@@ -46,7 +46,7 @@ class Solver(averaging.ArrayAverage):
         return self._body
 
 
-class Collector:
+class Collector(Server):
     """All that clients have shared, one after the other by name, and the classifier that `solve` makes of it."""
 
     def __init__(self, task: Task, start: Network | None = None, options: Any = None) -> None:

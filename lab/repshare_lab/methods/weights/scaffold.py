@@ -4,7 +4,7 @@ y ← y − η_l (g_i(y) − c_i + c);  after K steps (option II) c_i⁺ = c_i �
 x ← x + η_g · mean of (y − x);  c ← mean of all c_i.
 
 All clients count the same, as published, and train with SGD (see the option). c is the mean over the clients that have
-taken part so far: the paper's, over all, once everyone has. It counts nothing that a straggler sends too late.
+taken part so far: the paper's, over all, once everyone has.
 """
 
 from dataclasses import dataclass, replace

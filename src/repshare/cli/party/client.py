@@ -4,7 +4,7 @@ import math
 import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from repshare.config import FEWEST, Policy
 from repshare.errors import ConfigError
@@ -117,19 +117,9 @@ def make_client(
         norm_bound=math.inf if task is None else task.norm_bound,
         secret=None if folder is None else read_secret(folder),
     )
-    if client.learner.space is not None and not (party.space or party.accept_space or accept_space):
-        check_usual(client.learner.space.unusual())
+    if not (party.space or party.accept_space or accept_space):
+        check_usual(client.learner.unusual())
     return client
-
-
-def make_task(client: "Client", **values: Any) -> "Task":
-    """Return the task that this client, without a relay, takes part in."""
-    from repshare.sharing.task import Task
-
-    learner = client.learner
-    if learner.space is not None:
-        return learner.space.agreement.task(learner.classes)
-    return Task(learner.classes, learner.dimension, **values)
 
 
 def _read(path: Path) -> str:

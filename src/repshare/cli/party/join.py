@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from repshare.cli.party.client import WorkOptions, choose_folder, make_client, make_task
+from repshare.cli.party.client import WorkOptions, choose_folder, make_client
 from repshare.cli.party.preview import show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.cli.terminal import say
@@ -160,7 +160,7 @@ def _learn_alone(
             raise ConfigError(f"{option} is for learning with others: leave it or --alone out")
     name = connection.name or party.rpartition(":")[2]
     client = make_client(party, name, work, policy, alone=True)
-    state = State(choose_folder(work, "alone", name), client, Membership("alone", name, make_task(client)))
+    state = State(choose_folder(work, "alone", name), client, Membership("alone", name, client.learner.task()))
     with state.folder:
         run_rounds(state, None, work, console)
 

@@ -65,7 +65,7 @@ def print_summary(state: "State", twins: "Twins | None", console: Console, *, as
     troubled = sum(line["trouble"] is not None for line in lines)
     name, rounds = client.name, client.round_number
     if client.learner.space is not None and lines:
-        together, alone = client.learner.space.compare_held_out()
+        together, alone = client.learner.compare_held_out()
         in_hand = {"held_out_alone": alone, "held_out": together, "others": state.others}
         in_hand["classifier"] = str(state.classifier)
         compared = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from repshare.cli.party.client import WorkOptions, choose_folder, make_client, make_task
+from repshare.cli.party.client import WorkOptions, choose_folder, make_client
 from repshare.cli.party.preview import show_preview
 from repshare.cli.party.rounds import run_rounds, show_log
 from repshare.cli.terminal import say
@@ -133,10 +133,8 @@ def _agree(client: "Client", options: PeerOptions) -> "Task":
     """Return the task that peers of this client have."""
     from repshare.sharing.task import usual_norm_bound
 
-    if client.learner.network is None and options.aggregation != "mean":
-        raise ConfigError("a common classifier is the sum of all parts: leave --aggregation out")
     bound = usual_norm_bound(client.learner.dimension)
-    return make_task(client, norm_bound=bound, aggregation=options.aggregation)
+    return client.learner.task(norm_bound=bound, aggregation=options.aggregation)
 
 
 def new(path: Path, /) -> None:

@@ -50,7 +50,10 @@ def show_preview(
         say(console, f"{shown['held_out']} samples are held out: nothing of them leaves in any form.")
         for label, count in shown["left_out"].items():
             named = shown["agreement"]["class_names"][label] if shown["agreement"]["class_names"] else label
-            say(console, f"Class {named} is left out: it has {count} samples, fewer than --minimum-count.")
+            say(
+                console,
+                f"Class {named} is left out: it has {count} sample{'s'[count == 1 :]}, fewer than --minimum-count.",
+            )
     if told := _tell_exposure(client, exposure):
         say(console, told, "" if exposure is None or exposure.allowed else "yellow")
     say(console, f"Nothing else leaves but {'; and '.join(also)}. Nothing has been sent now.")

@@ -59,6 +59,7 @@ class DatabaseOptions:
             )
         audit = open_audit_log(audit_log) if audited else AuditLog(None)
         with closing(open_database(place)) as database:
+            database.inspect()  # one that may drop what it is given is refused
             yield Stored(shown(place), database, Tasks(database), Access(database), audit)
 
     def find(self) -> str:

@@ -21,7 +21,7 @@ async def invite(service: Service, request: Request) -> Response:
     """
     opened = await _enter(service, request)
     async with service.receive(request, opened, MOST_BYTES) as body:
-        wanted = parse(Invitation, body)
+        wanted = parse(Invitation, request, body)
         grant = Grant(wanted.role, wanted.name, opened.entry.name)
         try:
             token = await service.run(

@@ -42,7 +42,7 @@ async def report(service: Service, request: Request) -> Response:
     """
     opened, client = (await service.enter_task(request, "client", own=True)).opened, request.path_params["client"]
     async with service.receive(request, opened, MOST_REPORT_BYTES) as body:
-        reported = parse(RoundReport, body).model_dump(exclude_none=True)
+        reported = parse(RoundReport, request, body).model_dump(exclude_none=True)
         await service.run(histories.record, opened.notes, client, reported)
     service.presence.note(opened.entry.name, client)
     return Response(b"{}", media_type="application/json")

@@ -1,5 +1,7 @@
 """The shapes of the API's JSON, and the checks of values in requests."""
 
+import json
+from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
@@ -14,6 +16,7 @@ from repshare.sharing.task import MOST_DESCRIPTION, describe_fields
 
 MOST_PEERS = 200  # that one question names
 USUALLY_SHOWN, MOST_SHOWN = 100, 1000
+JSON = "application/json"
 MOST_NUMBER = 2**53  # of a meeting
 DIGITS = {"classes": 10, "dimension": 84}
 Model = TypeVar("Model", bound=BaseModel)
@@ -316,12 +319,23 @@ class MessageQuery(StepQuery):
     )
 
 
-def parse(model: type[Model], body: bytes) -> Model:
-    """Return the JSON in a body as this model, or raise a Problem that says where it does not fit."""
+def parse(model: type[Model], request: Request, body: bytes) -> Model:
+    """Return the JSON in a request's body as this model, or raise a Problem that says where it does not fit."""
+    told = request.headers.get("content-type", JSON).partition(";")[0].strip()
+    if told.lower() != JSON:
+        raise Problem("not-json", f"the body must be {JSON}, not {told[:100]}")
+    with suppress(ValueError, RecursionError):  # of which the model says more
+        json.loads(body, object_pairs_hook=_refuse_duplicates)
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
         raise _explain(error) from None
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
+    names = [name for name, _ in pairs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise Problem("malformed", f"the name {twice[:80]!r} stands twice in one object")
 
 
 def parse_query(model: type[Model], request: Request) -> Model:

@@ -27,7 +27,7 @@ async def create(service: Service, request: Request) -> Response:
     name = request.path_params["task"]
     await service.enter(request, "admin")
     body = await read_body(request, MOST_DESCRIPTION_BYTES, service.options.body_seconds)
-    task = make_task(parse(TaskFields, body).model_dump())
+    task = make_task(parse(TaskFields, request, body).model_dump())
     try:
         new = await service.run(service.tasks.create, name, task)
     except Refused as error:

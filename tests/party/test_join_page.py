@@ -1,4 +1,4 @@
-"""docs/joining.md: its commands, as they stand, with real processes, and its Python."""
+"""docs/join.md: its commands, as they stand, with real processes, and its Python."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ from support.processes import PATIENCE_SECONDS, Process, eventually, records, ru
 from support.relays import prepare, start_relay
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/joining.md").read_text()
+PAGE = (ROOT / "docs/join.md").read_text()
 
 
 def find_commands(title):
@@ -76,7 +76,7 @@ def test_three_parties_join_as_the_page_says_and_have_a_classifier_of_all_digits
 
     (code,) = re.findall(r"```python\n(from repshare import load_classifier.*?)```", PAGE, re.DOTALL)
     capsys.readouterr()
-    exec(compile(code, "joining.md", "exec"), {"images": test.images.astype("float32")})
+    exec(compile(code, "join.md", "exec"), {"images": test.images.astype("float32")})
     named = ast.literal_eval(capsys.readouterr().out.splitlines()[0])
     assert np.mean([name == NAMES[label] for name, label in zip(named, test.labels, strict=True)]) > 0.9
 
@@ -89,7 +89,7 @@ def test_ones_own_model_is_used_as_the_page_says(tmp_path, monkeypatch, capsys):
     table = run(capsys, "predict", "repshare-digits-alice", "--party", f"{ROOT}/examples/party.py:alice").out
     (code,) = re.findall(r"```python\n(import safetensors.torch.*?)```", PAGE, re.DOTALL)
     images = torch.from_numpy(load("digits").normalised().test.images)
-    exec(compile(code, "joining.md", "exec"), {"images": images})
+    exec(compile(code, "join.md", "exec"), {"images": images})
     shown = re.findall(r"\d+", capsys.readouterr().out)
     assert shown == [line.split(",")[2] for line in table.splitlines()[1:]]
 

@@ -1,1 +1,0 @@
-"""`repshare new`: a small project to start from."""

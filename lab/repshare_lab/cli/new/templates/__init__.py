@@ -1,1 +1,0 @@
-"""The files of a new project, as they are copied."""

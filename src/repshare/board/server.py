@@ -1,0 +1,38 @@
+"""What stands between clients: a board, or what another method puts in its place."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from repshare.errors import ConfigError
+from repshare.sharing.representations import Wants
+
+
+class Server:
+    """The other end of an exchange. A method's own one takes at least `accept`, `teach`, `save` and `load`."""
+
+    teaches_by_name = False
+    """Whether a client can learn from some of the others alone, by their names."""
+
+    def accept(self, client: str, body: bytes) -> object:
+        """Take what a client shares."""
+        raise NotImplementedError
+
+    def accept_sum(self, part: Any) -> object:
+        """Take what several clients share, as the method's `add_up` has combined it. Default: refuse it."""
+        raise ConfigError(f"a {type(self).__name__} takes each client's release by itself")
+
+    def teach(self, client: str, wants: Wants) -> bytes:
+        """Give a client what it learns from."""
+        raise NotImplementedError
+
+    def weigh(self, clients: Sequence[str]) -> int:
+        """The bytes of what these clients shared last. Default: none are kept."""
+        return 0
+
+    def save(self) -> bytes:
+        """All that is needed to continue to the same bits."""
+        raise NotImplementedError
+
+    def load(self, saved: bytes) -> None:
+        """Continue from what `save` returned."""
+        raise NotImplementedError
