@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from repshare_lab.data import load
-from support.redis_clusters import Cluster
 from support.redis_servers import Redis, find_port
 
 hypothesis.settings.register_profile("patient", deadline=None)  # a busy machine is no failure
@@ -92,18 +91,3 @@ def redis_url(redis_server):
     """Its address, with nothing in it."""
     redis_server.empty()
     return redis_server.url
-
-
-@pytest.fixture(scope="session")
-def redis_cluster(tmp_path_factory):
-    """A real Redis Cluster: three primaries with a replica each."""
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
-    yield cluster
-    cluster.stop()
-
-
-@pytest.fixture
-def cluster_url(redis_cluster):
-    """Its address, with nothing in it; a change is made when a replica has it, too."""
-    redis_cluster.empty()
-    return f"{redis_cluster.url}?replicas=1"

@@ -2,7 +2,7 @@
 
 A relay over SQLite with many clients and rounds noted down: how long the page's documents take to make, and how many
 round trips (publish and collect) a second there are with and without viewers, in alternating turns on the same relay. A
-viewer asks what the page in a browser asks: it follows the events, fetches the page after each, at most once a second,
+viewer asks what the page in a browser asks: it waits for news, fetches the page after each, at most once a second,
 and the map after each new snapshot.
 """
 
@@ -172,12 +172,12 @@ def watching(url: str, token: str, viewers: int) -> Iterator[None]:
 
 def view(url: str, token: str) -> None:
     """Ask what a browser with the page asks, for ever."""
-    looked, latest = 0.0, None
-    http = httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
-    with http, http.stream("GET", f"/v1/tasks/{NAME}/events") as events:
-        for line in events.iter_lines():
-            if not line.startswith("data:") or time.monotonic() < looked + 1:
-                continue
+    looked, latest, version = 0.0, None, 0
+    with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:
+        while True:
+            news = http.get(f"/v1/tasks/{NAME}/news", params={"since": version, "wait": 20}).raise_for_status()
+            version = news.json()["version"]
+            time.sleep(max(0.5, looked + 1 - time.monotonic()))
             page = http.get(f"/v1/tasks/{NAME}/page").raise_for_status().content
             if (now := page.partition(b'"frames":[')[2].partition(b"]")[0]) != latest:
                 latest = now

@@ -207,7 +207,7 @@ class ExchangeContract:
         with pytest.raises(Malformed):
             join("a").publish(b"not a release")
 
-    def test_a_client_is_taught_by_the_peers_and_classes_it_names(self, join: Join) -> None:
+    def test_a_client_is_taught_by_the_peers_it_names(self, join: Join) -> None:
         c, others = join("c"), ("b", "d", "e")
         join("a").publish(release(1.0, label=0))
         for name in others:
@@ -219,9 +219,7 @@ class ExchangeContract:
 
         assert taught() == [0, 1]
         assert taught(peers=(*others, "nobody")) == [1]
-        assert taught(classes=(0,)) == [0]
         assert taught(peers=()) == []
-        assert taught(classes=()) == []
 
     def test_the_same_question_has_the_same_answer_until_something_changes(self, join: Join) -> None:
         a, b, c = join("a"), join("b"), join("c")

@@ -1,6 +1,5 @@
 import random
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -295,16 +294,6 @@ def test_the_version_grows_with_every_change_and_with_nothing_else():
     assert [*versions, both.version()] == [0, 1, 1, 2, 3, 3, 3]
 
 
-def test_only_the_classes_asked_for_are_taught():
-    both = board(BY_NAME)
-    rows = [row(1, 0, label=c) for c in range(3)]
-    both.accept("a", body(rows, rows))
-    taught = wire.decode_teacher(both.teach("b", Wants(1, 0, classes=(0, 2))))
-    assert taught.means.labels.tolist() == taught.observations.labels.tolist() == [0, 2]
-    taught = wire.decode_teacher(both.teach("b", Wants(1, 0, peers=("a",), classes=(1,))))
-    assert taught.means.labels.tolist() == taught.observations.labels.tolist() == [1]
-
-
 def test_who_withdraws_leaves_no_trace():
     both = board()
     both.accept("b", body([row(3, 0)], [row(3, 1)]))
@@ -361,15 +350,6 @@ def test_no_release_of_a_task_is_longer_than_the_longest(precision):
     sent = wire.encode_release(largest, precision)
     Board(task).accept("a", sent)
     assert len(sent) <= task.longest_release <= 2 * len(sent) + wire.LONGEST_HEADER_BYTES
-
-
-def test_choosing_among_very_many_classes_takes_no_longer():
-    many = Board(Task(10_000, 1))
-    many.accept("a", body([row(1, label=label) for label in range(10_000)], dimension=1))
-    begun = time.thread_time()
-    learnt = wire.decode_teacher(many.teach("b", Wants(0, 0, None, tuple(range(1, 10_000, 2)))))
-    assert time.thread_time() - begun < 0.3, "less than a second, which comparing each with each takes"
-    assert learnt.means.labels.tolist() == list(range(1, 10_000, 2))
 
 
 def crowd(store, clock, classes=20, clients=40):

@@ -17,10 +17,10 @@ OLD = Path(__file__).parents[1] / "relay" / "databases" / "format-2" / "relay.db
 TASK = Task(3, 4, minimum_count=2, max_age=1e9)
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis", "cluster"])
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 def store(request, tmp_path):
-    if request.param in ("redis", "cluster"):
-        place = request.getfixturevalue(f"{request.param}_url")
+    if request.param == "redis":
+        place = request.getfixturevalue("redis_url")
     else:
         place = "memory" if request.param == "memory" else str(tmp_path / "new.db")
     opened = open_database(place)

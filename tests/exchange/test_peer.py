@@ -445,22 +445,6 @@ def test_class_means_are_weighted_by_their_samples(net):
     assert means(net.exchanges["a"]) == [2.0]
 
 
-def test_peers_met_earlier_are_remembered_with_less_and_less_weight(net):
-    a = net.join("a", memory=0.5)
-    net.join("b", connect=["a"]).publish(release(1.0, count=80))
-    net.join("c", connect=["a"]).publish(release(5.0, count=40))
-    net.meet("a", "b", "c")
-
-    def ask(name):
-        return means(a, Wants(1, 0, ("b", "c") if name is None else (name,)))
-
-    assert ask("b") == [1.0]
-    net.exchanges["b"].close()
-    eventually(lambda: a.live() == ["c"], "b is gone")
-    assert ask(None) == [3.0]  # b counts 40 now, c 40
-    assert ask(None) == [pytest.approx((20 * 1 + 40 * 5) / 60)]
-
-
 def test_without_anyone_who_can_be_taken_the_last_teacher_stays(honest):
     alice, bob = honest.exchanges["alice"], honest.exchanges["bob"]
     assert means(alice) == [5.0]
@@ -578,7 +562,6 @@ def test_what_cannot_be_used_is_said_before_anything_starts(net, tmp_path):
     for wrong in (
         {"listen": ["tcp/nowhere"]},
         {"listen": ["tcp/256.0.0.1:0"]},
-        {"memory": 1.5},
         {"timeout": 0},
         {"tls": Tls(ca=tmp_path / "missing")},
     ):

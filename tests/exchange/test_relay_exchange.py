@@ -344,11 +344,11 @@ def test_an_unchanged_teacher_is_not_sent_again():
 
 def test_all_that_is_wanted_is_asked_for():
     with Scripted(reply(200), reply(200)) as server:
-        relay(server).collect(Wants(3, 5, peers=("bob", "c d&e"), classes=(0, 4)))
+        relay(server).collect(Wants(3, 5, peers=("bob", "c d&e")))
         relay(server).collect(Wants(3, 5, peers=()))
         lines = [request.split(b" ")[1] for request in server.asked]
     query = b"/v1/tasks/digits/teacher?observations=3&seed=5"
-    assert lines == [query + b"&peers=bob&peers=c+d%26e&classes=0&classes=4", query + b"&peers=alice"]
+    assert lines == [query + b"&peers=bob&peers=c+d%26e", query + b"&peers=alice"]
 
 
 def test_a_token_says_who_one_is_and_where():

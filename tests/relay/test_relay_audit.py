@@ -129,11 +129,8 @@ def test_each_command_leaves_one_line_and_one_that_fails_none(tmp_path, monkeypa
     run("invite", "alice", "--task", "digits", "--renew", "--days", 3, expect=renewed)
     run("revoke", "alice", "--task", "digits", expect={"action": "revoke", **granted})
     run("revoke", "alice", "--task", "digits")
-    run("tasks", "export", "digits", "digits.task", expect={"action": "export", "task": "digits"})
-    run("tasks", "export", "nothing", "nothing.task")
-    run("tasks", "import", "digits.task", "--name", "copy", expect={"action": "import", "task": "copy"})
-    run("tasks", "import", "digits.task", "--name", "copy")
     run("tasks", "list")
+    run("tasks", "create", "copy", *DIGITS, expect={"action": "create", "task": "copy"})
     run("tasks", "delete", "copy")
     run("tasks", "delete", "copy", "--yes", expect={"action": "delete", "task": "copy"})
     run("tasks", "delete", "copy")
@@ -262,7 +259,7 @@ def test_what_a_relay_and_its_commands_write_is_for_their_owner_alone(tmp_path):
     try:
         create_task(tmp_path)
         repshare("relay", "invite", "alice", "--task", "digits", "--out", "alice.token", cwd=tmp_path)
-        repshare("relay", "tasks", "export", "digits", "digits.task", cwd=tmp_path)
+        repshare("relay", "backup", "monday.db", cwd=tmp_path)
         token = (tmp_path / "alice.token").read_text().strip()
         with start_relay(tmp_path, *LOG) as relay:
             assert relay.publish("alice", release(), token).status_code == 200
@@ -270,7 +267,7 @@ def test_what_a_relay_and_its_commands_write_is_for_their_owner_alone(tmp_path):
     finally:
         os.umask(before)
     log = {"audit.jsonl", ".audit.jsonl.lock"}
-    wanted = {"relay.db", "relay.db-wal", "relay.db-shm", "alice.token", "digits.task", *log}
+    wanted = {"relay.db", "relay.db-wal", "relay.db-shm", "alice.token", "monday.db", *log}
     assert made == dict.fromkeys(wanted, 0o600)
 
 

@@ -1,13 +1,11 @@
 """Rates and bodies: how much and how fast, to the byte and the second."""
 
-import asyncio
 from contextlib import ExitStack
 
 import pytest
-from starlette.requests import Request
 
 from repshare.relay import limits
-from repshare.relay.limits import ConnectionQuota, MemoryBudget, RateLimiter, read_body
+from repshare.relay.limits import ConnectionQuota, MemoryBudget, RateLimiter
 from repshare.relay.problems import Problem
 
 
@@ -107,54 +105,3 @@ def test_where_a_crowd_takes_too_much_the_largest_address_loses_its_oldest():
     assert not crowd._taking
     assert not crowd._sizes, "nothing piles up"
     assert crowd.add("large", "a", 1000) == [], "one may be of any size"
-
-
-def request_of(*parts, headers=(), pause=0.0):
-    """A request whose body comes in these parts, and a list of those that were fetched."""
-    fetched, waiting = [], list(parts)
-
-    async def receive():
-        await asyncio.sleep(pause)
-        part = waiting.pop(0)
-        fetched.append(part)
-        return {"type": "http.request", "body": part, "more_body": bool(waiting)}
-
-    return Request({"type": "http", "method": "PUT", "headers": list(headers)}, receive), fetched
-
-
-def read(request, most=10, seconds=5.0):
-    return asyncio.run(read_body(request, most, seconds))
-
-
-def test_a_body_is_read_to_its_end():
-    assert read(request_of(b"01234", b"56789")[0]) == b"0123456789"
-    assert read(request_of(b"")[0]) == b""
-
-
-def test_a_body_that_announces_too_much_is_not_read_at_all():
-    request, fetched = request_of(b"0", headers=[(b"content-length", b"11")])
-    with pytest.raises(Problem, match="a body of 11 bytes; at most 10 are accepted") as refused:
-        read(request)
-    assert (refused.value.status, fetched) == (413, [])
-
-
-def test_a_body_that_does_not_announce_itself_is_read_only_so_far():
-    request, fetched = request_of(*[b"01234"] * 1000)
-    with pytest.raises(Problem, match="longer than the 10 bytes") as refused:
-        read(request)
-    assert (refused.value.status, len(fetched)) == (413, 3)
-
-
-def test_a_body_that_lies_about_its_length_is_read_only_so_far():
-    request, fetched = request_of(*[b"01234"] * 1000, headers=[(b"content-length", b"5")])
-    with pytest.raises(Problem):
-        read(request)
-    assert len(fetched) == 3
-
-
-def test_a_body_that_dawdles_is_given_up():
-    request, fetched = request_of(*[b"0"] * 10, pause=0.05)
-    with pytest.raises(Problem, match=r"had not arrived after 0\.12 seconds") as refused:
-        read(request, seconds=0.12)
-    assert refused.value.status == 408
-    assert len(fetched) < 4

@@ -1,5 +1,7 @@
 """A relay over Redis: what it asks of that Redis at its start, and what it survives."""
 
+import signal
+
 import pytest
 import redis
 
@@ -7,7 +9,7 @@ from repshare.relay.tasks import Tasks
 from repshare.stores import open_database
 from support.damage import garble
 from support.processes import eventually
-from support.redis_servers import Redis
+from support.redis_servers import Redis, find_port
 from support.relays import DIGITS, release, repshare, start_relay
 from support.warm import run_warm
 
@@ -162,3 +164,41 @@ def test_a_relay_finds_no_fault_with_what_is_kept_in_redis(tmp_path, redis_url):
     garble(Tasks(database).get("digits").board.store, "release/alice")
     database.close()
     assert check() == 1
+
+
+def test_what_is_acknowledged_is_at_a_replica_where_one_is_waited_for(tmp_path):
+    folders = [tmp_path / name for name in ("primary", "replica", "relay")]
+    for folder in folders:
+        folder.mkdir()
+    primary = Redis(folders[0])
+    replica = Redis(folders[1], replicaof=f"127.0.0.1 {primary.port}")
+    try:
+        with redis.Redis.from_url(primary.url) as asked:
+            joined = lambda: asked.info("replication").get("slave0", {}).get("state") == "online"  # noqa: E731
+            eventually(joined, "the replica has all that there is")
+        with start_relay(folders[2], "--db", f"{primary.url}?replicas=1", *OPEN) as relay:
+            assert relay.publish("alice", release()).status_code == 200
+            replica.process.send_signal(signal.SIGSTOP)
+            refused = [relay.publish("bob", release()) for _ in range(2)]
+            primary.kill()
+            replica.process.send_signal(signal.SIGCONT)
+        answers = [(each.status_code, each.headers.get("Retry-After")) for each in refused]
+        assert answers == [(503, "1")] * 2, "nor is the same again acknowledged, though the primary has it"
+        with redis.Redis.from_url(replica.url) as asked:
+            asked.replicaof("no", "one")
+        database = open_database(replica.url)
+        board = Tasks(database).get("digits").board
+        assert board.find_faults() == {}
+        assert board.find("alice")
+        database.close()
+    finally:
+        replica.process.send_signal(signal.SIGCONT)
+        for server in (primary, replica):
+            server.stop()
+
+
+def test_a_redis_cluster_is_refused_and_the_last_commit_that_uses_one_named(tmp_path, start_redis):
+    node = start_redis(cluster_enabled="yes", cluster_port=find_port()).url
+    for address in (node, node.replace("redis://", "redis+cluster://")):
+        told = repshare("relay", "serve", "--db", address, "--port", 0, "--insecure", cwd=tmp_path, expect=2)
+        assert "befa941" in told

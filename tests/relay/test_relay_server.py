@@ -1,6 +1,5 @@
 """The relay as a process among others: TLS, bad company, stops, and a store that goes away."""
 
-import json
 import os
 import re
 import resource
@@ -23,9 +22,9 @@ from repshare.errors import ConfigError
 from repshare.relay.monitoring import logs
 from repshare.relay.options import Address
 from repshare.sharing.task import Task
-from support.processes import Process, eventually
+from support.processes import eventually
 from support.redis_servers import Redis
-from support.relays import DIGITS, Relay, create_task, invite, release, repshare, start_open_relay, start_relay
+from support.relays import DIGITS, create_task, invite, release, repshare, start_open_relay, start_relay
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FAST = ("--head-seconds", 1, "--body-seconds", 1)
@@ -302,17 +301,6 @@ def test_dripping_bytes_does_not_keep_a_connection_open(tmp_path):
                 assert time.monotonic() - begun < 9
 
 
-@pytest.mark.parametrize("line", [b"X: " + b"x" * 1000 + b"\r\n", b"x" * 1000], ids=["many headers", "one header"])
-def test_a_head_without_an_end_is_cut_off(tmp_path, line):
-    with start_open_relay(tmp_path, cold=True) as relay, connect(relay) as connection:
-        connection.sendall(b"GET /healthz HTTP/1.1\r\nY: ")
-        with pytest.raises(OSError):
-            for _ in range(10_000):
-                connection.sendall(line)
-        assert relay.ask("GET", "/healthz").status_code == 200
-        assert peak_megabytes(relay) < 110
-
-
 def test_an_idle_connection_may_be_used_again(tmp_path):
     with start_open_relay(tmp_path, *FAST) as relay, connect(relay) as connection:
         for _ in range(2):
@@ -376,8 +364,9 @@ def test_answers_that_nobody_reads_are_given_up(tmp_path):
         size = len(relay.teacher(task="large", client="alice").content)
         before, silent = peak_megabytes(relay), 25
         for _ in range(silent):
-            stack.enter_context(closing(ask_slowly(relay, path)))
-            assert relay.ask("GET", "/healthz").status_code == 200  # there has been time to answer
+            asked = stack.enter_context(closing(ask_slowly(relay, path)))
+            assert asked.recv(12) == b"HTTP/1.1 200", "made before the next is asked for: one token has room for one"
+            assert relay.ask("GET", "/healthz").status_code == 200
         assert peak_megabytes(relay) - before < 128 + 5 * size / 1e6 < silent * size / 1e6 / 1.5
         assert len(relay.teacher(task="large", client="alice").content) == size
         eventually(lambda: abandoned(relay) == silent, "all of them are given up", 10)
@@ -412,19 +401,6 @@ def test_a_stop_finishes_what_is_under_way_and_wakes_who_waits(tmp_path):
         relay.logged(event="stopped")
 
 
-def test_what_was_acknowledged_before_a_stop_is_there_after_it(tmp_path):
-    create_task(tmp_path)
-    alice, bob = (invite(tmp_path, name, "--task", "digits") for name in ("alice", "bob"))
-    with start_relay(tmp_path) as relay:
-        assert relay.publish("alice", release(), alice).status_code == 200
-        before = relay.teacher(bob).content
-    for how in (signal.SIGINT, signal.SIGKILL):
-        relay = Relay(tmp_path)
-        assert relay.teacher(bob).content == before
-        relay.http.close()
-        assert relay.stop(how) == (0 if how == signal.SIGINT else -signal.SIGKILL)
-
-
 def test_it_is_not_well_without_its_store_and_well_again_with_it(tmp_path):
     redis = Redis(tmp_path)
     try:
@@ -445,36 +421,6 @@ def test_it_is_not_well_without_its_store_and_well_again_with_it(tmp_path):
             assert relay.publish("alice", release(2)).json()["version"] == version + 1
     finally:
         redis.kill()
-
-
-def test_it_is_not_well_when_its_file_cannot_be_written(tmp_path):
-    create_task(tmp_path)
-    token = invite(tmp_path, "alice", "--task", "digits")
-    full = Process("relay", "serve", "--port", 0, cwd=tmp_path, name="full")
-    try:
-        url = eventually(lambda: find_url(full), "the relay listens")
-        with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as http:
-            assert http.get("/healthz").status_code == 200
-            pid = full.process.pid
-            size = (tmp_path / "relay.db-wal").stat().st_size
-            _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))  # as a full disk: no file may grow
-            time.sleep(0.6)
-            assert http.get("/healthz").status_code == 503
-            path = "/v1/tasks/digits/clients/alice/release"
-            assert http.put(path, content=release()).status_code == 503
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
-            eventually(lambda: http.get("/healthz").status_code == 200, "the relay is well again", 10)
-            assert http.put(path, content=release()).json() == {"version": 1}
-    finally:
-        full.stop(signal.SIGTERM)
-
-
-def find_url(process):
-    for line in process.err.read_text().splitlines():
-        if line.startswith("{") and (said := json.loads(line))["event"] == "listening":
-            return said["url"]
-    return None
 
 
 def test_two_relays_on_one_redis_are_one_relay(tmp_path):

@@ -1,21 +1,18 @@
-"""Tasks of a relay: created once, seen by every process on the same database, moved whole."""
+"""Tasks of a relay: created once, seen by every process on the same database."""
 
 from dataclasses import fields
 
-import numpy as np
 import pytest
 
 from repshare.board import Wants
 from repshare.cli.parsing import options_of
 from repshare.cli.relay.tasks import TaskValues
-from repshare.errors import ConfigError, Damaged, Malformed, Refused, RepshareError, StoreError
+from repshare.errors import ConfigError, Damaged, Refused, StoreError
 from repshare.fields import field_helps
 from repshare.relay.auth import Access, Grant
 from repshare.relay.page import histories
 from repshare.relay.routes.schemas import TaskFields
 from repshare.relay.tasks import REMEMBERED_SECONDS, Tasks
-from repshare.sharing import wire
-from repshare.sharing.representations import Release, Representations
 from repshare.sharing.task import Task
 from repshare.stores import open_database
 from support.damage import garble
@@ -155,101 +152,6 @@ def test_a_delete_that_was_cut_off_can_be_done_again(database, changes):
     assert Access(database).entries() == []
 
 
-def test_an_exported_task_is_the_same_where_it_is_imported(database):
-    here, there = Tasks(database), Tasks(open_database("memory"))
-    task = Task(10, 8, norm_bound=5.0, aggregation="median", max_age=1e6, named_peers=3)
-    here.create("digits", task)
-    board = here.get("digits").board
-    board.accept("alice", release(round=3))
-    board.accept("bob", release(round=5, value=0.25))
-    assert there.import_task(here.export("digits")) == "digits"
-    assert there.import_task(here.export("digits"), "copy") == "copy"
-    for name in ("digits", "copy"):
-        moved = there.get(name)
-        assert moved.entry.task == task
-        assert moved.board.teach("alice", WANTS) == board.teach("alice", WANTS)
-        assert moved.board.status() == board.status()
-    with pytest.raises(Refused, match="exists: delete it first, or import under another --name"):
-        there.import_task(here.export("digits"))
-
-
-def export_of(database, change):
-    """An exported task, with something about its board changed."""
-    tasks = Tasks(database)
-    tasks.create("digits", TASK)
-    tasks.get("digits").board.accept("alice", release())
-    tasks.get("digits").board.accept("bob", release(value=0.25))
-    items = wire.decode_items(tasks.export("digits"))
-    board = wire.decode_items(items["board"])
-    change(items, board)
-    if "board" in items:
-        items["board"] = wire.encode_items(board)
-    tasks.delete("digits")
-    return wire.encode_items(items)
-
-
-def set_nan(items, board):
-    rows = Representations(np.full((1, 8), np.nan, np.float32), np.array([0]), np.array([5]))
-    board["release/bob"] = wire.encode_release(Release(1, rows, rows))
-
-
-CHANGES = {
-    "no board": lambda items, board: items.pop("board"),
-    "no task": lambda items, board: items.pop("task"),
-    "a task of nonsense": lambda items, board: items.update(task=b"[]"),
-    "a task that cannot be": lambda items, board: items.update(
-        task=items["task"].replace(b'"classes": 10', b'"classes": 1')
-    ),
-    "a release cut off": lambda items, board: board.update({"release/bob": board["release/bob"][:-3]}),
-    "a release that is not finite": set_nan,
-    "a release gone": lambda items, board: board.pop("release/bob"),
-    "other totals": lambda items, board: board.update(totals=bytes(len(board["totals"]))),
-    "no totals": lambda items, board: board.pop("totals"),
-    "no head": lambda items, board: board.pop("head"),
-    "a head of nonsense": lambda items, board: board.update(head=b"nonsense"),
-    "a row gone": lambda items, board: board.pop("row/0/0"),
-    "a row of another": lambda items, board: board.update({"row/0/0": board["row/0/1"]}),
-    "a name that no client has": lambda items, board: [
-        board.update({key.replace("bob", "b\nb"): board.pop(key)}) for key in list(board) if key.endswith("/bob")
-    ],
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_what_does_not_fit_together_is_not_imported_and_leaves_nothing(database, change):
-    exported = export_of(database, CHANGES[change])
-    used = Recording(database)
-    with pytest.raises(RepshareError) as refused:
-        Tasks(used).import_task(exported)
-    assert not isinstance(refused.value, StoreError), "it is the file's fault"
-    assert "\n" not in str(refused.value)
-    assert Tasks(database).entries() == []
-    assert [name for name in used.names if database.store(name).items() and name != "deleted"] == []
-
-
-class Recording:
-    """A database that remembers which stores were asked for."""
-
-    def __init__(self, database):
-        self.database, self.names = database, []
-
-    def store(self, name):
-        self.names.append(name)
-        return self.database.store(name)
-
-
-def test_an_import_under_a_name_that_is_taken_leaves_nothing(database):
-    exported = export_of(database, lambda items, board: None)
-    Tasks(database).create("digits", TASK)
-    used = Recording(database)
-    with pytest.raises(Refused, match="exists"):
-        Tasks(used).import_task(exported)
-    kept = {name for name in used.names if database.store(name).items()}
-    assert kept == {"tasks", "deleted"}
-    assert Tasks(database).import_task(exported, "other") == "other"
-    assert Tasks(database).get("other").board.status().clients == 2
-
-
 def test_a_registry_that_lost_a_task_deletes_nothing(database):
     now = 0.0
     tasks = Tasks(database, lambda: now)
@@ -311,10 +213,3 @@ def test_the_copies_that_earlier_versions_kept_are_no_tasks_and_go_with_theirs(d
     assert Tasks(database).find_faults() == {}
     Tasks(database).delete("digits")
     assert registry.items() == {}
-
-
-@pytest.mark.parametrize("exported", [b"", b"x" * 100])
-def test_what_was_not_exported_is_not_imported(database, exported):
-    with pytest.raises(Malformed):
-        Tasks(database).import_task(exported)
-    assert Tasks(database).entries() == []

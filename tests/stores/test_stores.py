@@ -13,13 +13,13 @@ from repshare.stores.redis import RedisDatabase
 from repshare.stores.sqlite import SqliteStore
 from repshare.testing import StoreContract, get, put
 
-DATABASES = ["memory", "sqlite", "redis", "cluster"]
+DATABASES = ["memory", "sqlite", "redis"]
 
 
 @pytest.fixture(params=DATABASES)
 def database(request, tmp_path):
-    if request.param in ("redis", "cluster"):
-        place = request.getfixturevalue(f"{request.param}_url")
+    if request.param == "redis":
+        place = request.getfixturevalue("redis_url")
     else:
         place = "memory" if request.param == "memory" else str(tmp_path / "relay.db")
     opened = open_database(place)
@@ -36,7 +36,7 @@ class TestStores(StoreContract):
     """Every store fulfils the contract."""
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "redis", "cluster"])
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
 def test_two_that_have_the_same_place_open_lose_no_update_and_read_no_half_done_work(kind, tmp_path, request):
     place = str(tmp_path / "relay.db") if kind == "sqlite" else request.getfixturevalue(f"{kind}_url")
     databases = [open_database(place) for _ in range(2)]
@@ -131,7 +131,6 @@ def test_a_redis_address_that_makes_no_sense_is_an_error_of_ours():
         ("redis://:s3cret", "redis://… cannot"),
         ("redis://:s3cret@host:6379/0?replicas=some", "redis://host:6379 cannot"),
         ("redis://:s3cret@host:6379/0?replicas=1&replicas=2", "redis://host:6379 cannot"),
-        ("redis+cluster://:s3cret@host:port,other:6379", "redis+cluster://host:port,other:6379 cannot"),
     ],
 )
 def test_a_password_is_not_told_to_anyone(url, told):

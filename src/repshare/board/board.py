@@ -138,7 +138,7 @@ class Board(Server):
         if drawn := draw(there, client, wants, self.key):
             return there.version, self._encode(make_teacher(there, client, wants, drawn), wants)
         # Without observations it is the same for many clients.
-        key = tuple(there.slots[client].classes), wants.classes, wants.precision
+        key = tuple(there.slots[client].classes), wants.precision
         made = there.cached(key) or there.cache(key, self._encode(make_teacher(there, client, wants), wants))
         return there.version, made
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ def draw(there: BoardState, client: str, wants: Wants, key: bytes) -> list[Place
     if not shared:  # in a common space, nobody shares observations
         return []
     rng, drawn = make_random(there, client, wants, key), list[Place]()
-    for label in _among(shared, wants):
+    for label in shared:
         drawn += zip([label] * wants.observations, there.draw(client, label, wants.observations, rng), strict=False)
     return drawn
 
@@ -35,7 +35,7 @@ def make_teacher(there: BoardState, client: str, wants: Wants, drawn: Sequence[P
         contents.append(row)
         labels.append(label)
     rows = decoded("row", decode_rows, contents, labels, there.task.columns)
-    return Teacher(there.totals.means(_among(np.flatnonzero(left > 0).tolist(), wants)), rows)
+    return Teacher(there.totals.means(np.flatnonzero(left > 0).tolist()), rows)
 
 
 def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, key: bytes) -> Teacher:
@@ -45,8 +45,8 @@ def make_teacher_of_peers(there: BoardState, client: str, wants: Wants, key: byt
     totals, least = Totals.zeros(task.rows, task.columns), max(1, task.named_peers)
     for release in releases:
         totals.add(release.means, +1, weighted=task.counts_samples)
-    taught, drawn = _among(np.flatnonzero(totals.clients >= least).tolist(), wants), []
-    for label in _among(range(task.rows), wants):
+    taught, drawn = np.flatnonzero(totals.clients >= least).tolist(), []
+    for label in range(task.rows):
         observed = [list(zip(*r.observations.of(label), strict=True)) for r in releases]
         rows = [row for each in observed for row in each]
         if sum(map(bool, observed)) >= least:
@@ -65,11 +65,3 @@ def make_random(there: BoardState, client: str, wants: Wants, key: bytes) -> ran
         return random.Random(wants.seed)
     asked = f"{there.version}\n{client}\n{wants.seed}".encode()
     return random.Random(hashlib.blake2b(asked, key=key, digest_size=32).digest())
-
-
-def _among(labels: Iterable[int], wants: Wants) -> list[int]:
-    """Return those of these classes that the client asks for."""
-    if wants.classes is None:
-        return list(labels)
-    chosen = set(wants.classes)
-    return [label for label in labels if label in chosen]

@@ -49,7 +49,7 @@ REMOVED = {
     "keep": "the demo leaves no files; repshare join keeps its state, compare --keep-models its models",
     "json": "read what is printed, and the exit code",
     "timeout": "--patience says for how long a client tries again",
-    "memory": "set it in Python, in PeerExchange(memory=…)",
+    "memory": "befa941 is the last commit whose peers remember others' class means",
     "linger": "start the peer again, and it answers the others",
     "resident": "set it in Python, in repshare_lab.simulation.pools.choose_workers",
     "url": "write the address into the printed line yourself",

@@ -19,6 +19,8 @@ REMOVED = {
     "run": "repshare compare --methods RS runs one method",
     "--tyro-write-completion": "there is no tab completion any more",
     "--help-all": "repshare COMMAND --help describes all options",
+    "export": "repshare relay backup copies all tasks; befa941 is the last commit that writes one task to a file",
+    "import": "befa941 is the last commit that reads a task from a file; repshare relay restore reads a backup",
 }
 
 
@@ -57,8 +59,6 @@ TASKS: Commands = {
     "create": Command("Create a task.", "repshare.cli.relay.tasks:create"),
     "list": Command("List the tasks, and who has a token.", "repshare.cli.relay.tasks:list_tasks"),
     "describe": Command("Print the agreement of a task in a common space.", "repshare.cli.relay.tasks:describe"),
-    "export": Command("Write a task and its releases to a file.", "repshare.cli.relay.tasks:export"),
-    "import": Command("Create a task from an exported file.", "repshare.cli.relay.tasks:import_task"),
     "delete": Command("Delete a task, its releases and its tokens.", "repshare.cli.relay.tasks:delete"),
 }
 RELAY: Commands = {
@@ -69,7 +69,7 @@ RELAY: Commands = {
     "backup": Command("Copy the database to a file, tokens included.", "repshare.cli.relay.backup:backup"),
     "restore": Command("Make a database from a backup.", "repshare.cli.relay.backup:restore"),
     "check": Command("Look for damage in what a relay has stored.", "repshare.cli.relay.backup:check"),
-    "tasks": CommandGroup("Create, list, export, import and delete tasks.", TASKS),
+    "tasks": CommandGroup("Create, list and delete tasks.", TASKS),
 }
 COMMANDS: Commands = {
     "join": Command("Train with others through a relay.", "repshare.cli.party.join:join"),

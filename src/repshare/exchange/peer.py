@@ -13,15 +13,13 @@ from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple, Self
 
-import numpy as np
-
 from repshare.board import Board
 from repshare.errors import ConfigError, ExchangeError, Outdated, StoreError, Unreachable
 from repshare.exchange.exchange import Exchange, Traffic
 from repshare.exchange.keys import AHEAD_SECONDS, Key, NewestReleases, Trust, seal, unseal
 from repshare.exchange.network import PeerNetwork, Question, Tls, check_name
 from repshare.sharing import wire
-from repshare.sharing.representations import Release, Teacher, Wants, nothing
+from repshare.sharing.representations import Teacher, Wants, nothing
 from repshare.sharing.task import Task
 from repshare.sharing.wire import Signed
 from repshare.stores import MemoryStore, Store
@@ -65,7 +63,6 @@ class PeerExchange(Exchange):
         tls: Tls | None = None,
         store: Store | None = None,
         timeout: float = TIMEOUT_SECONDS,
-        memory: float = 0.0,
     ) -> None:
         """Join the peers' network.
 
@@ -81,23 +78,17 @@ class PeerExchange(Exchange):
             tls: Certificates for tls endpoints.
             store: Keeps what must outlast the process: the client's own release, and what was seen of others.
             timeout: Seconds for a whole collect.
-            memory: From 0 to 1: keeps the class means of peers met earlier. After k collects they count as memory**k of
-                their samples.
         """
         for each in (name, task_name):
             check_name(each)
-        if not 0 <= memory <= 1:
-            raise ConfigError(f"memory must be from 0 to 1, not {memory}")
-        if memory and (not task.weighted or task.aggregation != "mean"):
-            raise ConfigError("memory fades by counting fewer samples: it needs a weighted task and the mean")
         if not 0 < timeout < 1e6:
             raise ConfigError(f"timeout must be above 0 seconds and below a million, not {timeout}")
         self.task, self.name, self.task_name = task, name, task_name
-        self.key, self.trust, self.timeout, self.memory = key, trust, timeout, memory
+        self.key, self.trust, self.timeout = key, trust, timeout
         self.store = store or MemoryStore()
         self.seen = NewestReleases(self.store)
         self._sent = self._received = 0  # bytes
-        self._met: dict[str, tuple[bytes, int]] = {}  # by peer: its release, and how many collects ago it gave it
+        self._met: dict[str, bytes] = {}  # by peer: its newest part of a total
         self._met_anyone = False
         self._strangers: set[str] = set()  # whose names were logged
         self._own = self._recall()
@@ -246,39 +237,27 @@ class PeerExchange(Exchange):
         return signed
 
     def _teach(self, fresh: dict[str, bytes], wants: Wants) -> bytes:
-        """Return the teacher that a board makes of what was downloaded, and of what is remembered."""
+        """Return the teacher that a board makes of what was downloaded."""
         if wants.peers == ():
             return wire.encode_teacher(Teacher(nothing(self.task.columns), nothing(self.task.columns)))
-        # Remembered releases fade instead of expiring. Peers are always asked by name: there is no server.
+        # Peers are always asked by name: there is no server.
         board = Board(replace(self.task, minimum_count=1, max_age=None, named_peers=1))
         if self.task.space is not None:
             return self._add_up(board, fresh, wants)
-        among = {**self._remembered(fresh, wants), **fresh}
-        for name, body in among.items():
+        for name, body in fresh.items():
             board.accept(name, body)
-        return board.teach(self.name, wants._replace(peers=tuple(among)))
+        return board.teach(self.name, wants._replace(peers=tuple(fresh)))
 
     def _add_up(self, board: Board, fresh: dict[str, bytes], wants: Wants) -> bytes:
         """Return the total of everybody's newest part, this client's own among them.
 
         The part of a peer that is away stays in the total until it gives another, or says that it has withdrawn it.
         """
-        self._met |= {name: (body, 0) for name, body in fresh.items()}
-        parts = {name: body for name, (body, _) in self._met.items()}
-        for name, body in {**parts, self.name: self._own.body}.items():
+        self._met |= fresh
+        for name, body in {**self._met, self.name: self._own.body}.items():
             if body:
                 board.accept(name, body)
         return board.teach(self.name, wants)
-
-    def _remembered(self, fresh: dict[str, bytes], wants: Wants) -> dict[str, bytes]:
-        """Return the fading class means of those met earlier who are not among the fresh ones."""
-        if not self.memory:
-            return {}
-        older = {name: (body, age + 1) for name, (body, age) in self._met.items() if name not in fresh}
-        faded = {name: _fade(wire.decode_release(body), self.memory**age) for name, (body, age) in older.items()}
-        left = {name: wire.encode_release(release) for name, release in faded.items() if len(release.means.labels)}
-        self._met = {name: older[name] for name in left} | {name: (body, 0) for name, body in fresh.items()}
-        return {name: body for name, body in left.items() if wants.peers is None or name in wants.peers}
 
     def _recall(self) -> _OwnAnswer:
         """Return the answer from before this process. Rounds that a wrong clock began in the future start over."""
@@ -306,13 +285,6 @@ def _ask(question: Question, rest: Iterator[str], pending: set[str], wanted: int
     while len(pending) < wanted and (name := next(rest, None)) is not None:
         pending.add(name)
         question.ask(name)
-
-
-def _fade(release: Release, share: float) -> Release:
-    """Return class means that count as only this share of their samples, without those that count as none."""
-    counts = np.rint(release.means.counts * share).astype(np.int64)
-    means = release.means._replace(counts=counts).part(counts > 0)
-    return Release(release.round, means, nothing(means.vectors.shape[1]))
 
 
 def _now() -> int:

@@ -170,10 +170,9 @@ class RelayExchange(Exchange):
         return min(REPLY_LIMIT, wire.longest_message(task.rows * (1 + wants.observations), task.columns))
 
     def _query(self, wants: Wants) -> dict[str, Any]:
-        chosen: dict[str, Any] = {"peers": wants.peers, "classes": wants.classes}
-        if () in chosen.values():  # a query cannot say "none", but no client is taught by itself
-            chosen = {"peers": (self._own_name(),)}
-        chosen = {name: values for name, values in chosen.items() if values is not None}
+        chosen: dict[str, Any] = {}
+        if wants.peers is not None:  # a query cannot say "none", but no client is taught by itself
+            chosen["peers"] = wants.peers or (self._own_name(),)
         if wants.precision != "fp32":
             chosen["precision"] = wants.precision
         return {"observations": wants.observations, "seed": wants.seed, **chosen, **self.identity}

@@ -109,7 +109,6 @@ class RelayApp:
         self._service = service
         api = [(each.method, each.path, each.answer) for each in ENDPOINTS]
         more = [
-            ("GET", f"{TASK}/events", page.stream),  # it never ends: no description can be tried on it
             ("GET", "/", page.front),
             ("GET", "/static/plotly.js", page.plotly),
         ]

@@ -156,8 +156,7 @@ def teacher_load(board: Board, wants: Wants) -> Load:
             rows = sum(len(slots.classes) + sum(map(len, slots.owned.values())) for slots in found)
             return Load.of_rows(task, rows, totals=False)
         sizes = BoardState(task, state).sizes[: task.rows].tolist()
-        chosen = sizes if wants.classes is None else [sizes[label] for label in wants.classes]
-        return Load.of_rows(task, sum(1 + min(wants.observations, size) for size in chosen))
+        return Load.of_rows(task, sum(1 + min(wants.observations, size) for size in sizes))
 
     return board.store.read(work)
 

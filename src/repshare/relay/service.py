@@ -40,7 +40,7 @@ from repshare.stores import Database, Store
 
 HEADS_BYTES = 32_000_000  # of requests' heads that have arrived in part
 MOST_FIELDS = 1500  # of a query
-MOST_WAITS = 20  # with one token, for changes and for the page's events together
+MOST_WAITS = 20  # with one token, for changes
 REFUSALS_KEPT = 100  # a task
 LINES_A_SECOND = 20  # of the log for each token, and for all strangers together: they cannot fill a disk
 STRANGERS = "strangers"
@@ -71,7 +71,6 @@ class Service:
             SharedDocuments(each) for each in (0, FRESH_SECONDS, FRESH_SECONDS)
         )
         self.planes: dict[str, Floats | None] = {}  # of the last map, by task
-        self.open_streams = 0  # of events for the page
         self.unread, self.heads = ConnectionQuota[Any](MEMORY_BYTES), ConnectionQuota[Any](HEADS_BYTES)
         self.connections = ConnectionQuota[Any](options.connections)
         self.metrics = Metrics(lambda: self.versions.waiting)
@@ -121,7 +120,7 @@ class Service:
 
         Raises a Problem where there is no room for them now, or never. For a few bytes there always is.
         """
-        self.check_size(load.bytes, "ask for fewer observations, classes or peers at once")
+        self.check_size(load.bytes, "ask for fewer observations or peers at once")
         self.charge(request, load)
         if load.bytes >= PART_BYTES:
             held: ExitStack = request.scope["held"]

@@ -9,20 +9,19 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from repshare.board import Board
 from repshare.board.robust import LONGEST
-from repshare.board.state import Cache, release_key, slots_key
+from repshare.board.state import Cache, slots_key
 from repshare.board.upgrade import upgrade
-from repshare.errors import ConfigError, Damaged, Malformed, Refused
-from repshare.relay.auth import Access, check_client_name, check_name
+from repshare.errors import ConfigError, Damaged, Refused
+from repshare.relay.auth import Access, check_name
 from repshare.secure import Meetings
-from repshare.sharing import wire
 from repshare.sharing.task import Task, check_class_names, read_task, usual_norm_bound
-from repshare.stores import Database, MemoryStore, Store, Transaction, decoded, find_faults
+from repshare.stores import Database, Store, Transaction, decoded, find_faults
 
 COPY = "copy/"  # how keys begin that earlier versions wrote, too
 REMEMBERED_SECONDS = 1.0  # how long a task that another process deleted may still be served
@@ -140,33 +139,6 @@ class Tasks:
         opened.until = -math.inf
         self._clear(opened.entry)  # of what came in meanwhile
 
-    def export(self, name: str) -> bytes:
-        """Return a task and its board as bytes, for `import_task`."""
-        opened = self.get(name)
-        description = {"name": name, **asdict(opened.entry.task)}
-        return wire.encode_items({"task": json.dumps(description).encode(), "board": opened.board.save()})
-
-    def import_task(self, exported: bytes, name: str | None = None) -> str:
-        """Create a task from what `export` gave, under its old name or another; the name. It is all right, or nothing.
-
-        The registry comes last: before that, none of it can be seen.
-        """
-        old_name, task, items = _read_exported(exported)
-        made = _new(name or old_name, task)
-        check_name(made.name)
-
-        def register(state: Transaction) -> None:
-            if _read(state, made.name) is not None:
-                raise Refused(f"task {made.name} exists: delete it first, or import under another --name")
-            state.set({made.name: _encode(made)})
-
-        with ExitStack() as on_failure:
-            on_failure.callback(self._clear, made)
-            self._store(made).transact(lambda state: state.set(items))
-            self._registry.transact(register)
-            on_failure.pop_all()
-        return made.name
-
     def _clear(self, entry: TaskEntry) -> None:
         for store in (self._store(entry), self._meetings(entry), self._notes(entry)):
             store.clear()
@@ -225,27 +197,6 @@ def _check_not_joined(name: str, state: Transaction) -> None:
             f"the task {name} is joined to another relay, which commit 055caf8 was the last to support: there, "
             "repshare relay uplink --leave, or withdraw the other relay's total"
         )
-
-
-def _read_exported(exported: bytes) -> tuple[str, Task, dict[str, bytes]]:
-    """Return the name, the task and the board in what `export` gave, or Malformed."""
-    items = wire.decode_items(exported)
-    try:
-        described = json.loads(items["task"])
-        name, saved = described.pop("name"), items["board"]
-        task = read_task(described)
-    except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
-        raise Malformed(f"not an exported task: {type(error).__name__}: {error}") from error
-    _check_new(task)
-    board = Board(task, MemoryStore())
-    board.load(saved)
-    kept = board.store.items()
-    for key in kept:
-        if key.startswith(release_key("")):
-            check_client_name(key.removeprefix(release_key("")))
-    for key, reason in board.find_faults().items():
-        raise Malformed(f"the exported board is damaged: {key}: {reason}")
-    return str(name), task, kept
 
 
 def _new(name: str, task: Task) -> TaskEntry:

@@ -69,8 +69,6 @@ class Wants(NamedTuple):
     """The seed of the draw."""
     peers: tuple[str, ...] | None = None
     """Names of the clients to learn from. Default: all."""
-    classes: tuple[int, ...] | None = None
-    """Classes to learn. Default: all."""
     precision: str = "fp32"
     """Number format of the answer."""
 

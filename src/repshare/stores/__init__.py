@@ -21,18 +21,17 @@ __all__ = [
     "open_database",
 ]
 
-REDIS = ("redis://", "rediss://", "redis+cluster://", "rediss+cluster://")  # how an address of a Redis begins
+REDIS = ("redis://", "rediss://")  # how an address of a Redis begins
 
 
 def open_database(place: str) -> Database:
-    """Open `memory`, `redis://…`, `redis+cluster://…` (over TLS `rediss…`), or a file's path."""
+    """Open `memory`, `redis://…` (over TLS `rediss…`), or a file's path."""
     if place == "memory":
         return MemoryDatabase()
     if place.startswith(REDIS):
         try:
-            from repshare.stores.cluster import ClusterDatabase
             from repshare.stores.redis import RedisDatabase
         except ModuleNotFoundError as error:
             raise missing(error) from error
-        return ClusterDatabase(place) if "+cluster://" in place else RedisDatabase(place)
+        return RedisDatabase(place)
     return SqliteDatabase(Path(place))

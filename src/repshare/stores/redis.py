@@ -3,7 +3,7 @@
 A store has a version that every change adds to. A transaction reads what it needs, then hands its changes to a script
 on the server, which makes them only if the version is still the one that was read; otherwise the work begins again.
 Work that had to begin again too often locks the store: then only the holder of the lock can change it.
-A store is one Redis hash, so that it lives on one node of a cluster (see `cluster`); the name in its key is a hash tag.
+A store is one Redis hash.
 
 #       the store's version: v, a number, and random letters. A Redis that lost its last changes counts the same numbers
         again, and readers must notice
@@ -22,7 +22,7 @@ from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import LockError, MovedError, NoScriptError, RedisClusterException
+from redis.exceptions import LockError, NoScriptError
 from redis.lock import Lock
 from redis.retry import Retry
 
@@ -86,32 +86,19 @@ class RedisDatabase(Database):
         self.prefix = prefix
         try:
             address, self.replicas = _split(url)
-            self.connect(address)
-        except (redis.RedisError, RedisClusterException, ValueError) as error:  # its words may have part of a password
-            if isinstance(error, RedisClusterException | redis.ConnectionError):
-                raise StoreError(f"{_where(url)} does not answer as a Redis Cluster") from None
+            self.connection = redis.Redis.from_url(
+                address,
+                socket_timeout=SECONDS,
+                socket_connect_timeout=SECONDS,
+                # A connection that Redis closed is opened again, once. A change that was made before its connection
+                # broke is refused the second time, and the work, begun again, finds it made.
+                retry=Retry(NoBackoff(), 1),
+            )
+        except (redis.RedisError, ValueError):  # its words may have part of a password
             raise StoreError(
                 f"{_where(url)} cannot be the address of a Redis: it looks like redis://:password@host:6379/0, "
                 "with special characters of the password written as %XX"
             ) from None
-
-    def connect(self, url: str) -> None:
-        """Prepare the connections."""
-        self.connection = redis.Redis.from_url(
-            url,
-            socket_timeout=SECONDS,
-            socket_connect_timeout=SECONDS,
-            # A connection that Redis closed is opened again, once. A change that was made before its connection
-            # broke is refused the second time, and the work, begun again, finds it made.
-            retry=Retry(NoBackoff(), 1),
-        )
-
-    def at(self, key: str) -> "redis.Redis":
-        """Return the connections to the server that has this key."""
-        return self.connection
-
-    def refresh(self) -> None:
-        """Find out again which server has which keys, after a failure."""
 
     def store(self, name: str) -> "RedisStore":
         """Return the store of this name."""
@@ -132,7 +119,7 @@ class RedisDatabase(Database):
 
     def _send(self, command: str, script: str, count: int, *keys_and_args: Any) -> list[Any]:
         """Return the answers to a script and, over the same connection, of WAIT: which is about that connection."""
-        with self.at(str(keys_and_args[0])).pipeline(transaction=False) as pipe:
+        with self.connection.pipeline(transaction=False) as pipe:
             send: Any = pipe.execute_command
             send(command, script, count, *keys_and_args)
             if self.replicas:
@@ -142,13 +129,11 @@ class RedisDatabase(Database):
     def inspect(self) -> list[str]:
         """Check that this Redis keeps what it is given. Raises ConfigError if it may drop any of it."""
         if _ask(self.connection.info, "cluster", "cluster_enabled") == "1":
-            raise ConfigError("this Redis is a node of a cluster: its address begins with redis+cluster://")
-        return self.inspect_server(self.connection)
-
-    def inspect_server(self, server: "redis.Redis") -> list[str]:
-        """Check one server."""
-        setting, info = server.config_get, server.info  # fewer users may ask for settings
-        policy = _read_policy(server)
+            raise ConfigError(
+                "this Redis is a node of a cluster, which befa941 is the last commit to use: give a single one"
+            )
+        setting, info = self.connection.config_get, self.connection.info  # fewer users may ask for settings
+        policy = _read_policy(self.connection)
         log = _ask(setting, "appendonly") or {"0": "no", "1": "yes"}.get(_ask(info, "persistence", "aof_enabled"), "")
         sync = _ask(setting, "appendfsync")
         if policy.startswith(EVICTING):
@@ -166,13 +151,8 @@ class RedisDatabase(Database):
     def check(self) -> None:
         """Write something and read it back, and see that nothing is dropped: the policy may have been changed."""
         super().check()
-        for server in self.servers():
-            if (policy := _read_policy(server)).startswith(EVICTING):
-                raise StoreError(DROPS.format(policy=policy))
-
-    def servers(self) -> "list[redis.Redis]":
-        """Return connections to all servers that are written to."""
-        return [self.connection]
+        if (policy := _read_policy(self.connection)).startswith(EVICTING):
+            raise StoreError(DROPS.format(policy=policy))
 
     def close(self) -> None:
         """Close the connections."""
@@ -198,16 +178,14 @@ class RedisStore(Store):
         return self._repeat(work, writing=False)
 
     def _repeat(self, work: Callable[[Transaction], Result], *, writing: bool) -> Result:
-        with _errors(self.database):
+        with _errors():
             end, tries, lock = time.monotonic() + SECONDS, 0, self.make_lock()
             try:
                 while True:
                     try:
                         return self._transact(work, lock, writing=writing)
-                    except (_Conflict, MovedError) as error:
+                    except _Conflict:
                         tries += 1
-                        if isinstance(error, MovedError):
-                            self.database.refresh()
                         if time.monotonic() > end:
                             raise StoreError(f"Redis: too many changes at once, gave up after {tries} tries") from None
                         if tries >= TRIES_BEFORE_LOCK and not lock.local.token and lock.acquire():
@@ -220,13 +198,14 @@ class RedisStore(Store):
 
     def clear(self) -> None:
         """Forget everything."""
-        with _errors(self.database):
+        with _errors():
             self.database.run(CLEAR, [self.hash], [_letters()])
 
     def make_lock(self) -> Lock:
         """Return the lock that makes all others wait."""
-        connection = self.database.at(self.hash)
-        return Lock(connection, f"{self.hash}:door", timeout=LOCK_SECONDS, blocking=False, thread_local=False)
+        return Lock(
+            self.database.connection, f"{self.hash}:door", timeout=LOCK_SECONDS, blocking=False, thread_local=False
+        )
 
     def _transact(self, work: Callable[[Transaction], Result], lock: Lock, *, writing: bool) -> Result:
         reading = _RedisReading(self)
@@ -250,7 +229,7 @@ class _RedisReading:
     """The reads of one transaction: all of one version."""
 
     def __init__(self, store: RedisStore) -> None:
-        self._store, self._connection = store, store.database.at(store.hash)
+        self._store, self._connection = store, store.database.connection
         self._version = b""  # not known yet
 
     def version(self) -> bytes:
@@ -284,7 +263,7 @@ class _RedisReading:
 
 def _ask(command: Callable[[str], Any], about: str, name: str = "") -> str:
     """Return a value from a command's answer; nothing where this user may not ask."""
-    with _errors(None), suppress(redis.ResponseError):
+    with _errors(), suppress(redis.ResponseError):
         return str(command(about).get(name or about, ""))
     return ""
 
@@ -323,10 +302,8 @@ def _split(url: str) -> tuple[str, int]:
 
 
 @contextmanager
-def _errors(database: RedisDatabase | None) -> Iterator[None]:
+def _errors() -> Iterator[None]:
     try:
         yield
-    except (redis.RedisError, RedisClusterException) as error:
-        if database is not None:
-            database.refresh()
+    except redis.RedisError as error:
         raise StoreError(f"Redis: {error}") from error

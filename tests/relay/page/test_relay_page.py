@@ -1,7 +1,6 @@
 """The page's endpoints on a real relay: who may look, what clients may tell, what is served and how."""
 
 import sqlite3
-import threading
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -55,7 +54,7 @@ def member(relay, name):
 
 
 def test_looking_needs_a_token_and_the_map_a_viewers_or_admins(guarded):
-    for path in (PAGE, "/v1/tasks/digits/map", "/v1/tasks/digits/events", "/v1/tasks"):
+    for path in (PAGE, "/v1/tasks/digits/map", "/v1/tasks"):
         assert guarded.ask("GET", path).status_code == 401
     assert guarded.ask("GET", "/v1/tasks/digits/map", guarded.tokens["alice"]).status_code == 403
     assert guarded.ask("GET", "/v1/tasks/other/page", guarded.tokens["alice"]).status_code == 403
@@ -75,6 +74,8 @@ def test_a_public_page_needs_no_token_but_a_wrong_one_is_not_let_through(tmp_pat
             assert relay.ask("GET", path).status_code == 200
             assert relay.ask("GET", path, "rs_0_wrong").status_code == 401
         assert 'data-needs-token="no"' in relay.ask("GET", "/").text
+        assert relay.ask("GET", "/v1/tasks/digits/news?wait=0").json() == {"version": 0}
+        assert relay.ask("GET", "/v1/tasks/digits/news?wait=0&client=alice").status_code == 403, "nobody is seen there"
         assert relay.ask("GET", "/v1/tasks/digits/status").status_code == 401  # nothing else is public
         assert report(relay, "alice").status_code == 401
 
@@ -169,7 +170,7 @@ def test_on_an_open_relay_a_client_that_waits_for_news_says_who_it_is(tmp_path):
         for name in ("watching", "gone"):
             relay.publish(name, release())
         with RelayExchange(relay.url, client="watching", task="digits") as exchange:
-            assert wait_for_one_to_be_away(relay, partial(exchange.news, 2, 0.3)) == {"watching"}
+            assert wait_for_one_to_be_away(relay, partial(exchange.wait, 2, 0.3)) == {"watching"}
 
 
 def test_a_refused_release_is_on_the_page_with_its_reason(open_relay):
@@ -218,32 +219,6 @@ def test_a_deleted_task_takes_its_notes_along(tmp_path):
         eventually(lambda: page(relay)["frames"], "it was noted down")
     repshare("relay", "tasks", "delete", "digits", "--yes", cwd=tmp_path)
     assert not [key for key in _kept(tmp_path) if key.startswith("notes:")]
-
-
-def test_events_tell_of_changes_and_end_with_the_token(tmp_path):
-    create_task(tmp_path)
-    viewer, alice = invite(tmp_path, "eve", "--role", "viewer"), invite(tmp_path, "alice", "--task", "digits")
-    with start_relay(tmp_path) as relay:
-        told = []
-        listener = threading.Thread(target=_listen, args=(relay, viewer, told), daemon=True)
-        listener.start()
-        eventually(lambda: told == ["data: 0"], "the first event")
-        relay.publish("alice", release(round=1), alice)
-        eventually(lambda: told == ["data: 0", "data: 1"], "an event after a release")
-        repshare("relay", "revoke", "eve", cwd=tmp_path)
-        relay.publish("alice", release(round=2), alice)
-        listener.join(30)
-        assert not listener.is_alive()
-
-
-def _listen(relay, token, told):
-    """Add each event as it comes, until the stream ends."""
-    headers = {"Authorization": f"Bearer {token}"}
-    with relay.http.stream("GET", "/v1/tasks/digits/events", headers=headers) as stream:
-        assert stream.headers["content-type"].startswith("text/event-stream")
-        for line in stream.iter_lines():
-            if line.startswith("data:"):
-                told.append(line)
 
 
 def _kept(folder):

@@ -40,8 +40,8 @@ class DatabaseOptions:
 
     db: str | None = None
     """Database file; `memory`, which ends with the process; or Redis, for several relays side by side, such as
-    redis://host:port/0. A cluster: redis+cluster://host:port,host:port?replicas=1, which acknowledges nothing that one
-    replica does not have, too. Commands that only read or delete never create a file.
+    redis://host:port/0; with ?replicas=1 nothing is acknowledged that one replica does not have, too.
+    Commands that only read or delete never create a file.
     Default: the environment variable REPSHARE_DB, else relay.db. Other users can see command lines: hide a password
     in the variable."""
 
@@ -68,7 +68,7 @@ class DatabaseOptions:
             raise ConfigError(f"{OLD_VARIABLE} is not read any more: rename it to {VARIABLE}")
         chosen = self.db or os.environ.get(VARIABLE) or USUAL_FILE
         if "://" in chosen and not chosen.startswith(REDIS):  # it may hold a password: not shown
-            known = "redis:// or rediss:// (a cluster: redis+cluster://)"
+            known = "redis:// or rediss:// (befa941 is the last commit that uses a Redis Cluster)"
             raise ConfigError(f"the address in --db or {VARIABLE} must begin with {known}")
         return chosen
 

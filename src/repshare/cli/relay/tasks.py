@@ -1,11 +1,10 @@
-"""Create, list, export, import and delete tasks: the collaborations that go through a relay."""
+"""Create, list and delete tasks: the collaborations that go through a relay."""
 
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from json import loads as parse_json
-from pathlib import Path
 from typing import Annotated, Any
 
 from repshare.cli.parsing import Json, print_json
@@ -13,7 +12,6 @@ from repshare.cli.relay.database import DatabaseOptions, Stored
 from repshare.config import CommonLoss
 from repshare.errors import ConfigError
 from repshare.fields import check_least
-from repshare.files import explain_errors, write_atomically
 from repshare.relay.tasks import make_task
 from repshare.sharing.task import describe_fields
 
@@ -83,7 +81,7 @@ def create(name: str, /, storage: DatabaseOptions, values: TaskValues, common: A
 
 
 def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
-    """Return the values of a task that follow from a common space. Needs PyTorch."""
+    """Return the values of a task that follow from a common space."""
     if not options.input_shape:
         raise ConfigError("a common space needs --input-shape")
     if values.dimension is not None or values.norm_bound is not None:
@@ -92,7 +90,7 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         raise ConfigError(
             "a common classifier is the sum of all parts: leave --aggregation, --no-weighted and --named-peers out"
         )
-    import torch
+    import numpy as np
 
     from repshare.space import Fourier, choose, exposure, shorten
     from repshare.space.agreement import Agreement
@@ -101,7 +99,7 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
     if not classes:
         raise ConfigError("a common classifier needs --classes or --class-names")
     example, inputs, words, loss = (
-        torch.zeros(1, *options.input_shape),
+        np.zeros((1, *options.input_shape), np.float32),
         options.input_range,
         options.space,
         options.loss,
@@ -191,39 +189,6 @@ def list_tasks(storage: DatabaseOptions, json: Json = False) -> None:
             f"no tasks yet in {relay.place}: repshare relay tasks create NAME --classes C --dimension D",
             file=sys.stderr,
         )
-
-
-def export(name: str, file: Path, /, storage: DatabaseOptions) -> None:
-    """Write a task, with everything published in it, to a file. Tokens are not in it.
-
-    repshare relay tasks export mnist mnist.task
-
-    Args:
-        name: The task's name.
-        file: The file to write.
-    """
-    with storage.open() as relay:
-        relay.get_task(name)
-        with explain_errors(f"{file} cannot be written"):
-            write_atomically(file, relay.tasks.export(name), private=True)
-        relay.audit.note_operator("export", task=name)
-
-
-def import_task(file: Path, /, storage: DatabaseOptions, name: str | None = None) -> None:
-    """Create a task from a file that `export` wrote. A damaged file is refused, and nothing is created.
-
-    repshare relay tasks import mnist.task --db redis://127.0.0.1:6379/0
-
-    Args:
-        file: The file to read.
-        name: New name of the task. Default: the name that it had.
-    """
-    with explain_errors(f"{file} cannot be read"):
-        exported = file.read_bytes()
-    with storage.open(create=True) as relay:
-        imported = relay.tasks.import_task(exported, name)
-        relay.audit.note_operator("import", task=imported)
-    print(f"imported {imported}", file=sys.stderr)
 
 
 def delete(name: str, /, storage: DatabaseOptions, yes: bool = False) -> None:

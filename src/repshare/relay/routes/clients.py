@@ -73,8 +73,7 @@ async def teacher(service: Service, request: Request) -> Response:
             service.presence.note(name, client)
             return Response(status_code=304, headers={"ETag": tag})
     task = opened.entry.task
-    classes = task.rows if wants.classes is None else len(wants.classes)
-    load = Load.of_rows(task, classes * (1 + wants.observations))  # the most that it can be
+    load = Load.of_rows(task, task.rows * (1 + wants.observations))  # the most that it can be
     if wants.peers is not None or load.bytes >= LARGE_BYTES:  # more is known by one more read
         load = await service.run(teacher_load, opened.board, wants)
     service.reserve(request, load)
@@ -88,9 +87,10 @@ async def news(service: Service, request: Request) -> Response:
     """Wait for a change.
 
     Answers at once if the task's version is not `since`; otherwise when it changes, or after `wait` seconds with the
-    same version.
+    same version. The page waits here, too: with --public-page, everyone may.
     """
-    grant, opened = await service.enter_task(request, "client", "viewer", "admin")
+    public = service.options.public_page
+    grant, opened = await service.enter_task(request, "client", "viewer", "admin", public=public)
     name, asked = opened.entry.name, parse_query(NewsQuery, request)
     if asked.client or (grant.role == "client" and not service.options.insecure):
         service.presence.note(name, _caller(service, asked.client, grant))
@@ -116,10 +116,7 @@ def _question(service: Service, request: Request, grant: Grant, opened: OpenTask
             task.check_peers(client, asked.peers)
         except Refused as error:
             raise Problem("forbidden", str(error)) from error
-    if max(asked.classes, default=0) >= task.rows:
-        raise Problem("invalid", f"classes must be from 0 to {task.rows - 1}")
-    classes = tuple(sorted(set(asked.classes)))
-    return client, Wants(asked.observations, asked.seed, asked.peers or None, classes or None, asked.precision)
+    return client, Wants(asked.observations, asked.seed, asked.peers or None, asked.precision)
 
 
 def _tag(opened: OpenTask, version: int, client: str, wants: Wants) -> str:

@@ -1,25 +1,17 @@
 """Endpoints for viewers: the page, its data, and clients' reports."""
 
-import asyncio
-from collections.abc import AsyncIterator
-
 import anyio.to_thread
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response
 
-from repshare.errors import RepshareError
 from repshare.relay.auth import ROLES
 from repshare.relay.limits import Load
 from repshare.relay.page import histories, site
 from repshare.relay.page.document import make_map, make_view
-from repshare.relay.problems import Problem
 from repshare.relay.routes.schemas import RoundReport, parse
 from repshare.relay.service import Service
 
 MOST_REPORT_BYTES = 4096
-EVENT_SECONDS = 0.5  # between events to one viewer, at least
-KEEP_ALIVE_SECONDS = 15.0
-MOST_STREAMS = 200
 
 
 async def front(service: Service, _: Request) -> Response:
@@ -85,34 +77,3 @@ async def show_map(service: Service, request: Request) -> Response:
 def _document(service: Service, request: Request, made: bytes) -> Response:
     service.charge(request, Load(len(made)))
     return site.ChunkedResponse(made, media_type="application/json", headers={"Cache-Control": "no-store"})
-
-
-async def stream(service: Service, request: Request) -> Response:
-    """Send an event whenever a task has changed."""
-    public = service.options.public_page
-    _, opened = await service.enter_task(request, *ROLES, public=public)
-    if service.open_streams >= MOST_STREAMS:
-        later = {"Retry-After": "10"}
-        raise Problem("too-fast", f"{MOST_STREAMS} viewers are connected already: poll instead", later)
-    request.scope["held"].enter_context(service.waiting(request))
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    events = _events(service, request, opened.entry.name, public=public)
-    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
-
-
-async def _events(service: Service, request: Request, task: str, *, public: bool) -> AsyncIterator[bytes]:
-    service.open_streams += 1
-    version = -1
-    try:
-        while not service.versions.stopped:
-            await service.enter(request, *ROLES, public=public)  # the token may have ended
-            now = await service.versions.wait(
-                f"page/{task}", version, KEEP_ALIVE_SECONDS, lambda: service.version(task)
-            )
-            changed, version = now != version, now
-            yield b"data: %d\n\n" % version if changed else b": still here\n\n"
-            await asyncio.sleep(EVENT_SECONDS)
-    except (Problem, RepshareError):  # the stream ends; who asks again is told why
-        return
-    finally:
-        service.open_streams -= 1

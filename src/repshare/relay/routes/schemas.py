@@ -269,7 +269,6 @@ class TeacherQuery(CallerQuery):
     peers: tuple[str, ...] = Field(
         (), max_length=MOST_PEERS, description="clients to learn from, where the task allows it; none: everyone"
     )
-    classes: tuple[Annotated[Whole, Field(ge=0)], ...] = Field((), max_length=1000, description="none: all")
     precision: Precision = Field("fp32", description="number format of the answer")
 
 

@@ -1,8 +1,10 @@
-// What the relay says: documents by fetch, and a stream of events that is read by fetch, too, since only that can carry a token.
+// What the relay says: documents, and the news that a task has changed, which a request waits for.
 
 const KEPT = "repshare-token";
-const POLL_MILLISECONDS = 2000;
-const SILENCE_MILLISECONDS = 40000; // the relay gives a sign of life every 15 s
+const POLL_MILLISECONDS = 2000; // while the relay gives no news
+const LEAST_MILLISECONDS = 500; // between two questions
+const WAIT_SECONDS = 20; // of the relay, for news
+const SILENCE_MILLISECONDS = 40000; // after which it is asked again
 
 export class Denied extends Error {} // 401, 403
 export class Gone extends Error {} // 404
@@ -18,14 +20,19 @@ export async function ask(path, signal) {
 
 // Call `changed` whenever something has happened in a task, until the signal says stop.
 export async function follow(task, changed, signal) {
+  const path = `/v1/tasks/${encodeURIComponent(task)}/news?wait=${WAIT_SECONDS}&since=`;
+  let known = null;
   while (!signal.aborted) {
     try {
-      await read(await request(`/v1/tasks/${encodeURIComponent(task)}/events`, signal), changed);
+      const { version } = await ask(path + (known ?? 0), AbortSignal.any([signal, AbortSignal.timeout(SILENCE_MILLISECONDS)]));
+      if (version !== known) changed();
+      known = version;
+      await pause(LEAST_MILLISECONDS, signal);
     } catch (error) {
       if (signal.aborted) return;
+      changed();
+      await pause(POLL_MILLISECONDS, signal);
     }
-    changed(); // the stream ended: ask now and then until there is another
-    await pause(POLL_MILLISECONDS, signal);
   }
 }
 
@@ -44,19 +51,6 @@ async function request(path, signal) {
   if (response.status === 401 || response.status === 403) throw new Denied(said);
   if (response.status === 404) throw new Gone(said);
   throw new Away(said);
-}
-
-async function read(response, changed) {
-  const reader = response.body.getReader(), decoder = new TextDecoder();
-  let rest = "";
-  while (true) {
-    const silence = setTimeout(() => reader.cancel(), SILENCE_MILLISECONDS);
-    const { done, value } = await reader.read().finally(() => clearTimeout(silence));
-    if (done) return;
-    const events = (rest + decoder.decode(value, { stream: true })).split("\n\n");
-    rest = events.pop();
-    if (events.some((event) => event.startsWith("data:"))) changed();
-  }
 }
 
 function pause(milliseconds, signal) {
