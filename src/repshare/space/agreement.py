@@ -200,7 +200,7 @@ class Agreement(NamedTuple):
             classes: Number of classes.
         """
         teacher, dimension = wire.decode_teacher(body), self.space.dimension
-        if self.loss == "discriminant":
+        if self.format == "sums":
             return read_sums(teacher, classes, dimension, self.name)
         part = read_total(teacher, classes, dimension, self.name)
         return None if part is None else Total(part)

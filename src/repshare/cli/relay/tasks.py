@@ -104,12 +104,14 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         options.space,
         options.loss,
     )
+    group_members = values.group_members
     if options.samples_expected and options.members:
         if words or loss:
             raise ConfigError("--samples-expected chooses --space and --loss: leave these out, or it")
         chosen = exposure.propose(options.samples_expected, options.members, classes)
         words, loss = shorten(chosen.numbers, example), "discriminant" if chosen.noisy else "squared"
         print(chosen, file=sys.stderr)
+        group_members = values.group_members or chosen.group_members
     space = choose(words, example, 0)
     if isinstance(space, Fourier) and inputs is not None:
         columns = len(space.low)
@@ -120,9 +122,8 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         least = exposure.fewest_samples(space.dimension, classes)
         told = f"with vectors of {space.dimension:,} numbers, clients share from {least:,} samples on"
         print(f"{told}; --samples-expected and --members choose other ways", file=sys.stderr)
-    return {
-        name: getattr(task, name) for name in ("classes", "dimension", "norm_bound", "space", "format", "description")
-    }
+    agreed = ("classes", "dimension", "norm_bound", "space", "format", "description")
+    return {**{name: getattr(task, name) for name in agreed}, "group_members": group_members}
 
 
 def describe(name: str, /, storage: DatabaseOptions) -> None:
