@@ -75,7 +75,7 @@ def main() -> None:
     wide = torch.randn(8, CHANNELS, 32, 32).contiguous(memory_format=last)
     filters = torch.randn(CHANNELS, CHANNELS, 3, 3).contiguous(memory_format=last)
     spaces = {dataset: prepare(dataset) for dataset in ("mnist", "fashion_mnist", "cifar10")}
-    bank, grey = spaces["mnist"][0]._banks[1], spaces["mnist"][1][:40]  # type: ignore[attr-defined]
+    bank, grey = spaces["mnist"][0].map.banks[1], spaces["mnist"][1][:40]  # type: ignore[attr-defined]
     with torch.inference_mode():
         variants: dict[str, Callable[[], object]] = {
             "product": lambda: square @ square,

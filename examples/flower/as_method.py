@@ -19,7 +19,7 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as Encoded
 
 from repshare.imports import run_file
-from repshare.measures import Losses
+from repshare.measures import Record
 from repshare.sharing import wire
 from repshare_lab.methods import FL
 from repshare_lab.methods.averaging import copy_into
@@ -48,7 +48,7 @@ class FlowerLearner(WeightsLearner):
         inputs, labels = self.samples.batch(torch.arange(len(self.samples)))
         np.savez(f"{self.folder.name}/samples.npz", x=inputs.cpu().numpy(), y=labels.cpu().numpy())
 
-    def run_epochs(self) -> Losses:
+    def run_epochs(self) -> Record:
         """Let the app train from these weights, and take its own."""
         model, kept, policy = self.network.model, self.remembered, self.policy
         state = recorddict_from_proto(Encoded.FromString(kept["state"].numpy().tobytes()))
@@ -65,7 +65,7 @@ class FlowerLearner(WeightsLearner):
         kept["state"] = torch.from_numpy(np.frombuffer(encoded, np.uint8).copy())
         scores, labels = torch.from_numpy(self.scores(self.samples)), self.samples.labels
         ce, right = torch.nn.functional.cross_entropy(scores, labels), scores.argmax(dim=1) == labels
-        return Losses(float(ce), float(right.double().mean()))
+        return Record(ce=float(ce), train_accuracy=float(right.double().mean()))
 
     def absorb(self, body: bytes) -> None:
         """Continue from the average, and remember the number of its round."""

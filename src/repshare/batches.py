@@ -75,7 +75,7 @@ class Indexed:
 
 
 def is_hugging_face(data: Any) -> bool:
-    """Return whether this is a data set of Hugging Face's `datasets`, without importing it."""
+    """Whether this is a data set of Hugging Face's `datasets`, without importing it."""
     return hasattr(data, "with_format") and hasattr(data, "column_names") and hasattr(data, "features")
 
 

@@ -4,6 +4,7 @@ import io
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import nn
 from repshare.config import Level, Policy
 from repshare.errors import BudgetExhausted, ConfigError, ExchangeError
 from repshare.exchange import Exchange, Traffic
-from repshare.measures import Losses, Measures, Record, measure
+from repshare.measures import Measures, Record, measure
 from repshare.methods import CS, RS, Method, make_wants
 from repshare.network import features
 from repshare.network.models import Network
@@ -124,13 +125,13 @@ class Client:
         """
         started, before = time.perf_counter(), self._count_bytes()
         down = self.collect()
-        losses = self.train()
+        record = self.train()
         body = self.release()
         up = self.publish(body)
-        seconds = time.perf_counter() - started + losses.earlier_seconds
+        seconds = time.perf_counter() - started
         if before is not None and (after := self._count_bytes()) is not None:
             up, down = after.sent - before.sent, after.received - before.received
-        return self._record(losses, losses.traffic or (up, down), seconds, test=test)
+        return self._complete(record, (up, down), seconds, test=test)
 
     def collect(self) -> int:
         """Begin a round: ask for a teacher, and learn from it from now on. Returns its size in bytes."""
@@ -147,7 +148,7 @@ class Client:
             return 0
         return len(body)
 
-    def train(self) -> Losses:
+    def train(self) -> Record:
         """Train on the own samples for a round."""
         return self.learner.train()
 
@@ -286,18 +287,20 @@ class Client:
         """Bytes so far, where the exchange counts its own."""
         return None if self.exchange is None else self.exchange.traffic()
 
-    def _record(self, losses: Losses, traffic: tuple[int, int], seconds: float, *, test: bool) -> Record:
-        told = [str(each) for each in (self.trouble, losses.trouble) if each is not None]
+    def _complete(self, record: Record, traffic: tuple[int, int], seconds: float, *, test: bool) -> Record:
+        """Add what the client knows of its round."""
+        told = [str(each) for each in (self.trouble, record.trouble) if each is not None]
         if isinstance(self.trouble, ExchangeError) and self.guard is not None and self.guard.pending.body:
             told.append("the charged release is kept, and sent again until it is accepted")
-        return Record(
+        up, down = traffic
+        return replace(
+            record,
             round=self.round_number,
             client=self.name,
-            **losses.figures(),
             test_accuracy=self.evaluate() if test and self.test else None,
-            bytes_up=traffic[0],
-            bytes_down=traffic[1],
-            seconds=seconds,
+            bytes_up=record.bytes_up or up,
+            bytes_down=record.bytes_down or down,
+            seconds=record.seconds + seconds,
             trouble="; ".join(told) or None,
             epsilon=None if self.guard is None else self.guard.spent,
         )

@@ -66,8 +66,10 @@ class Policy:
     """CS: number format of what a client shares and receives."""
     held_out: float = 0.05
     """CS: fraction of the samples that is never shared, and shows whether other clients help. At least 10, or none."""
-    keep_to_self: bool = False
-    """CS: use the classifier of the client's own samples where it does better on the held-out ones."""
+    keep_to_self: bool | None = None
+    """CS: use the classifier of the client's own samples where it does better on the held-out ones.
+    Without held-out ones, on all up to a thousand, each judged by classifiers that have not seen it.
+    Default: yes for `join` and `peer`; no in a simulation."""
     releases: int | None = None
     """Maximum number of releases; after that the client only receives. Default: no limit."""
     epochs: int = 1

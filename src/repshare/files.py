@@ -55,12 +55,12 @@ def open_private(path: Path, mode: str) -> IO[Any]:
 
 
 def others_may_read(path: Path) -> bool:
-    """Return whether other users of this machine may read the file, as far as its mode says so."""
+    """Whether other users of this machine may read the file, as far as its mode says so."""
     return HAS_MODES and bool(path.stat().st_mode & 0o077)
 
 
 def lock(file: IO[Any], *, wait: bool = True) -> bool:
-    """Lock an open file until it is closed or its process ends, however that happens. Return whether that worked.
+    """Lock an open file until it is closed or its process ends, however that happens. Whether that worked.
 
     `wait` for another process that has locked it; otherwise it does not work.
     """

@@ -14,7 +14,7 @@ from repshare.errors import ConfigError
 
 
 def is_reference(text: str) -> bool:
-    """Return whether this names something in a file, rather than something built in."""
+    """Whether this names something in a file, rather than something built in."""
     return ".py:" in text
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from repshare.config import Policy
-from repshare.measures import Description, Doubles, Losses, Score, View
+from repshare.measures import Description, Doubles, Record, Score, View
 from repshare.sharing.representations import Floats, Integers, Protection
 from repshare.sharing.task import Task
 
@@ -34,8 +34,11 @@ class Learner:
     enough: int | None = None  # rounds without other clients after which nothing changes; None: it always may
     settles_at_once = False  # whether what is shared never depends on what others share
 
-    def train(self) -> Losses:
-        """Learn for one round. Training that leaves numbers that are not finite is undone, which the losses say."""
+    def train(self) -> Record:
+        """Learn for one round, and account for it. Training that leaves numbers that are not finite is undone.
+
+        Seconds in the record are of work before the round, bytes are of training that sends and receives.
+        """
         raise NotImplementedError
 
     def release(self, round: int) -> bytes:

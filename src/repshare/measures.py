@@ -1,4 +1,4 @@
-"""What is told of a learner: its losses as it trains, a round's record, scores on a test, what it shares."""
+"""What is told of a learner: a round's record, scores on a test, what it shares."""
 
 import math
 from dataclasses import dataclass
@@ -13,54 +13,32 @@ Doubles = NDArray[np.float64]
 BINS = 15  # of the calibration error
 
 
-class Losses(NamedTuple):
-    """What a learner says of its training in one round; the fields up to `doubt` are those of a `Record`."""
-
-    ce: float
-    train_accuracy: float
-    kd: float | None = None
-    disc: float | None = None
-    bound: float | None = None
-    gap: float | None = None
-    held_out: float | None = None
-    held_out_alone: float | None = None
-    doubt: str | None = None
-    trouble: str | None = None  # what was not finite, and so left out or undone
-    traffic: tuple[int, int] | None = None  # bytes up and down, where it is training that sends and receives
-    earlier_seconds: float = 0.0  # of work before the first round that are its own
-
-    def figures(self) -> dict[str, Any]:
-        """The fields that a record has, too."""
-        kept = self._asdict()
-        return {name: kept[name] for name in self._fields[: self._fields.index("trouble")]}
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Record:
-    """One client's account of one round."""
+    """One client's account of one round: a learner makes it as it trains, and the client adds what it exchanged."""
 
-    round: int
+    round: int = 0
     """Number of the round, from 1."""
-    client: str
+    client: str = ""
     """The client's name."""
     ce: float
     """L_CE over the local samples, as each batch was seen."""
-    kd: float | None
+    kd: float | None = None
     """L_KD, before λ_KD."""
-    disc: float | None
+    disc: float | None = None
     """L_disc, before λ_disc."""
-    bound: float | None
+    bound: float | None = None
     """log K − L_disc, in nats: a lower bound on the mutual information with the others' representations, if its
     classes are about equally frequent. With p the share of its largest class, it is at most log(K p) too high."""
     train_accuracy: float
     """0 to 1, over the local samples as each batch was seen."""
-    test_accuracy: float | None
+    test_accuracy: float | None = None
     """0 to 1, after the round; None in a round without a test."""
-    bytes_up: int
+    bytes_up: int = 0
     """Bytes that the client sent in this round."""
-    bytes_down: int
+    bytes_down: int = 0
     """Bytes that it received."""
-    seconds: float
+    seconds: float = 0.0
     """Of this client's own work, testing apart. Of training side by side, its share by samples."""
     trouble: str | None = None
     """Why not everything was exchanged: the exchange was unavailable, refused, or sent something that does not fit, or
@@ -70,11 +48,14 @@ class Record:
     gap: float | None = None
     """CS: the client's own part of the duality gap of the common classifier, when the round began."""
     held_out: float | None = None
-    """CS: accuracy of the common classifier on the client's held-out samples, 0 to 1, when the round began."""
+    """CS: accuracy of the common classifier on the client's held-out samples, 0 to 1, when the round began.
+    With `keep_to_self` and too few of them, on its other samples, each judged as if it had not been shared."""
     held_out_alone: float | None = None
     """CS: accuracy on them of a classifier of the client's own samples alone."""
     doubt: str | None = None
     """CS: what the held-out samples show against the other clients' releases, if anything."""
+    in_use: str | None = None
+    """CS, with `keep_to_self`: the classifier in use, of all clients together or of this client alone."""
     others: int | None = None
     """CS, in `join` and `peer`: the number of other clients behind the common classifier; None if not known."""
     test_own: float | None = None

@@ -87,7 +87,7 @@ class Folder:
         return held, wanted
 
     def explain(self, difference: str) -> str:
-        """Return what continues the work in spite of a difference, and a separator; nothing if nothing does."""
+        """The option that continues the work in spite of a difference, and a separator; nothing if none does."""
         return ""
 
     def _recognise(self, description: Description, *, resume: bool) -> None:

@@ -83,7 +83,8 @@ def test_it_needs_the_backbone_that_was_agreed_on(keep, splits, tmp_path):
 
 def test_what_is_no_classifier_is_refused_in_one_line(keep, tmp_path):
     _, file = keep(COMMON)
-    arrays, agreement, round, samples = wire.decode_classifier(file.read_bytes())
+    arrays, known = wire.decode_classifier(file.read_bytes())
+    agreement, round, samples = known["agreement"], known["round"], known["samples"]
     short = {**arrays, "centre": arrays["centre"][:9], "weights": arrays["weights"][:, :9]}
     for bad, words in {
         b"": "is no classifier",

@@ -119,7 +119,8 @@ def test_inputs_come_from_a_file(here, capsys):
 def test_names_of_classes_are_no_formulas_of_a_spreadsheet(learned, tmp_path, capsys):
     shutil.copytree(learned / "classifier", tmp_path / "classifier")
     file = tmp_path / "classifier" / "classifier.safetensors"
-    arrays, agreement, round, samples = wire.decode_classifier(file.read_bytes())
+    arrays, known = wire.decode_classifier(file.read_bytes())
+    agreement, round, samples = known["agreement"], known["round"], known["samples"]
     names = ["=1+1", "+1", "-1", "@x", *NAMES[4:]]
     renamed = {**agreement, "class_names": names}
     file.write_bytes(wire.encode_classifier(arrays, agreement=renamed, round=round, samples=samples))

@@ -14,7 +14,7 @@ from repshare.errors import ConfigError
 from repshare.sharing.parts import SHRINKAGES, Part
 from repshare.space import Patches, dual
 from repshare.space.dual import Dual
-from repshare.space.solution import Total, _elect
+from repshare.space.solution import Total, elect
 
 N, CLASSES, SHRINKAGE = 200, 10, 0.01
 SMALL = Patches((1, 8, 8), sizes=(3,), filters=2)  # d = 36: fewer dimensions than samples
@@ -182,8 +182,8 @@ def test_the_vote_takes_the_strongest_shrinkage_among_those_that_do_about_as_wel
 
 def test_a_sample_that_repeats_a_vote_does_not_make_the_vote_more_certain():
     rates = np.array([0.60, 0.604, 0.600, 0.55, 0.5, 0.4, 0.3, 0.2])
-    assert _elect(rates, 10_000) == 1  # 0.004 is 0.8 standard errors of a difference
-    assert _elect(rates, 2_000) == 2
+    assert elect(rates, 10_000) == 1  # 0.004 is 0.8 standard errors of a difference
+    assert elect(rates, 2_000) == 2
 
 
 def test_of_many_samples_some_vote_and_the_part_says_how_many(digits, monkeypatch):

@@ -97,7 +97,7 @@ def test_every_path_has_numbers_of_its_own():
 
 
 def test_filters_are_the_same_everywhere_and_for_ever():
-    banks = [bank.filters for bank in Patches((1, 28, 28), seed=3)._banks]
+    banks = [bank.filters for bank in Patches((1, 28, 28), seed=3).map.banks]
     assert [tuple(bank.shape) for bank in banks] == [(48, 1, edge, edge) for edge in (5, 7, 9)]
     assert [sha256(bank.numpy()) for bank in banks] == [
         "fabad8e0c3ad950d5efe5f05d1f16f279f5a0b05e0b977927301e811b4a76ac5",
@@ -107,7 +107,7 @@ def test_filters_are_the_same_everywhere_and_for_ever():
 
 
 def test_whitened_filters_are_the_same_everywhere_up_to_rounding():
-    small, middle, _ = (bank.filters for bank in Patches((3, 32, 32), seed=3, epsilon=1.0, whiten=True)._banks)
+    small, middle, _ = (bank.filters for bank in Patches((3, 32, 32), seed=3, epsilon=1.0, whiten=True).map.banks)
     expected = [-0.09314, 0.34656, 0.19421, -0.38391]
     assert small[0, 0, 0, :4].tolist() == pytest.approx(expected, abs=2 * STEP)
     expected = [0.0957, -0.61896, 0.30341, 0.0567]
@@ -117,7 +117,7 @@ def test_whitened_filters_are_the_same_everywhere_up_to_rounding():
 
 
 def test_filters_have_mean_0_and_length_1_up_to_their_rounding():
-    for bank in Patches((3, 32, 32), seed=3)._banks:
+    for bank in Patches((3, 32, 32), seed=3).map.banks:
         flat = bank.filters.flatten(1).double()
         assert flat.mean(dim=1).abs().max() < STEP / 2
         assert flat.norm(dim=1).numpy() == pytest.approx(1, abs=1e-3)
@@ -211,7 +211,7 @@ def test_with_mirror_an_image_and_its_mirror_image_have_one_vector(digits, optio
 def test_an_images_numbers_are_those_of_a_plain_loop_over_its_patches():
     image = images((2, 6, 6), 1)[0].double().numpy()
     space = Patches((2, 6, 6), seed=9, sizes=(3,), filters=3, grid=2, threshold=0.7, epsilon=0.3)
-    filters = space._banks[0].filters.double().numpy()
+    filters = space.map.banks[0].filters.double().numpy()
     expected = []
     for sign in (1, -1):
         for kernel in filters:
@@ -614,7 +614,7 @@ def test_without_a_second_layer_an_images_vector_does_not_depend_on_the_batch():
 @pytest.mark.parametrize("channels", [1, 3])
 def test_answers_have_their_channels_last_which_is_what_is_fast_after_the_filters(channels):
     batch = images((channels, 28, 28), 3)
-    for bank in Patches((channels, 28, 28))._banks:
+    for bank in Patches((channels, 28, 28)).map.banks:
         for signed in bank.answer(batch, accumulate(batch)):
             assert signed.stride()[1:] == (1, signed.shape[3] * 48, 48)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from repshare.config import Policy
-from repshare.measures import Losses
+from repshare.measures import Record
 from repshare.methods.method import Method
 from repshare.network.learner import Batch
 from repshare.network.models import OneLogit
@@ -44,10 +44,11 @@ class SplitLearner(WeightsLearner):
     part = staticmethod(head_of)
     _bytes = 0, 0  # up and down in this training
 
-    def train(self) -> Losses:
+    def train(self) -> Record:
         """Train, and count what crosses: what is collected and published is the server's own."""
         self._bytes = 0, 0
-        return super().train()._replace(traffic=self._bytes)
+        record = super().train()
+        return replace(record, bytes_up=self._bytes[0], bytes_down=self._bytes[1])
 
     def _backward(self, batch: Batch) -> tuple[Terms, Tensor, Tensor]:
         """Send a batch to the server; leave both halves of the network with their gradients."""

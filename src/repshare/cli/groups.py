@@ -66,7 +66,7 @@ REMOVED = {
 
 
 def explain_removed(flag: str, hidden: Collection[str] = ()) -> str:
-    """Return what to do instead of an option that earlier versions had; nothing for one that never was.
+    """Advice for an option that earlier versions had; nothing for one that never was.
 
     Those that are hidden are fields of a command's dataclasses that are set in Python only.
     """

@@ -115,7 +115,7 @@ def _join(one: Commands, other: Commands) -> Commands:
 
 
 def _is_known(words: Sequence[str], commands: Commands = COMMANDS) -> bool:
-    """Return whether these words begin with a command of this package: then no other has to be looked at."""
+    """Whether these words begin with a command of this package: then no other has to be looked at."""
     chosen = commands.get(words[0]) if words else None
     return isinstance(chosen, Command) or (chosen is not None and _is_known(words[1:], chosen.commands))
 

@@ -50,7 +50,8 @@ class Option(NamedTuple):
         """Add it to a parser's group. An option that is not given has no value: the command has the defaults."""
         text = self.help.replace("%", "%%")
         if self.kind is bool:
-            action = "store_false" if self.default is True else "store_true"
+            one_way = "store_false" if self.default is True else "store_true"
+            action: Any = argparse.BooleanOptionalAction if self.default is None else one_way
             group.add_argument(self.flag, dest=self.name, action=action, default=argparse.SUPPRESS, help=text)
             return
         choices = get_args(self.kind) if get_origin(self.kind) is Literal else None
@@ -113,7 +114,7 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message.removeprefix('argument ')}. See `{self.prog} --help`")
 
     def _refuse_unknown(self, arguments: Sequence[str]) -> None:
-        known = [option.flag for option in self.options if not option.positional]
+        known = [flag for action in self._actions for flag in action.option_strings]
         for argument in arguments:
             flag = argument.partition("=")[0]
             if flag.startswith("--") and flag not in known:
@@ -172,7 +173,7 @@ def suggest(word: str, known: Sequence[str]) -> str:
 
 
 def width() -> int:
-    """Return how wide a help is."""
+    """The width of a help, in columns."""
     return min(100, shutil.get_terminal_size().columns)
 
 

@@ -23,6 +23,9 @@ class Exchange:
     hides_single_releases: bool = False
     """Whether nobody sees what one client adds, so that a share of the noise is enough."""
 
+    hidden: frozenset[int] = frozenset()
+    """Classes that too few clients have, so that samples of them must not be shared."""
+
     def publish(self, body: bytes) -> None:
         """Share this release, in place of the client's last one.
 
@@ -54,6 +57,13 @@ class Exchange:
         """
         time.sleep(seconds)
         return since
+
+    def gather(self) -> bool:
+        """Return whether enough others are there to publish. Default: none need be."""
+        return True
+
+    def wait_for_more(self) -> None:
+        """Do not publish among those whom `gather` found. Default: it found none."""
 
     def has_begun(self) -> bool:
         """Return whether the others wait for this client in a meeting. Default: clients do not meet."""

@@ -36,7 +36,7 @@ def check(made: Representation, model: str) -> None:
 
 
 def passes_on(represent: Callable[[Any], Tensor], inputs: Any) -> bool:
-    """Return whether each number of a representation is an input's, up to scale and, with noise, an offset."""
+    """Whether each number of a representation is an input's, up to scale and, with noise, an offset."""
     inputs = change_tensors(inputs, lambda each: each[:ROWS])
     given, made = _flatten(inputs), represent(inputs).flatten(1).double()
     if given is not None and given.shape == made.shape and _same_rows(made, given):
@@ -79,7 +79,7 @@ def _leaves(computed: Tensor) -> set[int]:
 
 
 def _same_rows(made: Tensor, given: Tensor) -> bool:
-    """Return whether every vector has the numbers of another one, in some order, times a factor of its own."""
+    """Whether every vector has the numbers of another one, in some order, times a factor of its own."""
     made, given = (nn.functional.normalize(each, dim=1).sort(dim=1).values for each in (made, given))
     there = given.any(dim=1)
     turned = -given.flip(1)
@@ -87,7 +87,7 @@ def _same_rows(made: Tensor, given: Tensor) -> bool:
 
 
 def _same_columns(made: Tensor, given: Tensor) -> bool:
-    """Return whether every number of a vector is a multiple of one of another's, plus a constant."""
+    """Whether every number of a vector is a multiple of one of another's, plus a constant."""
     made = made[:, torch.linspace(0, made.shape[1] - 1, min(COLUMNS, made.shape[1])).long()]
     made, given = (each - each.mean(dim=0) for each in (made, given))
     moving = made.abs().amax(dim=0) > 0

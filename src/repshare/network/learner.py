@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch.nn.utils import get_total_norm
 from repshare.config import Policy
 from repshare.errors import ConfigError, DataError, ModelError
 from repshare.learner import Learner
-from repshare.measures import Description, Doubles, Losses, Score, View, count_hits
+from repshare.measures import Description, Doubles, Record, Score, View, count_hits
 from repshare.network import features, lesson, objective
 from repshare.network.lesson import Lesson
 from repshare.network.models import Network, split
@@ -98,20 +99,20 @@ class NetworkLearner(Learner):
         """The same for clients with this network."""
         return network.dimension
 
-    def train(self) -> Losses:
+    def train(self) -> Record:
         """Descend on L = L_CE + λ_KD · L_KD + λ_disc · L_disc + λ_length · L_length for some local epochs.
 
         A method may add a term of its own. Training that leaves numbers that are not finite, and were, is undone.
         """
         before, self._left_out = copy_state(self.state()), 0
-        losses, after = self.run_epochs(), self.state()
+        record, after = self.run_epochs(), self.state()
         told = [f"{self._left_out} steps were not finite and left out"] if self._left_out else []
         if not seems_finite(after) and find_broken(after) - find_broken(before):
             self.load_state(before)
             told.append("training made numbers of the model that are not finite, and was undone")
-        return losses._replace(trouble="; ".join(told) or None)
+        return replace(record, trouble="; ".join(told) or None)
 
-    def run_epochs(self) -> Losses:
+    def run_epochs(self) -> Record:
         """Train the local epochs."""
         averages, self.steps = Averages(), 0
         self.network.model.train()
@@ -350,9 +351,9 @@ class Averages:
         right = (logits.detach().argmax(1) == labels).sum()
         self._seen.setdefault("train_accuracy", []).append((right / len(labels), len(labels)))
 
-    def result(self) -> Losses:
+    def result(self) -> Record:
         """Return the means."""
-        return Losses(**{name: self._mean(name) for name in self._seen if name != "length"})  # type: ignore[arg-type]
+        return Record(**{name: self._mean(name) for name in self._seen if name != "length"})  # type: ignore[arg-type]
 
     def _mean(self, name: str) -> float | None:
         seen = self._seen.get(name)

@@ -310,7 +310,7 @@ def split(model: nn.Module, example: Any, head: str | None = None) -> Network:
 
 
 def _compare_types(model: nn.Module, example: Any) -> str:
-    """Return what to do about inputs that are numbers of another type than the weights, if they are."""
+    """Advice about inputs that are numbers of another type than the weights; nothing if they are not."""
     weights = next(model.parameters()).dtype
     if not isinstance(example, Tensor) or example.dtype == weights:
         return ""

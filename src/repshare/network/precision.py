@@ -11,7 +11,7 @@ LARGE = 1_000_000  # parameters: ResNet9 has 2.5 million and gains, LeNet5 has 6
 
 
 def has_bf16() -> bool:
-    """Return whether this processor multiplies bf16 itself (AVX-512 BF16 or AMX). Others imitate it, slowly."""
+    """Whether this processor multiplies bf16 itself (AVX-512 BF16 or AMX). Others imitate it, slowly."""
     able = torch.cpu.get_capabilities()
     return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
 

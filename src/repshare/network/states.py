@@ -22,12 +22,12 @@ def copy_state(state: Any) -> Any:
 
 
 def seems_finite(state: Any) -> bool:
-    """Return whether all numbers of a state are finite, by their length: False, too, where that overflows."""
+    """Whether all numbers of a state are finite, by their length: False, too, where that overflows."""
     return bool(get_total_norm(tensor for _, tensor in _numbers(state)).isfinite())
 
 
 def find_broken(state: Any) -> set[str]:
-    """Return where in the state numbers are not finite."""
+    """The places in a state of numbers that are not finite."""
     return {place for place, tensor in _numbers(state) if not tensor.isfinite().all()}
 
 

@@ -28,7 +28,9 @@ class SpaceClassifier(NamedTuple):
     round: int
     """The client's round that it was kept after."""
     samples: int
-    """The number of samples of all clients behind it."""
+    """The number of samples of all clients behind what they share."""
+    in_use: str | None = None
+    """Whose classifier it is: that of all clients `together`, or the client's own, `alone`. None: not known."""
 
     def __call__(self, inputs: Any) -> list[str]:
         """Return the class of each input by name; by number, where the clients agreed on no names."""
@@ -61,7 +63,7 @@ def encode_classifier(learner: SpaceLearner, round: int) -> bytes:
     total = learner.model.total
     samples = len(learner.model.labels) if total is None else int(total.samples)
     arrays, agreement = learner.classifier()._asdict(), learner.agreement.describe()
-    return wire.encode_classifier(arrays, agreement=agreement, round=round, samples=samples)
+    return wire.encode_classifier(arrays, agreement=agreement, round=round, samples=samples, in_use=learner.in_use)
 
 
 def load_classifier(path: str | Path, *, backbone: str = "") -> SpaceClassifier:
@@ -73,14 +75,15 @@ def load_classifier(path: str | Path, *, backbone: str = "") -> SpaceClassifier:
             hash that was agreed on.
     """
     try:
-        arrays, agreement, round, samples = wire.decode_classifier(Path(path).read_bytes())
+        arrays, known = wire.decode_classifier(Path(path).read_bytes())
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except Malformed as error:
         raise ConfigError(f"{path} is no classifier: {error}") from error
+    agreement = known.pop("agreement")
     if agreement.get("space") == Backbone.name and not backbone:
         raise ConfigError(f'the space of {path} is a backbone: give yours as backbone="file.py:function"')
     common = read_agreement(json.dumps(agreement), module=backbone)
     if common.space.dimension != len(arrays["centre"]):
         raise ConfigError(f"{path} has {len(arrays['centre'])} dimensions, its space {common.space.dimension}")
-    return SpaceClassifier(Linear(**arrays), common, round, samples)
+    return SpaceClassifier(Linear(**arrays), common, **known)

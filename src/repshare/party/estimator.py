@@ -179,7 +179,7 @@ class CommonSpaceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return np.asarray(self._linear(self._learner.agreement.vectors(rows).astype(np.float64)))
 
     def _agree(self, columns: int) -> Agreement:
-        """Return what parties agree on: as the task states it, or as the arguments do."""
+        """The parties' agreement: as the task states it, or as the arguments do."""
         if self.task is None:
             low, high = (np.broadcast_to(np.asarray(each, float), columns).tolist() for each in (self.low, self.high))
             space = Fourier(tuple(low), tuple(high), self.seed, self.features, self.width)

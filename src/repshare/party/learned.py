@@ -39,12 +39,12 @@ class Learned:
 
     @property
     def has_model(self) -> bool:
-        """Return whether a model of the party's own was trained."""
+        """Whether a model of the party's own was trained."""
         return (self.folder / MODEL).exists()
 
     @property
     def has_classifier(self) -> bool:
-        """Return whether there is a common classifier."""
+        """Whether there is a common classifier."""
         return (self.folder / classifier.FILE).exists()
 
     @property

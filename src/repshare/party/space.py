@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 
 from repshare.errors import ExchangeError
 from repshare.exchange import Exchange
+from repshare.party.grouping import gather
 from repshare.party.state import OwnRecord, State
 
 FEWEST_ROUNDS = 20  # after a change of who takes part
@@ -60,6 +61,7 @@ def take_part_in_group(
     *,
     eval_every: int = 1,
     settled: Callable[[], None] = lambda: None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Generator[OwnRecord | None]:
     """Yield a round for every meeting, up to round number `rounds`, and None now and then while there is none.
 
@@ -68,6 +70,7 @@ def take_part_in_group(
     """
     progress = _Progress(state)
     while not progress.ended(rounds):
+        yield from gather(state, group, tell)
         was_settled = progress.is_settled
         yield progress.play(rounds, eval_every, meets=True)
         if progress.failed and not progress.ended(rounds):

@@ -65,7 +65,7 @@ class CachingExchange(Exchange):
         return self.exchange.others()
 
     def may_have_left(self) -> bool:
-        """Return whether others may have seen the last release."""
+        """Whether others may have seen the last release."""
         return self.exchange.may_have_left()
 
     def traffic(self) -> Traffic:
@@ -303,12 +303,16 @@ def take_part(state: State, rounds: int | None = None, *, eval_every: int = 1) -
 
 
 def make_report(client: Client, record: Record) -> dict[str, Any]:
-    """Return what a client reports of a round if it chooses to: figures about its training, not about its samples."""
+    """The report of a client on a round, if it makes one: figures about its training, not about its samples."""
     figures = {key: getattr(record, key) for key in _figures(client)}
-    finite = {key: value for key, value in figures.items() if value is not None and math.isfinite(value)}
+    finite = {key: value for key, value in figures.items() if isinstance(value, str) or _is_finite(value)}
     if "gap" in finite:
         finite["gap"] = max(finite["gap"], 0.0)  # rounding may take it a little below
     return {**finite, **_other_facts(client)}
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 def reported(client: Client) -> list[str]:

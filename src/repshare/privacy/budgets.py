@@ -27,7 +27,7 @@ class Filter:
         self.spent = np.zeros_like(budgets)
 
     def admits(self, costs: Costs) -> NDArray[np.bool_]:
-        """Return which samples can still pay this."""
+        """The samples that can still pay this, as a mask (n,)."""
         return (self.budgets > 0) & (self.spent + costs <= self.budgets)
 
     def charge(self, costs: Costs) -> None:

@@ -119,7 +119,7 @@ class Guard:
         return accounting.epsilon_of(sum(entry["rho"] for entry in self.ledger.entries), self.delta)
 
     def state(self) -> dict[str, str]:
-        """Return what a simulation keeps: ledger, unsent release, generator; of a ledger on disk, its end."""
+        """The state that a simulation keeps: ledger, unsent release, generator; of a ledger on disk, its end."""
         generator = None if self.seeded is None else self.seeded.bit_generator.state
         if self.ledger.path is not None:
             return {"mark": json.dumps(self.ledger.mark), "generator": json.dumps(generator)}

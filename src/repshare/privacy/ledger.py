@@ -114,7 +114,7 @@ def read_ledger(path: Path) -> tuple[Entry, list[Entry]]:
 
 
 def count_understated(about: Mapping[str, Any], entries: Sequence[Entry]) -> int:
-    """Return how many releases may have cost more than the ledger says.
+    """Count the releases that may have cost more than the ledger says.
 
     Those of class sums in a common space by earlier versions, under add-remove: which samples were held out depended on
     how many there were, so that one more could move a sum by several times what was charged.

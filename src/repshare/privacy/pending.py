@@ -96,7 +96,7 @@ class Pending:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], bytes]:
-    """Return what a file says of the release, and the release."""
+    """The file's description of the release, and the release."""
     try:
         head, _, body = path.read_bytes().partition(b"\n")
         header = json.loads(head)

@@ -99,7 +99,7 @@ class SumsGuard(Guard):
 
 
 def reach(policy: Policy, dimension: int) -> float:
-    """Return how far one sample can move the sums.
+    """The largest distance by which one sample can move the sums.
 
     One that is replaced by a sample of another class moves them by √2 at most; by one of its own class, by twice the
     length of its vector, since the number that counts it stays.
@@ -111,7 +111,7 @@ def reach(policy: Policy, dimension: int) -> float:
 
 
 def check_shares(policy: Policy, members: int, threshold: int) -> str:
-    """Return for whom ε holds if members of a group share the noise. Raises ConfigError if it cannot."""
+    """The conditions under which ε holds if members of a group share the noise. Raises ConfigError if it cannot."""
     if policy.noise_shares > threshold:
         raise ConfigError(
             f"noise_shares is {policy.noise_shares}, but a sum of the group may end with {threshold} members, whose "

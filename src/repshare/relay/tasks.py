@@ -27,6 +27,7 @@ COPY = "copy/"  # how keys begin that earlier versions wrote, too
 REMEMBERED_SECONDS = 1.0  # how long a task that another process deleted may still be served
 MOST_CLASSES = 10_000  # some work is done class by class
 MOST_NUMBERS = 2**24  # C · d' of a task: 64 MB of class means
+FEWEST_MEMBERS = 3  # of a masked group: of two, each knows the other's part
 FEWEST_NAMED = 3  # peers that a question must name: of two, one who is an accomplice gives the other one away
 LONGEST_AGE_SECONDS = 1e9  # thirty years; beyond some point a clock's fractions no longer add up
 
@@ -179,6 +180,10 @@ def _check_new(task: Task) -> None:
         raise ConfigError(f"representations of {task.dimension} numbers are too long: {most}")
     if 0 < task.named_peers < FEWEST_NAMED:
         raise ConfigError(f"named_peers must be 0 or at least {FEWEST_NAMED}, not {task.named_peers}")
+    if 0 < task.group_members < FEWEST_MEMBERS:
+        raise ConfigError(f"group_members must be 0 or at least {FEWEST_MEMBERS}, not {task.group_members}")
+    if task.group_members and (task.aggregation != "mean" or task.named_peers):
+        raise ConfigError("a masked group shows its total only: leave aggregation and named_peers out")
     with suppress(ValueError, RecursionError):  # whoever joins refuses a description that is no JSON
         told = json.loads(task.description or "{}")
         check_class_names(map(str, told.get("class_names") or () if isinstance(told, dict) else ()))

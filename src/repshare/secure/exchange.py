@@ -3,6 +3,7 @@
 A total still tells of a class that one or two members share: see lab/notebook/secure-sums.md, and the warning here.
 """
 
+import hashlib
 import json
 import logging
 import time
@@ -74,6 +75,19 @@ class RelayMeetings:
         return self.relay.connection.ask(method, f"{self.relay.task_path()}/meetings{path}", query=query, **options)
 
 
+class Known(NamedTuple):
+    """A total that a member knows."""
+
+    own: Vector  # (rows, columns + …)  its own part of it
+    total: Vector
+    members: int  # behind it
+
+    @property
+    def name(self) -> str:
+        """What tells it from other totals."""
+        return hashlib.sha256(b"%d\0" % self.members + self.total.astype("<i8").tobytes()).hexdigest()
+
+
 class Together(NamedTuple):
     """A group, as far as it tells how many samples stand behind its totals."""
 
@@ -133,9 +147,12 @@ class SecureExchange(Exchange):
                 f"the task needs single clients' means for its {task.aggregation}, which a secure sum hides: take part "
                 "without a group, or in a task with --aggregation mean"
             )
-        Member(self._group(0), name, key)  # so that a mistake is found before the first round
         self._has_left = False  # whether the vector of the last release was sent, masked
-        self._last = 0  # the last meeting in which shares were dealt: in none this is done twice
+        self._last: dict[frozenset[str], int] = {}  # the last meeting in which shares were dealt, never twice in one
+        self.known: Known | None = None  # the last total
+        self.base: Known | None = None  # the total whose changes are added up; None: the sum is a total itself
+        if members:
+            Member(self._group(0), name, key)  # so that a mistake is found before the first round
         self._warned: set[int] = set()
         self._sent = self._received = 0  # bytes of messages in meetings
         self._teacher: Teacher | None = None  # none: the group has not met since this process began
@@ -162,14 +179,16 @@ class SecureExchange(Exchange):
         self._has_left = False
         own = Totals.zeros(self.task.rows, self.task.columns)
         own.add(release.means, +1, weighted=self.task.weighted)
-        number = self._number()
-        group = self._group(number, self.task.layout.variance(release))
-        total, present = self._sum_up(group, number, own.numbers.ravel())
-        totals = Totals(total.reshape(own.numbers.shape))
+        number, base = self._number(), self.base or Known(np.zeros_like(own.numbers), np.zeros_like(own.numbers), 0)
+        total, present = self._sum_up(
+            self._group(number, self.task.layout.variance(release)), number, (own.numbers - base.own).ravel()
+        )
+        totals, present = Totals(base.total + total.reshape(own.numbers.shape)), base.members or present
         others = Totals(totals.numbers - own.numbers)
         if fault := find_fault(others, present - 1, self.task):
             raise Refused(f"the total of meeting {number} is not used: the others have {fault}. A member has lied")
         self._warn_of_few(own, totals)
+        self.known = Known(own.numbers, totals.numbers, present)
         taught = np.flatnonzero(others.clients > 0).tolist()
         self._teacher = Teacher(totals.means(taught), nothing(self.task.columns), self.task.space)
         self._others = int(others.clients.max(initial=0))
@@ -223,10 +242,10 @@ class SecureExchange(Exchange):
 
     def _number(self) -> int:
         """Return the number of the next meeting, which this member has not taken part in."""
-        number = self.meetings.number(tuple(self.members))
-        if number <= self._last:
+        number, last = self.meetings.number(tuple(self.members)), self._last.get(frozenset(self.members), 0)
+        if number <= last:
             raise Refused(
-                f"this would be meeting {number}, but {self.name} has taken part in meeting {self._last}: if the task "
+                f"this would be meeting {number}, but {self.name} has taken part in meeting {last}: if the task "
                 "or its relay's database is a new one, all members must start again"
             )
         return number
@@ -256,14 +275,15 @@ class SecureExchange(Exchange):
         agreed = [task.rows, task.columns, float(task.norm_bound), task.minimum_count, task.weighted]
         space = [task.space] if task.space else []
         variance = [noise] if noise else []  # the share of each: a total is private only if all add theirs
-        session = json.dumps([self.task_name, number, *agreed, *space, *variance, *["rehearsal"] * rehearsal])
-        return Group(self.members, session, self.task.totals_size, self.threshold)
+        base = [self.base.name] if self.base else []
+        session = json.dumps([self.task_name, number, *agreed, *space, *variance, *["rehearsal"] * rehearsal, *base])
+        return Group(self.members, session, task.totals_size, self.threshold)
 
     def _sum_up(self, group: Group, number: int, vector: Vector) -> tuple[Vector, int]:
         """Return the total, and the number of members whose vectors are in it."""
         member = Member(group, self.name, self.key)
         announced = self._meet(number, 0, member.announce())
-        self._last = number
+        self._last[frozenset(self.members)] = number
         dealt = self._meet(number, 1, member.deal(announced))
         body = member.mask(dealt, vector)
         self._has_left = True

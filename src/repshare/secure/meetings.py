@@ -50,7 +50,7 @@ class Meetings:
     def begun(self, members: Sequence[str]) -> bool:
         """Return whether some member has begun the meeting that can still be joined."""
         group = _identify(members)
-        return self.store.read(lambda state: _read(state, f"{group}/{self._number(state, group)}/0") is not None)
+        return self.store.read(lambda state: read(state, f"{group}/{self._number(state, group)}/0") is not None)
 
     def put(self, members: Sequence[str], number: int, step: int, client: str, body: bytes, patience: float) -> None:
         """Send a message in a step; the same again changes nothing. The first says how many seconds there are."""
@@ -73,6 +73,20 @@ class Meetings:
             return {name: body or b"" for name, body in zip(kept["names"], bodies, strict=True)}
 
         return self.store.transact(work)
+
+    def progress(self, state: Transaction, members: Sequence[str]) -> tuple[int, list[str]]:
+        """Return how many steps of the group's last meeting are over, and who was in the last of them.
+
+        Of a group that has not met, all members are returned.
+        """
+        group = _identify(members)
+        number, over, names = read(state, f"{group}/last"), 0, list(members)
+        for step in range(STEPS if number else 0):
+            kept: Step | None = read(state, f"{group}/{number['number']}/{step}")
+            if kept is None or not (kept["over"] or self._late(kept)):
+                break
+            over, names = step + 1, kept["names"]
+        return over, names
 
     def find_faults(self) -> dict[str, str]:
         """Return what cannot be read: key -> what is wrong with it. Messages are opaque."""
@@ -99,14 +113,14 @@ class Meetings:
         kept["names"] = sorted([*kept["names"], client])
         kept["over"] = kept["names"] == expected
         state.set({key: body})
-        _write(state, {f"{meeting}/{step}": kept})
+        write(state, {f"{meeting}/{step}": kept})
 
     def _step(self, state: Transaction, meeting: str, step: int) -> Step | None:
         """Return a step as it stands; time may have ended it just now."""
-        kept: Step | None = _read(state, f"{meeting}/{step}")
+        kept: Step | None = read(state, f"{meeting}/{step}")
         if kept is not None and not kept["over"] and self._late(kept):
             kept["over"] = True
-            _write(state, {f"{meeting}/{step}": kept})
+            write(state, {f"{meeting}/{step}": kept})
         return kept
 
     def _expected(self, state: Transaction, members: Sequence[str], meeting: str, step: int) -> list[str]:
@@ -118,24 +132,24 @@ class Meetings:
         return list(before["names"])
 
     def _number(self, state: Transaction, group: str) -> int:
-        last = _read(state, f"{group}/last")
-        number = int(last["number"] if last else (_read(state, "forgotten") or 0) + 1)
-        first = _read(state, f"{group}/{number}/0")
+        last = read(state, f"{group}/last")
+        number = int(last["number"] if last else (read(state, "forgotten") or 0) + 1)
+        first = read(state, f"{group}/{number}/0")
         gone = first and (first["over"] or self._late(first))
         return number + 1 if gone else number
 
     def _open(self, state: Transaction, members: Sequence[str], group: str, number: int, client: str) -> None:
         """Make room for a meeting, unless it has begun. Only the next one can be joined."""
-        last = _read(state, f"{group}/last")
+        last = read(state, f"{group}/last")
         if last and number == last["number"]:
             return
         if number != (next_one := self._number(state, group)):
             raise Refused(f"the group's next meeting is number {next_one}, not {number}")
-        groups = _read(state, "groups") or {}
+        groups = read(state, "groups") or {}
         for other, (since, names) in sorted(groups.items(), key=lambda each: each[1][0]):
             if other != group and abs(self.clock() - since) >= IDLE_SECONDS:
-                forgotten = max(_read(state, f"{other}/last")["number"], _read(state, "forgotten") or 0)
-                _write(state, {"forgotten": forgotten})  # so that a group never counts from 1 again
+                forgotten = max(read(state, f"{other}/last")["number"], read(state, "forgotten") or 0)
+                write(state, {"forgotten": forgotten})  # so that a group never counts from 1 again
                 state.delete([f"{other}/last", *(key for n in range(KEPT) for key in _keys(state, other, names, n))])
                 del groups[other]
         if group not in groups:
@@ -146,7 +160,7 @@ class Meetings:
             groups[group] = [0.0, sorted(members, key=lambda name: name != client)]  # first who opened it
         groups[group][0] = self.clock()
         state.delete(_keys(state, group, members, KEPT - 1))
-        _write(state, {"groups": groups, f"{group}/last": {"number": number}})
+        write(state, {"groups": groups, f"{group}/last": {"number": number}})
 
     def _late(self, step: Step) -> bool:
         return abs(self.clock() - step["since"]) >= step["patience"]
@@ -154,7 +168,7 @@ class Meetings:
 
 def _keys(state: Transaction, group: str, members: Sequence[str], back: int) -> list[str]:
     """Return all keys of the meeting of a group that was `back` meetings before its last one."""
-    number = int((_read(state, f"{group}/last") or {"number": 0})["number"]) - back
+    number = int((read(state, f"{group}/last") or {"number": 0})["number"]) - back
     places = [f"{group}/{number}/{step}" for step in range(STEPS)]
     return [*places, *(f"{place}/{name}" for place in places for name in members)]
 
@@ -165,11 +179,13 @@ def _identify(members: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(sorted(members)).encode()).hexdigest()[:32]
 
 
-def _write(state: Transaction, values: Mapping[str, object]) -> None:
+def write(state: Transaction, values: Mapping[str, object]) -> None:
+    """Keep values as JSON, by key."""
     state.set({key: json.dumps(value).encode() for key, value in values.items()})
 
 
-def _read(state: Transaction, key: str) -> Any:
+def read(state: Transaction, key: str) -> Any:
+    """Return the value of a key; None: there is none."""
     (kept,) = state.get([key])
     return None if kept is None else decoded(key, json.loads, kept)
 

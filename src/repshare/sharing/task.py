@@ -55,6 +55,11 @@ class Task:
     named_peers: int = field(default=0, metadata={"ge": 0})
     """Let clients choose by name whom they learn from, if at least this many of those share a class: 3 or more.
     By asking twice, a client can then find out what any one of the others shared. Default: 0, which forbids it."""
+    group_members: int = field(default=0, metadata={"ge": 0})
+    """Let clients share in a masked group only, of at least this many: 3 or more.
+    Nobody, the relay neither, sees more than the members' total. Default: 0, no group."""
+    class_members: int = field(default=3, metadata={"ge": 1})
+    """In a masked group, a class that fewer members have stays hidden: nobody shares samples of it."""
 
     def __post_init__(self) -> None:
         check_least(self, **{each.name: each.metadata["ge"] for each in fields(self) if "ge" in each.metadata})

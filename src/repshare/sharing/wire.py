@@ -103,13 +103,16 @@ def decode_weights(body: bytes) -> tuple[dict[str, NDArray[Any]], int, int]:
     return arrays, _whole(meta, "round"), _whole(meta, "samples")
 
 
-def encode_classifier(linear: Arrays, *, agreement: Mapping[str, Any], round: int, samples: int) -> bytes:
+def encode_classifier(
+    linear: Arrays, *, agreement: Mapping[str, Any], round: int, samples: int, in_use: str | None = None
+) -> bytes:
     """Encode a common classifier: its weights, centre and offset."""
-    return _pack(linear, {"kind": "classifier", "round": round, "samples": samples, "agreement": agreement})
+    described = {"kind": "classifier", "round": round, "samples": samples, "agreement": agreement}
+    return _pack(linear, {**described, "in_use": in_use})
 
 
-def decode_classifier(body: bytes) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any], int, int]:
-    """Decode a common classifier, what its clients agreed on, its round and its samples. Raises Malformed."""
+def decode_classifier(body: bytes) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any]]:
+    """Decode a common classifier, and what is known of it beside: see `encode_classifier`. Raises Malformed."""
     arrays, meta = _unpack(body, "classifier", ("weights", "centre", "offset"))
     weights = _array(arrays, "weights", (None, None), np.float32)
     centre = _array(arrays, "centre", (weights.shape[1],), np.float32)
@@ -119,7 +122,9 @@ def decode_classifier(body: bytes) -> tuple[dict[str, NDArray[np.float32]], dict
     linear = {"weights": weights, "centre": centre, "offset": offset}
     if strange := [name for name, array in linear.items() if not np.isfinite(array).all()]:
         raise Malformed(f"{strange[0]!r} has numbers that are not finite")
-    return linear, agreement, _whole(meta, "round"), _whole(meta, "samples")
+    in_use = meta.get("in_use")  # nothing in those of earlier versions
+    known = {"agreement": agreement, "round": _whole(meta, "round"), "samples": _whole(meta, "samples")}
+    return linear, {**known, "in_use": in_use if isinstance(in_use, str) else None}
 
 
 def encode_batch(vectors: NDArray[np.float32], labels: NDArray[np.int64] | None = None) -> bytes:

@@ -10,11 +10,11 @@ from repshare.fields import parse_options
 from repshare.imports import is_reference
 from repshare.space.fourier import Fourier
 from repshare.space.inspection import check_ranges
+from repshare.space.patches import Patches
 from repshare.space.space import Space, compare, describe, fingerprint
 
 if TYPE_CHECKING:
     from repshare.space.backbone import Backbone, hash_weights, measure
-    from repshare.space.patches import Patches
 
 __all__ = [
     "Backbone", "Fourier", "Patches", "Space",
@@ -22,7 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 SPACES = {"patches": "Patches", "fourier": "Fourier", "backbone": "Backbone"}
-_WITH_PYTORCH = {"Patches": "patches", "Backbone": "backbone", "hash_weights": "backbone", "measure": "backbone"}
+_WITH_PYTORCH = {"Backbone": "backbone", "hash_weights": "backbone", "measure": "backbone"}
 GIVEN = ("shape", "low", "high", "module", "sha256")  # fields that follow from the data or the module
 SMALLEST = 6  # pixels along an edge: anything smaller is a table
 SMALL = 16  # pixels: below, images are too small for the larger filters
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _kind(name: str) -> type[Any]:
-    return Fourier if name == "fourier" else __getattr__(SPACES[name])
+    return {"fourier": Fourier, "patches": Patches}.get(name) or __getattr__(SPACES[name])
 
 
 def choose(words: Sequence[str], example: Any, seed: int) -> Space:
@@ -115,7 +115,7 @@ def read(description: dict[str, Any], *, module: str = "") -> Space:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Return whether a value from JSON is of a field's kind. A whole number is a float, too; a bool is no number."""
+    """Whether a value from JSON is of a field's kind. A whole number is a float, too; a bool is no number."""
     if get_origin(kind) is tuple:
         return isinstance(value, list) and all(_fits(each, get_args(kind)[0]) for each in value)
     if get_origin(kind) is Literal:
@@ -136,7 +136,7 @@ def _usual(channels: int, height: int, width: int) -> dict[str, Any]:
 
 
 def _shorten(channels: int, height: int, width: int, *, plain: bool) -> dict[str, Any]:
-    """Return what differs where few components are asked for. Plain: the task says how many filters there are."""
+    """The fields that differ where few components are asked for. Plain: the task says how many filters there are."""
     is_small = min(height, width) < SMALL
     if channels == 1:
         return {"components_of": "glyphs", "deep": 0 if plain or is_small else 128}

@@ -112,7 +112,7 @@ class Agreement(NamedTuple):
         }
 
     def unusual(self, least: float, largest: float, *, images: bool) -> dict[str, tuple[Any, Any]]:
-        """Return what differs from the package's own choice for such inputs: the agreed value, and the usual one.
+        """The fields that differ from the package's own choice for such inputs: the agreed value, and the usual one.
 
         A vector may be shorter than usual, and be made without a second layer then. Bounds of a table are usual where
         all columns have one pair that the client's inputs are in. A backbone is the client's own, and identified by a
@@ -200,7 +200,7 @@ class Agreement(NamedTuple):
             classes: Number of classes.
         """
         teacher, dimension = wire.decode_teacher(body), self.space.dimension
-        if self.loss == "discriminant":
+        if self.format == "sums":
             return read_sums(teacher, classes, dimension, self.name)
         part = read_total(teacher, classes, dimension, self.name)
         return None if part is None else Total(part)
@@ -233,7 +233,7 @@ class Agreement(NamedTuple):
 
 
 def tell_unusual(unusual: Mapping[str, tuple[Any, Any]]) -> str:
-    """Return what `Agreement.unusual` found, as words."""
+    """The findings of `Agreement.unusual` in words."""
     return ", ".join(f"{name} {str(here)[:40]} (usual: {str(usual)[:40]})" for name, (here, usual) in unusual.items())
 
 

@@ -21,11 +21,12 @@ from repshare.errors import Malformed
 from repshare.sharing.representations import Floats, Integers, Release
 from repshare.sharing.sums import Sums, add_up, as_release, lift, scales
 from repshare.space.model import Doubles as Array
-from repshare.space.model import Linear
+from repshare.space.model import Hits, Linear
 
 OWN = 0.5  # of a sample: what each own sample counts against shrinking Σ
 FEWEST = 1.0  # samples of a class in a total: noise may leave none
 RAREST = 1e-6  # share of a class of which there seem to be no samples
+FOLDS = 10  # of a client's samples, to judge them by classifiers that have not seen them
 LEAST = 1e-12  # scatter, so that nothing is divided by 0
 
 
@@ -49,10 +50,12 @@ class Discriminant:
         self._alone: Linear | None = None
         self._linear: Linear | None = None
         self._whitened: Whitened | None = None
+        self._is_in_total = False
+        self._left_out: tuple[Hits, Hits] | None = None
 
     def absorb(self, total: Sums | None) -> None:
         """Use this total from now on; None: no other client has shared any. Refuses one that makes no classifier."""
-        before, self.total, self._linear = self.total, total, None
+        before, self.total, self._linear, self._left_out = self.total, total, None, None
         with np.errstate(all="ignore"):  # its numbers may be anything
             is_finite = self.linear().is_finite
         if not is_finite:
@@ -63,7 +66,8 @@ class Discriminant:
         """Do nothing: the sums of a client do not depend on what others share."""
 
     def acknowledge(self) -> None:
-        """Do nothing: no total depends on what this client has shared before."""
+        """Note that these samples are in the total from now on."""
+        self._is_in_total, self._left_out = True, None
 
     def sums(self) -> Array:
         """Add up this client's samples by class, exactly."""
@@ -89,13 +93,35 @@ class Discriminant:
             self._alone = self._read(None)
         return self._alone
 
+    def leave_one_out(self) -> tuple[Hits, Hits]:
+        """Which own samples (n,) classifiers get right that have not seen them: all clients', and this client's.
+
+        Each is made without a tenth of the samples, as one for each sample would take long.
+        """
+        if self._left_out is None:
+            left, (factor, _) = np.zeros((2, len(self.labels)), bool), scales(self.vectors.shape[1])
+            for turn in range(min(FOLDS, len(self.labels)) if len(self.labels) > 1 else 0):
+                out = np.arange(len(self.labels)) % FOLDS == turn
+                rest = Discriminant(self.vectors[~out], self.labels[~out], self.classes, personal=self.personal)
+                total = self.total
+                if total is not None and self._is_in_total:
+                    shown = self._add(self.vectors[out].astype(np.float64) * factor, self.labels[out])
+                    counts = np.bincount(self.labels[out], minlength=self.classes)
+                    total = total._replace(vectors=total.vectors - shown, counts=total.counts - counts)
+                made = rest._read(total), rest.alone()
+                for row, linear in zip(left, made, strict=True):
+                    row[out] = linear(self.vectors[out]).argmax(axis=1) == self.labels[out]
+            self._left_out = left[0], left[1]
+        return self._left_out
+
     def state(self) -> dict[str, Any]:
         """All that a model of the same samples needs to continue to the same bits."""
-        return {"total": None if self.total is None else list(self.total)}
+        return {"total": None if self.total is None else list(self.total), "in_total": self._is_in_total}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from this state."""
-        kept, self._linear = state["total"], None
+        kept, self._linear, self._left_out = state["total"], None, None
+        self._is_in_total = bool(state.get("in_total", kept is not None))
         self.total = None if kept is None else Sums(np.asarray(kept[0]), np.asarray(kept[1]), *kept[2:])
 
     def _read(self, total: Sums | None) -> Linear:

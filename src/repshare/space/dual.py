@@ -16,18 +16,18 @@ samples: clients that take turns, each of which sees what the others have just d
 """
 
 import math
+from collections.abc import Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from repshare.errors import ConfigError, Malformed
 from repshare.sharing.parts import MOST_WEIGHT, SHRINKAGES, Part, as_release, count_samples, weigh_samples
 from repshare.sharing.representations import Floats, Integers, Release
-from repshare.space.model import Doubles, Linear
-from repshare.space.solution import Solution, SolutionKey, Total, solve_own
+from repshare.space.model import Doubles, Hits, Linear
+from repshare.space.solution import Solution, SolutionKey, Total, elect, solve_own
 
 GROWN = 2.0  # times its last value: a gap that grew so much stops momentum. Smaller growth is others' steps
 ABSURD = 100.0  # a gap that honest totals do not make: theirs are below 3, and up to 25 just after another vote
@@ -69,7 +69,8 @@ class Dual:
         self.improved = self.published  # what would be published next
         self.total: Total | None = None
         gram = _multiply(vectors, vectors)  # (n, n)
-        self._hits = self._vote(gram[:VOTERS, :VOTERS])  # (n, len(SHRINKAGES))
+        self._hits = self._vote(gram[:VOTERS, :VOTERS], SHRINKAGES)  # (n, len(SHRINKAGES))
+        self._alone_hits: Hits | None = None
         self._gram: Doubles | None = gram
         self._factor: tuple[tuple[float, float], Doubles] | None = None
         self._scored: tuple[Linear, Floats] | None = None
@@ -152,6 +153,25 @@ class Dual:
         alone.improve()
         return alone.linear()
 
+    def leave_one_out(self) -> tuple[Hits, Hits]:
+        """Which own samples (n,) classifiers get right that have not seen them: all clients', and this client's.
+
+        The others' parts stay as they are, and this client's is the best one for the rest of its samples.
+        """
+        if self._alone_hits is None:
+            every = self._hits.mean(axis=0)
+            ρ = SHRINKAGES[elect(every, len(self.labels))] if self.fixed is None else self.fixed * len(self.labels)
+            gram = _multiply(self.vectors, self.vectors) if self._gram is None else self._gram
+            self._alone_hits = self._vote(gram, (ρ,))[:, 0]
+        view, alpha = self._read(self.published, testing=True), self.published.alpha
+        scores = self.own_scores(view.linear).astype(np.float64)
+        if alpha.any():  # else the total has no part of these samples
+            kernel = self._centred(view) * (len(self.labels) / view.samples)
+            inverse = np.linalg.inv(np.eye(len(kernel)) + kernel)
+            others = scores - kernel @ (alpha * (view.scale / view.used))
+            scores = self.targets - inverse @ (self.targets - others) / inverse.diagonal()[:, None]
+        return scores.argmax(axis=1) == self.labels, self._alone_hits
+
     def state(self) -> dict[str, Any]:
         """All that a model of the same samples needs to continue to the same bits."""
         total = None if self.total is None else list(self.total.part)
@@ -216,7 +236,7 @@ class Dual:
         """The gap of Fenchel and Young: 0 where each α is the best for its scores."""
         return float(np.square(self.targets - scores - alpha).sum() / 2 / len(scores))
 
-    def _vote(self, gram: Doubles) -> NDArray[np.bool_]:
+    def _vote(self, gram: Doubles, candidates: Sequence[float]) -> Hits:
         """Which samples a classifier of the others gets right, by candidate of shrinkage: (n, candidates).
 
         Of more than VOTERS samples, the first VOTERS vote; the others repeat them in turn.
@@ -224,8 +244,8 @@ class Dual:
         count = len(gram)
         spread = max(float(gram.diagonal().mean() - gram.mean()), 1e-9)
         values, vectors = np.linalg.eigh(gram)
-        hits = np.zeros((count, len(SHRINKAGES)), np.bool_)
-        for place, shrinkage in enumerate(SHRINKAGES if count > 1 else ()):
+        hits = np.zeros((count, len(candidates)), np.bool_)
+        for place, shrinkage in enumerate(candidates if count > 1 else ()):
             inverse = (vectors / (values.clip(0, None) + shrinkage * spread)) @ vectors.T
             ones = inverse.sum(axis=1, keepdims=True)
             inverse -= ones @ ones.T / ones.sum()  # the intercept is not shrunk

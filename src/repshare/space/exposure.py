@@ -46,6 +46,7 @@ MEASURED = (
     Measured("breast_cancer", 120, 6, 0.59, 2),
     Measured("breast_cancer", 120, 32, 0.62, 2),
     Measured("digits", 12, 32, 1.00),
+    Measured("digits", 60, 1728, 1.00),
     Measured("digits", 120, 9, 0.70),
     Measured("digits", 120, 32, 0.78),
     Measured("digits", 360, 3, 0.56),
@@ -55,6 +56,9 @@ MEASURED = (
     Measured("mnist", 120, 14, 0.82),
     Measured("mnist", 1200, 14, 0.58),
     Measured("mnist", 1200, 32, 0.62),
+    Measured("fashion_mnist", 120, 64, 0.94),
+    Measured("fashion_mnist", 1200, 14, 0.58),
+    Measured("fashion_mnist", 1200, 64, 0.67),
 )
 
 
@@ -106,21 +110,26 @@ class Proposal(NamedTuple):
     """The clients."""
 
     def __str__(self) -> str:
-        options = ["--group peers.jsonl --signing-key NAME.key"] if self.group else []
+        options = []
         if self.noisy:
-            options += [f"--noise-shares {2 * self.members // 3 + 1}"] if self.group else []
+            options += [f"--noise-shares {self.group_members}"] if self.group else []
             options += [f"--epsilon {BUDGET:g} --adjacency add-remove"]
             what = (
                 f"sums of {self.numbers} numbers a class, once, with noise (AUC at most {PROMISED:.2f} for any attack)"
             )
         else:
-            options += [f"--threshold {self.members}"] if self.group else []
             what = f"rows of {self.numbers} numbers (AUC at most {PROMISED:.2f} for the attacks known)"
-        return f"chosen: {what}. Clients join with: {' '.join(options) or 'no further options'}"
+        group = f", in masked groups of {self.group_members} or more" if self.group else ""
+        return f"chosen: {what}{group}. Clients join with: {' '.join(options) or 'no further options'}"
+
+    @property
+    def group_members(self) -> int:
+        """Clients that must be there for a sum; 0: there is no group. Those who share the noise must all stay."""
+        return (2 * self.members // 3 + 1 if self.noisy else 3) if self.group else 0
 
 
 def propose(samples: int, members: int, classes: int) -> Proposal:
-    """Return what to agree on. Rows without noise are proposed where they may be long enough.
+    """Propose an agreement. Rows without noise are proposed where they may be long enough.
 
     Args:
         samples: The samples of all clients together.
@@ -148,7 +157,7 @@ class Exposure(NamedTuple):
 
     @property
     def allowed(self) -> bool:
-        """Return whether the rule allows it."""
+        """Whether the rule allows it."""
         return self.numbers <= self.most
 
     @property
@@ -178,6 +187,6 @@ class Exposure(NamedTuple):
         raise ConfigError(
             f"this would show who is among your samples: {self}. The rule allows {self.most:,} numbers, so that each "
             f"number of all rows has {SAMPLES_A_NUMBER} samples behind it. Ways out: a budget (--epsilon {BUDGET:g} "
-            f"--adjacency add-remove{task}); a masked group whose members all stay (--group, --signing-key, "
-            f"--threshold); {shorter}; or --accept-exposure (accept_exposure in the policy) if that may be seen"
+            f"--adjacency add-remove{task}); a masked group (a task with "
+            f"--group-members 3); {shorter}; or --accept-exposure (accept_exposure in the policy) if that may be seen"
         )

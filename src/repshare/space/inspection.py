@@ -89,7 +89,7 @@ def check_ranges(space: Space) -> None:
 def inspect(
     vectors: NDArray[Any], represent: Callable[[Any], NDArray[Any]], take: Callable[[NDArray[np.int64]], Any]
 ) -> Findings:
-    """Return what a space makes of a client's samples, whose vectors (n, d) these are.
+    """Try a space on a client's samples, whose vectors (n, d) these are.
 
     Args:
         vectors: The vectors of all samples.

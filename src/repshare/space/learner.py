@@ -14,12 +14,11 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from repshare.config import Level, Policy
 from repshare.errors import ConfigError, DataError
 from repshare.learner import Learner
-from repshare.measures import Description, Doubles, Losses, Score, View, count_hits
+from repshare.measures import Description, Doubles, Record, Score, View, count_hits
 from repshare.randomness import derive
 from repshare.sharing import wire
 from repshare.sharing.parts import BESIDE
@@ -32,13 +31,15 @@ from repshare.space.discriminant import Discriminant
 from repshare.space.dual import Dual
 from repshare.space.exposure import Exposure
 from repshare.space.inspection import Findings, check, inspect
-from repshare.space.model import Linear, SpaceModel, as_probabilities
+from repshare.space.model import Hits, Linear, SpaceModel, as_probabilities
 from repshare.space.space import as_array
 
 if TYPE_CHECKING:
     from repshare.samples import Setup
 
 FEWEST_HELD = 10  # fewer held-out samples tell nothing
+MOST_LEFT_OUT = 1000  # samples of which each is left out in turn, where fewer are held out
+TOGETHER, ALONE = "together", "alone"  # whose classifier is in use
 CERTAIN = 1.64  # standard deviations: one-sided, 5 %
 READ_AT_ONCE = 250  # samples
 
@@ -92,8 +93,13 @@ class SpaceLearner(Learner):
         started = time.perf_counter()
         self.used_rows, self.held_rows = self._divide(labels, levels)
         self.held = vectors[self.held_rows], labels[self.held_rows]
-        self.model = self.make_model(vectors[self.used_rows], labels[self.used_rows], alone=alone)
-        tells = not alone and len(self.held_rows) >= FEWEST_HELD
+        self._to_share = vectors[self.used_rows], labels[self.used_rows], self.used_rows
+        self.hidden: frozenset[int] = frozenset()
+        self.model = self.make_model(*self._to_share[:2], alone=alone)
+        self._holds_out = len(self.held_rows) >= FEWEST_HELD
+        left_out = bool(policy.keep_to_self) and len(self.used_rows) <= MOST_LEFT_OUT
+        tells = not alone and (self._holds_out or left_out)
+        self._judged: tuple[Linear, tuple[Hits, Hits]] | None = None
         self.by_itself: Linear | None = self.model.alone() if tells else None
         self._earlier_seconds = seconds + time.perf_counter() - started
         self.representation = agreement.representation(samples)
@@ -118,23 +124,25 @@ class SpaceLearner(Learner):
         fewest = 1 if alone else self.policy.fewest
         return Dual(vectors, labels, self.classes, shrinkage=self.agreement.shrinkage, alone=alone, fewest=fewest)
 
-    def train(self) -> Losses:
+    def train(self) -> Record:
         """Improve this client's part against the total that was collected last."""
         linear, labels = self.model.linear(), self.model.labels
         scores = self.model.own_scores(linear).astype(np.float64)
+        together, alone = self._judge(linear)
+        in_use = self.in_use
         gap = self.model.improve()
-        together, alone = self._on_held_out(linear)
         seconds, self._earlier_seconds = self._earlier_seconds, 0.0
         is_stuck = gap is not None and not math.isfinite(gap)
-        return Losses(
+        return Record(
             ce=_cross_entropy(scores, labels),
             train_accuracy=float((scores.argmax(axis=1) == labels).mean()),
             gap=gap,
             held_out=None if together is None else float(together.mean()),
             held_out_alone=None if alone is None else float(alone.mean()),
-            doubt=_doubt(together, alone),
+            doubt=self._doubt(together, alone),
+            in_use=in_use,
             trouble="1 steps were not finite and left out" if is_stuck else None,
-            earlier_seconds=seconds,
+            seconds=seconds,
         )
 
     def release(self, round: int) -> bytes:
@@ -177,10 +185,29 @@ class SpaceLearner(Learner):
 
     def classifier(self) -> Linear:
         """The current classifier: all clients'; with `keep_to_self`, this client's own where that is better."""
-        linear = self.model.linear()
-        if self.policy.keep_to_self and self.by_itself is not None and _doubt(*self._on_held_out(linear)) is not None:
-            return self.by_itself
-        return linear
+        return self.by_itself if self.by_itself is not None and self.in_use == ALONE else self.model.linear()
+
+    @property
+    def in_use(self) -> str | None:
+        """With `keep_to_self`, whose classifier the current one is: TOGETHER or ALONE."""
+        if not self.policy.keep_to_self:
+            return None
+        alone = self.model.total is None or self._doubt(*self._judge(self.model.linear())) is not None
+        return ALONE if alone else TOGETHER
+
+    def hide(self, classes: frozenset[int]) -> None:
+        """Share no sample of these classes from now on, and those of all other classes again."""
+        if classes == self.hidden:
+            return
+        vectors, labels, rows = self._to_share
+        shown = ~np.isin(labels, list(classes))
+        if not shown.any():
+            raise ConfigError(
+                f"{self.name} has samples only of classes that too few others have: nothing may be shared"
+            )
+        self.hidden, self.used_rows, total = classes, rows[shown], self.model.total
+        self.model, self._judged = self.make_model(vectors[shown], labels[shown], alone=False), None
+        self.model.absorb(total)
 
     def scores(self, samples: Any) -> Floats:
         """The current classifier's score for each of these samples and class (n, C)."""
@@ -201,17 +228,18 @@ class SpaceLearner(Learner):
 
     def state(self) -> dict[str, Any]:
         """All that another learner of the same samples needs to continue to the same bits."""
-        return {"dual": self.model.state(), "used": self.used_rows}
+        return {"dual": self.model.state(), "used": self.used_rows, "hidden": sorted(self.hidden)}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Continue from this state."""
+        self.hide(frozenset(state.get("hidden", ())))
         if not np.array_equal(state.get("used", np.arange(len(self.samples))), self.used_rows):
             raise ValueError("other samples were held out, or there were other samples")
         self.model.load_state(state["dual"])
 
     def describe(self) -> Description:
         """What it shares. With a budget, other figures than of traffic are not covered by it."""
-        figures = ("test_accuracy", "train_accuracy", "ce", "held_out", "held_out_alone", "gap")
+        figures = ("test_accuracy", "train_accuracy", "ce", "held_out", "held_out_alone", "in_use", "gap")
         linear = self.model.linear()
         return Description(
             self.representation,
@@ -224,7 +252,7 @@ class SpaceLearner(Learner):
 
     def compare_held_out(self) -> tuple[float | None, float | None]:
         """Accuracy on held-out samples of the classifier in hand, and of this client's own."""
-        together, alone = self._on_held_out(self.model.linear())
+        together, alone = self._judge(self.model.linear())
         if together is None or alone is None:
             return None, None
         return float(together.mean()), float(alone.mean())
@@ -276,13 +304,44 @@ class SpaceLearner(Learner):
     def _sees_images(self) -> bool:
         return np.ndim(self.samples.batch(np.arange(1))[0]) == 4
 
-    def _on_held_out(self, linear: Linear) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
-        """Which held-out samples are right together, and which alone."""
+    def _judge(self, linear: Linear) -> tuple[Hits | None, Hits | None]:
+        """Which held-out samples are right together, and which alone; of too few, the same of all samples in turn."""
         if self.by_itself is None or self.model.total is None:
             return None, None
+        if not self._holds_out:
+            if self._judged is None or self._judged[0] is not linear:
+                self._judged = linear, self.model.leave_one_out()
+            return self._judged[1]
         vectors, labels = self.held
         together, alone = (each(vectors).argmax(axis=1) == labels for each in (linear, self.by_itself))
         return together, alone
+
+    def _doubt(self, together: Hits | None, alone: Hits | None) -> str | None:
+        """What speaks against the others: more samples lost than gained, beyond chance (McNemar).
+
+        Where samples are left out in turn, classes count the same: who has few samples of a class has most to gain
+        there. A single class says nothing, as its classifier alone is always right.
+        """
+        if together is None or alone is None:
+            return None
+        weights = np.ones(len(alone))
+        if not self._holds_out:
+            sizes = np.bincount(self.model.labels)
+            weights = 1 / sizes[self.model.labels]
+            if np.count_nonzero(sizes) < 2:
+                return None
+        lost, gained = alone & ~together, together & ~alone
+        if weights[lost].sum() - weights[gained].sum() <= CERTAIN * math.sqrt(np.square(weights[lost | gained]).sum()):
+            return None
+        return (
+            f"other clients make it worse: of {len(alone)} {self.judged_on} {100 * together.mean():.1f} % right with "
+            f"them, {100 * alone.mean():.1f} % alone"
+        )
+
+    @property
+    def judged_on(self) -> str:
+        """The samples that tell whether others help."""
+        return "held-out samples" if self._holds_out else "samples left out in turn"
 
     def _find_span(self) -> tuple[float, float]:
         """The least and the largest of the inputs."""
@@ -341,16 +400,3 @@ def _toss(batches: Iterable[tuple[Any, Any]], known: Sequence[str], secret: byte
 def _cross_entropy(scores: Doubles, labels: Integers) -> float:
     below = scores - scores.max(axis=1, keepdims=True)
     return float((np.log(np.exp(below).sum(axis=1)) - below[np.arange(len(labels)), labels]).mean())
-
-
-def _doubt(together: NDArray[np.bool_] | None, alone: NDArray[np.bool_] | None) -> str | None:
-    """What speaks against the others: more held-out samples lost than gained, beyond chance (McNemar)."""
-    if together is None or alone is None:
-        return None
-    lost, gained = int((alone & ~together).sum()), int((together & ~alone).sum())
-    if lost - gained <= CERTAIN * math.sqrt(lost + gained):
-        return None
-    return (
-        f"other clients make it worse: of {len(alone)} held-out samples {100 * together.mean():.1f} % right with them, "
-        f"{100 * alone.mean():.1f} % alone"
-    )

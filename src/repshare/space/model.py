@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from repshare.sharing.representations import Floats, Integers, Release
 
 Doubles = NDArray[np.float64]
+Hits = NDArray[np.bool_]
 
 
 class Linear(NamedTuple):
@@ -57,6 +58,9 @@ class SpaceModel(Protocol):
 
     def own_scores(self, linear: Linear) -> Floats:
         """A classifier's scores of this client's samples (n, C)."""
+
+    def leave_one_out(self) -> tuple[Hits, Hits]:
+        """Which own samples (n,) classifiers get right that have not seen them: all clients', and this client's."""
 
     def state(self) -> dict[str, Any]:
         """All that a model of the same samples needs to continue to the same bits."""

@@ -5,45 +5,23 @@ roots of these averages are the numbers of ψ. A second layer (`deep`) looks at 
 way. Random cosines (`fourier`) of all these, a Gaussian kernel, separate finer.
 """
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from typing import ClassVar, Literal, NamedTuple
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional as F
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from repshare.errors import ConfigError, DataError
 from repshare.fields import check_least, check_one_of, check_positive
-from repshare.space.banks import (
-    Bank,
-    accumulate,
-    as_filters,
-    draw_filters,
-    lengthen,
-    make_bank,
-    rectify,
-    root,
-    spectral,
-)  # fmt: skip
-from repshare.space.glyphs import MOST_DIRECTIONS, discriminate, draw_glyphs
-from repshare.space.leaves import draw_leaves
-from repshare.space.rotations import Rotations
+from repshare.space.glyphs import MOST_DIRECTIONS
 from repshare.space.space import LATER, Space
 
-BATCH = 10  # images: what a second layer makes of them stays in the processor's cache, and its bits depend on it
-FLAT_BATCH = 27  # without one; the bits of an image do not depend on it
+if TYPE_CHECKING:
+    from repshare.space.patch_map import PatchMap
+
 PHOTOGRAPHS = 300
 FIRST_EDGE, SECOND_EDGE = 5, 3  # of the filters of the two layers of `deep`
-FIRST, MIXED = 64, 64  # filters of its first layer, and channels that its second layer sees
-HALF = 0.5  # threshold of both layers
 MOST_COMPONENTS = 4 * PHOTOGRAPHS  # principal directions that this many photographs show
 MOST_REDUCED = 4096  # numbers that principal directions are found of: more would take minutes
-WEAK = 0.1  # of the mean strength of components, added to each, so that the weakest are not mostly noise
 
 
 @dataclass(frozen=True)
@@ -122,147 +100,25 @@ class Patches(Space):
         """d, the length of a vector in numbers."""
         return self.fourier or self.components or self.pooled
 
-    def __call__(self, inputs: Tensor) -> Tensor:
+    def __call__(self, inputs: Any) -> Any:
         """Map images to (n, d), each √d long."""
-        if not isinstance(inputs, Tensor) or tuple(inputs.shape[1:]) != self.shape:
-            shape = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else type(inputs).__name__
+        shape = type(inputs).__name__ if isinstance(inputs, Mapping) else tuple(inputs.shape[1:])
+        if shape != self.shape:
             raise DataError(f"the space patches takes images of shape {self.shape}, not inputs of shape {shape}")
-        batches = torch.split(inputs, BATCH if self.deep else FLAT_BATCH)
-        vectors = torch.cat([self._pool(images.float()) for images in batches])
-        if self.fourier:
-            return lengthen(self._rotations(vectors / self.width))
-        return lengthen(self._reduce(vectors))
+        return self.map(inputs)
 
-    def graph(self) -> Callable[[Tensor], Tensor]:
+    def graph(self) -> Callable[[Any], Any]:
         """The same map, without the division into small batches."""
-
-        def embed(inputs: Tensor) -> Tensor:
-            vectors = self._pool(inputs.float())
-            return lengthen(self._rotations.at_once(vectors / self.width) if self.fourier else self._reduce(vectors))
-
-        return embed
-
-    def _reduce(self, vectors: Tensor) -> Tensor:
-        """Map vectors (n, pooled) to their components, if these are wanted."""
-        if not self.components:
-            return vectors
-        mean, directions = (each.to(vectors.device) for each in reduce(self))
-        return (vectors - mean) @ directions
-
-    def _pool(self, images: Tensor) -> Tensor:
-        """Return vectors (n, pooled) of length 1."""
-        groups = self._groups(torch.cat([images, images.flip(3)]) if self.mirror else images)
-        if self.mirror:
-            groups = [F.normalize(group[: len(images)] + group[len(images) :]) for group in groups]
-        return torch.cat(groups, dim=1) / math.sqrt(len(groups))
-
-    def _groups(self, images: Tensor) -> list[Tensor]:
-        """Return the two layers' vectors (n, …), each of length 1."""
-        images = images - images.mean(dim=(1, 2, 3), keepdim=True)  # no filter sees it, and sums stay small
-        images = images.contiguous(memory_format=torch.channels_last)
-        sums = accumulate(images)
-        answers = (signed for bank in self._banks for signed in bank.answer(images, sums))  # one bank's at a time
-        groups = [_average(answers, self.grid)]
-        if self._deep is not None:
-            groups.append(_average(self._deep.answer(images, sums), self.deep_grid))
-        return [F.normalize(root(group)) for group in groups]
+        return self.map.at_once
 
     @cached_property
-    def _photographs(self) -> NDArray[np.float32]:
-        return draw_leaves(PHOTOGRAPHS, self.shape, self.seed)
+    def map(self) -> "PatchMap":
+        """What computes the vectors, with PyTorch. A task's description needs none of it."""
+        from repshare.space.patch_map import PatchMap
 
-    @cached_property
-    def _banks(self) -> list[Bank]:
-        photographs = self._photographs if self.whiten else None
-        return [self._bank(self.filters, edge, self.threshold, photographs) for edge in self.sizes]
-
-    def _bank(self, count: int, edge: int, threshold: float, photographs: NDArray[np.float32] | None) -> Bank:
-        return make_bank(count, edge, self.shape[0], threshold, self.epsilon, self.seed, photographs)
-
-    @cached_property
-    def _deep(self) -> "Deep | None":
-        if not self.deep:
-            return None
-        first = self._bank(FIRST, FIRST_EDGE, HALF, self._photographs if self.whiten else None)
-        return make_deep(first, self.deep, self._photographs, self.seed)
-
-    @cached_property
-    def _rotations(self) -> Rotations:
-        return Rotations(self.pooled, self.fourier, self.seed)
-
-
-class Deep(NamedTuple):
-    """Two layers of filters: the second over the answers of the first, at half the resolution."""
-
-    first: Bank
-    mixing: Tensor  # (MIXED, channels, 1, 1)  independent mixtures of the first layer's answers
-    shift: Tensor  # (MIXED,)
-    second: Tensor  # (count, MIXED, edge, edge)
-
-    def answer(self, images: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
-        """Map images (n, channels, h, w), with their running sums, to likeness to filters and to their negatives."""
-        seen = _halve(self.first.answer(images, sums))
-        mixed = F.conv2d(seen, self.mixing.to(images.device), self.shift.to(images.device))
-        power = F.avg_pool2d(mixed.square().mean(dim=1, keepdim=True), SECOND_EDGE, 1)
-        return rectify(F.conv2d(mixed, self.second.to(images.device)), power.add_(0.05).rsqrt_(), HALF)
-
-
-def make_deep(first: Bank, count: int, photographs: NDArray[np.float32], seed: int) -> Deep:
-    """Mix the first layer's answers so that to photographs they are independent, the weak ones kept weak."""
-    pieces = torch.split(torch.from_numpy(photographs), BATCH)
-    halved = torch.cat([_halve(first.answer(piece, accumulate(piece))) for piece in pieces])
-    seen = halved.permute(0, 2, 3, 1).flatten(0, 2).double()
-    mean = seen.mean(dim=0)
-    covariance = ((seen - mean).T @ (seen - mean) / len(seen)).numpy()
-    usual = float(np.sort(np.linalg.eigvalsh(covariance))[-MIXED:].mean())
-    whitening = spectral(covariance, lambda values: (values + 0.05 * usual) ** -0.5 * values / (values + usual))
-    mixing = draw_filters(MIXED, len(covariance), seed, "mixing") * math.sqrt(len(covariance)) @ whitening
-    second = draw_filters(count, MIXED * SECOND_EDGE**2, seed, "second")
-    filters = as_filters(mixing, len(covariance), 1)
-    return Deep(first, filters, -(filters.flatten(1).double() @ mean).float(), as_filters(second, MIXED, SECOND_EDGE))
-
-
-@lru_cache(16)
-def reduce(space: Patches) -> tuple[Tensor, Tensor]:
-    """Return the mean of synthetic images' vectors (pooled,), and the map to components (pooled, components)."""
-    if space.components_of == "photographs":
-        return _reduce_photographs(space)
-    with torch.inference_mode():
-        groups = (_pool_groups(space, copies) for copies in draw_glyphs(space.shape, space.seed))
-        found = discriminate(groups, space.components)
-    mean, directions = (torch.from_numpy(each).float() for each in found)
-    return mean, directions
-
-
-def _pool_groups(space: Patches, groups: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Map groups of images (groups, n, channels, h, w) to groups of vectors (groups, n, pooled)."""
-    batches = torch.split(torch.from_numpy(groups).flatten(0, 1), BATCH if space.deep else FLAT_BATCH)
-    return torch.cat([space._pool(images) for images in batches]).double().numpy().reshape(*groups.shape[:2], -1)
-
-
-def _reduce_photographs(space: Patches) -> tuple[Tensor, Tensor]:
-    photographs = torch.from_numpy(space._photographs)
-    turns = range(4) if space.shape[1] == space.shape[2] else (0, 2)
-    turned = torch.cat([torch.rot90(photographs, number, (2, 3)) for number in turns])
-    seen = torch.cat([turned, turned.flip(3)])  # many pictures for the cost of few
-    with torch.inference_mode():
-        vectors = torch.cat([space._pool(images) for images in torch.split(seen, BATCH)]).double()
-    mean = vectors.mean(dim=0)
-    strength, directions = torch.linalg.eigh((vectors - mean).T @ (vectors - mean) / len(vectors))
-    strength, directions = strength[-space.components :].flip(0), directions[:, -space.components :].flip(1)
-    signs = directions.gather(0, directions.abs().argmax(dim=0, keepdim=True)).sign()  # eigenvectors have none
-    reduced = directions * signs / (strength.clamp_min(0) + WEAK * strength.mean()).sqrt()
-    return mean.float().clone(), reduced.float().clone()  # ordinary tensors again
-
-
-def _halve(answers: tuple[Tensor, Tensor]) -> Tensor:
-    return root(torch.cat([F.avg_pool2d(signed, 3, 2) for signed in answers], dim=1))
+        return PatchMap(self)
 
 
 def _deep_places(edge: int) -> int:
     """Return the places along an edge that the second layer looks at."""
     return (edge - FIRST_EDGE + 1 - 3) // 2 + 1 - SECOND_EDGE + 1
-
-
-def _average(answers: Iterable[Tensor], grid: int) -> Tensor:
-    return torch.cat([F.adaptive_avg_pool2d(signed, grid) for signed in answers], dim=1).flatten(1)

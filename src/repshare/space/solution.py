@@ -60,7 +60,7 @@ def solve(total: Part, query: SolutionKey) -> Solution:
     if query.fixed is not None:
         fixed = query.fixed * query.samples
         return _solve(total, query.samples, fixed, fixed, fixed, fixed)
-    wanted = SHRINKAGES[_elect(total.hits.sum(axis=0), total.samples * (1 - total.repeated))]
+    wanted = SHRINKAGES[elect(total.hits.sum(axis=0), total.samples * (1 - total.repeated))]
     return _solve(total, query.samples, wanted, wanted, UNIT, _reconcile(total, query, wanted))
 
 
@@ -95,7 +95,7 @@ def _reconcile(total: Part, query: SolutionKey, wanted: float) -> float:
     return UNIT if total.first < ROUNDED else max(UNIT, before)
 
 
-def _elect(shares: NDArray[np.floating], voters: float) -> int:
+def elect(shares: NDArray[np.floating], voters: float) -> int:
     """Elect the largest shrinkage whose hits are not clearly below the best: (candidates,) shares of all voters."""
     most = float(shares.max())
     error = math.sqrt(max(most * (1 - most), 0.0) / max(voters, 1)) / 2  # of a difference on the same samples, roughly

@@ -14,7 +14,7 @@ from repshare.errors import ConfigError
 from repshare.sharing import wire
 from repshare.sharing.representations import Floats, Integers, Release
 from repshare.space.learner import SpaceLearner
-from repshare.space.model import Linear
+from repshare.space.model import Hits, Linear
 from repshare_lab.methods import averaging, policies
 
 MOST_DIMENSIONS = 8192  # second moments of more would be over 130 MB a client, and minutes of solving
@@ -61,6 +61,10 @@ class ServedModel:
     def alone(self) -> Linear:
         """The client's shares of the classes."""
         return self._nothing
+
+    def leave_one_out(self) -> tuple[Hits, Hits]:
+        """Raise ConfigError: what the server has made cannot be undone for a sample."""
+        raise ConfigError("this method needs held-out samples for keep_to_self: raise held_out")
 
     def own_scores(self, linear: Linear) -> Floats:
         """A classifier's scores of this client's samples (n, C)."""

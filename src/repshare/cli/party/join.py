@@ -19,6 +19,7 @@ from repshare.files import others_may_read
 if TYPE_CHECKING:
     from repshare.client import Client
     from repshare.exchange.relay import Membership, RelayExchange
+    from repshare.party.state import State
     from repshare.secure import SecureExchange, Together
 
 
@@ -52,6 +53,7 @@ class SecureSumOptions:
 
     group: Path | None = None
     """Trust file (see `repshare keys trust`) with the names and keys of all members, including this client.
+    Default, in a task for masked groups: who is there, whose keys are trusted when they are first seen.
     This needs --m-up 0, because a sum cannot hide the observations of one client."""
     signing_key: Path | None = None
     """This client's key, made by `repshare keys new`, by which the group knows it."""
@@ -60,7 +62,7 @@ class SecureSumOptions:
     With fewer than all, the totals with and without a member reveal something about it.
     Default: more than two thirds."""
     step_patience: float = 60.0
-    """Time to wait for slower members in each of the five steps of a sum. It continues without those that are late."""
+    """Time to wait for slower members before a sum, and in each of its five steps. Then it continues without them."""
 
     def __post_init__(self) -> None:
         if (self.group is None) != (self.signing_key is None):
@@ -127,18 +129,23 @@ def join(
         accepted = connection.accept_space
         client = make_client(party, membership.client, work, policy, task, folder=folder, accept_space=accepted)
         group = _secure(exchange, membership, secure, client.policy) if secure.group else None
-        client.exchange = group or exchange
+        if not task.group_members:
+            client.exchange = group or exchange
         if group is not None and client.policy.noise_shares > 1:
             from repshare.privacy.sums import check_shares
 
             say(console, check_shares(client.policy, len(group.members), group.required))
         show_log(console, "repshare.secure")
         check_fit(client, membership)
-        client.check_exposure()
+        if group is not None or not task.group_members:  # else nobody is there yet
+            client.check_exposure()
         state = State(folder, client, membership)
-        if group is not None:
-            group.keep_in(state.total)
         with state.folder:
+            if task.group_members and group is None:
+                group = _gather(exchange, state, secure, console)
+            if group is not None:
+                group.keep_in(state.total)
+                state.attach(group)
             run_rounds(state, exchange, work, console, reconnected="the relay is back", group=group)
 
 
@@ -204,6 +211,30 @@ def _secure(
         members=members,
         threshold=secure.threshold,
         patience=secure.step_patience,
+    )
+
+
+def _gather(relay: "RelayExchange", state: "State", secure: SecureSumOptions, console: Console) -> "SecureExchange":
+    """Return the connection to a group whose members the relay proposes."""
+    from repshare.party.grouping import count_company, count_shared
+    from repshare.privacy.sums import check_shares
+    from repshare.secure import GatheredExchange
+
+    task, policy = state.membership.agreed, state.client.policy
+    if secure.threshold:
+        raise ConfigError("in the task's group all who meet must stay until the end of a sum: leave --threshold out")
+    if policy.noise_shares > 1:
+        say(console, check_shares(policy, task.group_members, task.group_members))
+    return GatheredExchange(
+        task,
+        state.membership.client,
+        relay,
+        task_name=state.membership.task,
+        folder=state.folder.path,
+        own=count_shared(state.client),
+        company=count_company(state.client),
+        patience=secure.step_patience,
+        tell=lambda told: say(console, told),
     )
 
 

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from repshare.measures import Measures
     from repshare.party.state import State
     from repshare.party.twins import Twins
+    from repshare.space.learner import SpaceLearner
 
 
 def first_line(state: "State") -> str:
-    """Return who learns what with what, and where that is kept."""
+    """The first line: the client, its task, its model and the folder of its state."""
     client, membership, folder = state.client, state.membership, state.folder.path
     learner, task = client.learner, membership.agreed
     resuming = f", resuming after round {client.round_number}" if client.round_number else ""
@@ -30,23 +31,26 @@ def first_line(state: "State") -> str:
     )
 
 
-def round_line(record: "Record") -> str:
+def round_line(record: "Record", space: "SpaceLearner | None") -> str:
     """Return the line of a round."""
     parts = [f"round {record.round:4}", f"loss {record.ce:6.3f}", f"train {record.train_accuracy:6.1%}"]
     if record.held_out is not None and record.held_out_alone is not None:
-        parts[1:] = [_compare(record.held_out_alone, record.held_out, record.others)]
+        parts[1:] = [_compare(record.held_out_alone, record.held_out, record.others, space)]
     elif record.others is not None:
         parts.append(f"with {_name_others(record.others)}" if record.others else "no other client yet")
     if record.test_accuracy is not None:
         parts.append(f"test {record.test_accuracy:6.1%}")
     parts += [f"up {terminal.traffic(record.bytes_up)}", f"down {terminal.traffic(record.bytes_down)}"]
+    if record.in_use is not None:
+        parts.append(f"uses {record.in_use}")
     if record.epsilon is not None:
         parts.append(f"ε {record.epsilon:.3g}")
     return "   ".join([*parts, *filter(None, (record.trouble, record.doubt))])
 
 
-def _compare(alone: float, together: float, others: int | None) -> str:
-    return f"alone {alone:6.1%}, with {_name_others(others)} {together:6.1%} (own held-out samples)"
+def _compare(alone: float, together: float, others: int | None, space: "SpaceLearner | None") -> str:
+    judged_on = "samples" if space is None else space.judged_on
+    return f"alone {alone:6.1%}, with {_name_others(others)} {together:6.1%} (own {judged_on})"
 
 
 def _name_others(others: int | None) -> str:
@@ -64,7 +68,11 @@ def print_summary(state: "State", twins: "Twins | None", console: Console, *, as
         together, alone = client.learner.compare_held_out()
         in_hand = {"held_out_alone": alone, "held_out": together, "others": state.others}
         in_hand["classifier"] = str(state.classifier)
-        compared = "" if alone is None or together is None else f"{_compare(alone, together, state.others)}; "
+        compared = (
+            ""
+            if alone is None or together is None
+            else f"{_compare(alone, together, state.others, client.learner.space)}; "
+        )
     beside = {} if twins is None or not lines else twins.compare()
     if as_json:
         summary = {"client": name, "rounds": rounds, "test_accuracy": None if metrics is None else metrics.accuracy}

@@ -144,6 +144,9 @@ def predict(
         rows.append(row)
     _write(rows, output, as_json=json)
     console = Console(stderr=True)
+    if learned.has_classifier and (in_use := learned.classifier.in_use):
+        told = {"together": "all clients' together", "alone": "this client's own samples alone"}[in_use]
+        say(console, f"the classifier in use: that of {told}")
     if labels is not None:
         right = count_hits(probabilities.numpy(), labels.numpy()).accuracy
         say(console, f"{len(rows)} samples of the party's test data: accuracy {right:.2%}")

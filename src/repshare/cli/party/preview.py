@@ -71,7 +71,7 @@ def _show_space(shown: Mapping[str, Any], console: Console) -> None:
 
 
 def list_warnings(client: "Client") -> list[str]:
-    """Return what a user should know before sharing this."""
+    """Warnings before this is shared."""
     from repshare.party.preview import single_samples
 
     found = policy_warnings(client.policy, in_space=client.learner.network is None)
@@ -108,7 +108,7 @@ def _tell_exposure(client: "Client", shown: "Exposure | None") -> str:
 
 
 def policy_warnings(policy: Policy, *, in_space: bool = False) -> list[str]:
-    """Return what a user should know about the privacy of this policy, in a common space or not."""
+    """Warnings about the privacy of this policy, in a common space or not."""
     found = []
     if policy.n_avg == 1 and policy.m_up and policy.minimum_count in (None, 1) and policy.epsilon is None:
         found.append(

@@ -59,7 +59,7 @@ def run_rounds(
             if work.json:
                 print(to_json(asdict(record)), end="", flush=True)
             else:
-                say(console, round_line(record), "yellow" if record.trouble else "")
+                say(console, round_line(record, client.learner.space), "yellow" if record.trouble else "")
             if before is not None and before.trouble and not record.trouble:
                 say(console, reconnected)
             before = record
@@ -79,17 +79,23 @@ def _rounds(
     work: WorkOptions,
     console: Console,
 ) -> "Generator[OwnRecord | None]":
+    from repshare.party.grouping import take_part_masked
     from repshare.party.space import take_part_in_group, take_part_in_space
     from repshare.party.state import take_part
 
     def settled() -> None:
         say(console, "settled: waits until somebody joins, leaves or changes; Ctrl-C ends, and keeps the classifier")
 
+    def tell(told: str) -> None:
+        say(console, told, "yellow")
+
     in_space = state.client.learner.network is None
     if in_space and group is not None:
-        return take_part_in_group(state, group, work.rounds, eval_every=work.eval_every, settled=settled)
+        return take_part_in_group(state, group, work.rounds, eval_every=work.eval_every, settled=settled, tell=tell)
     if in_space and exchange is not None:
         return take_part_in_space(state, exchange, work.rounds, eval_every=work.eval_every, settled=settled)
+    if group is not None:
+        return take_part_masked(state, group, work.rounds, eval_every=work.eval_every, tell=tell)
     return take_part(state, work.rounds or (1 if in_space else None), eval_every=work.eval_every)
 
 

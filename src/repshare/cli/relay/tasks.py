@@ -81,7 +81,7 @@ def create(name: str, /, storage: DatabaseOptions, values: TaskValues, common: A
 
 
 def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
-    """Return the values of a task that follow from a common space. Needs PyTorch."""
+    """Return the values of a task that follow from a common space."""
     if not options.input_shape:
         raise ConfigError("a common space needs --input-shape")
     if values.dimension is not None or values.norm_bound is not None:
@@ -90,7 +90,7 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         raise ConfigError(
             "a common classifier is the sum of all parts: leave --aggregation, --no-weighted and --named-peers out"
         )
-    import torch
+    import numpy as np
 
     from repshare.space import Fourier, choose, exposure, shorten
     from repshare.space.agreement import Agreement
@@ -99,17 +99,19 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
     if not classes:
         raise ConfigError("a common classifier needs --classes or --class-names")
     example, inputs, words, loss = (
-        torch.zeros(1, *options.input_shape),
+        np.zeros((1, *options.input_shape), np.float32),
         options.input_range,
         options.space,
         options.loss,
     )
+    group_members = values.group_members
     if options.samples_expected and options.members:
         if words or loss:
             raise ConfigError("--samples-expected chooses --space and --loss: leave these out, or it")
         chosen = exposure.propose(options.samples_expected, options.members, classes)
         words, loss = shorten(chosen.numbers, example), "discriminant" if chosen.noisy else "squared"
         print(chosen, file=sys.stderr)
+        group_members = values.group_members or chosen.group_members
     space = choose(words, example, 0)
     if isinstance(space, Fourier) and inputs is not None:
         columns = len(space.low)
@@ -120,9 +122,8 @@ def _agree(values: TaskValues, options: AgreementOptions) -> dict[str, Any]:
         least = exposure.fewest_samples(space.dimension, classes)
         told = f"with vectors of {space.dimension:,} numbers, clients share from {least:,} samples on"
         print(f"{told}; --samples-expected and --members choose other ways", file=sys.stderr)
-    return {
-        name: getattr(task, name) for name in ("classes", "dimension", "norm_bound", "space", "format", "description")
-    }
+    agreed = ("classes", "dimension", "norm_bound", "space", "format", "description")
+    return {**{name: getattr(task, name) for name in agreed}, "group_members": group_members}
 
 
 def describe(name: str, /, storage: DatabaseOptions) -> None:

@@ -154,6 +154,7 @@ def _member(
         "bytes_down": presence.down if presence else 0,
         "model": said.get("model"),
         "privacy": said.get("privacy"),
+        "in_use": said.get("in_use"),
         **told,
     }
 

@@ -33,7 +33,7 @@ Floats = NDArray[np.float32]
 class History(NamedTuple):
     """A client's reports."""
 
-    said: dict[str, Any]  # the last report's text and sizes: model, model_bytes, privacy
+    said: dict[str, Any]  # the last report's text and sizes: model, model_bytes, privacy, in_use
     points: Floats  # (n, 1 + fields)  round and FIELDS, rounds ascending; NaN where nothing was said
 
     @property
@@ -60,7 +60,7 @@ def extend(history: History, report: dict[str, Any]) -> History:
     points = np.vstack([before, np.array([row], np.float32)])  # None becomes NaN
     if len(points) > POINTS:
         points = np.delete(points, most_crowded(points[:, 0]), axis=0)
-    said = {key: report[key] for key in ("model", "model_bytes", "privacy") if report.get(key) is not None}
+    said = {key: report[key] for key in ("model", "model_bytes", "privacy", "in_use") if report.get(key) is not None}
     return History(said, points)
 
 

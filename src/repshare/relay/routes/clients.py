@@ -25,6 +25,8 @@ async def publish(service: Service, request: Request) -> Response:
     """
     opened, client = (await service.enter_task(request, "client", own=True)).opened, request.path_params["client"]
     name, task = opened.entry.name, opened.entry.task
+    if task.group_members:
+        raise Problem("refused", f"the task {name} is for a masked group: no client's release is taken by itself")
     async with service.receive(request, opened, task.longest_release) as body:
         load = Load.of_rows(task, len(body) // task.shortest_row)
         service.charge(request, load)

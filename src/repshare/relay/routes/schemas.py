@@ -35,6 +35,8 @@ LIMITS: dict[str, dict[str, Any]] = {  # of this relay, beside the bounds that a
     "space": {"max_length": 200},
     "description": {"max_length": MOST_DESCRIPTION},
     "named_peers": {"le": MOST_PEERS},
+    "group_members": {"le": MOST_MEMBERS},
+    "class_members": {"le": MOST_MEMBERS},
 }
 _FIELDS: Any = {
     each.name: (each.kind, Field(each.default, description=each.help, **each.bounds, **LIMITS.get(each.name, {})))
@@ -72,6 +74,23 @@ class MeetingNumber(BaseModel):
 
     number: int
     begun: bool
+
+
+class CalledMembers(BaseModel):
+    """Whom a member of a masked group meets next."""
+
+    members: dict[str, str] = Field(description="names and public keys; none while more are waited for")
+    ready: list[str] = Field(description="those who wait")
+    newcomers: list[str] = Field(description="those of `members` who are not behind the total before")
+    base: str = Field(description="the total whose changes are added up; empty: a new one is made")
+
+
+class GroupStatus(BaseModel):
+    """The clients of a masked group: who is invited, who waits for a meeting, and all keys."""
+
+    invited: list[str]
+    ready: list[str]
+    keys: dict[str, str]
 
 
 _OPTIONAL: Any = {name: (field.annotation | None, None) for name, field in TaskFields.model_fields.items()}
@@ -152,6 +171,7 @@ class RoundReport(BaseModel):
     held_out_alone: float | None = Field(
         None, ge=0, le=1, description="accuracy on them of a classifier of the client's own samples alone"
     )
+    in_use: Literal["together", "alone"] | None = Field(None, description="whose classifier the client uses")
     gap: float | None = Field(None, ge=0, le=LARGEST, description="duality gap of the client's samples, a sample")
     bytes_up: int | None = Field(None, ge=0, le=2**53, description="in this round")
     bytes_down: int | None = Field(None, ge=0, le=2**53, description="in this round")
@@ -271,6 +291,16 @@ class GroupQuery(Query):
     members: tuple[ClientName, ...] = Field(
         min_length=2, max_length=MOST_MEMBERS, description="the group: all its clients' names"
     )
+
+
+class CallQuery(Query):
+    """A member of a masked group that is ready for a meeting."""
+
+    key: str = Field(pattern="^[0-9a-f]{64}$", description="its public key (Ed25519), always the same")
+    call: str = Field(pattern="^[0-9a-f]{1,32}$", description="any word, another one for each meeting")
+    company: Whole = Field(1, ge=1, le=MOST_MEMBERS, description="newcomers, with it, that it joins others with")
+    base: str = Field("", pattern="^[0-9a-f]{0,64}$", description="the last total that it knows; empty: none")
+    patience: float = Field(60, ge=0, le=600, description="seconds to wait for those who are missing, once enough wait")
 
 
 class StepQuery(GroupQuery):

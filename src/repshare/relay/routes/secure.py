@@ -6,9 +6,10 @@ from starlette.responses import JSONResponse, Response
 from repshare.relay.auth import Grant, is_client_name
 from repshare.relay.limits import Load
 from repshare.relay.problems import Problem
-from repshare.relay.routes.schemas import GroupQuery, MessageQuery, StepQuery, parse_query
+from repshare.relay.routes.schemas import CallQuery, GroupQuery, MessageQuery, StepQuery, parse_query
 from repshare.relay.service import Service
-from repshare.secure import MOST_MEMBERS
+from repshare.relay.tasks import OpenTask
+from repshare.secure import MOST_MEMBERS, Called, Roll
 from repshare.sharing import wire
 from repshare.sharing.task import Task
 
@@ -60,6 +61,43 @@ async def get(service: Service, request: Request) -> Response:
         return Response(status_code=204)
     service.reserve(request, Load(len(body)))
     return Response(body, media_type="application/octet-stream")
+
+
+async def call(service: Service, request: Request) -> Response:
+    """Ask whom to meet.
+
+    For a client of a task with `group_members` that is ready to meet. Until enough are, the answer has no members: ask
+    again with the same `call`.
+    """
+    opened, client = (await service.enter_task(request, "client", own=True)).opened, request.path_params["client"]
+    asked, kept = parse_query(CallQuery, request), _roll(opened)
+
+    def answer() -> Called:
+        invited = [] if kept.has_met() else _invited(service, opened)
+        given = asked.key, asked.call, asked.base, asked.company
+        return kept.call(client, *given, invited=invited, patience=asked.patience)
+
+    return JSONResponse((await service.run(answer))._asdict())
+
+
+async def roll(service: Service, request: Request) -> Response:
+    """List the members of a masked group."""
+    _, opened = await service.enter_task(request)
+    kept, invited = _roll(opened), await service.run(_invited, service, opened)
+    ready, keys = await service.run(kept.ready), await service.run(kept.keys)
+    return JSONResponse({"invited": invited, "ready": ready, "keys": keys})
+
+
+def _roll(opened: OpenTask) -> Roll:
+    if not opened.entry.task.group_members:
+        raise Problem("refused", f"the task {opened.entry.name} has no masked group: see --group-members")
+    return Roll(opened.meetings, opened.entry.task.group_members)
+
+
+def _invited(service: Service, opened: OpenTask) -> list[str]:
+    """Return the names of the clients that have a token; a relay without tokens knows of none."""
+    grants = [entry.grant for entry in service.access.entries()]
+    return sorted({grant.name for grant in grants if grant.task == opened.entry.name and grant.role == "client"})
 
 
 def _members(service: Service, asked: GroupQuery, grant: Grant) -> list[str]:

@@ -47,9 +47,9 @@ function row(member, now, chosen, choose) {
     cell("Privacy spent", privacy(member.privacy), "privacy"));
 }
 
-function heldOut({ held_out: together, held_out_alone: alone }) {
-  if (together === undefined) return null;
-  return make("span", {}, alone === undefined ? null : `${percent(alone)} → `, make("b", {}, percent(together)));
+function heldOut({ held_out: together, held_out_alone: alone, in_use: used }) {
+  if (together === undefined) return used ? `uses ${used}` : null;
+  return make("span", {}, alone === undefined ? null : `${percent(alone)} → `, make("b", {}, percent(together)), used ? make("small", {}, `uses ${used}`) : null);
 }
 
 function samples(member) {
