@@ -60,7 +60,6 @@ REMOVED = {
     "what": "what is in the folder is written",
     "share-samples": "give Party the samples that may be shared, or set Policy(share_samples=…)",
     "min-count": "use --minimum-count",
-    "method": "privacy audit attacks both guards, and compare shows what a budget costs (befa941 is the last with it)",
     "degree": "befa941 is the last commit with graphs of other degrees than a ring and all",
     "help-all": "--help describes all options",
 }
