@@ -93,6 +93,7 @@ class SpaceLearner(Learner):
         self.used_rows, self.held_rows = self._divide(labels, levels)
         self.held = vectors[self.held_rows], labels[self.held_rows]
         self.model = self.make_model(vectors[self.used_rows], labels[self.used_rows], alone=alone)
+        self.settles_at_once = self.model.settles_at_once
         tells = not alone and len(self.held_rows) >= FEWEST_HELD
         self.by_itself: Linear | None = self.model.alone() if tells else None
         self._earlier_seconds = seconds + time.perf_counter() - started
@@ -233,11 +234,6 @@ class SpaceLearner(Learner):
     def behind(self) -> float | None:  # type: ignore[override]
         """The samples behind the total in hand, this client's among them."""
         return None if self.model.total is None else float(self.model.total.samples)
-
-    @property
-    def settles_at_once(self) -> bool:  # type: ignore[override]
-        """Whether what is shared never depends on what others share: so it is with class sums."""
-        return self.model.settles_at_once
 
     def task(self, **values: Any) -> Task:
         """The task of clients with this agreement, which says all of it but how releases are combined."""
